@@ -1,0 +1,81 @@
+"""Argument checks shared by every room: name the argument, what was expected, what came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Protocol
+
+__all__ = ["check_choice", "check_number", "check_shape"]
+
+
+class _HasShape(Protocol):
+    @property
+    def shape(self) -> Sequence[int]: ...
+
+
+def check_shape(name: str, array: _HasShape, expected: Sequence[str | int]) -> None:
+    """Raise unless `array` has the expected shape.
+
+    Args:
+        name: Name of the argument, as the caller wrote it.
+        array: Anything with a `.shape`.
+        expected: One entry per axis; a letter such as "B" allows any size, an int demands it, and
+            a leading "..." allows any number of leading axes.
+
+    Raises:
+        ValueError: If the number of axes or a demanded size differs.
+    """
+    shape = tuple(array.shape)
+    axes = list(expected)
+    trailing = shape
+    if axes and axes[0] == "...":
+        axes = axes[1:]
+        trailing = shape[max(len(shape) - len(axes), 0) :]
+    fits = len(trailing) == len(axes) and all(
+        isinstance(want, str) or want == size for want, size in zip(axes, trailing, strict=True)
+    )
+    if not fits:
+        letters = ", ".join(str(axis) for axis in expected)
+        raise ValueError(f"Expected `{name}` of shape [{letters}], got {shape}.")
+
+
+def check_number(
+    name: str,
+    value: float,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+) -> None:
+    """Raise unless `value` is a finite number inside the given range.
+
+    Raises:
+        TypeError: If `value` is not a real number.
+        ValueError: If it is NaN, infinite or outside the range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"Expected `{name}` to be a number, got {value!r}.")
+    if not (math.isfinite(value) and value >= at_least and value > above and value <= at_most):
+        bounds = [
+            f">= {at_least:g}" if at_least > -math.inf else "",
+            f"> {above:g}" if above > -math.inf else "",
+            f"<= {at_most:g}" if at_most < math.inf else "",
+        ]
+        wanted = " and ".join(bound for bound in bounds if bound)
+        raise ValueError(f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}.")
+
+
+def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
+    """Raise unless `value` is one of `choices`; the message names the nearest one.
+
+    Raises:
+        ValueError: If `value` is not among the choices.
+    """
+    options = sorted(choices)
+    if value in options:
+        return
+    near = get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"Expected `{name}` to be one of {options}, got {value!r}.{hint}")
