@@ -1,0 +1,37 @@
+"""Float32 arithmetic whatever autocast says, shared by losses, contrast and critics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["at_least_float32", "autocast_off", "unit_vectors"]
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Return half and bfloat16 tensors as float32; float32 and float64 stay as they are."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def autocast_off(tensor: Tensor) -> torch.autocast:
+    """Return a context in which autocast leaves operations on the tensor's device alone.
+
+    CPU autocast runs even `logsumexp` in bfloat16, whose grid near log(64) is 0.03 nats wide.
+    """
+    return torch.autocast(device_type=tensor.device.type, enabled=False)
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Return the vectors divided by their Euclidean length, zero vectors unchanged.
+
+    No epsilon: at a zero vector an epsilon in the denominator would multiply the gradient by its
+    inverse, here the gradient passes unscaled.
+
+    Args:
+        vectors: [..., D] float32 or float64.
+
+    Returns:
+        [..., D] vectors of length one, or zero.
+    """
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)  # [..., 1]
+    return vectors / lengths.masked_fill(lengths == 0, 1.0)

@@ -1,0 +1,285 @@
+"""Critics: anchors and candidates in, scores out, one critic per horizon in one module.
+
+Only raw `nn.Parameter`s: Stable-Baselines3 re-initialises every `nn.Linear` and `nn.Conv2d` it
+finds in a policy. All randomness comes from the caller's generator, so a host's random stream is
+the same with and without a critic.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
+
+__all__ = ["BilinearCritic", "CosineCritic", "Critic", "SeparableMLPCritic"]
+
+MAX_LOG_SCALE = math.log(100.0)
+
+
+class Critic(nn.Module, ABC):
+    """What all critics share: checked inputs, float32 arithmetic, a temperature.
+
+    Args:
+        anchor_dim: Size of an anchor, >= 1.
+        candidate_dim: Size of a candidate, >= 1.
+        n_horizons: Number of horizons, each with its own parameters, >= 1.
+
+    Attributes:
+        anchor_dim: Size of an anchor.
+        candidate_dim: Size of a candidate.
+        n_horizons: Number of horizons.
+
+    Raises:
+        TypeError: If a size is not an int.
+        ValueError: If a size is below one.
+    """
+
+    def __init__(self, anchor_dim: int, candidate_dim: int, n_horizons: int = 1) -> None:
+        super().__init__()
+        _check_size("anchor_dim", anchor_dim)
+        _check_size("candidate_dim", candidate_dim)
+        _check_size("n_horizons", n_horizons)
+        self.anchor_dim = anchor_dim
+        self.candidate_dim = candidate_dim
+        self.n_horizons = n_horizons
+
+    def forward(self, anchors: Tensor, candidates: Tensor, horizon_index: int = 0) -> Tensor:
+        """Return the score of every candidate for every anchor.
+
+        Args:
+            anchors: [..., B, anchor_dim].
+            candidates: [..., M, candidate_dim], the leading axes broadcastable to the anchors'.
+            horizon_index: Which horizon's parameters to use, from 0 to n_horizons - 1. A position
+                in the list of horizons, not a number of steps.
+
+        Returns:
+            [..., B, M] log-scores, already divided by the temperature, float32 or float64.
+
+        Raises:
+            ValueError: If a shape does not fit or there is no such horizon.
+        """
+        check_shape("anchors", anchors, ["...", "B", self.anchor_dim])
+        check_shape("candidates", candidates, ["...", "M", self.candidate_dim])
+        if not 0 <= horizon_index < self.n_horizons:
+            raise ValueError(
+                f"Expected `horizon_index` from 0 to {self.n_horizons - 1}, got {horizon_index}."
+            )
+        with autocast_off(anchors):
+            return self._scores(
+                at_least_float32(anchors), at_least_float32(candidates), horizon_index
+            )
+
+    @property
+    @abstractmethod
+    def temperature(self) -> Tensor:
+        """What the scores were divided by: 0-dim, > 0, detached."""
+
+    @abstractmethod
+    def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
+        """Return [..., B, M] scores of checked inputs of at least float32."""
+
+
+class BilinearCritic(Critic):
+    """One matrix W_k per horizon: LN(a) W_k LN(c)^T / sqrt(candidate_dim).
+
+    van den Oord et al. 2018 ("Contrastive Predictive Coding", eq. 3) with a deviation: both sides
+    pass a layer norm without parameters, and the scores start with standard deviation about 1. On
+    ReLU features of a fresh encoder the plain form starts slowly, its scores are all near 0.
+    `layer_norm=False` gives the paper's a W_k c^T, unscaled.
+
+    Args:
+        anchor_dim: Size of an anchor, >= 1 (>= 2 with layer norm).
+        candidate_dim: Size of a candidate, >= 1 (>= 2 with layer norm).
+        n_horizons: Number of matrices W_k, >= 1.
+        generator: Source of the initial parameters, which are created on its device.
+        layer_norm: Whether to normalise both sides and divide by sqrt(candidate_dim).
+
+    Raises:
+        TypeError: If a size is not an int.
+        ValueError: If a size is too small.
+    """
+
+    def __init__(
+        self,
+        anchor_dim: int,
+        candidate_dim: int,
+        n_horizons: int = 1,
+        *,
+        generator: torch.Generator,
+        layer_norm: bool = True,
+    ) -> None:
+        super().__init__(anchor_dim, candidate_dim, n_horizons)
+        if layer_norm and min(anchor_dim, candidate_dim) < 2:
+            raise ValueError(
+                "Expected `anchor_dim` and `candidate_dim` >= 2 with `layer_norm` (over one number "
+                f"it is always 0), got {anchor_dim} and {candidate_dim}."
+            )
+        self.layer_norm = layer_norm
+        fan_in = anchor_dim if layer_norm else anchor_dim * candidate_dim
+        self.weight = _normal((n_horizons, anchor_dim, candidate_dim), fan_in**-0.5, generator)
+
+    @property
+    def temperature(self) -> Tensor:
+        """Always 1: the matrices carry the scale. 0-dim."""
+        return torch.ones((), device=self.weight.device)
+
+    def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
+        weight = self.weight[horizon_index]  # [Da, Dc]
+        if not self.layer_norm:
+            return anchors @ weight @ candidates.mT  # [..., B, M]
+        normed_anchors = F.layer_norm(anchors, (self.anchor_dim,))
+        normed_candidates = F.layer_norm(candidates, (self.candidate_dim,))
+        return normed_anchors @ weight @ normed_candidates.mT / math.sqrt(self.candidate_dim)
+
+
+class CosineCritic(Critic):
+    """Cosine of two linear projections, divided by a temperature.
+
+    The score of SimCLR (Chen et al. 2020, eq. 1) and CLIP (Radford et al. 2021, sec. 2.3), here
+    with linear projections, one per horizon for the anchors and one shared for the candidates. A
+    zero projection scores 0.
+
+    Args:
+        anchor_dim: Size of an anchor, >= 1.
+        candidate_dim: Size of a candidate, >= 1.
+        n_horizons: Number of anchor projections, >= 1.
+        generator: Source of the initial parameters, which are created on its device.
+        projection_dim: Size of the projections, >= 1.
+        temperature: Temperature, > 0; with `learn_temperature` the initial one, 0.01 to 1.
+        learn_temperature: Whether to learn `log_scale` = -log temperature. As in CLIP it stays
+            between log 1 and log 100, which each forward pass restores before using it; keep it
+            out of weight decay.
+
+    Raises:
+        TypeError: If a size is not an int or the temperature not a number.
+        ValueError: If a size is below one or the temperature out of range.
+    """
+
+    log_scale: Tensor
+
+    def __init__(
+        self,
+        anchor_dim: int,
+        candidate_dim: int,
+        n_horizons: int = 1,
+        *,
+        generator: torch.Generator,
+        projection_dim: int = 128,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+    ) -> None:
+        super().__init__(anchor_dim, candidate_dim, n_horizons)
+        _check_size("projection_dim", projection_dim)
+        check_number("temperature", temperature, above=0.0)
+        if learn_temperature:
+            check_number("temperature", temperature, at_least=0.01, at_most=1.0)
+        self.anchor_projection = _normal(
+            (n_horizons, anchor_dim, projection_dim), anchor_dim**-0.5, generator
+        )
+        self.candidate_projection = _normal(
+            (candidate_dim, projection_dim), candidate_dim**-0.5, generator
+        )
+        self.learn_temperature = learn_temperature
+        log_scale = torch.tensor(-math.log(temperature), device=generator.device)
+        if learn_temperature:
+            self.log_scale = nn.Parameter(log_scale)
+        else:
+            self.register_buffer("log_scale", log_scale)
+
+    @property
+    def temperature(self) -> Tensor:
+        """What the next scores are divided by: 0-dim, detached, 0.01 to 1 if learned."""
+        log_scale = self.log_scale.detach()
+        if self.learn_temperature:
+            log_scale = log_scale.clamp(0.0, MAX_LOG_SCALE)
+        return torch.exp(-log_scale)
+
+    def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
+        if self.learn_temperature:
+            # clamping the use instead would stop the gradient that leads back into the range
+            with torch.no_grad():
+                self.log_scale.clamp_(0.0, MAX_LOG_SCALE)
+        unit_anchors = unit_vectors(anchors @ self.anchor_projection[horizon_index])  # [..., B, p]
+        unit_candidates = unit_vectors(candidates @ self.candidate_projection)  # [..., M, p]
+        return self.log_scale.exp() * (unit_anchors @ unit_candidates.mT)  # [..., B, M]
+
+
+class SeparableMLPCritic(Critic):
+    """Inner product of two networks, g_k(a) . h(c) / sqrt(projection_dim).
+
+    The separable critic of Poole et al. 2019 ("On Variational Bounds of Mutual Information",
+    app. D.1), with one ReLU layer per side instead of two, no output bias, and a division by
+    sqrt(projection_dim) that lets the scores start with standard deviation about 1. Horizons share
+    the hidden layer and have their own output matrix on the anchors' side.
+
+    Args:
+        anchor_dim: Size of an anchor, >= 1.
+        candidate_dim: Size of a candidate, >= 1.
+        n_horizons: Number of anchor output matrices, >= 1.
+        generator: Source of the initial parameters, which are created on its device.
+        hidden_dim: Units of each hidden layer, >= 1.
+        projection_dim: Size of the outputs, >= 1.
+
+    Raises:
+        TypeError: If a size is not an int.
+        ValueError: If a size is below one.
+    """
+
+    def __init__(
+        self,
+        anchor_dim: int,
+        candidate_dim: int,
+        n_horizons: int = 1,
+        *,
+        generator: torch.Generator,
+        hidden_dim: int = 256,
+        projection_dim: int = 128,
+    ) -> None:
+        super().__init__(anchor_dim, candidate_dim, n_horizons)
+        _check_size("hidden_dim", hidden_dim)
+        _check_size("projection_dim", projection_dim)
+        self.projection_dim = projection_dim
+        relu_gain = math.sqrt(2.0)
+        self.anchor_hidden = _normal(
+            (anchor_dim, hidden_dim), relu_gain * anchor_dim**-0.5, generator
+        )
+        self.candidate_hidden = _normal(
+            (candidate_dim, hidden_dim), relu_gain * candidate_dim**-0.5, generator
+        )
+        self.anchor_bias = nn.Parameter(torch.zeros(hidden_dim, device=generator.device))
+        self.candidate_bias = nn.Parameter(torch.zeros(hidden_dim, device=generator.device))
+        self.anchor_output = _normal(
+            (n_horizons, hidden_dim, projection_dim), hidden_dim**-0.5, generator
+        )
+        self.candidate_output = _normal((hidden_dim, projection_dim), hidden_dim**-0.5, generator)
+
+    @property
+    def temperature(self) -> Tensor:
+        """Always 1: the output matrices carry the scale. 0-dim."""
+        return torch.ones((), device=self.anchor_output.device)
+
+    def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
+        hidden_anchors = F.relu(anchors @ self.anchor_hidden + self.anchor_bias)  # [..., B, H]
+        hidden_candidates = F.relu(candidates @ self.candidate_hidden + self.candidate_bias)
+        projected_anchors = hidden_anchors @ self.anchor_output[horizon_index]  # [..., B, p]
+        projected_candidates = hidden_candidates @ self.candidate_output  # [..., M, p]
+        return projected_anchors @ projected_candidates.mT / math.sqrt(self.projection_dim)
+
+
+def _check_size(name: str, size: int) -> None:
+    """Raise unless `size` is an int of at least one."""
+    if not isinstance(size, int):
+        raise TypeError(f"Expected `{name}` to be an int, got {size!r}.")
+    check_number(name, size, at_least=1)
+
+
+def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:
+    """Return a parameter drawn from N(0, std^2) on the generator's device."""
+    weight = torch.empty(shape, device=generator.device)
+    return nn.Parameter(weight.normal_(0.0, std, generator=generator))
