@@ -1,0 +1,227 @@
+"""Which observations form a pair: episode ids, legal anchors, pair sampling, negative masks.
+
+Everything here sees indices and episode borders only, so it can be compared with brute force on
+every small pattern. Times run along axis 0, oldest first; environments along axis 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_shape
+
+__all__ = [
+    "check_horizons",
+    "distinct_mask",
+    "episode_ids",
+    "legal_anchors",
+    "negative_mask",
+    "sample_pairs",
+]
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -> tuple[int, ...]:
+    """Return the horizons as an ascending tuple.
+
+    Args:
+        horizons: One horizon or several distinct ones, in agent steps.
+        allow_zero: Whether a horizon of 0 (the anchor itself) is accepted.
+
+    Returns:
+        The distinct horizons in ascending order.
+
+    Raises:
+        TypeError: If a horizon is not an integer.
+        ValueError: If there is none, one is too small, or one appears twice.
+    """
+    if isinstance(horizons, (str, bytes)):
+        raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
+    values = [horizons] if isinstance(horizons, (int, np.integer)) else list(horizons)
+    smallest = 0 if allow_zero else 1
+    if not values:
+        raise ValueError("Expected `horizons` to hold at least one integer, got none.")
+    for value in values:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise TypeError(f"Expected `horizons` to hold integers, got {value!r}.")
+        if value < smallest:
+            raise ValueError(f"Expected `horizons` to be at least {smallest}, got {value}.")
+    if len(set(values)) != len(values):
+        raise ValueError(f"Expected `horizons` without duplicates, got {values}.")
+    return tuple(sorted(int(value) for value in values))
+
+
+def episode_ids(last_step: BoolArray) -> IntArray:
+    """Number the episodes of each environment.
+
+    Args:
+        last_step: [T, N] True where the step is the last one of its episode.
+
+    Returns:
+        [T, N] ids that start at 0 and rise by one after each last step; unique per environment.
+
+    Raises:
+        ValueError: If `last_step` is not a matrix.
+    """
+    check_shape("last_step", last_step, ("T", "N"))
+    ids = np.zeros(last_step.shape, dtype=np.int64)
+    np.cumsum(np.asarray(last_step[:-1], dtype=np.bool_), axis=0, out=ids[1:])
+    return ids
+
+
+def legal_anchors(episode_ids: IntArray, horizon: int) -> tuple[IntArray, IntArray]:
+    """List every (step, env) whose episode still runs `horizon` steps later.
+
+    Args:
+        episode_ids: [T, N] ids that differ between any two episodes of one environment.
+        horizon: Steps between anchor and positive, >= 0; 0 makes every step legal.
+
+    Returns:
+        Steps [L] and environments [L] of the L legal anchors, ordered by step, then environment.
+
+    Raises:
+        TypeError: If `horizon` is not an integer.
+        ValueError: If `episode_ids` is not a matrix or `horizon` is negative.
+    """
+    check_shape("episode_ids", episode_ids, ("T", "N"))
+    (horizon,) = check_horizons(horizon, allow_zero=True)
+    n_starts = max(len(episode_ids) - horizon, 0)
+    steps, envs = np.nonzero(episode_ids[:n_starts] == episode_ids[horizon : horizon + n_starts])
+    return steps.astype(np.int64), envs.astype(np.int64)
+
+
+def sample_pairs(
+    episode_ids: IntArray,
+    horizon: int | Sequence[int],
+    n_pairs: int,
+    rng: np.random.Generator,
+) -> tuple[IntArray, IntArray]:
+    """Draw anchors whose positives, `horizon` steps later, lie in the same episode.
+
+    A repeated anchor would make its own positive a negative, so anchors repeat only when fewer
+    than `n_pairs` are legal; then each is used equally often, give or take one.
+
+    Args:
+        episode_ids: [T, N] ids that differ between any two episodes of one environment.
+        horizon: One horizon, or several at once; anchors are legal for the largest, hence for all.
+        n_pairs: Number B of anchors to draw, >= 1.
+        rng: Source of all randomness.
+
+    Returns:
+        Anchor steps [B] and environments [B], in random order.
+
+    Raises:
+        TypeError: If `horizon` does not hold integers.
+        ValueError: If `n_pairs` is below 1, a horizon is negative, or no anchor is legal.
+    """
+    if n_pairs < 1:
+        raise ValueError(f"Expected `n_pairs` to be at least 1, got {n_pairs}.")
+    largest = check_horizons(horizon, allow_zero=True)[-1]
+    steps, envs = legal_anchors(episode_ids, largest)
+    n_legal = len(steps)
+    if n_legal == 0:
+        n_steps, n_envs = episode_ids.shape
+        raise ValueError(
+            f"Expected an episode longer than the horizon {largest}, got 0 legal anchors "
+            f"among {n_steps} steps of {n_envs} environments."
+        )
+    n_rounds, n_rest = divmod(n_pairs, n_legal)
+    rest = rng.choice(n_legal, size=n_rest, replace=False)
+    chosen = np.concatenate([np.tile(np.arange(n_legal), n_rounds), rest])
+    rng.shuffle(chosen)
+    return steps[chosen], envs[chosen]
+
+
+def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: int) -> BoolArray:
+    """Tell which candidates may serve each anchor.
+
+    Candidate j is the positive of anchor j; those of anchors close in time are near copies of the
+    positive of anchor i and would be pushed apart as negatives.
+
+    Args:
+        steps: [B] anchor steps.
+        envs: [B] anchor environments.
+        episodes: [B] anchor episodes, unique within one environment.
+        min_gap: Anchors of one episode closer than this many steps are no negatives of one
+            another; 0 masks nothing, 1 masks exact repetitions of the anchor.
+
+    Returns:
+        [B, B] True where candidate j takes part for anchor i; the diagonal is always True.
+
+    Raises:
+        ValueError: If the shapes differ or `min_gap` is negative.
+    """
+    steps = np.asarray(steps, dtype=np.int64)
+    check_shape("steps", steps, ("B",))
+    check_shape("envs", envs, (len(steps),))
+    check_shape("episodes", episodes, (len(steps),))
+    if min_gap < 0:
+        raise ValueError(f"Expected `min_gap` to be at least 0, got {min_gap}.")
+    same_env = envs[:, None] == envs[None, :]
+    same_episode = episodes[:, None] == episodes[None, :]
+    close = np.abs(steps[:, None] - steps[None, :]) < min_gap
+    mask: BoolArray = ~(same_env & same_episode & close)
+    np.fill_diagonal(mask, True)
+    return mask
+
+
+def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
+    """Tell which candidates are not byte-identical copies of one another.
+
+    Args:
+        observations: [M, ...] candidates of any fixed-size dtype.
+
+    Returns:
+        [M, M] False where candidates i != j hold the same bytes; the diagonal is True.
+
+    Raises:
+        TypeError: If the dtype holds Python objects.
+        ValueError: If `observations` has no axis.
+    """
+    if observations.dtype.hasobject:
+        raise TypeError(f"Expected `observations` of a plain dtype, got {observations.dtype}.")
+    if observations.ndim == 0:
+        raise ValueError("Expected `observations` of shape [M, ...], got ().")
+    n_candidates = len(observations)
+    labels = _copy_labels(_byte_rows(observations))
+    if labels is None:
+        return np.ones((n_candidates, n_candidates), dtype=np.bool_)
+    mask: BoolArray = labels[:, None] != labels[None, :]
+    np.fill_diagonal(mask, True)
+    return mask
+
+
+def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """View each observation as one row of bytes: [M, bytes]."""
+    n_candidates = len(observations)
+    n_bytes = observations.nbytes // max(n_candidates, 1)
+    if n_bytes == 0:
+        return np.zeros((n_candidates, 0), dtype=np.uint8)
+    return np.ascontiguousarray(observations).reshape(-1).view(np.uint8).reshape(-1, n_bytes)
+
+
+def _copy_labels(rows: npt.NDArray[np.uint8]) -> IntArray | None:
+    """Label each row [M] by the first row with the same bytes; None when all rows differ."""
+    sums = _row_sums(rows)
+    _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
+    suspects = np.flatnonzero(sizes[groups] > 1)
+    if len(suspects) == 0:
+        return None
+    labels = np.arange(len(rows), dtype=np.int64)
+    first_with: dict[bytes, int] = {}
+    # Equal sums only suggest equal bytes; the dictionary compares the bytes themselves.
+    for row in suspects:
+        labels[row] = first_with.setdefault(rows[row].tobytes(), int(row))
+    return labels
+
+
+def _row_sums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Sum each row [M] in the widest words that divide it, wrapping around."""
+    word = next(size for size in (8, 4, 2, 1) if rows.shape[1] % size == 0)
+    sums: npt.NDArray[np.uint64] = rows.view(f"u{word}").sum(axis=1, dtype=np.uint64)
+    return sums
