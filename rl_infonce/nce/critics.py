@@ -213,8 +213,8 @@ class CosineCritic(Critic):
 class SeparableMLPCritic(Critic):
     """Inner product of two networks, g_k(a) . h(c) / sqrt(projection_dim).
 
-    The separable critic of Poole et al. 2019 ("On Variational Bounds of Mutual Information",
-    app. D.1), with one ReLU layer per side instead of two, no output bias, and a division by
+    The separable critic of Poole et al. 2019 ("On Variational Bounds of Mutual Information"),
+    with one ReLU layer per side instead of two, no output bias, and a division by
     sqrt(projection_dim) that lets the scores start with standard deviation about 1. Horizons share
     the hidden layer and have their own output matrix on the anchors' side.
 

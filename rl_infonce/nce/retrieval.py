@@ -1,0 +1,40 @@
+"""How often a critic finds the positive."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rl_infonce.nce._candidates import allowed_scores
+
+__all__ = ["retrieval_accuracy"]
+
+
+@torch.no_grad()
+def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Return whether the positive has the best score of its row, ties shared.
+
+    Top-1 accuracy over the same axis as `info_nce`. An argmax would give a collapsed critic, whose
+    scores are all equal, whatever the argmax's order happens to favour; here it gives chance.
+
+    Args:
+        scores: [..., B, M], M >= B; the positive of row i is column i.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+
+    Returns:
+        [..., B] accuracies without gradient: 1 if the positive alone is best, 1/n if it shares the
+        best score with n - 1 others, else 0 (also for a NaN score).
+
+    Raises:
+        TypeError: If `scores` is not floating point or `mask` is not boolean.
+        ValueError: If a shape does not fit or `mask` excludes a positive.
+
+    Example:
+        >>> retrieval_accuracy(torch.tensor([[2.0, 2.0, 1.0], [0.0, 5.0, 1.0]]))
+        tensor([0.5000, 1.0000])
+    """
+    allowed = allowed_scores(scores, mask)  # [..., B, M]
+    best = allowed.amax(dim=-1)  # [..., B]
+    n_best = (allowed == best.unsqueeze(-1)).sum(dim=-1)  # [..., B]
+    positives = torch.diagonal(allowed, dim1=-2, dim2=-1)  # [..., B]
+    return torch.where(positives == best, n_best.to(best.dtype).reciprocal(), 0.0)
