@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.nce import contrast
+from tests import oracles
+
+SYMMETRIC = pytest.mark.parametrize("symmetric", [False, True])
+
+
+def embeddings(n_rows: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n_rows, 3, generator=generator, dtype=torch.float64)
+
+
+def band(n_rows: int, n_columns: int) -> Tensor:
+    return torch.ones(n_rows, n_columns, dtype=torch.bool).triu(-1)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_contrast_equals_loop_oracle(normalize: bool, masked: bool) -> None:
+    anchors, candidates = embeddings(4, 0), embeddings(6, 1)
+    mask = band(4, 6) if masked else None
+    rows, columns = anchors.tolist(), candidates.tolist()
+    if normalize:
+        rows, columns = [oracles.unit(v) for v in rows], [oracles.unit(v) for v in columns]
+    scores = [[1.5 * score for score in row] for row in oracles.dot_products(rows, columns)]
+    expected = oracles.info_nce(scores, None if mask is None else mask.tolist())
+    losses = contrast(anchors, candidates, scale=1.5, mask=mask, normalize=normalize)
+    assert losses.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_contrast_symmetric_equals_loop_oracle() -> None:
+    anchors, candidates, mask = embeddings(5, 0), embeddings(5, 1), band(5, 5)
+    scores = oracles.dot_products(anchors.tolist(), candidates.tolist())
+    expected = oracles.symmetric_info_nce(scores, mask.tolist())
+    losses = contrast(anchors, candidates, symmetric=True, mask=mask)
+    assert losses.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@SYMMETRIC
+def test_contrast_perfect_alignment_has_closed_form(symmetric: bool) -> None:
+    codes = 3.0 * torch.eye(5, dtype=torch.float64)
+    losses = contrast(codes, codes, scale=1 / 0.07, normalize=True, symmetric=symmetric)
+    expected = math.log1p(4 * math.exp(-1 / 0.07))
+    assert losses.tolist() == pytest.approx([expected] * 5, rel=1e-9)
+
+
+@SYMMETRIC
+def test_contrast_scale_multiplies_every_score(symmetric: bool) -> None:
+    anchors, candidates = embeddings(4, 0), embeddings(4, 1)
+    expected = contrast(5.0 * anchors, candidates, symmetric=symmetric)
+    for scale in (5.0, torch.tensor(5.0)):
+        losses = contrast(anchors, candidates, scale=scale, symmetric=symmetric)
+        torch.testing.assert_close(losses, expected)
+
+
+def test_contrast_normalize_ignores_the_lengths() -> None:
+    anchors, candidates = embeddings(4, 0), embeddings(5, 1)
+    expected = contrast(anchors, candidates, normalize=True)
+    losses = contrast(1e-3 * anchors, 1e3 * candidates, normalize=True)
+    torch.testing.assert_close(losses, expected)
+
+
+@SYMMETRIC
+def test_contrast_swapping_sides_matters_only_one_way(symmetric: bool) -> None:
+    anchors, candidates = embeddings(4, 0), embeddings(4, 1)
+    losses = contrast(anchors, candidates, symmetric=symmetric)
+    swapped = contrast(candidates, anchors, symmetric=symmetric)
+    assert torch.allclose(losses, swapped) == symmetric
+
+
+@SYMMETRIC
+@pytest.mark.parametrize("normalize", [False, True])
+def test_contrast_passes_gradcheck_with_learnable_scale_and_mask(
+    normalize: bool, symmetric: bool
+) -> None:
+    mask = band(4, 4)
+
+    def losses(anchors: Tensor, candidates: Tensor, log_scale: Tensor) -> Tensor:
+        return contrast(
+            anchors,
+            candidates,
+            scale=log_scale.exp(),
+            mask=mask,
+            normalize=normalize,
+            symmetric=symmetric,
+        )
+
+    log_scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    inputs = (embeddings(4, 0).requires_grad_(), embeddings(4, 1).requires_grad_(), log_scale)
+    assert torch.autograd.gradcheck(losses, inputs)
+
+
+@SYMMETRIC
+def test_contrast_zero_vectors_score_zero_without_wild_gradients(symmetric: bool) -> None:
+    anchors = torch.zeros(3, 2, requires_grad=True)
+    losses = contrast(anchors, torch.eye(3, 2), normalize=True, symmetric=symmetric, scale=10.0)
+    (gradient,) = torch.autograd.grad(losses.sum(), anchors)
+    assert losses.tolist() == pytest.approx([math.log(3)] * 3)
+    assert gradient.abs().max() <= 20.0
+    assert gradient.abs().max() > 0.0
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_contrast_multiplies_half_precision_in_float32(normalize: bool) -> None:
+    anchors, candidates = embeddings(8, 0).bfloat16(), embeddings(8, 1).bfloat16()
+    expected = contrast(anchors.float(), candidates.float(), scale=20.0, normalize=normalize)
+    losses = contrast(anchors, candidates, scale=20.0, normalize=normalize)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = contrast(anchors.float(), candidates.float(), scale=20.0, normalize=normalize)
+    assert losses.dtype == inside.dtype == torch.float32
+    assert torch.equal(losses, expected)
+    assert torch.equal(inside, expected)
+
+
+def test_contrast_refuses_anchors_that_are_no_matrix() -> None:
+    with pytest.raises(ValueError, match=r"`anchors` of shape \[B, D\], got \(2, 3, 4\)"):
+        contrast(torch.zeros(2, 3, 4), torch.zeros(3, 4))
+
+
+def test_contrast_refuses_candidates_of_another_size() -> None:
+    with pytest.raises(ValueError, match=r"`candidates` of shape \[M, 3\], got \(2, 4\)"):
+        contrast(torch.zeros(2, 3), torch.zeros(2, 4))
+
+
+def test_contrast_refuses_fewer_candidates_than_anchors() -> None:
+    with pytest.raises(ValueError, match=r"1 <= B <= M, got \(3, 2\)"):
+        contrast(torch.zeros(3, 3), torch.zeros(2, 3))
+
+
+def test_contrast_symmetric_refuses_extra_candidates() -> None:
+    with pytest.raises(ValueError, match=r"as many `candidates` as `anchors`.* got 3 and 2"):
+        contrast(torch.zeros(2, 3), torch.zeros(3, 3), symmetric=True)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf])
+def test_contrast_refuses_a_scale_that_is_not_positive(scale: float) -> None:
+    with pytest.raises(ValueError, match=r"`scale` to be a finite number > 0, got"):
+        contrast(torch.zeros(2, 3), torch.zeros(2, 3), scale=scale)
+
+
+def test_contrast_refuses_a_scale_with_axes() -> None:
+    with pytest.raises(ValueError, match=r"0-dim `scale`, got a tensor of shape \(1,\)"):
+        contrast(torch.zeros(2, 3), torch.zeros(2, 3), scale=torch.ones(1))

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.nce import info_nce, symmetric_info_nce
+from tests import oracles
+
+Loss = Callable[..., Tensor]
+BOTH = pytest.mark.parametrize("loss", [info_nce, symmetric_info_nce])
+
+# exp(scores) with row sums 4, 8, 10 and column sums 8, 5, 9
+ASYMMETRIC = torch.tensor([[1, 2, 1], [3, 2, 3], [4, 1, 5]], dtype=torch.float64).log()
+# without entries (0, 1) and (2, 0): row sums 2, 8, 6 and column sums 4, 3, 9
+HOLES = torch.tensor([[True, False, True], [True, True, True], [False, True, True]])
+
+
+def random_scores(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return 2.0 * torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def random_mask(*shape: int, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.rand(*shape, generator=generator) < 0.5
+    torch.diagonal(mask, dim1=-2, dim2=-1).fill_(True)
+    return mask
+
+
+def logs(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64).log()
+
+
+def test_info_nce_follows_rows_of_an_example_by_hand() -> None:
+    torch.testing.assert_close(info_nce(ASYMMETRIC), logs(4, 4, 2))
+    torch.testing.assert_close(info_nce(ASYMMETRIC.T), logs(8, 5 / 2, 9 / 5))
+
+
+def test_info_nce_leaves_masked_candidates_out_of_an_example_by_hand() -> None:
+    torch.testing.assert_close(info_nce(ASYMMETRIC, mask=HOLES), logs(2, 4, 6 / 5))
+
+
+def test_symmetric_info_nce_averages_both_directions_of_an_example_by_hand() -> None:
+    expected = logs(4 * 8, 4 * 5 / 2, 2 * 9 / 5) / 2
+    torch.testing.assert_close(symmetric_info_nce(ASYMMETRIC), expected)
+
+
+def test_symmetric_info_nce_masks_pairs_in_both_directions_of_an_example_by_hand() -> None:
+    expected = logs(2 * 4, 4 * 3 / 2, 6 / 5 * 9 / 5) / 2
+    torch.testing.assert_close(symmetric_info_nce(ASYMMETRIC, mask=HOLES), expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("n_anchors", "n_candidates"), [(1, 1), (1, 4), (3, 3), (4, 7)])
+def test_info_nce_equals_loop_oracle(n_anchors: int, n_candidates: int, masked: bool) -> None:
+    scores = random_scores(n_anchors, n_candidates)
+    mask = random_mask(n_anchors, n_candidates) if masked else None
+    expected = oracles.info_nce(scores.tolist(), None if mask is None else mask.tolist())
+    assert info_nce(scores, mask=mask).tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("n_anchors", [1, 2, 5])
+def test_symmetric_info_nce_equals_loop_oracle(n_anchors: int, masked: bool) -> None:
+    scores = random_scores(n_anchors, n_anchors)
+    mask = random_mask(n_anchors, n_anchors) if masked else None
+    expected = oracles.symmetric_info_nce(scores.tolist(), None if mask is None else mask.tolist())
+    loss = symmetric_info_nce(scores, mask=mask)
+    assert loss.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@BOTH
+def test_losses_treat_leading_axes_as_independent_problems(loss: Loss) -> None:
+    scores, mask = random_scores(2, 3, 4, 4), random_mask(2, 3, 4, 4)
+    losses = loss(scores, mask=mask)
+    assert losses.shape == (2, 3, 4)
+    for i in range(2):
+        for j in range(3):
+            torch.testing.assert_close(losses[i, j], loss(scores[i, j], mask=mask[i, j]))
+
+
+@BOTH
+def test_losses_broadcast_the_mask(loss: Loss) -> None:
+    scores, mask = random_scores(2, 4, 4), random_mask(4, 4)
+    expected = torch.stack([loss(matrix, mask=mask) for matrix in scores])
+    torch.testing.assert_close(loss(scores, mask=mask), expected)
+
+
+@BOTH
+@pytest.mark.parametrize("n_candidates", [1, 2, 7])
+def test_losses_constant_scores_give_log_n_candidates(loss: Loss, n_candidates: int) -> None:
+    scores = torch.full((n_candidates, n_candidates), 3.0, dtype=torch.float64)
+    expected = torch.full((n_candidates,), math.log(n_candidates), dtype=torch.float64)
+    torch.testing.assert_close(loss(scores), expected)
+
+
+@BOTH
+@pytest.mark.parametrize("temperature", [1.0, 0.07, 0.02, 0.005])
+def test_losses_perfect_alignment_has_closed_form(loss: Loss, temperature: float) -> None:
+    scores = torch.eye(6, dtype=torch.float64) / temperature
+    expected = math.log1p(5 * math.exp(-1 / temperature))
+    assert loss(scores).tolist() == pytest.approx([expected] * 6, rel=1e-9, abs=1e-15)
+
+
+@BOTH
+def test_losses_row_with_only_its_positive_is_zero_without_gradient(loss: Loss) -> None:
+    scores = random_scores(3, 3).requires_grad_()
+    losses = loss(scores, mask=torch.eye(3, dtype=torch.bool))
+    (gradient,) = torch.autograd.grad(losses.sum(), scores)
+    assert losses.tolist() == [0.0, 0.0, 0.0]
+    assert gradient.tolist() == [[0.0] * 3] * 3
+
+
+@BOTH
+def test_losses_pass_gradcheck_with_a_mask(loss: Loss) -> None:
+    scores, mask = random_scores(2, 3, 3).requires_grad_(), random_mask(2, 3, 3)
+    assert torch.autograd.gradcheck(loss, scores)
+    assert torch.autograd.gradcheck(lambda s: loss(s, mask=mask), scores)
+
+
+@BOTH
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.float16, 6e4)])
+def test_losses_extreme_scores_stay_exact(loss: Loss, dtype: torch.dtype, size: float) -> None:
+    worst = torch.tensor([[-size, size], [size, -size]], dtype=dtype, requires_grad=True)
+    losses = loss(worst)
+    (gradient,) = torch.autograd.grad(losses.sum(), worst)
+    assert losses.tolist() == [2 * size, 2 * size]
+    assert gradient.tolist() == [[-1.0, 1.0], [1.0, -1.0]]
+    assert loss(-worst).tolist() == [0.0, 0.0]
+    assert loss(-worst, mask=torch.eye(2, dtype=torch.bool)).tolist() == [0.0, 0.0]
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_losses_compute_half_precision_scores_in_float32(loss: Loss, dtype: torch.dtype) -> None:
+    scores, mask = random_scores(8, 8).to(dtype), random_mask(8, 8)
+    assert loss(scores, mask=mask).dtype == torch.float32
+    assert torch.equal(loss(scores, mask=mask), loss(scores.float(), mask=mask))
+
+
+@BOTH
+def test_losses_ignore_autocast(loss: Loss) -> None:
+    scores, mask = random_scores(8, 8).float(), random_mask(8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = loss(scores, mask=mask)
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, loss(scores, mask=mask))
+
+
+@BOTH
+def test_losses_follow_a_joint_permutation(loss: Loss) -> None:
+    scores, mask = random_scores(5, 5), random_mask(5, 5)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    permuted = loss(scores[order][:, order], mask=mask[order][:, order])
+    torch.testing.assert_close(permuted, loss(scores, mask=mask)[order])
+
+
+def test_symmetric_info_nce_is_invariant_to_swapping_sides() -> None:
+    scores, mask = random_scores(5, 5), random_mask(5, 5)
+    swapped = symmetric_info_nce(scores.T, mask=mask.T)
+    torch.testing.assert_close(symmetric_info_nce(scores, mask=mask), swapped)
+
+
+@BOTH
+def test_losses_refuse_a_mask_without_positives(loss: Loss) -> None:
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[1, 1] = mask[2, 2] = False
+    with pytest.raises(ValueError, match=r"allow the positive .* got 2 of 4 rows without it"):
+        loss(torch.zeros(4, 4), mask=mask)
+
+
+@BOTH
+def test_losses_refuse_a_mask_that_is_not_boolean(loss: Loss) -> None:
+    with pytest.raises(TypeError, match=r"boolean `mask`, got torch.float32"):
+        loss(torch.zeros(2, 2), mask=torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (1, 2, 2), (5, 2, 2)])
+@BOTH
+def test_losses_refuse_a_mask_of_another_shape(loss: Loss, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"`mask` broadcastable to `scores` \(2, 2\), got \("):
+        loss(torch.zeros(2, 2), mask=torch.ones(shape, dtype=torch.bool))
+
+
+@BOTH
+def test_losses_refuse_scores_without_axes(loss: Loss) -> None:
+    with pytest.raises(ValueError, match=r"`scores` of shape \[\.\.\., B, M\], got \(3,\)"):
+        loss(torch.zeros(3))
+
+
+@BOTH
+def test_losses_refuse_integer_scores(loss: Loss) -> None:
+    with pytest.raises(TypeError, match=r"`scores` to be floating point, got torch.int64"):
+        loss(torch.zeros(2, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (0, 2), (4, 0, 0)])
+def test_info_nce_refuses_rows_without_positive(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"1 <= B <= M, got \("):
+        info_nce(torch.zeros(shape))
+
+
+def test_symmetric_info_nce_refuses_scores_that_are_not_square() -> None:
+    with pytest.raises(ValueError, match=r"square `scores` \[\.\.\., B, B\], got \(2, 3\)"):
+        symmetric_info_nce(torch.zeros(2, 3))
