@@ -1,0 +1,485 @@
+"""Read-only, age-ordered view of whatever buffer a Stable-Baselines3 algorithm has.
+
+Rollout buffers are views of one array before and after their `get()` flattened it. Replay buffers
+are rings; the reader keeps the episode id of every row and extends them by the rows added since
+its last read, so a read costs O(new rows) and a batch of anchors O(anchors).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecNormalize
+
+from rl_infonce import temporal
+from rl_infonce.temporal import BoolArray, IntArray
+
+__all__ = ["Experience", "ExperienceReader", "UnreadableBufferError"]
+
+Array = npt.NDArray[Any]
+
+# Below this many starts, listing every legal anchor is as fast as drawing at random.
+_LISTED_STARTS = 4096
+_DRAWING_ROUNDS = 4
+_COMPARED_ROWS = 64
+
+
+class UnreadableBufferError(Exception):
+    """A buffer whose observations cannot be paired in time."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Observations and actions of T steps by age (0 = oldest) and N environments.
+
+    Nothing is copied until it is asked for. A view of a replay buffer holds until rows are added
+    or the reader reads again; one of a rollout buffer outlives the buffer's `get()` and `reset()`,
+    which replace the arrays that the view refers to.
+
+    Attributes:
+        n_steps: Number T of steps.
+        n_envs: Number N of environments.
+    """
+
+    n_steps: int
+    n_envs: int
+    _ids: IntArray
+    _oldest_row: int
+    _actions: Array
+    _action_shape: tuple[int, ...]
+    _gather: Callable[[IntArray, IntArray], Array]
+
+    def legal_anchors(self, horizon: int) -> tuple[IntArray, IntArray]:
+        """List every (step, env) whose episode still runs `horizon` steps later.
+
+        Args:
+            horizon: Steps between anchor and positive, >= 0.
+
+        Returns:
+            Steps [L] and environments [L], ordered by step, then environment.
+        """
+        rows = self._rows(np.arange(self.n_steps))
+        return temporal.legal_anchors(self._ids[rows], horizon)
+
+    def sample_anchors(
+        self, horizon: int, n_pairs: int, rng: np.random.Generator
+    ) -> tuple[IntArray, IntArray]:
+        """Draw distinct legal anchors uniformly.
+
+        Args:
+            horizon: Steps between anchor and positive, >= 0; the largest one if there are several.
+            n_pairs: Number of anchors wanted.
+            rng: Source of all randomness.
+
+        Returns:
+            Steps [B] and environments [B] in random order; B is the smaller of `n_pairs` and the
+            number of legal anchors, possibly 0.
+        """
+        n_starts = max(self.n_steps - horizon, 0) * self.n_envs
+        if n_starts > max(_LISTED_STARTS, 8 * n_pairs):
+            drawn = self._draw_anchors(horizon, n_pairs, n_starts, rng)
+            if len(drawn) == n_pairs:
+                return drawn // self.n_envs, drawn % self.n_envs
+        steps, envs = self.legal_anchors(horizon)
+        chosen = rng.choice(len(steps), size=min(n_pairs, len(steps)), replace=False)
+        return steps[chosen], envs[chosen]
+
+    def episodes(self, steps: IntArray, envs: IntArray) -> IntArray:
+        """Return the episode id of each (step, env), unique per environment.
+
+        Args:
+            steps: [...] steps by age, in [0, T).
+            envs: [...] environments, the same shape.
+
+        Returns:
+            [...] episode ids.
+
+        Raises:
+            IndexError: If a step is out of range.
+        """
+        return self._ids[self._rows(steps), envs]
+
+    def observations(self, steps: IntArray, envs: IntArray) -> Array:
+        """Return copies of the observations as the policy receives them before its preprocessing.
+
+        Args:
+            steps: [...] steps by age, in [0, T).
+            envs: [...] environments, the same shape.
+
+        Returns:
+            [..., *observation shape], in the dtype of the buffer, or float32 if a `VecNormalize`
+            normalises observations.
+
+        Raises:
+            IndexError: If a step is out of range.
+        """
+        return self._gather(self._rows(steps), np.asarray(envs))
+
+    def actions(self, steps: IntArray, envs: IntArray) -> Array:
+        """Return copies of the actions as stored; off-policy boxes are scaled to [-1, 1].
+
+        Args:
+            steps: [...] steps by age, in [0, T).
+            envs: [...] environments, the same shape.
+
+        Returns:
+            [..., *action shape] actions; a discrete action has no further axis.
+
+        Raises:
+            IndexError: If a step is out of range.
+        """
+        actions: Array = self._actions[self._rows(steps), envs]
+        return actions.reshape(*np.shape(steps), *self._action_shape)
+
+    def _rows(self, steps: IntArray) -> IntArray:
+        """Translate ages into rows of the arrays."""
+        steps = np.asarray(steps)
+        if steps.size and not (steps.min() >= 0 and steps.max() < self.n_steps):
+            raise IndexError(
+                f"Expected `steps` in [0, {self.n_steps}), got {steps.min()} to {steps.max()}."
+            )
+        return (steps + self._oldest_row) % max(len(self._ids), 1)
+
+    def _draw_anchors(
+        self, horizon: int, n_pairs: int, n_starts: int, rng: np.random.Generator
+    ) -> IntArray:
+        """Draw starts, keep the legal ones once each: at most `n_pairs` of step * N + env."""
+        kept = np.zeros(0, dtype=np.int64)
+        for _ in range(_DRAWING_ROUNDS):
+            drawn = rng.integers(0, n_starts, size=2 * n_pairs + 16)
+            steps, envs = drawn // self.n_envs, drawn % self.n_envs
+            legal = self.episodes(steps, envs) == self.episodes(steps + horizon, envs)
+            kept = np.concatenate([kept, drawn[legal]])
+            _, first = np.unique(kept, return_index=True)
+            # In the order of drawing: np.unique sorts, and its head would favour old steps.
+            kept = kept[np.sort(first)]
+            if len(kept) >= n_pairs:
+                return kept[:n_pairs]
+        return kept
+
+
+class _Clock(NamedTuple):
+    """How far the current `learn()` has come."""
+
+    learn: float  # its start time, an identity
+    n_rows: int  # rows it has added
+    continued: bool  # it may have gone on with the environments of the one before
+
+
+class _Ring(NamedTuple):
+    """The checked arrays of a replay buffer; R rows, N environments."""
+
+    observations: Array  # [R, N, ...]
+    next_observations: Array | None  # [R, N, ...]
+    actions: Array  # [R, N, A]
+    dones: Array  # [R, N]
+    pos: int
+    full: bool
+
+    @property
+    def n_filled(self) -> int:
+        return len(self.dones) if self.full else self.pos
+
+
+@dataclass
+class _Memory:
+    """What a read leaves behind for the next one."""
+
+    arrays: tuple[weakref.ref[Array], weakref.ref[Array]]
+    pos: int
+    full: bool
+    clock: _Clock
+    newest: tuple[Array, Array]  # observation and actions of the newest row
+
+
+class _EpisodeIndex:
+    """Episode ids [R, N] of the rows of a ring, extended by the rows added since the last update.
+
+    A row starts an episode if the row before it is done, if it is the first of a `learn()`, which
+    resets the environments without a mark, or, where rows were added unseen (a loaded buffer, a
+    `learn()` that never trained), if its observation is not the one announced by the row before.
+    """
+
+    def __init__(self) -> None:
+        self.ids: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._memory: _Memory | None = None
+
+    def update(self, ring: _Ring, clock: _Clock) -> IntArray:
+        """Return the ids [R, N] of all rows; rows never written hold any number."""
+        n_new = self._n_new(ring, clock)
+        if n_new is None:
+            self.ids = np.zeros(ring.dones.shape, dtype=np.int64)
+            n_new = ring.n_filled
+        if n_new:
+            self._extend(ring, clock, n_new, self._n_unseen(ring, clock, n_new))
+        self._remember(ring, clock)
+        return self.ids
+
+    def _n_new(self, ring: _Ring, clock: _Clock) -> int | None:
+        """Count the rows added since the last update; None if that cannot be told."""
+        memory = self._memory
+        if memory is None or memory.arrays[0]() is not ring.observations:
+            return None
+        if memory.arrays[1]() is not ring.dones or (memory.full and not ring.full):
+            return None
+        if not ring.full and ring.pos < memory.pos:
+            return None
+        newest = ring.observations[memory.pos - 1, 0], ring.actions[memory.pos - 1]
+        if not all(map(_same_bytes, newest, memory.newest)):
+            return None
+        n_new = (ring.pos - memory.pos) % len(ring.dones)
+        same_learn = memory.clock.learn == clock.learn
+        n_counted = clock.n_rows - (memory.clock.n_rows if same_learn else 0)
+        return None if n_counted >= len(ring.dones) else n_new
+
+    def _n_unseen(self, ring: _Ring, clock: _Clock, n_new: int) -> int:
+        """Count the leading new rows that the current `learn()` does not vouch for."""
+        n_counted = clock.n_rows
+        adds_up = n_counted <= n_new + 1
+        if self._memory is not None and self._memory.clock.learn == clock.learn:
+            n_counted -= self._memory.clock.n_rows
+            adds_up = abs(n_counted - n_new) <= 1
+        overwritten = n_new == len(ring.dones) and n_counted >= n_new
+        if not (adds_up or overwritten):
+            return n_new
+        # One row more than this learn() did not add: inside a step its count runs one ahead.
+        return min(max(n_new - clock.n_rows + 2, 0), n_new)
+
+    def _extend(self, ring: _Ring, clock: _Clock, n_new: int, n_unseen: int) -> None:
+        n_rows = len(ring.dones)
+        rows = (ring.pos - n_new + np.arange(n_new)) % n_rows
+        starts = ring.dones[rows - 1] != 0  # [n_new, N]; row -1 is the last one of the ring
+        first = n_new - clock.n_rows
+        if 0 <= first < n_new:
+            starts[first] = True
+        # A callback that stops a learn() swallows one step, which the next one never learns.
+        if clock.continued and 0 <= first + 1 < n_new:
+            starts[first + 1] = True
+        starts[:n_unseen] |= _breaks(ring, rows[:n_unseen])
+        self.ids[rows] = self.ids[rows[0] - 1] + np.cumsum(starts, axis=0)
+
+    def _remember(self, ring: _Ring, clock: _Clock) -> None:
+        if ring.n_filled == 0:
+            self._memory = None
+            return
+        arrays = weakref.ref(ring.observations), weakref.ref(ring.dones)
+        newest = ring.observations[ring.pos - 1, 0].copy(), ring.actions[ring.pos - 1].copy()
+        self._memory = _Memory(arrays, ring.pos, ring.full, clock, newest)
+
+
+class ExperienceReader:
+    """Turns the buffer of an algorithm into an `Experience`.
+
+    Keep one per algorithm: it remembers where replay episodes end, also where the buffer itself
+    has forgotten. It holds no reference to the algorithm; copies and pickles start afresh.
+    """
+
+    def __init__(self, image_key: str | None = None) -> None:
+        """Create a reader.
+
+        Args:
+            image_key: Key of the observation to read when observations are dictionaries.
+        """
+        self.image_key = image_key
+        self._index = _EpisodeIndex()
+
+    def __reduce__(self) -> tuple[type[ExperienceReader], tuple[str | None]]:
+        return type(self), (self.image_key,)
+
+    def read(self, algorithm: BaseAlgorithm) -> Experience:
+        """Return a view of what the algorithm's buffer holds now.
+
+        Args:
+            algorithm: An on- or off-policy algorithm; it is only read.
+
+        Returns:
+            The rows written so far, by age.
+
+        Raises:
+            UnreadableBufferError: If there is no buffer, or it does not hold plain arrays of
+                observations, actions and episode borders.
+        """
+        rollout_buffer = getattr(algorithm, "rollout_buffer", None)
+        if rollout_buffer is not None:
+            return _read_rollout(rollout_buffer, _clock(algorithm), self.image_key)
+        replay_buffer = getattr(algorithm, "replay_buffer", None)
+        if replay_buffer is not None:
+            return self._read_replay(replay_buffer, algorithm)
+        raise UnreadableBufferError(
+            f"{type(algorithm).__name__} has no rollout or replay buffer to draw pairs from; "
+            "use an algorithm that has one, such as PPO or DQN."
+        )
+
+    def _read_replay(self, buffer: Any, algorithm: BaseAlgorithm) -> Experience:
+        ring = _check_ring(buffer, self.image_key)
+        ids = self._index.update(ring, _clock(algorithm))
+        n_steps, oldest_row = ring.n_filled, ring.pos if ring.full else 0
+        if ring.full and getattr(buffer, "optimize_memory_usage", False):
+            # The oldest slot already holds the observation after the newest row.
+            n_steps, oldest_row = n_steps - 1, oldest_row + 1
+        normalizer = algorithm.get_vec_normalize_env()
+        return Experience(
+            n_steps=n_steps,
+            n_envs=ring.dones.shape[1],
+            _ids=ids,
+            _oldest_row=oldest_row,
+            _actions=ring.actions,
+            _action_shape=tuple(buffer.action_space.shape or ()),
+            _gather=_gatherer(buffer, self.image_key, normalizer),
+        )
+
+
+def _clock(algorithm: BaseAlgorithm) -> _Clock:
+    n_before = algorithm._num_timesteps_at_start
+    n_rows = (algorithm.num_timesteps - n_before) // max(algorithm.n_envs, 1)
+    return _Clock(algorithm.start_time, n_rows, continued=n_before > 0)
+
+
+def _read_rollout(buffer: Any, clock: _Clock, image_key: str | None) -> Experience:
+    _demand(buffer, "episode_starts")
+    n_steps = buffer.buffer_size if buffer.full else buffer.pos
+    starts = _unflattened(buffer, "episode_starts", buffer.episode_starts, ())[:n_steps]
+    last_step = np.zeros(starts.shape, dtype=np.bool_)
+    last_step[:-1] = starts[1:] != 0
+    # A callback that stops a learn() swallows one step, which the next one never learns.
+    if clock.continued and clock.n_rows <= n_steps + 1:
+        last_step[:1] = True
+    shape = _observation_shape(buffer, image_key)
+    observations = _unflattened(buffer, "observations", _image_array(buffer, image_key), shape)
+    actions = _unflattened(buffer, "actions", buffer.actions, (buffer.action_dim,))
+    return Experience(
+        n_steps=n_steps,
+        n_envs=buffer.n_envs,
+        _ids=temporal.episode_ids(last_step),
+        _oldest_row=0,
+        _actions=actions,
+        _action_shape=tuple(buffer.action_space.shape or ()),
+        _gather=lambda rows, envs: observations[rows, envs],
+    )
+
+
+def _demand(buffer: Any, borders: str) -> None:
+    """Raise unless the buffer has the attributes that every SB3 buffer of its family has."""
+    names = ["observations", "actions", borders, "pos", "full", "buffer_size", "n_envs"]
+    names += ["obs_shape", "action_dim", "action_space"]
+    missing = [name for name in names if not hasattr(buffer, name)]
+    if missing:
+        raise UnreadableBufferError(
+            f"Cannot read {type(buffer).__name__}: expected attributes {names}, missing "
+            f"{missing}; use a buffer class that stores plain arrays as Stable-Baselines3 does."
+        )
+
+
+def _unflattened(buffer: Any, name: str, array: Any, shape: tuple[int, ...]) -> Array:
+    """View a rollout array as [T, N, *shape], whether or not `get()` has flattened it."""
+    n_steps, n_envs = buffer.buffer_size, buffer.n_envs
+    if isinstance(array, np.ndarray):
+        if array.shape == (n_steps, n_envs, *shape):
+            return array
+        # get() flattens environment by environment and gives scalars a last axis of 1.
+        if array.shape == (n_steps * n_envs, *(shape or (1,))):
+            unflattened: Array = array.reshape(n_envs, n_steps, *shape).swapaxes(0, 1)
+            return unflattened
+    raise _unreadable(buffer, name, array, (n_steps, n_envs, *shape))
+
+
+def _check_ring(buffer: Any, image_key: str | None) -> _Ring:
+    """Collect the arrays of a replay buffer, or raise if one is not what SB3 stores."""
+    _demand(buffer, "dones")
+    shape = _observation_shape(buffer, image_key)
+    cells = (buffer.buffer_size, buffer.n_envs)
+    observations = _image_array(buffer, image_key)
+    arrays = [
+        ("observations", observations, shape),
+        ("actions", buffer.actions, (buffer.action_dim,)),
+        ("dones", buffer.dones, ()),
+    ]
+    for name, array, tail in arrays:
+        if not isinstance(array, np.ndarray) or array.shape != (*cells, *tail):
+            raise _unreadable(buffer, name, array, (*cells, *tail))
+    announced = getattr(buffer, "next_observations", None)
+    if isinstance(announced, dict):
+        announced = announced.get(image_key)
+    if not isinstance(announced, np.ndarray) or announced.shape != observations.shape:
+        announced = None
+    return _Ring(observations, announced, buffer.actions, buffer.dones, buffer.pos, buffer.full)
+
+
+def _image_array(buffer: Any, image_key: str | None) -> Any:
+    """Return the observation array, or the one under `image_key` of a dictionary."""
+    observations = buffer.observations
+    return observations.get(image_key) if isinstance(observations, dict) else observations
+
+
+def _observation_shape(buffer: Any, image_key: str | None) -> tuple[int, ...]:
+    shapes = buffer.obs_shape
+    if not isinstance(shapes, dict):
+        return tuple(shapes)
+    if image_key is None or image_key not in shapes:
+        raise UnreadableBufferError(
+            f"{type(buffer).__name__} holds dictionaries of observations {sorted(shapes)}, got "
+            f"`image_key` {image_key!r}; set `image_key` to the one to read."
+        )
+    return tuple(shapes[image_key])
+
+
+def _unreadable(
+    buffer: Any, name: str, array: Any, expected: tuple[int, ...]
+) -> UnreadableBufferError:
+    got = array.shape if isinstance(array, np.ndarray) else type(array).__name__
+    return UnreadableBufferError(
+        f"Cannot read {type(buffer).__name__}: expected `{name}` to be an array of shape "
+        f"{expected}, got {got}; use a buffer class that stores plain arrays as "
+        "Stable-Baselines3 does."
+    )
+
+
+def _gatherer(
+    buffer: Any, image_key: str | None, normalizer: VecNormalize | None
+) -> Callable[[IntArray, IntArray], Array]:
+    """Return what copies observations out of a replay buffer, normalised as `sample()` does."""
+
+    def gather(rows: IntArray, envs: IntArray) -> Array:
+        if normalizer is None:
+            raw: Array = _image_array(buffer, image_key)[rows, envs]
+            return raw
+        observations = buffer.observations
+        if not isinstance(observations, dict):
+            normalized: Array = buffer._normalize_obs(observations[rows, envs], normalizer)
+            return normalized
+        # VecNormalize wants every key that it normalises.
+        wanted = {image_key, *(normalizer.norm_obs_keys or ())}
+        cells = {key: observations[key][rows, envs] for key in wanted}
+        image: Array = buffer._normalize_obs(cells, normalizer)[image_key]
+        return image
+
+    return gather
+
+
+def _breaks(ring: _Ring, rows: IntArray) -> BoolArray:
+    """Tell where the observation of a row is not the one that the row before announced: [L, N]."""
+    n_envs = ring.dones.shape[1]
+    breaks = np.zeros((len(rows), n_envs), dtype=np.bool_)
+    if ring.next_observations is None:
+        return breaks
+    for begin in range(0, len(rows), _COMPARED_ROWS):
+        some = rows[begin : begin + _COMPARED_ROWS]
+        found = _bytes_of(ring.observations[some], n_envs)
+        announced = _bytes_of(ring.next_observations[some - 1], n_envs)
+        breaks[begin : begin + _COMPARED_ROWS] = (found != announced).any(axis=-1)
+    return breaks
+
+
+def _bytes_of(array: Array, n_envs: int) -> npt.NDArray[np.uint8]:
+    """View [L, N, ...] as bytes [L, N, bytes], for which NaN equals NaN."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), n_envs, -1)
+
+
+def _same_bytes(first: Array, second: Array) -> bool:
+    return first.tobytes() == second.tobytes()

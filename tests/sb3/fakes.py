@@ -1,0 +1,92 @@
+"""Small environments whose observations encode environment, episode and time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+IMAGE_SHAPE = (4, 36, 36)
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Stamp(NamedTuple):
+    """What `decode` reads from observations; every field has the shape of the batch."""
+
+    env: IntArray
+    episode: IntArray
+    time: IntArray
+
+
+def encode(env: int, episode: int, time: int) -> npt.NDArray[np.uint8]:
+    """Write the three numbers, two bytes each, into the first pixels of an image."""
+    image = np.zeros(IMAGE_SHAPE, dtype=np.uint8)
+    image[0, 0, :6] = np.array([env, episode, time], dtype=">u2").view(np.uint8)
+    # A dark disc that moves, so that an encoder has something to see.
+    image[:, 8 + time % 20, 8 + episode % 20] = 255
+    return image
+
+
+def decode(images: npt.NDArray[Any]) -> Stamp:
+    """Read the numbers back from uint8 images [..., 4, 36, 36]."""
+    pixels = images[..., 0, 0, :6].astype(np.int64)
+    env, episode, time = (pixels[..., i] * 256 + pixels[..., i + 1] for i in (0, 2, 4))
+    return Stamp(env, episode, time)
+
+
+class StampedEnv(gym.Env[npt.NDArray[np.uint8], Any]):
+    """Episodes of random lengths that terminate or are truncated; the images say where they are.
+
+    Episode numbers never start again, whatever resets the environment.
+    """
+
+    def __init__(
+        self, env: int = 0, *, lengths: tuple[int, int] = (1, 9), continuous: bool = False
+    ) -> None:
+        self.env, self.episode, self.time = env, -1, 0
+        self.lengths, self.length = lengths, 0
+        self.rng = np.random.default_rng(env)
+        self.observation_space = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
+        self.action_space = spaces.Discrete(3)
+        if continuous:
+            self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        self.episode, self.time = self.episode + 1, 0
+        self.length = int(self.rng.integers(*self.lengths, endpoint=True))
+        return encode(self.env, self.episode, 0), {}
+
+    def step(self, action: Any) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        over = self.time >= self.length
+        terminated = over and bool(self.rng.random() < 0.5)
+        image = encode(self.env, self.episode, self.time)
+        return image, 1.0, terminated, over and not terminated, {}
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        return np.ones(3, dtype=np.bool_)
+
+
+class StampedDictEnv(gym.ObservationWrapper[dict[str, Any], Any, npt.NDArray[np.uint8]]):
+    """The stamped image beside a vector, under the keys `image` and `speed`."""
+
+    def __init__(self, env: StampedEnv) -> None:
+        super().__init__(env)
+        speed = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.observation_space = spaces.Dict(image=env.observation_space, speed=speed)
+
+    def observation(self, observation: npt.NDArray[np.uint8]) -> dict[str, Any]:
+        return {"image": observation, "speed": np.zeros(2, dtype=np.float32)}
+
+
+def stamped_vec_env(n_envs: int, **kwargs: Any) -> DummyVecEnv:
+    """Make `n_envs` stamped environments, numbered from 0."""
+    return DummyVecEnv([partial(StampedEnv, env, **kwargs) for env in range(n_envs)])
