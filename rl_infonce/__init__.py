@@ -1,3 +1,32 @@
-"""Temporal InfoNCE for stock Stable-Baselines3 agents."""
+"""Temporal InfoNCE for stock Stable-Baselines3 agents.
+
+Names that need Stable-Baselines3 or ale_py are imported when they are first used, so that the
+numeric rooms (`rl_infonce.nce`, `rl_infonce.temporal`, ...) stay light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rl_infonce.atari import make_atari_vec_env
+    from rl_infonce.sb3 import InfoNCECallback, InfoNCEExtractor
 
 __version__ = "0.1.0"
+
+__all__ = ["InfoNCECallback", "InfoNCEExtractor", "__version__", "make_atari_vec_env"]
+
+_HOMES = {
+    "InfoNCECallback": "rl_infonce.sb3",
+    "InfoNCEExtractor": "rl_infonce.sb3",
+    "make_atari_vec_env": "rl_infonce.atari",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from numbers import Real
 from typing import Protocol
 
 __all__ = ["check_choice", "check_number", "check_shape"]
@@ -55,7 +56,7 @@ def check_number(
         TypeError: If `value` is not a real number.
         ValueError: If it is NaN, infinite or outside the range.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected `{name}` to be a number, got {value!r}.")
     if not (math.isfinite(value) and value >= at_least and value > above and value <= at_most):
         bounds = [
@@ -64,7 +65,9 @@ def check_number(
             f"<= {at_most:g}" if at_most < math.inf else "",
         ]
         wanted = " and ".join(bound for bound in bounds if bound)
-        raise ValueError(f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}.")
+        raise ValueError(
+            f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}."
+        )
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

@@ -1,1 +1,6 @@
-"""Placeholder."""
+"""The only room that knows Stable-Baselines3: extractor, binding, attachment, callbacks."""
+
+from rl_infonce.sb3.callbacks import InfoNCECallback
+from rl_infonce.sb3.extractor import InfoNCEExtractor
+
+__all__ = ["InfoNCECallback", "InfoNCEExtractor"]

@@ -1,0 +1,34 @@
+"""Random image augmentation with an explicit generator."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_infonce.checks import check_shape
+
+__all__ = ["random_shift"]
+
+
+def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> Tensor:
+    """Return each image moved by up to `pad` pixels, its border repeated.
+
+    Equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), on
+    uint8 and without the padded copy. Same shift for all channels of one image.
+
+    Args:
+        images: [K, C, H, W], any dtype.
+        rng: Source of the shifts, each axis uniform on the integers -pad .. pad.
+        pad: Largest shift in pixels, >= 0.
+
+    Returns:
+        [K, C, H, W] of the same dtype.
+    """
+    check_shape("images", images, ("K", "C", "H", "W"))
+    n_images, _, height, width = images.shape
+    shifts = torch.as_tensor(rng.integers(-pad, pad + 1, size=(2, n_images, 1)))
+    rows = (torch.arange(height) + shifts[0]).clamp_(0, height - 1).to(images.device)  # [K, H]
+    columns = (torch.arange(width) + shifts[1]).clamp_(0, width - 1).to(images.device)  # [K, W]
+    image = torch.arange(n_images, device=images.device)[:, None, None]
+    return images[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,104 @@
+"""Image encoders: `[K, C, H, W]` float images to a convolutional map, and its flat size."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_choice
+
+__all__ = [
+    "ENCODERS",
+    "conv_output_shape",
+    "impala_trunk",
+    "make_trunk",
+    "nature_trunk",
+    "randomise_",
+]
+
+
+def nature_trunk(in_channels: int) -> nn.Sequential:
+    """Return the three convolutions of the Nature DQN (Mnih et al. 2015), layer for layer SB3's.
+
+    The layers and their order equal `stable_baselines3`'s `NatureCNN.cnn` without the flattening,
+    so state dicts and the use of the random stream agree.
+    """
+    return nn.Sequential(
+        nn.Conv2d(in_channels, 32, kernel_size=8, stride=4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, kernel_size=4, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, kernel_size=3, stride=1),
+        nn.ReLU(),
+    )
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions added to their input (Espeholt et al. 2018, figure 3)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
+        self.second = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return maps of the same shape `[K, C, H, W]`."""
+        hidden = torch.relu(self.first(torch.relu(maps)))
+        residual: Tensor = self.second(hidden)
+        return maps + residual
+
+
+def impala_trunk(in_channels: int) -> nn.Sequential:
+    """Return the residual encoder of IMPALA (Espeholt et al. 2018, figure 3), widths 16, 32, 32."""
+    layers: list[nn.Module] = []
+    for channels in (16, 32, 32):
+        layers += [
+            nn.Conv2d(in_channels, channels, kernel_size=3, padding=1),
+            nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
+            ResidualBlock(channels),
+            ResidualBlock(channels),
+        ]
+        in_channels = channels
+    return nn.Sequential(*layers, nn.ReLU())
+
+
+ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
+"""Encoder name -> (function of the channel count, smallest image side it accepts)."""
+
+
+def make_trunk(name: str, image_shape: tuple[int, int, int]) -> nn.Sequential:
+    """Return the convolutional trunk called `name` for channels-first images.
+
+    Args:
+        name: A key of `ENCODERS`.
+        image_shape: Channels, height, width.
+
+    Raises:
+        ValueError: If the name is unknown or the image is smaller than the encoder accepts.
+    """
+    check_choice("encoder", name, ENCODERS)
+    build, smallest = ENCODERS[name]
+    channels, height, width = image_shape
+    if min(height, width) < smallest:
+        raise ValueError(
+            f"Expected images of at least {smallest}x{smallest} pixels for encoder={name!r}, "
+            f"got {height}x{width}. Resize the observations or choose another encoder."
+        )
+    return build(channels)
+
+
+def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return channels, height and width of the map `trunk` makes of one image."""
+    with torch.no_grad():
+        shape = trunk(torch.zeros(1, *image_shape)).shape
+    return int(shape[1]), int(shape[2]), int(shape[3])
+
+
+def randomise_(module: nn.Module, generator: torch.Generator) -> None:
+    """Fill every parameter with orthogonal weights and zero biases from `generator`, in place."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.dim() < 2:
+                parameter.zero_()
+            else:
+                nn.init.orthogonal_(parameter, gain=2**0.5, generator=generator)

@@ -1,0 +1,232 @@
+"""TemporalInfoNCE: features of anchors and of their futures -> loss and diagnostics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.nce import (
+    BilinearCritic,
+    CosineCritic,
+    Critic,
+    SeparableMLPCritic,
+    info_nce,
+    info_nce_bound,
+    log_candidates,
+    retrieval_accuracy,
+)
+from rl_infonce.presets import InfoNCESettings
+from rl_infonce.recurrent import GRUSummary
+
+__all__ = [
+    "ContrastBatch",
+    "ObjectiveShape",
+    "TemporalInfoNCE",
+    "TemporalInfoNCELoss",
+    "make_critic",
+]
+
+
+class ObjectiveShape(NamedTuple):
+    """Sizes the objective's parameters depend on.
+
+    Attributes:
+        features_dim: D, size of the encoder's features.
+        local_dim: C, channels of the encoder's convolutional map.
+        n_horizons: K.
+        action_dim: Size of one encoded action; 0 if predictions do not see the actions.
+    """
+
+    features_dim: int
+    local_dim: int
+    n_horizons: int
+    action_dim: int = 0
+
+
+class ContrastBatch(NamedTuple):
+    """Encoded anchors and futures.
+
+    Attributes:
+        context: [B, L, D] features of the last L steps, the anchor's own last.
+        context_used: [B, L] bool; False where the episode had not begun yet.
+        futures: [K, B, D] features, `horizons[k]` steps after each anchor.
+        mask: [K, B, B] bool; True where candidate j takes part for anchor i.
+        actions: [B, largest horizon, A] encoded actions from the anchor's on, or None.
+        anchor_maps: [B, C, H, W] map of the anchor, or None without local terms.
+        future_maps: [K, B, C, H, W] maps of the futures, or None without local terms.
+    """
+
+    context: Tensor
+    context_used: Tensor
+    futures: Tensor
+    mask: Tensor
+    actions: Tensor | None = None
+    anchor_maps: Tensor | None = None
+    future_maps: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class TemporalInfoNCELoss:
+    """The loss and what it says, detached but for `loss`.
+
+    Attributes:
+        loss: [] nats; sum over terms of the mean over horizons, positions and anchors.
+        accuracy: [K] share of anchors whose positive scores best.
+        mi_lower_bound: [] nats, of the first term (van den Oord et al. 2018, appendix A.1).
+        mi_ceiling: [] nats, the largest bound these candidates allow: mean log N.
+        masked_share: [] share of in-batch negatives that the mask excludes.
+        temperature: [] of the first term's critic.
+    """
+
+    loss: Tensor
+    accuracy: Tensor
+    mi_lower_bound: Tensor
+    mi_ceiling: Tensor
+    masked_share: Tensor
+    temperature: Tensor
+
+
+def make_critic(
+    settings: InfoNCESettings,
+    anchor_dim: int,
+    candidate_dim: int,
+    n_horizons: int,
+    generator: torch.Generator,
+) -> Critic:
+    """Return the critic the settings name, initialised from `generator`."""
+    if settings.critic == "cosine":
+        return CosineCritic(
+            anchor_dim,
+            candidate_dim,
+            n_horizons,
+            temperature=settings.temperature,
+            learn_temperature=settings.learn_temperature,
+            generator=generator,
+        )
+    if settings.critic == "mlp":
+        return SeparableMLPCritic(anchor_dim, candidate_dim, n_horizons, generator=generator)
+    return BilinearCritic(anchor_dim, candidate_dim, n_horizons, generator=generator)
+
+
+class TemporalInfoNCE(nn.Module):
+    """Contrast each anchor with its own future against the futures of the other anchors.
+
+    The "global" term is CPC (van den Oord et al. 2018, eq. 4): one critic per horizon scores the
+    summary c_t (or the features z_t) with the features at t+k. "global_local" and "local_local"
+    are ST-DIM (Anand et al. 2019, eqs. 2-4): the anchor's features, or its map at a position, with
+    the future's map at the same position, averaged over positions. Terms are summed; horizons,
+    positions and anchors averaged, so that the coefficient means the same for any number of them.
+
+    With actions, the prediction for horizon k sees a_t .. a_{t+k-1} through a GRU whose first
+    state is c_t (CPC|A, Guo et al. 2018).
+
+    Args:
+        settings: Which terms, critic and context.
+        shape: Sizes of features, maps, horizons and actions.
+        generator: Source of the initial weights; the global random stream is never used.
+    """
+
+    def __init__(
+        self, settings: InfoNCESettings, shape: ObjectiveShape, *, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.shape = shape
+        features, local, n_horizons = shape.features_dim, shape.local_dim, shape.n_horizons
+
+        def critic(anchor_dim: int, candidate_dim: int) -> Critic:
+            return make_critic(settings, anchor_dim, candidate_dim, n_horizons, generator)
+
+        sizes = {
+            "global": (features, features),
+            "global_local": (features, local),
+            "local_local": (local, local),
+        }
+        self.critics = nn.ModuleDict({term: critic(*sizes[term]) for term in settings.terms})
+        self.past = (
+            GRUSummary(features, features, generator=generator)
+            if settings.context == "gru"
+            else None
+        )
+        self.future = (
+            GRUSummary(shape.action_dim, features, generator=generator)
+            if shape.action_dim
+            else None
+        )
+
+    def forward(self, batch: ContrastBatch, horizons: tuple[int, ...]) -> TemporalInfoNCELoss:
+        """Return the loss of a batch whose futures lie `horizons` steps ahead.
+
+        Args:
+            batch: Encoded anchors and futures.
+            horizons: K gaps in steps, in the order of `batch.futures`.
+        """
+        predictions = self.predict(batch, horizons)  # [K, B, D]
+        scores = {
+            term: torch.stack(
+                [self._scores(term, batch, predictions, k) for k in range(len(horizons))]
+            )
+            for term in self.settings.terms
+        }  # global [K, B, B], local [K, P, B, B]
+        loss = torch.stack(
+            [info_nce(s, mask=_like(batch.mask, s)).mean() for s in scores.values()]
+        ).sum()
+        first = self.settings.terms[0]
+        return _report(loss, scores[first].detach(), batch.mask, self.temperature)
+
+    @property
+    def temperature(self) -> Tensor:
+        """[] temperature of the first term's critic."""
+        critic = self.critics[self.settings.terms[0]]
+        temperature: Tensor = critic.temperature  # type: ignore[assignment]
+        return temperature.detach()
+
+    def predict(self, batch: ContrastBatch, horizons: tuple[int, ...]) -> Tensor:
+        """Return what each horizon's critic sees of the anchor: [K, B, D]."""
+        if self.past is None:
+            summary = batch.context[:, -1]  # [B, D]
+        else:
+            summary = self.past(batch.context, used=batch.context_used)[:, -1]
+        if self.future is None or batch.actions is None:
+            return summary.expand(len(horizons), *summary.shape)
+        states = self.future(batch.actions, initial=summary)  # [B, largest horizon, D]
+        return torch.stack([states[:, k - 1] if k else summary for k in horizons])
+
+    def _scores(self, term: str, batch: ContrastBatch, predictions: Tensor, k: int) -> Tensor:
+        """Return scores of one term at one horizon: [B, B], or [P, B, B] over positions."""
+        critic = self.critics[term]
+        if term == "global":
+            scores: Tensor = critic(predictions[k], batch.futures[k], k)
+            return scores
+        if batch.anchor_maps is None or batch.future_maps is None:
+            raise ValueError(f"Expected `batch` to hold convolutional maps for term {term!r}.")
+        futures = _positions(batch.future_maps[k])  # [P, B, C]
+        anchors = predictions[k] if term == "global_local" else _positions(batch.anchor_maps)
+        local_scores: Tensor = critic(anchors, futures, k)
+        return local_scores
+
+
+def _positions(maps: Tensor) -> Tensor:
+    return maps.flatten(2).permute(2, 0, 1)  # [B, C, H, W] -> [H * W, B, C]
+
+
+def _like(mask: Tensor, scores: Tensor) -> Tensor:
+    return mask if scores.dim() == mask.dim() else mask[:, None]
+
+
+def _report(loss: Tensor, scores: Tensor, mask: Tensor, temperature: Tensor) -> TemporalInfoNCELoss:
+    n_anchors = mask.shape[-1]
+    allowed = _like(mask, scores)
+    accuracy = retrieval_accuracy(scores, mask=allowed)  # [K, B] or [K, P, B]
+    n_negatives = n_anchors * (n_anchors - 1) * mask.shape[0]
+    return TemporalInfoNCELoss(
+        loss=loss,
+        accuracy=accuracy.flatten(1).mean(1),
+        mi_lower_bound=info_nce_bound(scores, mask=allowed).mean(),
+        mi_ceiling=log_candidates(scores, mask=allowed).mean(),
+        masked_share=(~mask).sum() / max(n_negatives, 1),
+        temperature=temperature,
+    )

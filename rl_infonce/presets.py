@@ -1,0 +1,140 @@
+"""Named settings of the temporal InfoNCE objective and their validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from rl_infonce.checks import check_choice, check_number
+from rl_infonce.temporal import check_horizons
+
+__all__ = [
+    "AUGMENTATIONS",
+    "CONTEXTS",
+    "CRITICS",
+    "PRESETS",
+    "TERMS",
+    "InfoNCESettings",
+    "settings_of",
+]
+
+CRITICS = ("bilinear", "cosine", "mlp")
+CONTEXTS = ("none", "gru")
+AUGMENTATIONS = ("none", "random_shift")
+TERMS = ("global", "global_local", "local_local")
+
+
+@dataclass(frozen=True)
+class InfoNCESettings:
+    """What the objective contrasts, and how strongly.
+
+    Attributes:
+        infonce_coef: Weight of the loss (in nats, averaged over pairs and horizons) beside the RL
+            loss, >= 0.
+        horizons: Gaps between anchor and positive, in agent steps; None means "the frame stack,
+            at least 4", the smallest gap at which stacked frames share no pixels.
+        n_pairs: Anchors per gradient step, >= 2; each has n_pairs - 1 in-batch negatives.
+        critic: How features are scored: "bilinear", "cosine" or "mlp".
+        temperature: Divides the cosine, > 0.
+        learn_temperature: Whether the temperature is a parameter, kept in [0.01, 1].
+        terms: Which scores are contrasted: "global" (features with features), "global_local"
+            (features with each position of the convolutional map) and "local_local".
+        context: "gru" summarises the last `context_length` features into c_t; "none" uses z_t.
+        context_length: Steps the GRU sees, >= 1.
+        augmentation: "random_shift" moves every image by up to 4 pixels (Kostrikov et al. 2020).
+        target_encoder_tau: None trains through anchors and positives; 1.0 stops the gradient at
+            the positives; between, the positives come from an exponential moving average.
+        min_gap: Candidates of the anchor's own episode closer than this many steps to the positive
+            are not used as negatives; 0 uses all.
+    """
+
+    infonce_coef: float = 0.1
+    horizons: tuple[int, ...] | None = None
+    n_pairs: int = 64
+    critic: str = "cosine"
+    temperature: float = 0.1
+    learn_temperature: bool = False
+    terms: tuple[str, ...] = ("global",)
+    context: str = "none"
+    context_length: int = 8
+    augmentation: str = "none"
+    target_encoder_tau: float | None = None
+    min_gap: int = 4
+
+    def __post_init__(self) -> None:
+        check_number("infonce_coef", self.infonce_coef, at_least=0)
+        check_number("temperature", self.temperature, above=0)
+        check_integer("n_pairs", self.n_pairs, 2)
+        check_integer("context_length", self.context_length, 1)
+        check_integer("min_gap", self.min_gap, 0)
+        check_choice("critic", self.critic, CRITICS)
+        check_choice("context", self.context, CONTEXTS)
+        check_choice("augmentation", self.augmentation, AUGMENTATIONS)
+        _check_terms(self.terms)
+        if self.target_encoder_tau is not None:
+            check_number("target_encoder_tau", self.target_encoder_tau, above=0, at_most=1)
+        if self.horizons is not None:
+            # With two random views of one observation, horizon 0 is CURL; without, it is trivial.
+            views_differ = self.augmentation != "none"
+            check_horizons(self.horizons, allow_zero=views_differ)
+
+
+def check_integer(name: str, value: int, at_least: int) -> None:
+    """Raise unless `value` is an int >= `at_least`.
+
+    Raises:
+        TypeError: If it is not an int.
+        ValueError: If it is too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"Expected `{name}` to be an int >= {at_least}, got {value!r}.")
+    check_number(name, value, at_least=at_least)
+
+
+def _check_terms(terms: Sequence[str]) -> None:
+    if not terms or len(set(terms)) != len(terms):
+        raise ValueError(
+            f"Expected `terms` to be distinct and non-empty, of {TERMS}, got {terms!r}."
+        )
+    for term in terms:
+        check_choice("terms", term, TERMS)
+
+
+PRESETS: Mapping[str, InfoNCESettings] = {
+    # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it).
+    "cpc": InfoNCESettings(),
+    # Anand et al. 2019: only the spatial terms, bilinear, no temperature.
+    "stdim": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
+    # Stooke et al. 2021: random shift, slowly moving target, bilinear on a projection.
+    "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
+    # Laskin et al. 2020: two shifted views of one observation, moving target.
+    "curl": InfoNCESettings(
+        critic="bilinear", horizons=(0,), augmentation="random_shift", target_encoder_tau=0.01
+    ),
+}
+
+
+def settings_of(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
+    """Return the settings of a preset with the given changes; a change to None keeps the preset's.
+
+    Args:
+        preset: A key of `PRESETS`.
+        changes: Field name to new setting.
+
+    Raises:
+        ValueError: If the preset or a setting is not legal; the message names the argument.
+    """
+    check_choice("preset", preset, PRESETS)
+    known = {field.name for field in fields(InfoNCESettings)}
+    given = {name: change for name, change in changes.items() if change is not None}
+    for name in given:
+        check_choice("setting", name, known)
+    for name in ("horizons", "terms"):
+        if name in given:
+            given[name] = _as_tuple(given[name])
+    return replace(PRESETS[preset], **given)
+
+
+def _as_tuple(given: Any) -> tuple[Any, ...]:
+    return tuple(given) if isinstance(given, (tuple, list)) else (given,)

@@ -1,0 +1,62 @@
+"""Recurrent parts of the objective: a summary of the past, and of the actions to come."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_shape
+
+__all__ = ["GRUSummary"]
+
+
+class GRUSummary(nn.Module):
+    """A gated recurrent unit (Cho et al. 2014) over a short, possibly shorter, sequence.
+
+    Its weights are raw parameters drawn from the given generator: a host that re-initialises
+    every linear layer leaves them alone, and no global random stream is touched.
+
+    Args:
+        input_dim: Size of one step's input.
+        hidden_dim: Size of the state.
+        generator: Source of the initial weights.
+    """
+
+    def __init__(self, input_dim: int, hidden_dim: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        bound = hidden_dim**-0.5
+
+        def uniform(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound, generator=generator))
+
+        self.hidden_dim = hidden_dim
+        self.weight_ih = uniform(3 * hidden_dim, input_dim)
+        self.weight_hh = uniform(3 * hidden_dim, hidden_dim)
+        self.bias_ih = uniform(3 * hidden_dim)
+        self.bias_hh = uniform(3 * hidden_dim)
+
+    def forward(
+        self, inputs: Tensor, *, used: Tensor | None = None, initial: Tensor | None = None
+    ) -> Tensor:
+        """Return the state after every step.
+
+        Args:
+            inputs: [B, L, input_dim], oldest first.
+            used: [B, L] bool; a step marked False leaves the state as it was.
+            initial: [B, hidden_dim] first state; zeros if None.
+
+        Returns:
+            [B, L, hidden_dim] states.
+        """
+        check_shape("inputs", inputs, ("B", "L", self.weight_ih.shape[1]))
+        state = inputs.new_zeros(inputs.shape[0], self.hidden_dim) if initial is None else initial
+        states = []
+        for step in range(inputs.shape[1]):
+            following = torch.gru_cell(
+                inputs[:, step], state, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+            )
+            state = (
+                following if used is None else torch.where(used[:, step, None], following, state)
+            )
+            states.append(state)
+        return torch.stack(states, dim=1)

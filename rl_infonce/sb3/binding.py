@@ -1,0 +1,80 @@
+"""How an extractor finds the algorithm that trains it, without holding on to it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BaseModel
+
+__all__ = [
+    "constructing_action_space",
+    "constructing_algorithm",
+    "is_gradient_free",
+    "training_algorithm",
+    "unfit_for_attaching",
+]
+
+_MAX_FRAMES = 24
+
+
+def _caller(kind: type[Any], method: str) -> Any | None:
+    """Return the `self` of the nearest caller that is a `kind` running `method`, or None."""
+    frame = sys._getframe(2)
+    for _ in range(_MAX_FRAMES):
+        if frame.f_code.co_name == method and isinstance(frame.f_locals.get("self"), kind):
+            return frame.f_locals["self"]
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
+def constructing_algorithm() -> BaseAlgorithm | None:
+    """Return the algorithm that is building its policy among the callers, or None.
+
+    SB3 gives an extractor its observation space and nothing else, but builds it inside the
+    algorithm's `_setup_model`; this reads that frame's `self`. Read-only, CPython only; on another
+    interpreter, or under `BasePolicy.load`, it finds nothing and the caller stays unbound.
+    """
+    found: BaseAlgorithm | None = _caller(BaseAlgorithm, "_setup_model")
+    return found
+
+
+def training_algorithm() -> BaseAlgorithm | None:
+    """Return the algorithm whose `train` is among the callers, or None."""
+    found: BaseAlgorithm | None = _caller(BaseAlgorithm, "train")
+    return found
+
+
+def constructing_action_space() -> spaces.Space[Any] | None:
+    """Return the action space of the policy that is building an extractor, or None."""
+    found = _caller(BaseModel, "make_features_extractor")
+    return None if found is None else found.action_space
+
+
+def _class_names(algorithm: BaseAlgorithm) -> set[str]:
+    return {base.__name__ for base in type(algorithm).__mro__}
+
+
+def is_gradient_free(algorithm: BaseAlgorithm) -> bool:
+    """Return whether the algorithm perturbs all parameters instead of following a gradient (ARS)."""
+    return "ARS" in _class_names(algorithm)
+
+
+def unfit_for_attaching(algorithm: BaseAlgorithm) -> str | None:
+    """Return why a loss cannot ride on this algorithm's backward, or None if it can.
+
+    Judged by class name, so that sb3-contrib need not be installed.
+    """
+    if is_gradient_free(algorithm):
+        return "ARS follows no gradient, so there is no backward to carry the InfoNCE loss"
+    if "TRPO" in _class_names(algorithm):
+        return (
+            "TRPO differentiates its KL term and its surrogate one by one, so an attached loss "
+            "would enter the Fisher matrix and be maximised with the surrogate; "
+            "use InfoNCECallback(decoupled=True) to train the encoder in updates of its own"
+        )
+    return None

@@ -1,0 +1,194 @@
+"""InfoNCECallback: binds by name, schedules the coefficient, or trains the encoder on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
+from torch import nn
+
+from rl_infonce.checks import check_number
+from rl_infonce.presets import check_integer
+from rl_infonce.sb3.binding import is_gradient_free, unfit_for_attaching
+from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.extractor import InfoNCEExtractor
+
+__all__ = ["InfoNCECallback", "trained_extractors"]
+
+Schedule = Callable[[float], float]
+
+
+def trained_extractors(policy: nn.Module) -> list[InfoNCEExtractor]:
+    """Return the policy's extractors, each once, without those of its target networks."""
+    return [
+        module
+        for name, module in policy.named_modules()
+        if isinstance(module, InfoNCEExtractor)
+        and not any(part.endswith("_target") for part in name.split("."))
+    ]
+
+
+class InfoNCECallback(BaseCallback):
+    """Bind the extractors of a model explicitly, and steer their loss.
+
+    Not needed for the loss itself: an `InfoNCEExtractor` finds its algorithm. Use it to change the
+    coefficient while training, to be told at once if nothing would be trained, or for the
+    decoupled mode: the loss then leaves the RL backward alone and trains encoder and heads with an
+    Adam of its own after the RL epochs (Stooke et al. 2021, "decoupled" except that the RL loss
+    still trains the encoder, too). The decoupled mode also serves TRPO.
+
+    May be passed to `learn()` again; Adam's moments continue.
+
+    Args:
+        infonce_coef: Weight of the loss: a number, a function of the remaining progress (1 to 0)
+            as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None keeps the
+            extractor's. In decoupled mode it multiplies the gradient before clipping.
+        decoupled: Whether to train the encoder in updates of its own.
+        learning_rate: Of the decoupled Adam, > 0.
+        n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
+            off-policy.
+        max_grad_norm: Decoupled updates clip their gradient to this norm, > 0.
+        verbose: 1 prints which extractors are bound.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range or, when training begins, if the model has no
+            `InfoNCEExtractor` or its algorithm cannot carry the loss.
+    """
+
+    def __init__(
+        self,
+        infonce_coef: float | str | Schedule | None = None,
+        *,
+        decoupled: bool = False,
+        learning_rate: float = 1e-3,
+        n_updates: int | None = None,
+        max_grad_norm: float = 10.0,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        check_number("learning_rate", learning_rate, above=0)
+        check_number("max_grad_norm", max_grad_norm, above=0)
+        if n_updates is not None:
+            check_integer("n_updates", n_updates, 1)
+        self.coef_schedule = _schedule(infonce_coef)
+        self.decoupled = decoupled
+        self.learning_rate = learning_rate
+        self.n_updates = n_updates
+        self.max_grad_norm = max_grad_norm
+        self.extractors: list[InfoNCEExtractor] = []
+        self._optimizers: dict[int, torch.optim.Adam] = {}
+        self._recorded: dict[int, Experience] = {}
+
+    def _init_callback(self) -> None:
+        self.extractors = trained_extractors(self.model.policy)
+        if not self.extractors:
+            raise ValueError(
+                "Expected `model` to have an InfoNCEExtractor, got "
+                f"{type(self.model.policy).__name__} without one. Build it with "
+                'policy_kwargs={"features_extractor_class": InfoNCEExtractor}.'
+            )
+        self._check_algorithm(self.model)
+        for extractor in self.extractors:
+            extractor.bind(self.model)
+            extractor.decoupled = self.decoupled
+        if self.verbose:
+            print(f"InfoNCECallback: {len(self.extractors)} extractor(s) bound")  # noqa: T201
+
+    def _check_algorithm(self, model: BaseAlgorithm) -> None:
+        reason = unfit_for_attaching(model)
+        if reason is not None and (is_gradient_free(model) or not self.decoupled):
+            raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
+
+    def _on_rollout_start(self) -> None:
+        self._update_decoupled()
+        if self.coef_schedule is not None:
+            # SB3 keeps the progress private and offers no accessor.
+            coef = self.coef_schedule(self.model._current_progress_remaining)
+            check_number("infonce_coef", coef, at_least=0)
+            for extractor in self.extractors:
+                extractor.infonce_coef = coef
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if not self.decoupled or self.num_timesteps <= getattr(self.model, "learning_starts", 0):
+            return
+        # Read now: the next rollout replaces the arrays before its callback runs.
+        for index, extractor in enumerate(self.extractors):
+            experience = extractor.experience()
+            if experience is not None:
+                self._recorded[index] = experience
+
+    def _on_training_end(self) -> None:
+        self._update_decoupled()
+        for extractor in self.extractors:
+            extractor.decoupled = False
+
+    def _update_decoupled(self) -> None:
+        """Train on what the last rollout recorded: after the RL epochs, never before them."""
+        recorded, self._recorded = self._recorded, {}
+        on_policy = hasattr(self.model, "rollout_buffer")
+        for index, experience in recorded.items():
+            for _ in range(self.n_updates or (16 if on_policy else 1)):
+                self._step(index, experience)
+
+    def _step(self, index: int, experience: Experience) -> None:
+        extractor = self.extractors[index]
+        result = extractor.infonce_loss(experience) if extractor.infonce_coef > 0 else None
+        if result is None:
+            return
+        parameters = [p for p in extractor.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(
+            extractor.infonce_coef * result.loss, parameters, allow_unused=True
+        )
+        pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+        if extractor.check_finite(result.loss, [g for _, g in pairs]):
+            _step_with(self._optimizer(index, parameters), pairs, self.max_grad_norm)
+
+    def _optimizer(self, index: int, parameters: list[nn.Parameter]) -> torch.optim.Adam:
+        optimizer = self._optimizers.get(index)
+        known = [] if optimizer is None else optimizer.param_groups[0]["params"]
+        same = len(known) == len(parameters) and all(
+            a is b for a, b in zip(known, parameters, strict=True)
+        )
+        if optimizer is None or not same:
+            optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
+            self._optimizers[index] = optimizer
+        return optimizer
+
+
+def _step_with(
+    optimizer: torch.optim.Optimizer,
+    pairs: list[tuple[nn.Parameter, torch.Tensor]],
+    max_grad_norm: float,
+) -> None:
+    """Step with the given gradients; the host's own `.grad` comes back untouched."""
+    host = [parameter.grad for parameter, _ in pairs]
+    for parameter, gradient in pairs:
+        parameter.grad = gradient
+    nn.utils.clip_grad_norm_([parameter for parameter, _ in pairs], max_grad_norm)
+    optimizer.step()
+    for (parameter, _), gradient_before in zip(pairs, host, strict=True):
+        parameter.grad = gradient_before
+
+
+def _schedule(coef: float | str | Schedule | None) -> FloatSchedule | None:
+    if coef is None:
+        return None
+    if isinstance(coef, str):
+        kind, _, start = coef.partition("_")
+        if kind != "lin":
+            raise ValueError(
+                f'Expected `infonce_coef` as a number, a function or "lin_0.1", got {coef!r}.'
+            )
+        check_number("infonce_coef", float(start), at_least=0)
+        return FloatSchedule(LinearSchedule(float(start), 0.0, 1.0))
+    if callable(coef):
+        return FloatSchedule(coef)
+    check_number("infonce_coef", coef, at_least=0)
+    return FloatSchedule(coef)

@@ -1,0 +1,93 @@
+"""What the logger shows beside the loss: spread and rank of features, and the overlap floor."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rl_infonce.encoders import randomise_
+from rl_infonce.nce import retrieval_accuracy
+
+__all__ = ["effective_rank", "feature_std", "pixel_floor", "random_encoder", "random_encoder_floor"]
+
+
+def feature_std(features: Tensor) -> Tensor:
+    """Return the standard deviation over the batch, averaged over features; 0 means collapse.
+
+    Args:
+        features: [B, D].
+    """
+    return features.float().std(dim=0).mean()
+
+
+def effective_rank(features: Tensor) -> Tensor:
+    """Return exp(entropy of the normalised singular values), between 1 and min(B - 1, D).
+
+    Roy & Vetterli 2007, definition 1, of the features centred over the batch. Features without
+    any spread have effective rank 1.
+
+    Args:
+        features: [B, D].
+    """
+    features = features.float()
+    singular = torch.linalg.svdvals(features - features.mean(dim=0))
+    share = singular / singular.sum().clamp_min(torch.finfo(singular.dtype).tiny)
+    return torch.special.entr(share).sum().exp()
+
+
+def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) -> Tensor:
+    """Return the retrieval accuracy of raw pixels, which know nothing but what has not moved.
+
+    Two matchers by Euclidean distance, the better of which counts: the whole stacks; and the
+    frames that a stack `horizon` steps later still holds, which betrays shared pixels.
+
+    Args:
+        anchors: [B, C, H, W].
+        futures: [B, C, H, W], `horizon` steps later.
+        mask: [B, B] bool, True where candidate j takes part for anchor i.
+        horizon: Gap in steps.
+
+    Returns:
+        [] in [0, 1].
+    """
+    shift = min(horizon, anchors.shape[1] - 1)
+    pairs = [(anchors, futures), (anchors[:, shift:], futures[:, : anchors.shape[1] - shift])]
+    accuracies = [
+        retrieval_accuracy(-torch.cdist(a.flatten(1).float(), f.flatten(1).float()), mask=mask)
+        for a, f in pairs
+    ]
+    return torch.stack([accuracy.mean() for accuracy in accuracies]).max()
+
+
+def random_encoder(trunk: nn.Module, seed: int) -> nn.Module:
+    """Return a frozen copy of `trunk` with fresh random weights; no global random stream is used."""
+    frozen = copy.deepcopy(trunk)
+    randomise_(frozen, torch.Generator().manual_seed(seed))
+    return frozen.to("cpu").requires_grad_(False).eval()
+
+
+def random_encoder_floor(anchor_codes: Tensor, future_codes: Tensor, mask: Tensor) -> Tensor:
+    """Return the retrieval accuracy of an untrained encoder's codes under the cosine.
+
+    Args:
+        anchor_codes: [B, D].
+        future_codes: [B, D].
+        mask: [B, B] bool.
+
+    Returns:
+        [] in [0, 1].
+    """
+    centre = torch.cat([anchor_codes, future_codes]).mean(dim=0)
+    scores = F.normalize(anchor_codes - centre) @ F.normalize(future_codes - centre).T
+    return retrieval_accuracy(scores, mask=mask).mean()
+
+
+def per_horizon(
+    name: str, horizons: Sequence[int], numbers: Sequence[float]
+) -> Mapping[str, float]:
+    """Return one entry per horizon, named `<name>_k<horizon>`."""
+    return {f"{name}_k{k}": number for k, number in zip(horizons, numbers, strict=True)}

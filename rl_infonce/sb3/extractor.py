@@ -1,0 +1,584 @@
+"""InfoNCEExtractor: an image encoder in SB3's clothes that trains itself on the future, too."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim, preprocess_obs
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from rl_infonce.augmentation import random_shift
+from rl_infonce.checks import check_choice, check_number
+from rl_infonce.encoders import conv_output_shape, make_trunk
+from rl_infonce.objective import (
+    ContrastBatch,
+    ObjectiveShape,
+    TemporalInfoNCE,
+    TemporalInfoNCELoss,
+)
+from rl_infonce.presets import settings_of
+from rl_infonce.sb3.attach import GradientReport, attach_gradients, watch_gradients
+from rl_infonce.sb3.binding import (
+    constructing_action_space,
+    constructing_algorithm,
+    is_gradient_free,
+    training_algorithm,
+    unfit_for_attaching,
+)
+from rl_infonce.sb3.diagnostics import (
+    effective_rank,
+    feature_std,
+    per_horizon,
+    pixel_floor,
+    random_encoder,
+    random_encoder_floor,
+)
+from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, sample_batch
+from rl_infonce.sb3.session import Session
+from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, frame_stack_of
+from rl_infonce.target import MovingAverage
+
+__all__ = ["InfoNCEExtractor"]
+
+DIAGNOSTICS_FREQ = 16
+"""Gradient steps between the diagnostics that cost extra time."""
+
+
+class Encoded(NamedTuple):
+    """Features [K, D] and the convolutional map [K, C, H, W] they come from."""
+
+    features: Tensor
+    maps: Tensor
+
+
+class InfoNCEExtractor(NatureCNN):
+    """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
+
+    While the host trains, every forward draws anchors from the host's own buffer, encodes them and
+    their futures, and lets the host's backward carry `infonce_coef` times the gradient of the
+    InfoNCE loss (van den Oord et al. 2018). Rollouts, evaluation and target networks stay as they
+    were, and so do SB3's random streams. With `infonce_coef=0` training is bit-identical to the
+    same network without the loss.
+
+    `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is one of
+    NatureCNN. SB3 gives any extractor but `NatureCNN` itself two hidden layers of 64 units; pass
+    `net_arch=[]` on both sides of a comparison.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from stable_baselines3.common.envs import FakeImageEnv
+        >>> env = FakeImageEnv(screen_height=36, screen_width=36, n_channels=4, channel_first=True)
+        >>> kwargs = {"features_extractor_class": InfoNCEExtractor}
+        >>> model = PPO("CnnPolicy", env, n_steps=64, batch_size=32, policy_kwargs=kwargs, seed=0)
+        >>> model.learn(64).policy.features_extractor.last_infonce["loss"] > 0
+        True
+
+    Args:
+        observation_space: One channels-first uint8 image, at least 36x36 for "nature".
+        features_dim: D, number of features.
+        preset: "cpc", "stdim", "atc" or "curl"; the arguments below that are None take its value.
+        infonce_coef: Weight of the auxiliary loss, >= 0.
+        horizons: Gaps between anchor and positive in agent steps, distinct, >= 1.
+        critic: "bilinear", "cosine" or "mlp".
+        temperature: Divides the cosine, > 0.
+        learn_temperature: Whether the temperature is trained, inside [0.01, 1].
+        n_pairs: Anchors per gradient step, >= 2.
+        terms: Of "global", "global_local" and "local_local"; the last two are ST-DIM's.
+        encoder: "nature" or "impala".
+        context: "none", or "gru" for a summary of the last `context_length` features.
+        context_length: Steps the GRU sees, >= 1.
+        action_conditioning: Whether predictions see the actions in between (CPC|A).
+        action_space: For `action_conditioning` where no SB3 policy builds the extractor.
+        augmentation: "none" or "random_shift".
+        target_encoder_tau: 1.0 stops the gradient at the positives, less moves an averaged target
+            encoder; None takes the preset's, and in "cpc" trains through both.
+        min_gap: Same-episode candidates closer than this many steps are no negatives, >= 0.
+        max_grad_ratio: Largest norm of the auxiliary gradient on the encoder, as a multiple of the
+            RL gradient's; None leaves it alone.
+        precision: "fp32", or "bf16" to run the encoder in bfloat16 autocast.
+        channels_last: Whether convolutions run channels-last: twice as fast on CPU, equal up to
+            rounding. False makes `infonce_coef=0` equal NatureCNN to the last bit.
+        seed: Of the pairs, augmentations and heads; None takes the algorithm's.
+        auto_bind: Whether to look up, once and read-only, which algorithm builds the extractor.
+        normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
+
+    Raises:
+        TypeError: If the observation space is not a Box, or an argument has the wrong type.
+        ValueError: If an argument is out of range; the message names it.
+    """
+
+    def __init__(  # the host passes a flat dict of plain settings
+        self,
+        observation_space: spaces.Space[Any],
+        features_dim: int = 512,
+        *,
+        preset: str = "cpc",
+        infonce_coef: float | None = None,
+        horizons: Sequence[int] | None = None,
+        critic: str | None = None,
+        temperature: float | None = None,
+        learn_temperature: bool | None = None,
+        n_pairs: int | None = None,
+        terms: Sequence[str] | None = None,
+        encoder: str = "nature",
+        context: str | None = None,
+        context_length: int | None = None,
+        action_conditioning: bool = False,
+        action_space: spaces.Space[Any] | None = None,
+        augmentation: str | None = None,
+        target_encoder_tau: float | None = None,
+        min_gap: int | None = None,
+        max_grad_ratio: float | None = None,
+        precision: str = "fp32",
+        channels_last: bool = True,
+        seed: int | None = None,
+        auto_bind: bool = True,
+        normalized_image: bool = False,
+    ) -> None:
+        space = check_image_space(observation_space, normalized_image=normalized_image)
+        settings = settings_of(
+            preset,
+            {
+                "infonce_coef": infonce_coef,
+                "horizons": horizons,
+                "critic": critic,
+                "temperature": temperature,
+                "learn_temperature": learn_temperature,
+                "n_pairs": n_pairs,
+                "terms": terms,
+                "context": context,
+                "context_length": context_length,
+                "augmentation": augmentation,
+                "target_encoder_tau": target_encoder_tau,
+                "min_gap": min_gap,
+            },
+        )
+        check_choice("precision", precision, ("fp32", "bf16"))
+        if max_grad_ratio is not None:
+            check_number("max_grad_ratio", max_grad_ratio, above=0)
+        # NatureCNN's own constructor asserts and draws a sample; its layers are built below.
+        super(NatureCNN, self).__init__(space, features_dim)
+        self.settings = settings
+        self.infonce_coef = self.settings.infonce_coef
+        self.horizons = _resolve_horizons(self.settings.horizons, space.shape)
+        self.max_grad_ratio = max_grad_ratio
+        self.precision = precision
+        self.channels_last = channels_last
+        self.auto_bind = auto_bind
+        self.decoupled = False
+        self.seed = seed
+        self.last_infonce: dict[str, float] = {}
+
+        trunk = make_trunk(encoder, space.shape)  # type: ignore[arg-type]
+        local_shape = conv_output_shape(trunk, space.shape)  # type: ignore[arg-type]
+        self.cnn = nn.Sequential(*trunk, nn.Flatten())
+        self.linear = nn.Sequential(nn.Linear(math.prod(local_shape), features_dim), nn.ReLU())
+
+        algorithm = constructing_algorithm() if auto_bind else None
+        self._action_space = (
+            _known_action_space(action_space or constructing_action_space())
+            if action_conditioning
+            else None
+        )
+        self._session = self._new_session(algorithm)
+        self._pending: _Pending | None = None
+        self._local_shape = local_shape
+        self._add_heads(local_shape[0], algorithm)
+        if algorithm is not None:
+            self.bind(algorithm)
+
+    # -- binding ---------------------------------------------------------------------------------
+
+    def bind(self, model: BaseAlgorithm) -> None:
+        """Draw pairs from this algorithm's buffer from now on; it is held weakly.
+
+        Raises:
+            ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
+                skips frames twice.
+        """
+        n_steps = getattr(model, "n_steps", None) if hasattr(model, "gae_lambda") else None
+        if n_steps is not None and max(self.horizons) >= n_steps:
+            raise ValueError(
+                f"Expected `horizons` below n_steps={n_steps} of {type(model).__name__}, got "
+                f"{self.horizons}: no rollout would hold a pair. Raise n_steps or lower horizons."
+            )
+        check_single_frame_skip(model)
+        self._session.bind(model)
+
+    def train(self, mode: bool = True) -> InfoNCEExtractor:
+        """Set training or evaluation mode; at the start of training, check the binding."""
+        super().train(mode)
+        session = self.__dict__.get("_session")
+        if mode and session is not None:
+            self._check_binding(session)
+        return self
+
+    @torch.compiler.disable
+    def _check_binding(self, session: Session) -> None:
+        algorithm = session.algorithm
+        if algorithm is None and self.auto_bind:
+            algorithm = training_algorithm()
+            if algorithm is not None and self._is_part_of(algorithm):
+                self.bind(algorithm)
+            return
+        policy = getattr(algorithm, "policy", None)
+        if algorithm is not None and policy is not None and not self._is_part_of(algorithm):
+            session.bind(None)
+
+    def _is_part_of(self, algorithm: BaseAlgorithm) -> bool:
+        return any(module is self for module in algorithm.policy.modules())
+
+    # -- forward ---------------------------------------------------------------------------------
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Return features [K, D]; while the host trains, their backward carries the loss.
+
+        Args:
+            observations: [K, C, H, W] float images, preprocessed by SB3.
+        """
+        # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
+        if not (self.training and torch.is_grad_enabled()):
+            return self.encode(observations).features
+        self._compute_gradients()  # first, so that its graph is freed before the host's is built
+        return self._attach(self.encode(observations).features)
+
+    def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
+        """Return features and convolutional map of preprocessed images.
+
+        Args:
+            observations: [K, C, H, W] float images.
+            averages: Name to tensor used in place of the encoder's own parameters.
+        """
+        if self.channels_last:
+            observations = observations.contiguous(memory_format=torch.channels_last)
+        with _autocast(observations.device.type, self.precision):
+            flat = _call(self.cnn, "cnn.", observations, averages)
+            features = _call(self.linear, "linear.", flat, averages)
+        if self.precision == "bf16":
+            features = features.float()
+        return Encoded(features, flat.unflatten(1, self._local_shape))
+
+    def encoder_parameters(self) -> dict[str, nn.Parameter]:
+        """Return name to parameter of `cnn` and `linear`, which the host's loss trains, too."""
+        return {n: p for n, p in self.named_parameters() if n.startswith(("cnn.", "linear."))}
+
+    # -- the auxiliary loss ----------------------------------------------------------------------
+
+    def experience(self) -> Experience | None:
+        """Return what the bound algorithm has recorded; None, after one warning, if unreadable."""
+        return self._session.experience()
+
+    def infonce_loss(self, experience: Experience) -> TemporalInfoNCELoss | None:
+        """Return the loss on pairs freshly drawn from `experience`, with its graph.
+
+        Diagnostics go to the algorithm's logger and to `last_infonce`. None, after one warning, if
+        there are fewer than two legal pairs.
+        """
+        session = self._session
+        if self.infonce is None:
+            return None
+        raw = sample_batch(experience, self._plan, session.rng)
+        if raw is None:
+            session.warn_once(
+                "no pairs",
+                "Fewer than two pairs of observations lie "
+                f"{max(self.horizons)} steps apart in one episode, so that the InfoNCE loss of "
+                "this update is 0; the RL update goes on. Lower horizons, or raise n_steps or "
+                "n_envs.",
+            )
+            session.log({"loss": 0.0}, on_screen=True)
+            return None
+        batch = self._encode_batch(raw)
+        result: TemporalInfoNCELoss = self.infonce(batch, self.horizons)
+        session.n_updates += 1
+        self._report(result, raw, batch)
+        if self.target is not None:
+            self.target.update(self.encoder_parameters())
+        return result
+
+    def check_finite(self, loss: Tensor, gradients: Sequence[Tensor]) -> bool:
+        """Return whether loss and gradients are finite; count, warn and finally stop if not.
+
+        Raises:
+            FloatingPointError: After many non-finite losses in a row.
+        """
+        total = torch.stack([loss.detach().float(), torch.nn.utils.get_total_norm(gradients)])
+        finite = bool(total.isfinite().all())
+        self._session.count_finite(finite=finite)
+        self._session.log({"n_nonfinite": float(self._session.n_nonfinite)})
+        return finite
+
+    @torch.compiler.disable
+    def _compute_gradients(self) -> None:
+        """Leave the gradient of the weighted loss, ready to attach, in `_pending`."""
+        self._pending = None
+        if not self._may_attach():
+            return
+        experience = self.experience()
+        result = None if experience is None else self.infonce_loss(experience)
+        if result is None:
+            return
+        shared = [p for p in self.encoder_parameters().values() if p.requires_grad]
+        heads = [p for n, p in self.named_parameters() if n.startswith("infonce.")]
+        found = torch.autograd.grad(
+            self.infonce_coef * result.loss, shared + heads, allow_unused=True
+        )
+        pairs = [(p, g) for p, g in zip(shared + heads, found, strict=True) if g is not None]
+        n_shared = sum(g is not None for g in found[: len(shared)])
+        parameters, gradients = zip(*pairs, strict=True)
+        if self.check_finite(result.loss, gradients):
+            self._pending = _Pending(parameters, gradients, n_shared)
+
+    def _may_attach(self) -> bool:
+        session = self._session
+        if self.infonce_coef == 0 or self.decoupled:
+            return False
+        algorithm = session.algorithm
+        if algorithm is None:
+            session.warn_once(
+                "unbound",
+                "InfoNCEExtractor trains without its loss: it does not know which algorithm owns "
+                "it. Call extractor.bind(model), or pass InfoNCECallback() to model.learn().",
+            )
+            return False
+        reason = unfit_for_attaching(algorithm)
+        if reason is not None:
+            session.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
+        return reason is None
+
+    @torch.compiler.disable
+    def _attach(self, features: Tensor) -> Tensor:
+        pending, self._pending = self._pending, None
+        session = self._session
+        if session.withdraw_hooks is not None:
+            session.withdraw_hooks()  # of a backward that never came
+        if pending is None:
+            return features
+        due = session.n_updates % DIAGNOSTICS_FREQ == 1
+        if due or self.max_grad_ratio is not None:
+            session.withdraw_hooks = watch_gradients(
+                *pending, self._log_gradients, max_ratio=self.max_grad_ratio
+            )
+        return attach_gradients(features, pending.parameters, pending.gradients)
+
+    def _encode_batch(self, raw: ObservationBatch) -> ContrastBatch:
+        n_anchors, length = raw.context.shape[:2]
+        image_shape = raw.context.shape[2:]
+        context = raw.context.reshape(-1, *image_shape)
+        futures = raw.futures.reshape(-1, *image_shape)
+        if self.settings.target_encoder_tau is None:
+            both = self.encode(self._images(np.concatenate([context, futures])))
+            past = Encoded(*(part[: len(context)] for part in both))
+            future = Encoded(*(part[len(context) :] for part in both))
+        else:
+            past = self.encode(self._images(context))
+            averages = None if self.target is None else self.target.averages()
+            with torch.no_grad():
+                future = self.encode(self._images(futures), averages)
+        spatial = any(term != "global" for term in self.settings.terms)
+        device = past.features.device
+        return ContrastBatch(
+            context=past.features.unflatten(0, (n_anchors, length)),
+            context_used=torch.as_tensor(raw.context_used, device=device),
+            futures=future.features.unflatten(0, (-1, n_anchors)),
+            mask=torch.as_tensor(raw.mask, device=device),
+            actions=self._encode_actions(raw),
+            anchor_maps=past.maps.unflatten(0, (n_anchors, length))[:, -1] if spatial else None,
+            future_maps=future.maps.unflatten(0, (-1, n_anchors)) if spatial else None,
+        )
+
+    def _images(self, observations: np.ndarray[Any, Any], *, augment: bool = True) -> Tensor:
+        """Return observations as SB3 preprocesses them, converted on the encoder's device."""
+        images = torch.as_tensor(observations).to(self._device)
+        if augment and self.settings.augmentation == "random_shift":
+            images = random_shift(images, self._session.rng)
+        policy = getattr(self._session.algorithm, "policy", None)
+        normalize_images = bool(getattr(policy, "normalize_images", True))
+        preprocessed = preprocess_obs(images, self._observation_space, normalize_images)
+        assert isinstance(preprocessed, Tensor)  # noqa: S101 (narrows SB3's union type)
+        return preprocessed
+
+    def _encode_actions(self, raw: ObservationBatch) -> Tensor | None:
+        if raw.actions is None or self._action_space is None:
+            return None
+        n_anchors, n_steps = raw.actions.shape[:2]
+        flat = torch.as_tensor(raw.actions, device=self._device).reshape(n_anchors * n_steps, -1)
+        encoded = preprocess_obs(flat, self._action_space)
+        assert isinstance(encoded, Tensor)  # noqa: S101 (narrows SB3's union type)
+        return encoded.reshape(n_anchors, n_steps, -1)
+
+    # -- diagnostics -----------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _report(
+        self, result: TemporalInfoNCELoss, raw: ObservationBatch, batch: ContrastBatch
+    ) -> None:
+        named = [result.loss, result.mi_lower_bound, result.mi_ceiling]
+        rest = [result.masked_share, result.temperature]
+        loss, bound, ceiling, masked, temperature, *accuracy = torch.cat(
+            [torch.stack([n.float() for n in named + rest]), result.accuracy]
+        ).tolist()  # one transfer from the device
+        numbers = {
+            "loss": loss,
+            "mi_lower_bound": bound,
+            "mi_ceiling": ceiling,
+            **per_horizon("accuracy", self.horizons, accuracy),
+        }
+        details = {
+            "masked_share": masked,
+            "temperature": temperature,
+            "coef": self.infonce_coef,
+            "n_pairs": float(raw.n_anchors),
+        }
+        if self._session.n_updates % DIAGNOSTICS_FREQ == 1:
+            features = batch.context[:, -1]
+            details["feature_std"] = float(feature_std(features))
+            details["effective_rank"] = float(effective_rank(features))
+            details.update(self._floors(raw, batch.mask))
+        self.last_infonce.update(numbers | details)
+        self._session.log(numbers, on_screen=True)
+        self._session.log(details)
+
+    def _floors(self, raw: ObservationBatch, mask: Tensor) -> dict[str, float]:
+        """Return what raw pixels and a frozen random encoder retrieve on the same pairs."""
+        session = self._session
+        if session.frozen_trunk is None:
+            session.frozen_trunk = random_encoder(self.cnn, seed=0)
+        frozen = session.frozen_trunk.to(self._device)
+        anchors = self._images(raw.context[:, -1], augment=False)
+        codes = frozen(anchors)
+        floors: dict[str, float] = {}
+        for k, futures, allowed in zip(self.horizons, raw.futures, mask, strict=True):
+            images = self._images(futures, augment=False)
+            floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, images, allowed, k))
+            floors[f"floor_random_k{k}"] = float(
+                random_encoder_floor(codes, frozen(images), allowed)
+            )
+        return floors
+
+    def _log_gradients(self, report: GradientReport) -> None:
+        numbers = {
+            "grad_norm_rl": report.rl_norm,
+            "grad_norm_infonce": report.infonce_norm,
+            "grad_cosine": report.cosine,
+            "grad_scale": report.scale,
+        }
+        if math.isfinite(report.ratio):
+            numbers["grad_ratio"] = report.ratio
+        self.last_infonce.update(numbers)
+        self._session.log(numbers)
+
+    # -- construction and copies -----------------------------------------------------------------
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def _plan(self) -> SamplingPlan:
+        settings = self.settings
+        return SamplingPlan(
+            horizons=self.horizons,
+            n_pairs=settings.n_pairs,
+            context_length=settings.context_length if settings.context == "gru" else 1,
+            min_gap=settings.min_gap,
+            with_actions=self._action_space is not None,
+        )
+
+    def _new_session(self, algorithm: BaseAlgorithm | None) -> Session:
+        seed = self.seed if self.seed is not None else getattr(algorithm, "seed", None)
+        return Session(np.random.default_rng(None if seed is None else [seed, _STREAM]))
+
+    def _add_heads(self, local_dim: int, algorithm: BaseAlgorithm | None) -> None:
+        self.infonce: TemporalInfoNCE | None = None
+        self.target: MovingAverage | None = None
+        if algorithm is not None and is_gradient_free(algorithm):
+            # Its perturbations cover every parameter, so that heads would change the search.
+            self._session.warn_once("unfit", f"InfoNCE is off: {unfit_for_attaching(algorithm)}.")
+            return
+        action_dim = 0 if self._action_space is None else get_flattened_obs_dim(self._action_space)
+        shape = ObjectiveShape(self.features_dim, local_dim, len(self.horizons), action_dim)
+        generator = torch.Generator().manual_seed(int(self._session.rng.integers(2**63)))
+        self.infonce = TemporalInfoNCE(self.settings, shape, generator=generator)
+        tau = self.settings.target_encoder_tau
+        if tau is not None and tau < 1:
+            self.target = MovingAverage(self.encoder_parameters(), tau)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the session: its weak reference cannot and must not travel."""
+        return {**self.__dict__, "_session": None, "_pending": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore an unbound extractor; it finds its algorithm again when that trains it."""
+        super().__setstate__(state)
+        self._session = self._new_session(None)
+
+
+_STREAM = 0x1F0CE
+"""Keeps the pairs' random stream apart from others grown from the same seed."""
+
+
+class _Pending(NamedTuple):
+    """Gradients waiting for the host's backward; the first `n_shared` are the encoder's."""
+
+    parameters: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+    n_shared: int
+
+
+def _autocast(device_type: str, precision: str) -> contextlib.AbstractContextManager[Any]:
+    if precision == "bf16":
+        return torch.autocast(device_type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def _call(
+    module: nn.Module, prefix: str, inputs: Tensor, averages: dict[str, Tensor] | None
+) -> Tensor:
+    """Return module(inputs), with tensors called `<prefix>...` in place of its parameters."""
+    if averages is None:
+        output: Tensor = module(inputs)
+        return output
+    own = {n.removeprefix(prefix): a for n, a in averages.items() if n.startswith(prefix)}
+    averaged: Tensor = functional_call(module, own, (inputs,))
+    return averaged
+
+
+def _resolve_horizons(
+    horizons: tuple[int, ...] | None, image_shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the horizons, by default the smallest whose stacks share no frame, at least 4."""
+    stack = frame_stack_of(image_shape)
+    if horizons is None:
+        return (max(4, stack),)
+    horizons = tuple(sorted(horizons))
+    short = [k for k in horizons if 0 < k < stack]
+    if short:
+        warnings.warn(
+            f"horizons={list(short)} are shorter than the stack of {stack} frames: anchor and "
+            f"positive share {stack - short[0]} frames, so that matching pixels solves the task. "
+            f"Use horizons >= {stack}, or compare accuracy with infonce/floor_pixels.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return horizons
+
+
+def _known_action_space(space: spaces.Space[Any] | None) -> spaces.Space[Any]:
+    if space is None:
+        raise ValueError(
+            "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "
+            "extractor, got None."
+        )
+    return space

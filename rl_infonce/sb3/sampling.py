@@ -1,0 +1,96 @@
+"""From an experience to the observations of one contrastive batch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.sb3.experience import Experience
+from rl_infonce.temporal import distinct_mask, negative_mask
+
+__all__ = ["ObservationBatch", "SamplingPlan", "sample_batch"]
+
+
+class SamplingPlan(NamedTuple):
+    """What to draw from an experience.
+
+    Attributes:
+        horizons: K gaps in steps, ascending.
+        n_pairs: Anchors wanted.
+        context_length: L steps up to and including the anchor's.
+        min_gap: Same-episode candidates closer than this are masked.
+        with_actions: Whether to gather the actions between anchor and last future.
+    """
+
+    horizons: tuple[int, ...]
+    n_pairs: int
+    context_length: int
+    min_gap: int
+    with_actions: bool
+
+
+class ObservationBatch(NamedTuple):
+    """Raw observations of anchors and futures.
+
+    Attributes:
+        context: [B, L, *observation] the last L observations, the anchor's own last.
+        context_used: [B, L] bool; False before the episode began.
+        futures: [K, B, *observation].
+        mask: [K, B, B] bool; True where candidate j takes part for anchor i.
+        actions: [B, largest horizon, *action] or None.
+    """
+
+    context: npt.NDArray[np.generic]
+    context_used: npt.NDArray[np.bool_]
+    futures: npt.NDArray[np.generic]
+    mask: npt.NDArray[np.bool_]
+    actions: npt.NDArray[np.generic] | None
+
+    @property
+    def n_anchors(self) -> int:
+        """B."""
+        return self.context.shape[0]
+
+
+def sample_batch(
+    experience: Experience, plan: SamplingPlan, rng: np.random.Generator
+) -> ObservationBatch | None:
+    """Draw anchors with all their futures inside one episode, and gather their observations.
+
+    Returns:
+        The batch, of fewer than `n_pairs` anchors if fewer are legal; None if fewer than 2 are.
+    """
+    steps, envs = experience.sample_anchors(max(plan.horizons), plan.n_pairs, rng)
+    if len(steps) < 2:
+        return None
+    episodes = experience.episodes(steps, envs)
+    context_steps = steps[:, None] + np.arange(1 - plan.context_length, 1)  # [B, L]
+    context_envs = np.broadcast_to(envs[:, None], context_steps.shape)
+    recorded = np.maximum(context_steps, 0)
+    context_used = (context_steps >= 0) & (
+        experience.episodes(recorded, context_envs) == episodes[:, None]
+    )
+    future_steps = steps + np.asarray(plan.horizons)[:, None]  # [K, B]
+    futures = experience.observations(future_steps, np.broadcast_to(envs, future_steps.shape))
+    near = negative_mask(steps, envs, episodes, plan.min_gap)
+    return ObservationBatch(
+        context=experience.observations(recorded, context_envs),
+        context_used=context_used,
+        futures=futures,
+        mask=np.stack([near & distinct_mask(candidates) for candidates in futures]),
+        actions=_actions(experience, plan, steps, envs),
+    )
+
+
+def _actions(
+    experience: Experience,
+    plan: SamplingPlan,
+    steps: npt.NDArray[np.int64],
+    envs: npt.NDArray[np.int64],
+) -> npt.NDArray[np.generic] | None:
+    if not plan.with_actions or max(plan.horizons) == 0:
+        return None
+    action_steps = steps[:, None] + np.arange(max(plan.horizons))  # [B, largest horizon]
+    return experience.actions(action_steps, np.broadcast_to(envs[:, None], action_steps.shape))

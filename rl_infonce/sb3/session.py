@@ -1,0 +1,100 @@
+"""What an extractor remembers while an algorithm trains it; never saved, never copied."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import nn
+
+from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
+
+__all__ = ["MAX_NONFINITE", "Session"]
+
+MAX_NONFINITE = 100
+"""Consecutive non-finite auxiliary losses after which training stops."""
+
+_DETAILS = ("stdout",)
+
+
+class Session:
+    """The weak link to the algorithm, the sampler's random stream, and one-time warnings.
+
+    Args:
+        rng: Source of pairs and augmentations; nothing else draws from it.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.reader = ExperienceReader()
+        self.n_updates = 0
+        self.n_nonfinite = 0
+        self.n_nonfinite_in_a_row = 0
+        self.frozen_trunk: nn.Module | None = None
+        self.withdraw_hooks: Callable[[], None] | None = None
+        self._algorithm: weakref.ref[BaseAlgorithm] | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def algorithm(self) -> BaseAlgorithm | None:
+        """The bound algorithm, None if unbound or gone."""
+        return None if self._algorithm is None else self._algorithm()
+
+    def bind(self, algorithm: BaseAlgorithm | None) -> None:
+        """Point at another algorithm, or at none, and forget the previous one's buffer."""
+        if algorithm is not self.algorithm:
+            self.reader = ExperienceReader()
+        self._algorithm = None if algorithm is None else weakref.ref(algorithm)
+
+    def warn_once(self, reason: str, message: str) -> None:
+        """Warn, but only the first time for this reason."""
+        if reason not in self._warned:
+            self._warned.add(reason)
+            warnings.warn(message, UserWarning, stacklevel=3)
+
+    def experience(self) -> Experience | None:
+        """Return what the bound algorithm has recorded, or None after one warning."""
+        algorithm = self.algorithm
+        if algorithm is None:
+            return None
+        try:
+            return self.reader.read(algorithm)
+        except UnreadableBufferError as error:
+            self.warn_once("unreadable buffer", f"The InfoNCE loss is off: {error}")
+            return None
+
+    def count_finite(self, *, finite: bool) -> None:
+        """Keep count of non-finite auxiliary losses; warn at the 1st, 10th and 100th.
+
+        Raises:
+            FloatingPointError: After `MAX_NONFINITE` in a row.
+        """
+        if finite:
+            self.n_nonfinite_in_a_row = 0
+            return
+        self.n_nonfinite += 1
+        self.n_nonfinite_in_a_row += 1
+        counts = (
+            f"{self.n_nonfinite} of {self.n_updates} InfoNCE losses so far were NaN or infinite "
+            f"({self.n_nonfinite_in_a_row} in a row)"
+        )
+        if self.n_nonfinite_in_a_row >= MAX_NONFINITE:
+            raise FloatingPointError(
+                f"{counts}. Training stops; the model's last finite weights are intact, save them "
+                "with model.save(). Lower infonce_coef or the learning rate, or look for NaN in "
+                "the observations."
+            )
+        if self.n_nonfinite in (1, 10, 100):
+            message = f"{counts}. These steps trained the RL loss alone."
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+    def log(self, numbers: Mapping[str, float], *, on_screen: bool = False) -> None:
+        """Add numbers to the algorithm's logger under infonce/, averaged until it is dumped."""
+        logger = getattr(self.algorithm, "_logger", None)
+        if logger is None:
+            return
+        for name, number in numbers.items():
+            logger.record_mean(f"infonce/{name}", number, exclude=None if on_screen else _DETAILS)

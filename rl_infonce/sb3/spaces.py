@@ -1,0 +1,84 @@
+"""What the extractor accepts: one channels-first image, and emulators that skip frames once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+
+__all__ = ["check_image_space", "check_single_frame_skip", "frame_stack_of"]
+
+
+def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> spaces.Box:
+    """Return the space if it holds one channels-first image.
+
+    Args:
+        space: What the algorithm observes.
+        normalized_image: Whether any dtype and bounds are accepted.
+
+    Raises:
+        TypeError: If the space is not a Box.
+        ValueError: If it is not an image, or its channels come last.
+    """
+    if isinstance(space, spaces.Dict):
+        raise TypeError(
+            "Expected `observation_space` to be one image (Box), got a Dict with keys "
+            f"{sorted(space.spaces)}. Wrap the environment so that it observes the image alone "
+            "(gymnasium.wrappers.FilterObservation, then FlattenObservation's inverse or "
+            "TransformObservation(env, lambda o: o['image'], space))."
+        )
+    if not isinstance(space, spaces.Box):
+        raise TypeError(f"Expected `observation_space` to be a Box image, got {space}.")
+    if len(space.shape) != 3:
+        raise ValueError(
+            "Expected `observation_space` to hold channels-first images [C, H, W], got shape "
+            f"{space.shape}. InfoNCEExtractor encodes images; vectors need another extractor."
+        )
+    if not is_image_space(space, check_channels=False, normalized_image=normalized_image):
+        raise ValueError(
+            "Expected `observation_space` to be uint8 with bounds 0 and 255, got "
+            f"{space.dtype} with bounds {space.low.min()} and {space.high.max()}. For images that "
+            "are normalised already (VecNormalize), pass policy_kwargs normalize_images=False."
+        )
+    if not is_image_space_channels_first(space):
+        raise ValueError(
+            f"Expected `observation_space` to be channels-first [C, H, W], got {space.shape}. "
+            "SB3 transposes images given as an environment; otherwise use VecTransposeImage."
+        )
+    return space
+
+
+def frame_stack_of(image_shape: tuple[int, ...]) -> int:
+    """Return how many frames an image's channels hold: RGB if divisible by 3, else grey."""
+    channels = image_shape[0]
+    return channels // 3 if channels % 3 == 0 else channels
+
+
+def check_single_frame_skip(algorithm: BaseAlgorithm) -> None:
+    """Raise if SB3's Atari wrapper skips frames on top of an emulator that skips them itself.
+
+    Raises:
+        ValueError: If an `ALE/*-v5` environment sits inside a frame-skipping wrapper.
+    """
+    from stable_baselines3.common.atari_wrappers import MaxAndSkipEnv
+
+    env = algorithm.env
+    if env is None:
+        return
+    try:
+        wrapped = env.env_is_wrapped(MaxAndSkipEnv)[0]
+        spec = env.get_attr("spec")[0] if wrapped else None
+    except (AttributeError, NotImplementedError):
+        return
+    if spec is None or not spec.id.startswith("ALE/"):
+        return
+    skipped = spec.kwargs.get("frameskip", 4)
+    if skipped != 1:
+        game = spec.id.removeprefix("ALE/").rsplit("-v", 1)[0]
+        raise ValueError(
+            f"Expected `env` to skip frames once, got {spec.id} (frameskip={skipped}) inside a "
+            "wrapper that skips 4 more: 16 frames a step, with sticky actions. Use "
+            f'make_atari_env("{game}NoFrameskip-v4"), or rl_infonce.make_atari_vec_env("{game}").'
+        )

@@ -1,0 +1,41 @@
+"""A slowly moving copy of a module's parameters, for positives without a gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["MovingAverage"]
+
+
+class MovingAverage(nn.Module):
+    """Exponential moving average of parameters, held in buffers.
+
+    Buffers, because a host's optimiser and its re-initialisation of layers see parameters only.
+    The first `update` copies, since the host initialises the online network after construction.
+
+    Args:
+        parameters: Name to parameter of the online network.
+        tau: Weight of the online parameters in each update, in (0, 1].
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter], tau: float) -> None:
+        super().__init__()
+        self.tau = tau
+        self._names = tuple(parameters)
+        self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
+        for index, parameter in enumerate(parameters.values()):
+            self.register_buffer(f"average_{index}", parameter.detach().clone())
+
+    def averages(self) -> dict[str, Tensor]:
+        """Return name to averaged tensor."""
+        return {name: self.get_buffer(f"average_{i}") for i, name in enumerate(self._names)}
+
+    @torch.no_grad()
+    def update(self, parameters: dict[str, nn.Parameter]) -> None:
+        """Move every average towards the online parameters: a <- a + tau (p - a)."""
+        n_updates = self.get_buffer("n_updates")
+        weight = self.tau if int(n_updates) else 1.0
+        for name, average in self.averages().items():
+            average.lerp_(parameters[name].detach(), weight)
+        n_updates += 1
