@@ -1,1 +1,25 @@
-"""Placeholder."""
+"""The only place that knows ale_py: names of games and the vector environment.
+
+`AtariVecEnv` and `make_atari_vec_env` are imported at first use, so that looking up a game name
+does not wait for torch and Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rl_infonce.atari.games import games, resolve_game
+
+if TYPE_CHECKING:
+    from rl_infonce.atari.vec_env import AtariVecEnv, make_atari_vec_env
+
+__all__ = ["AtariVecEnv", "games", "make_atari_vec_env", "resolve_game"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the vector environment when it is first asked for."""
+    if name in {"AtariVecEnv", "make_atari_vec_env"}:
+        from rl_infonce.atari import vec_env
+
+        return getattr(vec_env, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,325 @@
+"""ale_py's native vector environment in the clothes of a Stable-Baselines3 `VecEnv`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.checks import check_number
+
+__all__ = ["AtariVecEnv", "make_atari_vec_env"]
+
+_SCREEN_SIZE = 84  # pixels per side, Mnih et al. 2015
+_N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
+_DEFAULT_N_THREADS = 1
+
+
+def make_atari_vec_env(
+    game: str,
+    n_envs: int = 8,
+    *,
+    seed: int | None = None,
+    frame_stack: int = 4,
+    frame_skip: int = 4,
+    terminal_on_life_loss: bool = True,
+    clip_reward: bool = True,
+    repeat_action_probability: float = 0.0,
+    noop_max: int = 30,
+    max_frames_per_episode: int = 108_000,
+    n_threads: int | None = None,
+    full_action_space: bool = False,
+) -> AtariVecEnv:
+    """Return `n_envs` copies of a game that run in C++ threads, for any SB3 algorithm.
+
+    Preprocessing is that of Mnih et al. 2015 (max over the last two frames, gray, 84x84, stack),
+    done by ale_py. Images come channels first and stacked: add no `VecFrameStack` and no
+    `VecTransposeImage`. Not bit-comparable to SB3's `make_atari_env`: keep to one per study.
+
+    Args:
+        game: Any spelling `resolve_game` understands.
+        n_envs: Number of games, at least 1.
+        seed: Seed of the first game, the i-th gets `seed + i`; None draws fresh entropy.
+        frame_stack: Images per observation, at least 1.
+        frame_skip: Emulator frames per agent step, at least 1.
+        terminal_on_life_loss: End the learner's episode at every lost life; see `AtariVecEnv`.
+        clip_reward: Give the learner the sign of the reward; episode statistics stay raw.
+        repeat_action_probability: Probability that a frame repeats the previous action ("sticky"
+            actions, Machado et al. 2018 use 0.25), in [0, 1].
+        noop_max: Upper bound of the random number of no-op frames after a reset, at least 0.
+        max_frames_per_episode: Emulator frames after which a game is truncated, at least 1.
+        n_threads: Emulator threads; 0 lets ale_py decide (one per core), None is 1.
+            Trajectories do not depend on it.
+        full_action_space: Offer all 18 joystick actions instead of the game's own set.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If an argument is out of range or the game is unknown.
+
+    Example:
+        >>> env = make_atari_vec_env("pong", n_envs=2, seed=0)
+        >>> env.reset().shape
+        (2, 4, 84, 84)
+        >>> env.close()
+    """
+    rom_id = resolve_game(game)
+    n_threads = _DEFAULT_N_THREADS if n_threads is None else n_threads
+    _check_count("n_envs", n_envs, at_least=1)
+    _check_count("frame_stack", frame_stack, at_least=1)
+    _check_count("frame_skip", frame_skip, at_least=1)
+    _check_count("max_frames_per_episode", max_frames_per_episode, at_least=1)
+    _check_count("noop_max", noop_max, at_least=0)
+    _check_count("n_threads", n_threads, at_least=0)
+    _check_count("seed", 0 if seed is None else seed, at_least=0)
+    check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
+    emulator = AtariVectorEnv(
+        rom_id,
+        int(n_envs),
+        num_threads=int(n_threads),
+        max_num_frames_per_episode=int(max_frames_per_episode),
+        repeat_action_probability=float(repeat_action_probability),
+        full_action_space=full_action_space,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        img_height=_SCREEN_SIZE,
+        img_width=_SCREEN_SIZE,
+        stack_num=int(frame_stack),
+        frameskip=int(frame_skip),
+        noop_max=int(noop_max),
+        life_loss_info=terminal_on_life_loss,
+        reward_clipping=False,  # clipped here instead: C++ would lose the raw score
+    )
+    return AtariVecEnv(emulator, game=rom_id, clip_reward=clip_reward, seed=seed)
+
+
+class AtariVecEnv(VecEnv):
+    """An `AtariVectorEnv` of ale_py that speaks SB3's `VecEnv` protocol.
+
+    Made by `make_atari_vec_env`. Observations are uint8 [N, frame_stack, 84, 84], rewards float32
+    [N]. Every returned array is fresh: later steps never write into it.
+
+    `infos[i]` always holds "lives" (those left after the step; at the end of a game, of the game
+    that ended) and "TimeLimit.truncated". When `dones[i]`, it holds "terminal_observation". At the
+    end of a whole game, and only there, it holds "episode": the raw return "r", the length "l" in
+    agent steps, and the seconds "t" since the environment was made. As `env_is_wrapped(Monitor)`
+    says True, `evaluate_policy` takes its returns from there. (SB3's `make_atari_env` counts "l"
+    in emulator frames.)
+
+    With `terminal_on_life_loss` a lost life sets `dones[i]` while the game goes on, so that states
+    of later lives are seen. Unlike SB3's `EpisodicLifeEnv` there is no no-op step after a lost
+    life, the frame stack keeps images of the life before, and FIRE is not pressed for the agent:
+    it is at the start of a game only.
+    """
+
+    def __init__(
+        self, emulator: AtariVectorEnv, *, game: str, clip_reward: bool, seed: int | None
+    ) -> None:
+        n_envs = int(emulator.num_envs)
+        image_space, action_space = emulator.single_observation_space, emulator.single_action_space
+        self._fixed = {
+            "render_mode": None,
+            "game": game,
+            "observation_space": image_space,
+            "action_space": action_space,
+        }
+        self._labels: list[dict[str, Any]] = [{} for _ in range(n_envs)]  # what set_attr stored
+        super().__init__(n_envs, image_space, action_space)
+        self.game = game
+        self.n_actions = len(emulator.ale.get_action_set())
+        self._emulator: AtariVectorEnv | None = emulator
+        self._clip_reward = clip_reward
+        self._has_been_reset = False
+        self._step_is_pending = False
+        self._start_time = time.time()
+        self._returns = np.zeros(n_envs, np.int64)
+        self._lengths = np.zeros(n_envs, np.int64)
+        self._lives = np.zeros(n_envs, np.int32)
+        self._game_starts = np.zeros(n_envs, np.int32)
+        if seed is not None:
+            self.seed(seed)
+
+    def reset(self) -> npt.NDArray[np.uint8]:
+        """Start a new game everywhere and return the first observations [N, stack, 84, 84].
+
+        Seeds given to the constructor or to `seed` are used here, once.
+
+        Raises:
+            RuntimeError: If the environment is closed.
+        """
+        emulator = self._open_emulator()
+        if self._step_is_pending:
+            self._step_is_pending = False
+            emulator.recv()
+        seeds = [-1 if seed is None else int(seed) % _N_SEEDS for seed in self._seeds]
+        observations, info = emulator.reset(seed=np.array(seeds, np.int64))
+        self._reset_seeds()
+        self._reset_options()
+        self._returns[:] = 0
+        self._lengths[:] = 0
+        self._lives = info["lives"].copy()
+        self._game_starts = _game_starts(info)
+        self.reset_infos = [{"lives": int(lives)} for lives in self._lives]
+        self._has_been_reset = True
+        return np.asarray(observations, np.uint8)
+
+    def step_async(self, actions: npt.NDArray[Any]) -> None:
+        """Send one action [N] to each game; `step_wait` collects the results.
+
+        Raises:
+            RuntimeError: If the environment is closed, was never reset, or already steps.
+            TypeError: If the actions are not integers.
+            ValueError: If there is not one action in 0..n_actions-1 per game.
+        """
+        emulator = self._open_emulator()
+        if not self._has_been_reset:
+            raise RuntimeError("Expected `reset()` before the first step.")
+        if self._step_is_pending:
+            raise RuntimeError("Expected `step_wait()` before the next `step_async()`.")
+        emulator.send(self._checked_actions(actions))
+        self._step_is_pending = True
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Return observations [N, stack, 84, 84], rewards [N], dones [N] and one info per game.
+
+        Raises:
+            RuntimeError: If the environment is closed or no step was sent.
+        """
+        emulator = self._open_emulator()
+        if not self._step_is_pending:
+            raise RuntimeError("Expected `step_async()` before `step_wait()`.")
+        self._step_is_pending = False
+        observations, rewards, terminated, truncated, info = emulator.recv()
+        self._returns += rewards
+        self._lengths += 1
+        # ale_py restarts a finished game within the step; only then does the starting frame move
+        # (the frame count within the game need not fall: a short game can end before the no-ops
+        # of the next one do).
+        starts = _game_starts(info)
+        restarted = starts != self._game_starts
+        dones = terminated | truncated
+        infos = self._infos(terminated, truncated, restarted, info["lives"])
+        for i in np.flatnonzero(dones):
+            last = info["final_obs"] if restarted[i] else observations
+            infos[i]["terminal_observation"] = last[i].copy()
+        self._game_starts = starts
+        self._lives = info["lives"].copy()
+        seen = np.sign(rewards) if self._clip_reward else rewards
+        return observations, seen.astype(np.float32), dones, infos
+
+    def _infos(
+        self,
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        restarted: npt.NDArray[np.bool_],
+        lives: npt.NDArray[np.int32],
+    ) -> list[dict[str, Any]]:
+        # After a restart `lives` is that of the new game, so the old one is told from before.
+        left = np.where(restarted, np.maximum(self._lives - terminated, 0), lives)
+        infos: list[dict[str, Any]] = [
+            {"lives": int(left[i]), "TimeLimit.truncated": bool(truncated[i] and not terminated[i])}
+            for i in range(self.num_envs)
+        ]
+        for i in np.flatnonzero(restarted):
+            seconds = round(time.time() - self._start_time, 6)
+            length = int(self._lengths[i])
+            infos[i]["episode"] = {"r": float(self._returns[i]), "l": length, "t": seconds}
+            self.reset_infos[i] = {"lives": int(lives[i])}
+            self._returns[i] = 0
+            self._lengths[i] = 0
+        return infos
+
+    def _checked_actions(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        # An illegal action would kill an emulator thread and the next step would wait forever.
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,):
+            raise ValueError(
+                f"Expected `actions` of shape ({self.num_envs},), got {actions.shape}."
+            )
+        if not np.issubdtype(actions.dtype, np.integer):
+            raise TypeError(f"Expected `actions` to be integers, got dtype {actions.dtype}.")
+        if actions.min() < 0 or actions.max() >= self.n_actions:
+            raise ValueError(f"Expected `actions` in 0..{self.n_actions - 1}, got {actions}.")
+        return actions.astype(np.int64)
+
+    def _open_emulator(self) -> AtariVectorEnv:
+        if self._emulator is None:
+            raise RuntimeError("Expected an open environment, but `close()` was called.")
+        return self._emulator
+
+    def close(self) -> None:
+        """Stop the emulator threads; closing twice is harmless."""
+        self._emulator = None
+
+    def get_images(self) -> Sequence[npt.NDArray[np.uint8] | None]:
+        """Return one None per game: the native environment renders nothing."""
+        return [None] * self.num_envs
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """Return an attribute of each game: a fixed one, or what `set_attr` stored.
+
+        Raises:
+            AttributeError: If there is no such attribute.
+        """
+        values = [{**self._labels[i], **self._fixed} for i in self._get_indices(indices)]
+        if not all(attr_name in value for value in values):
+            raise AttributeError(
+                f"The games of an AtariVecEnv run in C++ and have no attribute {attr_name!r}; "
+                f"known are {sorted(self._fixed)} and what `set_attr` stored."
+            )
+        return [value[attr_name] for value in values]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Store a label with each game; it has no effect on the emulator.
+
+        Raises:
+            AttributeError: If the attribute is one of the fixed ones.
+        """
+        if attr_name in self._fixed:
+            raise AttributeError(f"{attr_name!r} is fixed when an AtariVecEnv is made.")
+        for i in self._get_indices(indices):
+            self._labels[i][attr_name] = value
+
+    def env_method(
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
+    ) -> list[Any]:
+        """Refuse: there is no Python environment to call.
+
+        Raises:
+            AttributeError: Always.
+        """
+        raise AttributeError(
+            f"The games of an AtariVecEnv run in C++ and have no method {method_name!r}."
+        )
+
+    def env_is_wrapped(
+        self,
+        wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]],
+        indices: VecEnvIndices = None,
+    ) -> list[bool]:
+        """Return True per game for SB3's `Monitor`, whose "episode" infos are given, else False."""
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+
+def _game_starts(info: dict[str, Any]) -> npt.NDArray[np.int32]:
+    """Return the emulator frame at which each game started, [N]."""
+    starts: npt.NDArray[np.int32] = info["frame_number"] - info["episode_frame_number"]
+    return starts
+
+
+def _check_count(name: str, value: int, *, at_least: int) -> None:
+    check_number(name, value, at_least=at_least)
+    if not isinstance(value, Integral):
+        raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")
