@@ -10,7 +10,6 @@ from rl_infonce.nce._candidates import allowed_scores
 __all__ = ["retrieval_accuracy"]
 
 
-@torch.no_grad()
 def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Return whether the positive has the best score of its row, ties shared.
 
