@@ -217,7 +217,7 @@ class _EpisodeIndex:
             self.ids = np.zeros(ring.dones.shape, dtype=np.int64)
             n_new = ring.n_filled
         if n_new:
-            self._extend(ring, clock, n_new, self._n_unseen(ring, clock, n_new))
+            self._extend(ring, clock, n_new)
         self._remember(ring, clock)
         return self.ids
 
@@ -238,30 +238,30 @@ class _EpisodeIndex:
         n_counted = clock.n_rows - (memory.clock.n_rows if same_learn else 0)
         return None if n_counted >= len(ring.dones) else n_new
 
-    def _n_unseen(self, ring: _Ring, clock: _Clock, n_new: int) -> int:
-        """Count the leading new rows that the current `learn()` does not vouch for."""
+    def _vouches(self, ring: _Ring, clock: _Clock, n_new: int) -> bool:
+        """Tell whether the newest of the new rows are the ones that this `learn()` counted."""
         n_counted = clock.n_rows
         adds_up = n_counted <= n_new + 1
         if self._memory is not None and self._memory.clock.learn == clock.learn:
             n_counted -= self._memory.clock.n_rows
             adds_up = abs(n_counted - n_new) <= 1
         overwritten = n_new == len(ring.dones) and n_counted >= n_new
-        if not (adds_up or overwritten):
-            return n_new
-        # One row more than this learn() did not add: inside a step its count runs one ahead.
-        return min(max(n_new - clock.n_rows + 2, 0), n_new)
+        return adds_up or overwritten
 
-    def _extend(self, ring: _Ring, clock: _Clock, n_new: int, n_unseen: int) -> None:
-        n_rows = len(ring.dones)
-        rows = (ring.pos - n_new + np.arange(n_new)) % n_rows
+    def _extend(self, ring: _Ring, clock: _Clock, n_new: int) -> None:
+        rows = (ring.pos - n_new + np.arange(n_new)) % len(ring.dones)
         starts = ring.dones[rows - 1] != 0  # [n_new, N]; row -1 is the last one of the ring
-        first = n_new - clock.n_rows
-        if 0 <= first < n_new:
-            starts[first] = True
-        # A callback that stops a learn() swallows one step, which the next one never learns.
-        if clock.continued and 0 <= first + 1 < n_new:
-            starts[first + 1] = True
-        starts[:n_unseen] |= _breaks(ring, rows[:n_unseen])
+        n_unseen = n_new
+        if self._vouches(ring, clock, n_new):
+            first = n_new - clock.n_rows
+            starts[max(first, 0) : max(first + 1, 0)] = True
+            if clock.continued:
+                # A callback that stops a learn() swallows a step; the next one does not know.
+                starts[max(first + 1, 0) : max(first + 2, 0)] = True
+            # Inside a step the count runs one ahead of the rows: one more row is compared.
+            n_unseen = max(first + 2, 0)
+        unseen = rows[:n_unseen]
+        starts[: len(unseen)] |= _breaks(ring, unseen)
         self.ids[rows] = self.ids[rows[0] - 1] + np.cumsum(starts, axis=0)
 
     def _remember(self, ring: _Ring, clock: _Clock) -> None:
@@ -347,7 +347,7 @@ def _read_rollout(buffer: Any, clock: _Clock, image_key: str | None) -> Experien
     starts = _unflattened(buffer, "episode_starts", buffer.episode_starts, ())[:n_steps]
     last_step = np.zeros(starts.shape, dtype=np.bool_)
     last_step[:-1] = starts[1:] != 0
-    # A callback that stops a learn() swallows one step, which the next one never learns.
+    # A callback that stops a learn() swallows a step; the next one does not know.
     if clock.continued and clock.n_rows <= n_steps + 1:
         last_step[:1] = True
     shape = _observation_shape(buffer, image_key)
