@@ -104,6 +104,12 @@ def test_sample_pairs_are_uniform_and_in_random_order() -> None:
     assert max(abs(count - 500) for count in orders.values()) < 110  # five standard deviations
 
 
+def test_repeated_anchors_are_in_random_order() -> None:
+    rng = np.random.default_rng(5)
+    orders = {tuple(sample_pairs(np.zeros((5, 1), np.int64), 1, 8, rng)[0]) for _ in range(50)}
+    assert len(orders) > 40
+
+
 def test_sample_pairs_depend_on_the_generator_only() -> None:
     ids = np.zeros((50, 3), dtype=np.int64)
     before = np.random.get_state()  # noqa: NPY002

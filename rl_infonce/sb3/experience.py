@@ -193,9 +193,12 @@ class _Memory:
 
     arrays: tuple[weakref.ref[Array], weakref.ref[Array]]
     pos: int
-    full: bool
+    n_filled: int
     clock: _Clock
     newest: tuple[Array, Array]  # observation and actions of the newest row
+
+    def is_of(self, ring: _Ring) -> bool:
+        return self.arrays[0]() is ring.observations and self.arrays[1]() is ring.dones
 
 
 class _EpisodeIndex:
@@ -224,19 +227,17 @@ class _EpisodeIndex:
     def _n_new(self, ring: _Ring, clock: _Clock) -> int | None:
         """Count the rows added since the last update; None if that cannot be told."""
         memory = self._memory
-        if memory is None or memory.arrays[0]() is not ring.observations:
-            return None
-        if memory.arrays[1]() is not ring.dones or (memory.full and not ring.full):
-            return None
-        if not ring.full and ring.pos < memory.pos:
+        if memory is None or not memory.is_of(ring) or ring.n_filled < memory.n_filled:
             return None
         newest = ring.observations[memory.pos - 1, 0], ring.actions[memory.pos - 1]
         if not all(map(_same_bytes, newest, memory.newest)):
             return None
         n_new = (ring.pos - memory.pos) % len(ring.dones)
-        same_learn = memory.clock.learn == clock.learn
-        n_counted = clock.n_rows - (memory.clock.n_rows if same_learn else 0)
-        return None if n_counted >= len(ring.dones) else n_new
+        n_counted, limit = clock.n_rows, n_new + 1
+        if memory.clock.learn == clock.learn:
+            n_counted, limit = n_counted - memory.clock.n_rows, len(ring.dones)
+        overwritten = n_counted >= len(ring.dones)
+        return None if overwritten or n_counted > limit else n_new
 
     def _vouches(self, ring: _Ring, clock: _Clock, n_new: int) -> bool:
         """Tell whether the newest of the new rows are the ones that this `learn()` counted."""
@@ -270,7 +271,7 @@ class _EpisodeIndex:
             return
         arrays = weakref.ref(ring.observations), weakref.ref(ring.dones)
         newest = ring.observations[ring.pos - 1, 0].copy(), ring.actions[ring.pos - 1].copy()
-        self._memory = _Memory(arrays, ring.pos, ring.full, clock, newest)
+        self._memory = _Memory(arrays, ring.pos, ring.n_filled, clock, newest)
 
 
 class ExperienceReader:
