@@ -22,7 +22,6 @@ __all__ = ["AtariVecEnv", "make_atari_vec_env"]
 
 _SCREEN_SIZE = 84  # pixels per side, Mnih et al. 2015
 _N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
-_DEFAULT_N_THREADS = 1
 
 
 def make_atari_vec_env(
@@ -58,7 +57,7 @@ def make_atari_vec_env(
             actions, Machado et al. 2018 use 0.25), in [0, 1].
         noop_max: Upper bound of the random number of no-op frames after a reset, at least 0.
         max_frames_per_episode: Emulator frames after which a game is truncated, at least 1.
-        n_threads: Emulator threads; 0 lets ale_py decide (one per core), None is 1.
+        n_threads: Emulator threads, at least 1; None takes one per core, at most one per game.
             Trajectories do not depend on it.
         full_action_space: Offer all 18 joystick actions instead of the game's own set.
 
@@ -73,19 +72,20 @@ def make_atari_vec_env(
         >>> env.close()
     """
     rom_id = resolve_game(game)
-    n_threads = _DEFAULT_N_THREADS if n_threads is None else n_threads
     _check_count("n_envs", n_envs, at_least=1)
     _check_count("frame_stack", frame_stack, at_least=1)
     _check_count("frame_skip", frame_skip, at_least=1)
     _check_count("max_frames_per_episode", max_frames_per_episode, at_least=1)
     _check_count("noop_max", noop_max, at_least=0)
-    _check_count("n_threads", n_threads, at_least=0)
+    _check_count("n_threads", 1 if n_threads is None else n_threads, at_least=1)
     _check_count("seed", 0 if seed is None else seed, at_least=0)
     check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
     emulator = AtariVectorEnv(
         rom_id,
         int(n_envs),
-        num_threads=int(n_threads),
+        # 2 cores, 8 games: 1.7x the steps of one thread, and idle threads do not starve torch
+        # (experiments/benchmarks/env_threads.py).
+        num_threads=int(n_threads or 0),
         max_num_frames_per_episode=int(max_frames_per_episode),
         repeat_action_probability=float(repeat_action_probability),
         full_action_space=full_action_space,

@@ -1,0 +1,91 @@
+"""How many emulator threads serve a training loop best?
+
+Alternates the candidates so that a busy moment hits all of them, and prints the median of env
+steps per second as JSON: of the emulator alone, and of a loop with a NatureCNN forward per step
+and a 256-image training step every 128 steps.
+
+    python experiments/benchmarks/env_threads.py --n-threads 1 2 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+from stable_baselines3.common.torch_layers import NatureCNN
+
+from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
+
+
+@dataclass(frozen=True)
+class Args:
+    """What to measure; 0 threads is the default, one per core."""
+
+    n_threads: tuple[int, ...] = (1, 2, 0)
+    n_envs: int = 8
+    n_calls: int = 256
+    n_repetitions: int = 5
+    game: str = "pong"
+
+
+def emulator_only(env: AtariVecEnv, n_calls: int) -> float:
+    """Return env steps per second of the emulator alone."""
+    actions = np.zeros(env.num_envs, np.int64)
+    start = time.perf_counter()
+    for _ in range(n_calls):
+        env.step(actions)
+    return n_calls * env.num_envs / (time.perf_counter() - start)
+
+
+def training_loop(env: AtariVecEnv, n_calls: int, network: NatureCNN) -> float:
+    """Return env steps per second of a loop shaped like PPO's."""
+    optimizer = torch.optim.Adam(network.parameters())
+    images = torch.rand(256, 4, 84, 84)
+    actions = np.zeros(env.num_envs, np.int64)
+    start = time.perf_counter()
+    for call in range(n_calls):
+        observations, *_ = env.step(actions)
+        with torch.no_grad():
+            network(torch.as_tensor(observations).float() / 255)
+        if call % 128 == 127:
+            optimizer.zero_grad()
+            network(images).square().mean().backward()
+            optimizer.step()
+    return n_calls * env.num_envs / (time.perf_counter() - start)
+
+
+def main(args: Args) -> None:
+    """Measure and print."""
+    torch.manual_seed(0)
+    envs = {
+        n: make_atari_vec_env(args.game, args.n_envs, seed=0, n_threads=n or None)
+        for n in args.n_threads
+    }
+    network = NatureCNN(next(iter(envs.values())).observation_space)
+    rates: dict[str, list[float]] = {}
+    for repetition in range(args.n_repetitions + 1):
+        for n, env in envs.items():
+            env.reset()
+            alone = emulator_only(env, args.n_calls)
+            loop = training_loop(env, args.n_calls, network)
+            if repetition:  # the first round warms up
+                rates.setdefault(f"n_threads={n} emulator", []).append(alone)
+                rates.setdefault(f"n_threads={n} training loop", []).append(loop)
+    medians = {name: round(statistics.median(values)) for name, values in rates.items()}
+    machine = {"cores": os.cpu_count(), "torch": torch.__version__, "load": os.getloadavg()}
+    print(json.dumps({"args": asdict(args), "machine": machine, "steps_per_s": medians}, indent=2))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n-threads", type=int, nargs="+", default=Args.n_threads)
+    for flag in ("n_envs", "n_calls", "n_repetitions"):
+        parser.add_argument(f"--{flag.replace('_', '-')}", type=int, default=getattr(Args, flag))
+    parser.add_argument("--game", default=Args.game)
+    main(Args(**vars(parser.parse_args())))
