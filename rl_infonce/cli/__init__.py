@@ -1,1 +1,36 @@
-"""Placeholder."""
+"""The command line `rl-infonce`: one file per subcommand, which parse, call and print."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rl_infonce import __version__
+from rl_infonce.cli import train
+
+__all__ = ["main"]
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all subcommands."""
+    parser = argparse.ArgumentParser(
+        prog="rl-infonce", description="Temporal InfoNCE for stock Stable-Baselines3 agents."
+    )
+    parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    train.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand and return its exit code.
+
+    Exit codes: 0 done, 1 failed (an exception; what was trained is saved), 2 wrong usage, 75
+    stopped by SIGTERM, 130 stopped by Ctrl-C.
+
+    Raises:
+        SystemExit: With code 2 on wrong usage, with 0 after `--help` and `--version`.
+    """
+    arguments = make_parser().parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code

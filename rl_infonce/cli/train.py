@@ -1,0 +1,237 @@
+"""`rl-infonce train`: PPO with temporal InfoNCE on an Atari game."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.cli.run_directory import claim_run_directory, new_record, now, write_record
+
+if TYPE_CHECKING:
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+
+__all__ = ["add_parser", "run"]
+
+_EXTRACTOR_FLAGS = ("infonce_coef", "horizons", "preset", "precision", "n_pairs")
+_N_STEPS, _BATCH_SIZE = 128, 256  # RL Zoo's PPO on Atari, as all numbers in _make_model
+_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `train` and its flags, in RL Zoo's spelling."""
+    parser = subparsers.add_parser(
+        "train", help="train PPO with temporal InfoNCE on an Atari game", description=__doc__
+    )
+    add = parser.add_argument
+    add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
+    add("-n", "--n-timesteps", type=int, default=50_000, help="agent steps (%(default)s)")
+    add("--n-envs", type=int, default=8, help="games played at once (%(default)s)")
+    add("--seed", type=int, help="0 to 2**31 - 1; drawn and recorded if not given")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
+    add("--num-threads", type=int, default=-1, help="of torch on CPU; -1 leaves them alone")
+    add("-f", "--log-folder", type=Path, default=Path("logs"), help="(%(default)s)")
+    add("-tb", "--tensorboard-log", type=Path, help="folder of the curves (in the run directory)")
+    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (on in a terminal)")
+    group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
+    add = group.add_argument
+    add("--infonce-coef", type=float, help="weight of the loss; 0 is the baseline")
+    add("--horizons", type=int, nargs="+", help="steps between anchor and positive, e.g. 4 8")
+    add("--preset", help="cpc, stdim, atc or curl (cpc)")
+    add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
+    add("--n-pairs", type=int, help="anchors per gradient step")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def _game(name: str) -> str:
+    try:
+        return resolve_game(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
+    """Train into a new run directory and return the exit code.
+
+    The directory holds `run.json`, the curves and, however the run ends, `model.zip`. An exception
+    of the run is raised again after saving.
+
+    Args:
+        arguments: What the parser returned.
+        callback: Called during training beside the command's own.
+    """
+    seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
+    try:
+        _check(arguments, seed)
+        model = _make_model(arguments, seed)
+    except (ValueError, TypeError) as error:
+        arguments.usage_error(str(error))
+    try:
+        run_dir = claim_run_directory(arguments.log_folder / "ppo", arguments.game)
+        tb_dir = _tensorboard_directory(arguments.tensorboard_log, run_dir)
+    except OSError as error:
+        arguments.usage_error(f"Cannot write the logs: {error}")
+    settings = {k: v for k, v in vars(arguments).items() if k not in ("run", "usage_error")}
+    record = new_record(
+        {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed
+    )
+    record["device"] = str(model.device)
+    write_record(run_dir, record)
+    print(f"Training PPO on {arguments.game} (seed {seed}, {model.device}) in {run_dir}")
+    stopped_by = _learn(model, arguments, run_dir, tb_dir, record, callback)
+    _print_ending(model, run_dir, tb_dir, record)
+    return 0 if stopped_by is None else _EXIT_CODES[stopped_by]
+
+
+def _check(arguments: argparse.Namespace, seed: int) -> None:
+    import torch
+
+    from rl_infonce.checks import check_number
+
+    check_number("--n-timesteps", arguments.n_timesteps, at_least=1)
+    check_number("--seed", seed, at_least=0, at_most=2**31 - 1)
+    if arguments.device != "auto":
+        try:
+            torch.empty(0, device=arguments.device)
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+            raise ValueError(f"Expected `--device` to be usable: {error}") from error
+    if arguments.num_threads > 0:
+        torch.set_num_threads(arguments.num_threads)
+
+
+def _make_model(arguments: argparse.Namespace, seed: int) -> PPO:
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.utils import LinearSchedule
+
+    from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+
+    given = {flag: getattr(arguments, flag) for flag in _EXTRACTOR_FLAGS}
+    env = make_atari_vec_env(arguments.game, arguments.n_envs, seed=seed)
+    return PPO(
+        "CnnPolicy",
+        env,
+        n_steps=_N_STEPS,
+        batch_size=min(_BATCH_SIZE, _N_STEPS * arguments.n_envs),
+        n_epochs=4,
+        learning_rate=LinearSchedule(2.5e-4, 0.0, 1.0),
+        clip_range=LinearSchedule(0.1, 0.0, 1.0),
+        vf_coef=0.5,
+        ent_coef=0.01,
+        policy_kwargs={
+            "features_extractor_class": InfoNCEExtractor,
+            "features_extractor_kwargs": {k: v for k, v in given.items() if v is not None},
+            "net_arch": [],  # as SB3 does for NatureCNN, so that --infonce-coef 0 is its baseline
+        },
+        device=arguments.device,
+        seed=seed,
+    )
+
+
+def _tensorboard_directory(folder: Path | None, run_dir: Path) -> Path:
+    tb_dir = run_dir / "tb" if folder is None else folder / run_dir.name
+    tb_dir.mkdir(parents=True, exist_ok=True)
+    return tb_dir
+
+
+def _learn(
+    model: PPO,
+    arguments: argparse.Namespace,
+    run_dir: Path,
+    tb_dir: Path,
+    record: dict[str, Any],
+    callback: BaseCallback | None,
+) -> signal.Signals | None:
+    """Train, and save model and record whatever happens; return the signal that ended it."""
+    from stable_baselines3.common.callbacks import ConvertCallback
+    from stable_baselines3.common.logger import configure
+
+    progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
+    model.set_logger(
+        configure(str(tb_dir), ["tensorboard"] if progress else ["stdout", "tensorboard"])
+    )
+    stopped_by: list[signal.Signals] = []
+    callbacks: list[BaseCallback] = [ConvertCallback(lambda _locals, _globals: not stopped_by)]
+    callbacks += [callback] if callback else []
+    status, start = "failed", time.perf_counter()
+    with _signals_noted_in(stopped_by):  # around the saving, too: a late Ctrl-C must not cut it
+        try:
+            model.learn(arguments.n_timesteps, callback=callbacks, progress_bar=progress)
+            status = "interrupted" if stopped_by else "done"
+        except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
+            status = "interrupted"
+            stopped_by.append(signal.SIGINT)
+        finally:
+            record["status"] = status
+            _finish(model, run_dir, record, time.perf_counter() - start)
+    return stopped_by[0] if stopped_by else None
+
+
+def _finish(model: PPO, run_dir: Path, record: dict[str, Any], seconds: float) -> None:
+    """Save the model first, then the record, then the last curves."""
+    _save(model, run_dir)
+    record.update(
+        end_time=now(),
+        wall_seconds=round(seconds, 3),
+        n_timesteps_done=model.num_timesteps,
+        steps_per_second=round(model.num_timesteps / seconds, 1),
+    )
+    write_record(run_dir, record)
+    if record["status"] == "failed":
+        print(f"The run failed; what was trained is in {run_dir / 'model.zip'}", file=sys.stderr)
+    if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
+        model.logger.dump(model.num_timesteps)
+    model.logger.close()
+    model.get_env().close()  # type: ignore[union-attr]
+
+
+@contextmanager
+def _signals_noted_in(stopped_by: list[signal.Signals]) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the run after the current step, the second at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread only
+        return
+    previous = {number: signal.getsignal(number) for number in _EXIT_CODES}
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        stopped_by.append(signal.Signals(number))
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+
+    for number in previous:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _save(model: PPO, run_dir: Path) -> None:
+    partial = run_dir / "model.partial.zip"
+    model.save(partial)
+    os.replace(partial, run_dir / "model.zip")  # never half a model under the final name
+
+
+def _print_ending(model: PPO, run_dir: Path, tb_dir: Path, record: dict[str, Any]) -> None:
+    game = record["arguments"]["game"]
+    print(
+        f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
+        f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
+    )
+    print(f"Model:  {run_dir / 'model.zip'}\nCurves: {tb_dir}\nNext:")
+    print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")
+    steps = record["arguments"]["n_timesteps"]
+    baseline = record["arguments"]["infonce_coef"] == 0
+    flag, meaning = ("", "with InfoNCE") if baseline else (" --infonce-coef 0", "the baseline")
+    print(f"  rl-infonce train --game {game} -n {steps} --seed {record['seed']}{flag}  # {meaning}")

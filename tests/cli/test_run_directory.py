@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import rl_infonce
+from rl_infonce.cli.run_directory import (
+    claim_run_directory,
+    git_commit,
+    new_record,
+    write_record,
+)
+
+
+def test_claims_count_from_one_and_go_past_gaps(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "ppo"
+    assert claim_run_directory(folder, "pong").name == "pong_1"
+    (folder / "pong_7").mkdir()
+    for other in ("pong_x", "pong", "ms_pong_9", "breakout_30"):
+        (folder / other).mkdir()
+    assert claim_run_directory(folder, "pong").name == "pong_8"
+    assert claim_run_directory(folder, "breakout").name == "breakout_31"
+
+
+def test_a_claim_never_takes_a_directory_that_appeared_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in (1, 2):
+        (tmp_path / f"pong_{n}").mkdir()
+        (tmp_path / f"pong_{n}" / "run.json").touch()
+    monkeypatch.setattr(Path, "iterdir", lambda _self: iter(()))  # listed before they appeared
+    claimed = claim_run_directory(tmp_path, "pong")
+    assert claimed.name == "pong_3"
+    assert not list(claimed.glob("*.json"))
+
+
+def test_claims_at_the_same_moment_all_differ(tmp_path: Path) -> None:
+    barrier, claimed = threading.Barrier(16), []
+
+    def claim() -> None:
+        barrier.wait()
+        claimed.append(claim_run_directory(tmp_path, "pong"))
+
+    threads = [threading.Thread(target=claim) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(claimed)) == 16
+
+
+def test_record_is_replaced_whole_and_names_versions(tmp_path: Path) -> None:
+    record = new_record({"game": "pong"}, seed=3)
+    write_record(tmp_path, record)
+    write_record(tmp_path, {**record, "status": "done"})
+    read = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert read == {**record, "status": "done"}
+    assert record["status"] == "running"
+    assert read["versions"]["rl_infonce"] == rl_infonce.__version__
+    assert {"torch", "ale-py", "stable-baselines3"} <= set(read["versions"])
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_git_commit_of_a_checkout_and_of_none(tmp_path: Path) -> None:
+    assert git_commit(tmp_path) is None
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(tmp_path)]
+    (tmp_path / "file").write_text("1", encoding="utf-8")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "one", "--no-verify"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    assert git_commit(tmp_path) == head.stdout.strip()
+    (tmp_path / "file").write_text("2", encoding="utf-8")
+    assert git_commit(tmp_path) == head.stdout.strip() + "-dirty"

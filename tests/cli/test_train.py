@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
+    EventAccumulator,
+)
+
+from rl_infonce import InfoNCEExtractor, __version__
+from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.train import run
+
+pytestmark = pytest.mark.atari
+
+
+def parse(*flags: str) -> argparse.Namespace:
+    return make_parser().parse_args(["train", *flags])
+
+
+def tiny(folder: Path, *flags: str) -> argparse.Namespace:
+    budget = ("-n", "256", "--n-envs", "2", "--seed", "0", "--device", "cpu", "--n-pairs", "8")
+    return parse("--game", "Pong", *budget, "-f", str(folder), "--no-progress", *flags)
+
+
+def record_of(run_dir: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    return record
+
+
+def at_step(step: int, action: Any) -> BaseCallback:
+    """Return a callback that does something once, at a call of `env.step`."""
+    calls = iter(range(1, 10**6))
+
+    def act(_locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
+        if next(calls) == step:
+            action()
+        return True
+
+    return ConvertCallback(act)
+
+
+def test_flags_have_the_zoo_spelling_and_documented_defaults() -> None:
+    flags = parse("--env", "ALE/MsPacman-v5")
+    assert (flags.game, flags.n_timesteps, flags.n_envs) == ("ms_pacman", 50_000, 8)
+    assert (flags.seed, flags.device, flags.log_folder) == (None, "auto", Path("logs"))
+    assert (flags.progress, flags.infonce_coef, flags.horizons) == (None, None, None)
+    flags = parse("--game", "pong", "--horizons", "4", "8", "-P", "-tb", "curves", "-n", "9")
+    assert (flags.horizons, flags.progress) == ([4, 8], True)
+    assert (flags.tensorboard_log, flags.n_timesteps) == (Path("curves"), 9)
+    assert parse("--game", "pong", "--no-progress").progress is False
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag, words in (("--version", __version__), ("--help", "train")):
+        with pytest.raises(SystemExit) as leaving:
+            main([flag])
+        assert leaving.value.code == 0
+        assert words in capsys.readouterr().out
+
+
+def test_unknown_game_is_refused_by_near_name_before_heavy_imports() -> None:
+    code = (
+        "import sys, rl_infonce.cli as cli\n"
+        "try: cli.main(['train', '--game', 'breakuot'])\n"
+        "except SystemExit as leaving: print(leaving.code, 'torch' in sys.modules)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "2 False"
+    assert "Did you mean 'breakout'" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--n-envs", "0"], "n_envs"),
+        (["-n", "0"], "--n-timesteps"),
+        (["--seed", "-1"], "--seed"),
+        (["--infonce-coef", "-1"], "infonce_coef"),
+        (["--horizons", "0"], "horizons"),
+        (["--preset", "cpd"], "cpc"),
+        (["--device", "cuda:99"], "--device"),
+    ],
+)
+def test_wrong_values_exit_2_before_a_run_directory_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        run(tiny(tmp_path / "logs", *flags))
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "logs").exists()
+
+
+def test_unwritable_log_folder_exits_2_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for flags in ([], ["-tb", str(tmp_path / "file")]):
+        folder = tmp_path / ("ok" if flags else "file")
+        with pytest.raises(SystemExit) as leaving:
+            run(tiny(folder, *flags))
+        assert leaving.value.code == 2
+        assert "Cannot write the logs" in capsys.readouterr().err
+
+
+def test_a_run_ends_with_record_curves_and_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert run(tiny(tmp_path)) == 0
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    run_dir = tmp_path / "ppo" / "pong_1"
+    record = record_of(run_dir)
+    assert (record["status"], record["seed"], record["n_timesteps_done"]) == ("done", 0, 256)
+    assert record["arguments"]["n_pairs"] == 8
+    assert record["steps_per_second"] > 0
+    assert record["start_time"] <= record["end_time"]
+
+    curves = EventAccumulator(str(run_dir / "tb"))
+    curves.Reload()
+    assert {"time/fps", "infonce/loss", "train/value_loss"} <= set(curves.Tags()["scalars"])
+    assert curves.Scalars("infonce/loss")[-1].step == 256
+
+    model = PPO.load(run_dir / "model.zip", device="cpu")
+    assert model.num_timesteps == 256
+    assert isinstance(model.policy.features_extractor, InfoNCEExtractor)
+    assert not list(model.policy.mlp_extractor.policy_net.children()), "net_arch is not []"
+    assert sorted(path.name for path in run_dir.iterdir()) == ["model.zip", "run.json", "tb"]
+
+    printed = capsys.readouterr().out
+    assert f"tensorboard --logdir {run_dir.parent}" in printed
+    assert "--seed 0 --infonce-coef 0  # the baseline" in printed
+
+
+def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ppo" / "pong_1").mkdir(parents=True)
+    curves_folder = tmp_path / "curves"
+    stop = ConvertCallback(lambda _locals, _globals: False)
+    flags = tiny(tmp_path, "--infonce-coef", "0", "-tb", str(curves_folder))
+    assert run(flags, callback=stop) == 0
+    run_dir = tmp_path / "ppo" / "pong_2"
+    model = PPO.load(run_dir / "model.zip", device="cpu")
+    assert model.policy.features_extractor.infonce_coef == 0
+    assert list((curves_folder / "pong_2").glob("events.*"))
+    assert not (run_dir / "tb").exists()
+
+
+def test_keyboard_interrupt_in_a_callback_saves_the_model(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    assert run(tiny(tmp_path), callback=at_step(5, interrupt)) == 130
+    run_dir = tmp_path / "ppo" / "pong_1"
+    assert record_of(run_dir)["status"] == "interrupted"
+    assert PPO.load(run_dir / "model.zip", device="cpu").num_timesteps == 10
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_ends_the_run_after_the_step_and_saves(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    before = signal.getsignal(number)
+    kill = at_step(5, lambda: os.kill(os.getpid(), number))
+    assert run(tiny(tmp_path), callback=kill) == code
+    assert signal.getsignal(number) is before
+    run_dir = tmp_path / "ppo" / "pong_1"
+    record = record_of(run_dir)
+    assert (record["status"], record["seed"]) == ("interrupted", 0)
+    assert record["n_timesteps_done"] in (10, 12)
+    assert (run_dir / "model.zip").is_file()
+
+
+def test_an_exception_saves_the_model_and_is_raised_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("the cat ate the emulator")
+
+    with pytest.raises(RuntimeError, match="the cat ate the emulator"):
+        run(tiny(tmp_path), callback=at_step(5, fail))
+    run_dir = tmp_path / "ppo" / "pong_1"
+    assert record_of(run_dir)["status"] == "failed"
+    assert (run_dir / "model.zip").is_file()
+    assert "The run failed; what was trained is in" in capsys.readouterr().err
