@@ -1,8 +1,7 @@
 """How many emulator threads serve a training loop best?
 
-Alternates the candidates so that a busy moment hits all of them, and prints the median of env
-steps per second as JSON: of the emulator alone, and of a loop with a NatureCNN forward per step
-and a 256-image training step every 128 steps.
+Alternates the candidates so that a busy moment hits all of them. Prints medians of env steps per
+second as JSON: emulator alone; with a NatureCNN forward per step and 256-image updates.
 
     python experiments/benchmarks/env_threads.py --n-threads 1 2 0
 """
@@ -62,7 +61,6 @@ def training_loop(env: AtariVecEnv, n_calls: int, network: NatureCNN) -> float:
 
 def main(args: Args) -> None:
     """Measure and print."""
-    torch.manual_seed(0)
     envs = {
         n: make_atari_vec_env(args.game, args.n_envs, seed=0, n_threads=n or None)
         for n in args.n_threads
