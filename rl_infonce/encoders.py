@@ -66,7 +66,7 @@ ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
 """Encoder name -> (function of the channel count, smallest image side it accepts)."""
 
 
-def make_trunk(name: str, image_shape: tuple[int, int, int]) -> nn.Sequential:
+def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:
     """Return the convolutional trunk called `name` for channels-first images.
 
     Args:
@@ -87,7 +87,7 @@ def make_trunk(name: str, image_shape: tuple[int, int, int]) -> nn.Sequential:
     return build(channels)
 
 
-def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
+def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, ...]) -> tuple[int, int, int]:
     """Return channels, height and width of the map `trunk` makes of one image."""
     with torch.no_grad():
         shape = trunk(torch.zeros(1, *image_shape)).shape

@@ -4,8 +4,28 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-__all__ = ["MovingAverage"]
+__all__ = ["MovingAverage", "call_with"]
+
+
+def call_with(
+    module: nn.Module, prefix: str, inputs: Tensor, parameters: dict[str, Tensor] | None
+) -> Tensor:
+    """Return module(inputs), with tensors named `<prefix><name>` in place of its parameters.
+
+    Args:
+        module: What to call.
+        prefix: Of the module's own entries in `parameters`; others are ignored.
+        inputs: Its only argument.
+        parameters: Name to tensor; None leaves the module as it is.
+    """
+    if parameters is None:
+        output: Tensor = module(inputs)
+        return output
+    own = {n.removeprefix(prefix): p for n, p in parameters.items() if n.startswith(prefix)}
+    replaced: Tensor = functional_call(module, own, (inputs,))
+    return replaced
 
 
 class MovingAverage(nn.Module):

@@ -9,7 +9,50 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["GradientReport", "attach_gradients", "watch_gradients"]
+__all__ = [
+    "AuxiliaryGradients",
+    "GradientReport",
+    "attach_gradients",
+    "auxiliary_gradients",
+    "watch_gradients",
+]
+
+
+class AuxiliaryGradients(NamedTuple):
+    """Gradients of an auxiliary loss, waiting for the host's backward.
+
+    Attributes:
+        parameters: Leaf tensors that require a gradient.
+        gradients: One gradient per parameter, of its shape.
+        n_shared: How many of the first parameters the host's loss trains, too.
+    """
+
+    parameters: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+    n_shared: int
+
+
+def auxiliary_gradients(
+    loss: Tensor, shared: Sequence[Tensor], own: Sequence[Tensor]
+) -> AuxiliaryGradients:
+    """Differentiate `loss`, free its graph, and leave every `.grad` alone.
+
+    Args:
+        loss: [] auxiliary loss.
+        shared: Parameters the host's loss trains, too.
+        own: Parameters of the auxiliary loss alone.
+
+    Returns:
+        The gradients of those parameters that the loss depends on.
+    """
+    parameters = [*shared, *own]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    pairs = [(p, g) for p, g in zip(parameters, found, strict=True) if g is not None]
+    return AuxiliaryGradients(
+        parameters=tuple(parameter for parameter, _ in pairs),
+        gradients=tuple(gradient for _, gradient in pairs),
+        n_shared=sum(gradient is not None for gradient in found[: len(shared)]),
+    )
 
 
 class _AttachGradients(torch.autograd.Function):
@@ -24,31 +67,28 @@ class _AttachGradients(torch.autograd.Function):
         return features.view_as(features)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
         return (grad_outputs[0], None, *ctx.gradients)
 
 
-def attach_gradients(
-    features: Tensor, parameters: Sequence[Tensor], gradients: Sequence[Tensor]
-) -> Tensor:
-    """Return the features unchanged; a backward through them also adds `gradients`.
+def attach_gradients(features: Tensor, auxiliary: AuxiliaryGradients) -> Tensor:
+    """Return the features unchanged; a backward through them also adds the auxiliary gradients.
 
     The caller's `loss.backward()` then leaves d loss / d p + gradient in every parameter's
-    `.grad`, whatever the scale of `loss`, just as if the auxiliary loss had been added to it. The
-    auxiliary graph is already freed, so that only its gradients wait for the caller. A backward
-    that does not reach the features adds nothing.
+    `.grad`, whatever the scale of `loss`, just as if the auxiliary loss had been added to it. A
+    backward that does not reach the features adds nothing.
 
     Source: the identity of Megatron-LM's `MoEAuxLossAutoScaler`, which carries a scalar loss; we
-    carry gradients, so that a non-finite one can be dropped before the host sees it.
+    carry gradients, so that a non-finite one can be dropped before the host sees it, and so that
+    the auxiliary graph is freed before the host builds its own.
 
     Args:
         features: Any tensor the host's loss depends on.
-        parameters: Leaf tensors that require a gradient.
-        gradients: One gradient per parameter, of its shape.
+        auxiliary: What to add.
     """
     attached: Tensor = _AttachGradients.apply(  # type: ignore[no-untyped-call]
-        features, tuple(gradients), *parameters
+        features, auxiliary.gradients, *auxiliary.parameters
     )
     return attached
 
@@ -74,10 +114,41 @@ class GradientReport(NamedTuple):
         return self.infonce_norm / self.rl_norm if self.rl_norm > 0 else float("inf")
 
 
+class _GradientWatch:
+    """One-time hooks on the parameters of one backward; the last to fire compares and bounds."""
+
+    def __init__(
+        self,
+        auxiliary: AuxiliaryGradients,
+        on_report: Callable[[GradientReport], None],
+        max_ratio: float | None,
+    ) -> None:
+        self.auxiliary = auxiliary
+        self.on_report = on_report
+        self.max_ratio = max_ratio
+        self.waiting = {id(parameter) for parameter in auxiliary.parameters}
+        self.handles = [
+            parameter.register_post_accumulate_grad_hook(self.arrived)  # type: ignore[no-untyped-call]
+            for parameter in auxiliary.parameters
+        ]
+
+    def arrived(self, parameter: Tensor) -> None:
+        self.waiting.discard(id(parameter))
+        if self.waiting:
+            return
+        self.withdraw()
+        report = _compare(self.auxiliary, self.max_ratio)
+        if report.scale < 1.0:
+            _rescale(self.auxiliary, report.scale)
+        self.on_report(report)
+
+    def withdraw(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
 def watch_gradients(
-    parameters: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    n_shared: int,
+    auxiliary: AuxiliaryGradients,
     on_report: Callable[[GradientReport], None],
     *,
     max_ratio: float | None = None,
@@ -87,9 +158,7 @@ def watch_gradients(
     Runs once, after the last of the parameters has its gradient and before the host clips.
 
     Args:
-        parameters: Those given to `attach_gradients`, in the same order.
-        gradients: Those given to `attach_gradients`.
-        n_shared: How many of the first parameters the host's loss trains, too.
+        auxiliary: What was given to `attach_gradients`.
         on_report: Receives the comparison.
         max_ratio: Scale all attached gradients down so that, on the shared parameters, their norm
             is at most this many times the host's.
@@ -97,50 +166,27 @@ def watch_gradients(
     Returns:
         A function that withdraws the hooks; safe to call at any time.
     """
-    waiting = set(range(len(parameters)))
+    return _GradientWatch(auxiliary, on_report, max_ratio).withdraw
 
-    def withdraw() -> None:
-        for handle in handles:
-            handle.remove()
 
-    def finish() -> None:
-        withdraw()
-        report = _compare(parameters[:n_shared], gradients[:n_shared], max_ratio)
-        if report.scale < 1.0:
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                if parameter.grad is not None:
-                    parameter.grad.add_(gradient, alpha=report.scale - 1.0)
-        on_report(report)
-
-    def hook_of(index: int) -> Callable[[Tensor], None]:
-        def hook(_: Tensor) -> None:
-            waiting.discard(index)
-            if not waiting:
-                finish()
-
-        return hook
-
-    handles = [
-        parameter.register_post_accumulate_grad_hook(hook_of(index))
-        for index, parameter in enumerate(parameters)
-    ]
-    return withdraw
+def _rescale(auxiliary: AuxiliaryGradients, scale: float) -> None:
+    for parameter, gradient in zip(auxiliary.parameters, auxiliary.gradients, strict=True):
+        if parameter.grad is not None:
+            parameter.grad.add_(gradient, alpha=scale - 1.0)
 
 
 @torch.no_grad()
-def _compare(
-    parameters: Sequence[Tensor], gradients: Sequence[Tensor], max_ratio: float | None
-) -> GradientReport:
-    auxiliary = torch.cat([gradient.flatten() for gradient in gradients])
+def _compare(auxiliary: AuxiliaryGradients, max_ratio: float | None) -> GradientReport:
+    shared = auxiliary.parameters[: auxiliary.n_shared]
+    own = torch.cat([g.flatten() for g in auxiliary.gradients[: auxiliary.n_shared]])
     total = torch.cat(
         [
-            (torch.zeros_like(p) if p.grad is None else p.grad).flatten().to(auxiliary.dtype)
-            for p in parameters
+            (torch.zeros_like(p) if p.grad is None else p.grad).flatten().to(own.dtype)
+            for p in shared
         ]
     )
-    host = total - auxiliary
-    norms = torch.stack([host.norm(), auxiliary.norm(), host @ auxiliary])
-    rl_norm, infonce_norm, product = norms.tolist()
+    host = total - own
+    rl_norm, infonce_norm, product = torch.stack([host.norm(), own.norm(), host @ own]).tolist()
     cosine = product / (rl_norm * infonce_norm) if rl_norm * infonce_norm > 0 else 0.0
     scale = 1.0
     if max_ratio is not None and infonce_norm > max_ratio * rl_norm:

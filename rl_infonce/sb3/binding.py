@@ -10,9 +10,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BaseModel
 
 __all__ = [
-    "constructing_action_space",
     "constructing_algorithm",
     "is_gradient_free",
+    "known_action_space",
     "training_algorithm",
     "unfit_for_attaching",
 ]
@@ -49,10 +49,21 @@ def training_algorithm() -> BaseAlgorithm | None:
     return found
 
 
-def constructing_action_space() -> spaces.Space[Any] | None:
-    """Return the action space of the policy that is building an extractor, or None."""
-    found = _caller(BaseModel, "make_features_extractor")
-    return None if found is None else found.action_space
+def known_action_space(given: spaces.Space[Any] | None) -> spaces.Space[Any]:
+    """Return the given action space, or that of the policy that is building an extractor.
+
+    Raises:
+        ValueError: If there is neither.
+    """
+    if given is not None:
+        return given
+    policy: BaseModel | None = _caller(BaseModel, "make_features_extractor")
+    if policy is None:
+        raise ValueError(
+            "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "
+            "extractor, got None."
+        )
+    return policy.action_space
 
 
 def _class_names(algorithm: BaseAlgorithm) -> set[str]:
@@ -60,7 +71,7 @@ def _class_names(algorithm: BaseAlgorithm) -> set[str]:
 
 
 def is_gradient_free(algorithm: BaseAlgorithm) -> bool:
-    """Return whether the algorithm perturbs all parameters instead of following a gradient (ARS)."""
+    """Return whether the algorithm perturbs parameters instead of following a gradient (ARS)."""
     return "ARS" in _class_names(algorithm)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from rl_infonce.checks import check_number
 from rl_infonce.presets import check_integer
+from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.binding import is_gradient_free, unfit_for_attaching
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.extractor import InfoNCEExtractor
@@ -142,13 +143,10 @@ class InfoNCECallback(BaseCallback):
         result = extractor.infonce_loss(experience) if extractor.infonce_coef > 0 else None
         if result is None:
             return
-        parameters = [p for p in extractor.parameters() if p.requires_grad]
-        gradients = torch.autograd.grad(
-            extractor.infonce_coef * result.loss, parameters, allow_unused=True
-        )
-        pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
-        if extractor.check_finite(result.loss, [g for _, g in pairs]):
-            _step_with(self._optimizer(index, parameters), pairs, self.max_grad_norm)
+        auxiliary = extractor.weighted_gradients(result)
+        if auxiliary is not None:
+            parameters = [p for p in extractor.parameters() if p.requires_grad]
+            _step_with(self._optimizer(index, parameters), auxiliary, self.max_grad_norm)
 
     def _optimizer(self, index: int, parameters: list[nn.Parameter]) -> torch.optim.Adam:
         optimizer = self._optimizers.get(index)
@@ -163,18 +161,18 @@ class InfoNCECallback(BaseCallback):
 
 
 def _step_with(
-    optimizer: torch.optim.Optimizer,
-    pairs: list[tuple[nn.Parameter, torch.Tensor]],
-    max_grad_norm: float,
+    optimizer: torch.optim.Optimizer, auxiliary: AuxiliaryGradients, max_grad_norm: float
 ) -> None:
     """Step with the given gradients; the host's own `.grad` comes back untouched."""
-    host = [parameter.grad for parameter, _ in pairs]
-    for parameter, gradient in pairs:
-        parameter.grad = gradient
-    nn.utils.clip_grad_norm_([parameter for parameter, _ in pairs], max_grad_norm)
+    parameters = optimizer.param_groups[0]["params"]
+    host = [parameter.grad for parameter in parameters]
+    given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
+    for parameter in parameters:
+        parameter.grad = given.get(id(parameter))
+    nn.utils.clip_grad_norm_(parameters, max_grad_norm)
     optimizer.step()
-    for (parameter, _), gradient_before in zip(pairs, host, strict=True):
-        parameter.grad = gradient_before
+    for parameter, gradient in zip(parameters, host, strict=True):
+        parameter.grad = gradient
 
 
 def _schedule(coef: float | str | Schedule | None) -> FloatSchedule | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -11,8 +11,17 @@ from torch import Tensor, nn
 
 from rl_infonce.encoders import randomise_
 from rl_infonce.nce import retrieval_accuracy
+from rl_infonce.objective import TemporalInfoNCELoss
 
-__all__ = ["effective_rank", "feature_std", "pixel_floor", "random_encoder", "random_encoder_floor"]
+__all__ = [
+    "effective_rank",
+    "feature_std",
+    "overlap_floors",
+    "pixel_floor",
+    "random_encoder",
+    "random_encoder_floor",
+    "scalars_of",
+]
 
 
 def feature_std(features: Tensor) -> Tensor:
@@ -36,7 +45,8 @@ def effective_rank(features: Tensor) -> Tensor:
     features = features.float()
     singular = torch.linalg.svdvals(features - features.mean(dim=0))
     share = singular / singular.sum().clamp_min(torch.finfo(singular.dtype).tiny)
-    return torch.special.entr(share).sum().exp()
+    rank: Tensor = torch.special.entr(share).sum().exp()
+    return rank
 
 
 def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) -> Tensor:
@@ -64,7 +74,7 @@ def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) ->
 
 
 def random_encoder(trunk: nn.Module, seed: int) -> nn.Module:
-    """Return a frozen copy of `trunk` with fresh random weights; no global random stream is used."""
+    """Return a frozen copy of `trunk` with random weights; no global random stream is used."""
     frozen = copy.deepcopy(trunk)
     randomise_(frozen, torch.Generator().manual_seed(seed))
     return frozen.to("cpu").requires_grad_(False).eval()
@@ -86,8 +96,33 @@ def random_encoder_floor(anchor_codes: Tensor, future_codes: Tensor, mask: Tenso
     return retrieval_accuracy(scores, mask=mask).mean()
 
 
-def per_horizon(
-    name: str, horizons: Sequence[int], numbers: Sequence[float]
-) -> Mapping[str, float]:
-    """Return one entry per horizon, named `<name>_k<horizon>`."""
-    return {f"{name}_k{k}": number for k, number in zip(horizons, numbers, strict=True)}
+def overlap_floors(
+    frozen: nn.Module,
+    anchors: Tensor,
+    futures: Sequence[Tensor],
+    masks: Tensor,
+    horizons: Sequence[int],
+) -> dict[str, float]:
+    """Return what raw pixels and a frozen random encoder retrieve on the same pairs.
+
+    Args:
+        frozen: Images [B, C, H, W] to codes [B, D].
+        anchors: [B, C, H, W].
+        futures: K x [B, C, H, W].
+        masks: [K, B, B] bool.
+        horizons: K gaps in steps.
+    """
+    codes = frozen(anchors)
+    floors: dict[str, float] = {}
+    for k, images, mask in zip(horizons, futures, masks, strict=True):
+        floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, images, mask, k))
+        floors[f"floor_random_k{k}"] = float(random_encoder_floor(codes, frozen(images), mask))
+    return floors
+
+
+def scalars_of(result: TemporalInfoNCELoss, horizons: Sequence[int]) -> dict[str, float]:
+    """Return every number of the result by its tag, in one transfer from the device."""
+    tags = ["loss", "mi_lower_bound", "mi_ceiling", "masked_share", "temperature"]
+    single = torch.stack([getattr(result, tag).detach().float() for tag in tags])
+    tags += [f"accuracy_k{k}" for k in horizons]
+    return dict(zip(tags, torch.cat([single, result.accuracy]).tolist(), strict=True))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.preprocessing import get_flattened_obs_dim, preprocess_obs
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from rl_infonce.augmentation import random_shift
 from rl_infonce.checks import check_choice, check_number
@@ -27,39 +26,38 @@ from rl_infonce.objective import (
     TemporalInfoNCELoss,
 )
 from rl_infonce.presets import settings_of
-from rl_infonce.sb3.attach import GradientReport, attach_gradients, watch_gradients
+from rl_infonce.sb3.attach import (
+    AuxiliaryGradients,
+    GradientReport,
+    attach_gradients,
+    auxiliary_gradients,
+    watch_gradients,
+)
 from rl_infonce.sb3.binding import (
-    constructing_action_space,
     constructing_algorithm,
     is_gradient_free,
+    known_action_space,
     training_algorithm,
     unfit_for_attaching,
 )
 from rl_infonce.sb3.diagnostics import (
     effective_rank,
     feature_std,
-    per_horizon,
-    pixel_floor,
+    overlap_floors,
     random_encoder,
-    random_encoder_floor,
+    scalars_of,
 )
+from rl_infonce.sb3.encoding import Encoded, contrast_batch, encode_actions, preprocess
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, sample_batch
 from rl_infonce.sb3.session import Session
-from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, frame_stack_of
-from rl_infonce.target import MovingAverage
+from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, resolve_horizons
+from rl_infonce.target import MovingAverage, call_with
 
 __all__ = ["InfoNCEExtractor"]
 
-DIAGNOSTICS_FREQ = 16
-"""Gradient steps between the diagnostics that cost extra time."""
-
-
-class Encoded(NamedTuple):
-    """Features [K, D] and the convolutional map [K, C, H, W] they come from."""
-
-    features: Tensor
-    maps: Tensor
+_STREAM = 0x1F0CE
+"""Keeps the pairs' random stream apart from others grown from the same seed."""
 
 
 class InfoNCEExtractor(NatureCNN):
@@ -118,7 +116,7 @@ class InfoNCEExtractor(NatureCNN):
         ValueError: If an argument is out of range; the message names it.
     """
 
-    def __init__(  # the host passes a flat dict of plain settings
+    def __init__(
         self,
         observation_space: spaces.Space[Any],
         features_dim: int = 512,
@@ -170,8 +168,8 @@ class InfoNCEExtractor(NatureCNN):
         # NatureCNN's own constructor asserts and draws a sample; its layers are built below.
         super(NatureCNN, self).__init__(space, features_dim)
         self.settings = settings
-        self.infonce_coef = self.settings.infonce_coef
-        self.horizons = _resolve_horizons(self.settings.horizons, space.shape)
+        self.infonce_coef = settings.infonce_coef
+        self.horizons = resolve_horizons(settings.horizons, space.shape)
         self.max_grad_ratio = max_grad_ratio
         self.precision = precision
         self.channels_last = channels_last
@@ -180,19 +178,15 @@ class InfoNCEExtractor(NatureCNN):
         self.seed = seed
         self.last_infonce: dict[str, float] = {}
 
-        trunk = make_trunk(encoder, space.shape)  # type: ignore[arg-type]
-        local_shape = conv_output_shape(trunk, space.shape)  # type: ignore[arg-type]
+        trunk = make_trunk(encoder, space.shape)
+        local_shape = conv_output_shape(trunk, space.shape)
         self.cnn = nn.Sequential(*trunk, nn.Flatten())
         self.linear = nn.Sequential(nn.Linear(math.prod(local_shape), features_dim), nn.ReLU())
 
         algorithm = constructing_algorithm() if auto_bind else None
-        self._action_space = (
-            _known_action_space(action_space or constructing_action_space())
-            if action_conditioning
-            else None
-        )
+        self._action_space = known_action_space(action_space) if action_conditioning else None
         self._session = self._new_session(algorithm)
-        self._pending: _Pending | None = None
+        self._pending: AuxiliaryGradients | None = None
         self._local_shape = local_shape
         self._add_heads(local_shape[0], algorithm)
         if algorithm is not None:
@@ -224,7 +218,7 @@ class InfoNCEExtractor(NatureCNN):
             self._check_binding(session)
         return self
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _check_binding(self, session: Session) -> None:
         algorithm = session.algorithm
         if algorithm is None and self.auto_bind:
@@ -251,7 +245,8 @@ class InfoNCEExtractor(NatureCNN):
         if not (self.training and torch.is_grad_enabled()):
             return self.encode(observations).features
         self._compute_gradients()  # first, so that its graph is freed before the host's is built
-        return self._attach(self.encode(observations).features)
+        features: Tensor = self._attach(self.encode(observations).features)
+        return features
 
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
         """Return features and convolutional map of preprocessed images.
@@ -263,11 +258,11 @@ class InfoNCEExtractor(NatureCNN):
         if self.channels_last:
             observations = observations.contiguous(memory_format=torch.channels_last)
         with _autocast(observations.device.type, self.precision):
-            flat = _call(self.cnn, "cnn.", observations, averages)
-            features = _call(self.linear, "linear.", flat, averages)
+            flat = call_with(self.cnn, "cnn.", observations, averages)
+            features = call_with(self.linear, "linear.", flat, averages)
         if self.precision == "bf16":
             features = features.float()
-        return Encoded(features, flat.unflatten(1, self._local_shape))
+        return Encoded(features, flat.reshape(-1, *self._local_shape))
 
     def encoder_parameters(self) -> dict[str, nn.Parameter]:
         """Return name to parameter of `cnn` and `linear`, which the host's loss trains, too."""
@@ -297,7 +292,7 @@ class InfoNCEExtractor(NatureCNN):
                 "this update is 0; the RL update goes on. Lower horizons, or raise n_steps or "
                 "n_envs.",
             )
-            session.log({"loss": 0.0}, on_screen=True)
+            session.log({"loss": 0.0})
             return None
         batch = self._encode_batch(raw)
         result: TemporalInfoNCELoss = self.infonce(batch, self.horizons)
@@ -307,38 +302,33 @@ class InfoNCEExtractor(NatureCNN):
             self.target.update(self.encoder_parameters())
         return result
 
-    def check_finite(self, loss: Tensor, gradients: Sequence[Tensor]) -> bool:
-        """Return whether loss and gradients are finite; count, warn and finally stop if not.
+    def weighted_gradients(self, result: TemporalInfoNCELoss) -> AuxiliaryGradients | None:
+        """Return the gradients of `infonce_coef` times the loss, on encoder and heads.
+
+        None if they are not finite; these cases are counted and warned of.
 
         Raises:
             FloatingPointError: After many non-finite losses in a row.
         """
-        total = torch.stack([loss.detach().float(), torch.nn.utils.get_total_norm(gradients)])
-        finite = bool(total.isfinite().all())
+        shared = [p for p in self.encoder_parameters().values() if p.requires_grad]
+        heads = [p for n, p in self.named_parameters() if n.startswith("infonce.")]
+        auxiliary = auxiliary_gradients(self.infonce_coef * result.loss, shared, heads)
+        norm = torch.nn.utils.get_total_norm(auxiliary.gradients)
+        finite = math.isfinite(float(norm + result.loss.detach()))
         self._session.count_finite(finite=finite)
-        self._session.log({"n_nonfinite": float(self._session.n_nonfinite)})
-        return finite
+        return auxiliary if finite else None
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _compute_gradients(self) -> None:
-        """Leave the gradient of the weighted loss, ready to attach, in `_pending`."""
+        """Leave the gradients of the weighted loss, ready to attach, in `_pending`."""
         self._pending = None
-        if not self._may_attach():
-            return
-        experience = self.experience()
+        experience = self.experience() if self._may_attach() else None
         result = None if experience is None else self.infonce_loss(experience)
         if result is None:
             return
-        shared = [p for p in self.encoder_parameters().values() if p.requires_grad]
-        heads = [p for n, p in self.named_parameters() if n.startswith("infonce.")]
-        found = torch.autograd.grad(
-            self.infonce_coef * result.loss, shared + heads, allow_unused=True
-        )
-        pairs = [(p, g) for p, g in zip(shared + heads, found, strict=True) if g is not None]
-        n_shared = sum(g is not None for g in found[: len(shared)])
-        parameters, gradients = zip(*pairs, strict=True)
-        if self.check_finite(result.loss, gradients):
-            self._pending = _Pending(parameters, gradients, n_shared)
+        gradients = self.weighted_gradients(result)
+        if gradients is not None:
+            self._pending = gradients
 
     def _may_attach(self) -> bool:
         session = self._session
@@ -357,66 +347,47 @@ class InfoNCEExtractor(NatureCNN):
             session.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
         return reason is None
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:
-        pending, self._pending = self._pending, None
+        auxiliary, self._pending = self._pending, None
         session = self._session
-        if session.withdraw_hooks is not None:
-            session.withdraw_hooks()  # of a backward that never came
-        if pending is None:
+        session.withdraw_hooks()  # of a backward that never came
+        if auxiliary is None:
             return features
-        due = session.n_updates % DIAGNOSTICS_FREQ == 1
-        if due or self.max_grad_ratio is not None:
+        if session.details_due or self.max_grad_ratio is not None:
             session.withdraw_hooks = watch_gradients(
-                *pending, self._log_gradients, max_ratio=self.max_grad_ratio
+                auxiliary, self._log_gradients, max_ratio=self.max_grad_ratio
             )
-        return attach_gradients(features, pending.parameters, pending.gradients)
+        return attach_gradients(features, auxiliary)
 
     def _encode_batch(self, raw: ObservationBatch) -> ContrastBatch:
-        n_anchors, length = raw.context.shape[:2]
-        image_shape = raw.context.shape[2:]
-        context = raw.context.reshape(-1, *image_shape)
-        futures = raw.futures.reshape(-1, *image_shape)
-        if self.settings.target_encoder_tau is None:
-            both = self.encode(self._images(np.concatenate([context, futures])))
-            past = Encoded(*(part[: len(context)] for part in both))
-            future = Encoded(*(part[len(context) :] for part in both))
-        else:
-            past = self.encode(self._images(context))
-            averages = None if self.target is None else self.target.averages()
-            with torch.no_grad():
-                future = self.encode(self._images(futures), averages)
-        spatial = any(term != "global" for term in self.settings.terms)
-        device = past.features.device
-        return ContrastBatch(
-            context=past.features.unflatten(0, (n_anchors, length)),
-            context_used=torch.as_tensor(raw.context_used, device=device),
-            futures=future.features.unflatten(0, (-1, n_anchors)),
-            mask=torch.as_tensor(raw.mask, device=device),
-            actions=self._encode_actions(raw),
-            anchor_maps=past.maps.unflatten(0, (n_anchors, length))[:, -1] if spatial else None,
-            future_maps=future.maps.unflatten(0, (-1, n_anchors)) if spatial else None,
+        averages = None if self.target is None else self.target.averages()
+
+        def encode(observations: npt.NDArray[np.generic]) -> Encoded:
+            return self.encode(self._images(observations))
+
+        def encode_target(observations: npt.NDArray[np.generic]) -> Encoded:
+            return self.encode(self._images(observations), averages)
+
+        actions = None
+        if raw.actions is not None and self._action_space is not None:
+            actions = encode_actions(raw.actions, self._action_space, self._device)
+        return contrast_batch(
+            raw,
+            encode,
+            None if self.settings.target_encoder_tau is None else encode_target,
+            spatial=any(term != "global" for term in self.settings.terms),
+            actions=actions,
         )
 
-    def _images(self, observations: np.ndarray[Any, Any], *, augment: bool = True) -> Tensor:
+    def _images(self, observations: npt.NDArray[np.generic], *, augment: bool = True) -> Tensor:
         """Return observations as SB3 preprocesses them, converted on the encoder's device."""
         images = torch.as_tensor(observations).to(self._device)
         if augment and self.settings.augmentation == "random_shift":
             images = random_shift(images, self._session.rng)
         policy = getattr(self._session.algorithm, "policy", None)
         normalize_images = bool(getattr(policy, "normalize_images", True))
-        preprocessed = preprocess_obs(images, self._observation_space, normalize_images)
-        assert isinstance(preprocessed, Tensor)  # noqa: S101 (narrows SB3's union type)
-        return preprocessed
-
-    def _encode_actions(self, raw: ObservationBatch) -> Tensor | None:
-        if raw.actions is None or self._action_space is None:
-            return None
-        n_anchors, n_steps = raw.actions.shape[:2]
-        flat = torch.as_tensor(raw.actions, device=self._device).reshape(n_anchors * n_steps, -1)
-        encoded = preprocess_obs(flat, self._action_space)
-        assert isinstance(encoded, Tensor)  # noqa: S101 (narrows SB3's union type)
-        return encoded.reshape(n_anchors, n_steps, -1)
+        return preprocess(images, self._observation_space, normalize_images=normalize_images)
 
     # -- diagnostics -----------------------------------------------------------------------------
 
@@ -424,48 +395,28 @@ class InfoNCEExtractor(NatureCNN):
     def _report(
         self, result: TemporalInfoNCELoss, raw: ObservationBatch, batch: ContrastBatch
     ) -> None:
-        named = [result.loss, result.mi_lower_bound, result.mi_ceiling]
-        rest = [result.masked_share, result.temperature]
-        loss, bound, ceiling, masked, temperature, *accuracy = torch.cat(
-            [torch.stack([n.float() for n in named + rest]), result.accuracy]
-        ).tolist()  # one transfer from the device
-        numbers = {
-            "loss": loss,
-            "mi_lower_bound": bound,
-            "mi_ceiling": ceiling,
-            **per_horizon("accuracy", self.horizons, accuracy),
-        }
-        details = {
-            "masked_share": masked,
-            "temperature": temperature,
-            "coef": self.infonce_coef,
-            "n_pairs": float(raw.n_anchors),
-        }
-        if self._session.n_updates % DIAGNOSTICS_FREQ == 1:
+        session = self._session
+        numbers = scalars_of(result, self.horizons)
+        numbers["coef"] = self.infonce_coef
+        numbers["n_pairs"] = float(raw.n_anchors)
+        if session.n_nonfinite:
+            numbers["n_nonfinite"] = float(session.n_nonfinite)
+        if session.details_due:
             features = batch.context[:, -1]
-            details["feature_std"] = float(feature_std(features))
-            details["effective_rank"] = float(effective_rank(features))
-            details.update(self._floors(raw, batch.mask))
-        self.last_infonce.update(numbers | details)
-        self._session.log(numbers, on_screen=True)
-        self._session.log(details)
+            numbers["feature_std"] = float(feature_std(features))
+            numbers["effective_rank"] = float(effective_rank(features))
+            numbers |= self._floors(raw, batch.mask)
+        self.last_infonce.update(numbers)
+        session.log(numbers)
 
-    def _floors(self, raw: ObservationBatch, mask: Tensor) -> dict[str, float]:
-        """Return what raw pixels and a frozen random encoder retrieve on the same pairs."""
+    def _floors(self, raw: ObservationBatch, masks: Tensor) -> dict[str, float]:
         session = self._session
         if session.frozen_trunk is None:
             session.frozen_trunk = random_encoder(self.cnn, seed=0)
-        frozen = session.frozen_trunk.to(self._device)
         anchors = self._images(raw.context[:, -1], augment=False)
-        codes = frozen(anchors)
-        floors: dict[str, float] = {}
-        for k, futures, allowed in zip(self.horizons, raw.futures, mask, strict=True):
-            images = self._images(futures, augment=False)
-            floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, images, allowed, k))
-            floors[f"floor_random_k{k}"] = float(
-                random_encoder_floor(codes, frozen(images), allowed)
-            )
-        return floors
+        futures = [self._images(images, augment=False) for images in raw.futures]
+        frozen = session.frozen_trunk.to(self._device)
+        return overlap_floors(frozen, anchors, futures, masks, self.horizons)
 
     def _log_gradients(self, report: GradientReport) -> None:
         numbers = {
@@ -521,64 +472,11 @@ class InfoNCEExtractor(NatureCNN):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore an unbound extractor; it finds its algorithm again when that trains it."""
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._session = self._new_session(None)
-
-
-_STREAM = 0x1F0CE
-"""Keeps the pairs' random stream apart from others grown from the same seed."""
-
-
-class _Pending(NamedTuple):
-    """Gradients waiting for the host's backward; the first `n_shared` are the encoder's."""
-
-    parameters: tuple[Tensor, ...]
-    gradients: tuple[Tensor, ...]
-    n_shared: int
 
 
 def _autocast(device_type: str, precision: str) -> contextlib.AbstractContextManager[Any]:
     if precision == "bf16":
         return torch.autocast(device_type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
-
-
-def _call(
-    module: nn.Module, prefix: str, inputs: Tensor, averages: dict[str, Tensor] | None
-) -> Tensor:
-    """Return module(inputs), with tensors called `<prefix>...` in place of its parameters."""
-    if averages is None:
-        output: Tensor = module(inputs)
-        return output
-    own = {n.removeprefix(prefix): a for n, a in averages.items() if n.startswith(prefix)}
-    averaged: Tensor = functional_call(module, own, (inputs,))
-    return averaged
-
-
-def _resolve_horizons(
-    horizons: tuple[int, ...] | None, image_shape: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return the horizons, by default the smallest whose stacks share no frame, at least 4."""
-    stack = frame_stack_of(image_shape)
-    if horizons is None:
-        return (max(4, stack),)
-    horizons = tuple(sorted(horizons))
-    short = [k for k in horizons if 0 < k < stack]
-    if short:
-        warnings.warn(
-            f"horizons={list(short)} are shorter than the stack of {stack} frames: anchor and "
-            f"positive share {stack - short[0]} frames, so that matching pixels solves the task. "
-            f"Use horizons >= {stack}, or compare accuracy with infonce/floor_pixels.",
-            UserWarning,
-            stacklevel=3,
-        )
-    return horizons
-
-
-def _known_action_space(space: spaces.Space[Any] | None) -> spaces.Space[Any]:
-    if space is None:
-        raise ValueError(
-            "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "
-            "extractor, got None."
-        )
-    return space

@@ -51,7 +51,7 @@ class ObservationBatch(NamedTuple):
     @property
     def n_anchors(self) -> int:
         """B."""
-        return self.context.shape[0]
+        return len(self.context)
 
 
 def sample_batch(

@@ -12,12 +12,19 @@ from torch import nn
 
 from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
 
-__all__ = ["MAX_NONFINITE", "Session"]
+__all__ = ["DETAILS_FREQ", "MAX_NONFINITE", "Session"]
 
 MAX_NONFINITE = 100
 """Consecutive non-finite auxiliary losses after which training stops."""
 
-_DETAILS = ("stdout",)
+DETAILS_FREQ = 16
+"""Gradient steps between the diagnostics that cost extra time."""
+
+_ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
+
+
+def _nothing() -> None:
+    pass
 
 
 class Session:
@@ -34,7 +41,7 @@ class Session:
         self.n_nonfinite = 0
         self.n_nonfinite_in_a_row = 0
         self.frozen_trunk: nn.Module | None = None
-        self.withdraw_hooks: Callable[[], None] | None = None
+        self.withdraw_hooks: Callable[[], None] = _nothing
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._warned: set[str] = set()
 
@@ -91,10 +98,19 @@ class Session:
             message = f"{counts}. These steps trained the RL loss alone."
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
-    def log(self, numbers: Mapping[str, float], *, on_screen: bool = False) -> None:
-        """Add numbers to the algorithm's logger under infonce/, averaged until it is dumped."""
+    @property
+    def details_due(self) -> bool:
+        """Whether this update also reports what costs extra time."""
+        return self.n_updates % DETAILS_FREQ == 1
+
+    def log(self, numbers: Mapping[str, float]) -> None:
+        """Add numbers to the algorithm's logger under infonce/, averaged until it is dumped.
+
+        The terminal shows the loss, the accuracies and the bound, other outputs everything.
+        """
         logger = getattr(self.algorithm, "_logger", None)
         if logger is None:
             return
         for name, number in numbers.items():
-            logger.record_mean(f"infonce/{name}", number, exclude=None if on_screen else _DETAILS)
+            exclude = None if name.startswith(_ON_SCREEN) else ("stdout",)
+            logger.record_mean(f"infonce/{name}", number, exclude=exclude)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 
-__all__ = ["check_image_space", "check_single_frame_skip", "frame_stack_of"]
+__all__ = ["check_image_space", "check_single_frame_skip", "frame_stack_of", "resolve_horizons"]
 
 
 def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> spaces.Box:
@@ -54,6 +55,28 @@ def frame_stack_of(image_shape: tuple[int, ...]) -> int:
     """Return how many frames an image's channels hold: RGB if divisible by 3, else grey."""
     channels = image_shape[0]
     return channels // 3 if channels % 3 == 0 else channels
+
+
+def resolve_horizons(
+    horizons: tuple[int, ...] | None, image_shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the horizons, by default the smallest whose stacks share no frame, at least 4.
+
+    Warns if anchor and positive share frames at some horizon; 0 means two views of one image.
+    """
+    stack = frame_stack_of(image_shape)
+    if horizons is None:
+        return (max(4, stack),)
+    short = [k for k in horizons if 0 < k < stack]
+    if short:
+        warnings.warn(
+            f"horizons={short} are shorter than the stack of {stack} frames: anchor and positive "
+            f"share {stack - min(short)} frames, so that matching pixels solves the task. Use "
+            f"horizons >= {stack}, or compare accuracy with infonce/floor_pixels.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return tuple(sorted(horizons))
 
 
 def check_single_frame_skip(algorithm: BaseAlgorithm) -> None:
