@@ -1,0 +1,142 @@
+"""Environment steps per second and peak memory of stock PPO and of PPO with InfoNCE.
+
+Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
+`InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and in bf16. All use 8 environments x
+128 steps, batches of 256, 4 epochs and `net_arch=[]`. Every run is a process of its own; a round
+runs each arm once, and the ratio is taken within the round.
+
+    python experiments/benchmarks/train_speed.py --rounds 5
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ARMS = ("stock", "fp32", "bf16")
+N_ENVS, N_STEPS = 8, 128
+
+
+def build(arm: str, game: str) -> Any:
+    """Return the PPO of an arm."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_atari_env
+
+    from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+    from rl_infonce.atari import resolve_game
+
+    policy_kwargs: dict[str, Any] = {"net_arch": []}
+    if arm == "stock":
+        from stable_baselines3.common.vec_env import VecFrameStack
+
+        name = "".join(part.capitalize() for part in resolve_game(game).split("_"))
+        env: Any = VecFrameStack(make_atari_env(f"{name}NoFrameskip-v4", n_envs=N_ENVS, seed=0), 4)
+    else:
+        env = make_atari_vec_env(game, n_envs=N_ENVS, seed=0)
+        policy_kwargs["features_extractor_class"] = InfoNCEExtractor
+        policy_kwargs["features_extractor_kwargs"] = {"precision": arm}
+    return PPO(
+        "CnnPolicy",
+        env,
+        n_steps=N_STEPS,
+        batch_size=256,
+        n_epochs=4,
+        policy_kwargs=policy_kwargs,
+        seed=0,
+    )
+
+
+def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
+    """Train after one untimed rollout and update; return steps per second and peak memory."""
+    model = build(arm, game)
+    model.learn(N_ENVS * N_STEPS)
+    start = time.perf_counter()
+    model.learn(n_steps, reset_num_timesteps=False)
+    seconds = time.perf_counter() - start
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"steps_per_second": n_steps / seconds, "peak_mib": peak_kib / 1024}
+
+
+def measure_in_process(arm: str, game: str, n_steps: int) -> dict[str, float]:
+    """Run `measure` in a fresh interpreter, so that peak memory is the arm's own."""
+    command = [sys.executable, __file__, "--arm", arm, "--game", game, "--steps", str(n_steps)]
+    finished = subprocess.run(command, check=True, capture_output=True, text=True)
+    measured: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
+    return measured
+
+
+def compare(game: str, n_steps: int, rounds: int) -> dict[str, Any]:
+    """Alternate the arms; return every run, and medians of the ratios to stock in its round."""
+    runs: list[dict[str, dict[str, float]]] = []
+    for index in range(rounds):
+        order = ARMS if index % 2 == 0 else ARMS[::-1]
+        runs.append({arm: measure_in_process(arm, game, n_steps) for arm in order})
+        print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
+    return {
+        "game": game,
+        "steps": n_steps,
+        "rounds": rounds,
+        "machine": _machine(),
+        "median": {
+            arm: {
+                "steps_per_second": statistics.median(r[arm]["steps_per_second"] for r in runs),
+                "peak_mib": statistics.median(r[arm]["peak_mib"] for r in runs),
+                "speed_ratio": statistics.median(
+                    r[arm]["steps_per_second"] / r["stock"]["steps_per_second"] for r in runs
+                ),
+                "memory_ratio": statistics.median(
+                    r[arm]["peak_mib"] / r["stock"]["peak_mib"] for r in runs
+                ),
+            }
+            for arm in ARMS
+        },
+        "runs": runs,
+    }
+
+
+def _machine() -> dict[str, Any]:
+    import stable_baselines3
+    import torch
+
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "torch_threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "stable_baselines3": stable_baselines3.__version__,
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+    }
+
+
+def main() -> None:
+    """Parse, measure, print, and write the JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--game", default="pong")
+    parser.add_argument("--steps", type=int, default=6 * N_ENVS * N_STEPS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--arm", choices=ARMS, help="measure one arm in this process")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    args = parser.parse_args()
+    if args.arm is not None:
+        print(json.dumps(measure(args.arm, args.game, args.steps)))
+        return
+    summary = compare(args.game, args.steps, args.rounds)
+    for arm, median in summary["median"].items():
+        print(arm, {name: round(value, 2) for name, value in median.items()})
+    if args.output is not None:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

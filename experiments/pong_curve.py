@@ -1,0 +1,138 @@
+"""Does the default loss learn on Pong? Loss against log N, accuracy against both overlap floors.
+
+Trains PPO with `InfoNCEExtractor()` as it comes, and a control whose positives are shuffled among
+the anchors, so that there is no time to find; writes one CSV per run and draws the figure.
+
+    python experiments/pong_curve.py --output experiments/results/pong_curve
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.logger import configure
+
+from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.objective import ContrastBatch
+from rl_infonce.sb3.sampling import ObservationBatch
+
+COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
+STEPS = "time/total_timesteps"
+
+
+class ShuffledTimeExtractor(InfoNCEExtractor):
+    """The control: every anchor's positive is the future of a random anchor."""
+
+    def _encode_batch(self, raw: ObservationBatch) -> ContrastBatch:
+        order = self._session.rng.permutation(raw.n_anchors)
+        return super()._encode_batch(raw._replace(futures=raw.futures[:, order]))
+
+
+ARMS: dict[str, type[InfoNCEExtractor]] = {
+    "default": InfoNCEExtractor,
+    "shuffled time": ShuffledTimeExtractor,
+}
+
+
+def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
+    """Train one run and leave its curves in a CSV file."""
+    model = PPO(
+        "CnnPolicy",
+        make_atari_vec_env("pong", n_envs=8, seed=seed),
+        n_steps=128,
+        batch_size=256,
+        n_epochs=4,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        ent_coef=0.01,
+        policy_kwargs={"features_extractor_class": ARMS[arm]},
+        seed=seed,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        model.set_logger(configure(folder, ["csv"]))
+        model.learn(n_steps)
+        model.logger.close()
+        shutil.move(f"{folder}/progress.csv", path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return step and `COLUMNS` as arrays, without the rows that have no loss yet."""
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row.get("infonce/loss")]
+    curves = {name: np.array([float(row[f"infonce/{name}"]) for row in rows]) for name in COLUMNS}
+    return {"step": np.array([int(row[STEPS]) for row in rows]), **curves}
+
+
+def keep_columns(path: Path) -> None:
+    """Reduce a CSV file to the columns that are drawn."""
+    curves = read(path)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([STEPS, *(f"infonce/{name}" for name in COLUMNS)])
+        for index, step in enumerate(curves["step"]):
+            writer.writerow([step, *(f"{curves[name][index]:.4f}" for name in COLUMNS)])
+
+
+def draw(output: Path) -> None:
+    """Draw every run of the folder into `pong_curve.png`; print the last tenth of each."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    colours = {"default": "C0", "shuffled time": "C3"}
+    for path in sorted(output.glob("*.csv")):
+        arm, seed = path.stem.rsplit("-", 1)
+        curves = read(path)
+        label = arm.replace("_", " ")
+        colour = colours[label]
+        left.plot(curves["step"], curves["loss"], colour, label=f"{label}, seed {seed}", lw=1)
+        right.plot(curves["step"], curves["accuracy_k4"], colour, lw=1)
+        if label == "default":
+            right.plot(curves["step"], curves["floor_pixels_k4"], "C1", lw=0.7)
+            right.plot(curves["step"], curves["floor_random_k4"], "C2", lw=0.7)
+            left.plot(curves["step"], curves["mi_ceiling"], "k:", lw=1)
+        last = len(curves["step"]) // 10 + 1
+        ends = {name: round(float(curves[name][-last:].mean()), 3) for name in COLUMNS}
+        print(label, f"seed {seed}", f"last {last} rollouts", ends)
+    left.set(xlabel="agent steps", ylabel="InfoNCE loss (nats)", ylim=(0, None), title="Loss")
+    left.text(0.98, 0.93, "dotted: log N", transform=left.transAxes, ha="right")
+    left.legend(fontsize=7)
+    right.set(xlabel="agent steps", ylim=(0, 1), title="Retrieval accuracy, horizon 4")
+    handles = [Line2D([], [], color=f"C{i}") for i in (0, 1, 2, 3)]
+    names = ["learned", "floor: raw pixels", "floor: random encoder", "control: shuffled time"]
+    right.legend(handles, names, fontsize=7)
+    figure.savefig(output / "pong_curve.png", dpi=150)
+
+
+def main() -> None:
+    """Train what is missing, then draw."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="folder of curves and figure")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=50_000)
+    parser.add_argument("--torch-threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.torch_threads)
+    args.output.mkdir(parents=True, exist_ok=True)
+    for arm in ARMS:
+        for seed in args.seeds:
+            path = args.output / f"{arm.replace(' ', '_')}-{seed}.csv"
+            if not path.exists():
+                train(arm, seed, args.steps, path)
+                keep_columns(path)
+    draw(args.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Every published number's command still runs, with the smallest budget that shows it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+pytestmark = pytest.mark.atari
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(name).stem, EXPERIMENTS / name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_train_speed_measures_every_arm_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train_speed = load("benchmarks/train_speed.py")
+    asked: list[str] = []
+
+    def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
+        asked.append(arm)
+        return {"steps_per_second": {"stock": 2.0, "fp32": 3.0, "bf16": 4.0}[arm], "peak_mib": 1.0}
+
+    monkeypatch.setattr(train_speed, "measure_in_process", measure)
+    summary = train_speed.compare("pong", 1024, rounds=2)
+    assert asked == ["stock", "fp32", "bf16", "bf16", "fp32", "stock"]
+    ratios = {arm: median["speed_ratio"] for arm, median in summary["median"].items()}
+    assert ratios == {"stock": 1.0, "fp32": 1.5, "bf16": 2.0}
+
+
+@pytest.mark.parametrize("arm", ["stock", "bf16"])
+def test_train_speed_builds_what_it_names(arm: str) -> None:
+    train_speed = load("benchmarks/train_speed.py")
+    model = train_speed.build(arm, "pong")
+    extractor = model.policy.features_extractor
+    assert type(extractor).__name__ == ("NatureCNN" if arm == "stock" else "InfoNCEExtractor")
+    assert model.observation_space.shape == (4, 84, 84)
+    assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs) == (8, 128, 256, 4)
+    assert len(model.policy.mlp_extractor.policy_net) == 0
+    model.get_env().close()
+
+
+def test_defaults_probe_reads_a_linear_target_on_held_out_data() -> None:
+    defaults = load("defaults.py")
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(400, 5, generator=generator, dtype=torch.float64)
+    linear = features @ torch.ones(5, 1, dtype=torch.float64) + 7
+    noise = torch.randn(400, 1, generator=generator, dtype=torch.float64)
+    targets = torch.cat([linear, noise], dim=1)
+    r2 = defaults.held_out_r2((features[:300], targets[:300]), (features[300:], targets[300:]))
+    assert r2[0] > 0.999
+    assert r2[1] < 0.1
+
+
+def test_defaults_run_and_table_agree(tmp_path: Path) -> None:
+    defaults = load("defaults.py")
+    defaults.CHANGES[:] = [{}]
+    defaults.RAM.pop("breakout")
+    defaults.run_all(tmp_path, seeds=[0], n_steps=1024, n_probe_steps=600)
+    found: dict[str, Any] = json.loads((tmp_path / "pong-0-base.json").read_text())
+    assert set(found["r2"]) == {"ball_x", "ball_y", "player_y", "enemy_y"}
+    assert found["infonce"]["loss"] > 0
+    assert f"| base | {found['mean_r2']:.3f}" in defaults.table(tmp_path)
+
+
+def test_pong_curve_draws_learned_accuracy_beside_both_floors(tmp_path: Path) -> None:
+    pong_curve = load("pong_curve.py")
+    path = tmp_path / "default-0.csv"
+    pong_curve.train("default", 0, 2048, path)
+    pong_curve.keep_columns(path)
+    curves = pong_curve.read(path)
+    assert curves["step"].tolist() == [2048]
+    assert all(len(curves[name]) == 1 for name in pong_curve.COLUMNS)
+    pong_curve.draw(tmp_path)
+    assert (tmp_path / "pong_curve.png").stat().st_size > 10_000
