@@ -82,7 +82,7 @@ def keep_columns(path: Path) -> None:
 
 
 def draw(output: Path) -> None:
-    """Draw every run of the folder into `pong_curve.png`; print the last tenth of each."""
+    """Draw every run of the folder into `pong_curve.png`."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -102,9 +102,6 @@ def draw(output: Path) -> None:
             right.plot(curves["step"], curves["floor_pixels_k4"], "C1", lw=0.7)
             right.plot(curves["step"], curves["floor_random_k4"], "C2", lw=0.7)
             left.plot(curves["step"], curves["mi_ceiling"], "k:", lw=1)
-        last = len(curves["step"]) // 10 + 1
-        ends = {name: round(float(curves[name][-last:].mean()), 3) for name in COLUMNS}
-        print(label, f"seed {seed}", f"last {last} rollouts", ends)
     left.set(xlabel="agent steps", ylabel="InfoNCE loss (nats)", ylim=(0, None), title="Loss")
     left.text(0.98, 0.93, "dotted: log N", transform=left.transAxes, ha="right")
     left.legend(fontsize=7)
@@ -113,6 +110,18 @@ def draw(output: Path) -> None:
     names = ["learned", "floor: raw pixels", "floor: random encoder", "control: shuffled time"]
     right.legend(handles, names, fontsize=7)
     figure.savefig(output / "pong_curve.png", dpi=150)
+
+
+def table(output: Path) -> str:
+    """Return, in Markdown, the mean of the last tenth of every run's rollouts."""
+    lines = [f"| run | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
+    for path in sorted(output.glob("*.csv")):
+        curves = read(path)
+        last = len(curves["step"]) // 10 + 1
+        ends = [f"{curves[name][-last:].mean():.2f}" for name in COLUMNS]
+        run = path.stem.replace("_", " ").replace("-", ", seed ")
+        lines.append(f"| {run} | {' | '.join(ends)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -132,6 +141,7 @@ def main() -> None:
                 train(arm, seed, args.steps, path)
                 keep_columns(path)
     draw(args.output)
+    print(table(args.output))
 
 
 if __name__ == "__main__":

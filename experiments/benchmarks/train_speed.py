@@ -5,7 +5,7 @@ Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours 
 128 steps, batches of 256, 4 epochs and `net_arch=[]`. Every run is a process of its own; a round
 runs each arm once, and the ratio is taken within the round.
 
-    python experiments/benchmarks/train_speed.py --rounds 5
+    python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
 """
 
 from __future__ import annotations
@@ -102,6 +102,17 @@ def compare(game: str, n_steps: int, rounds: int) -> dict[str, Any]:
     }
 
 
+def table(summary: dict[str, Any]) -> str:
+    """Return the medians in Markdown."""
+    lines = ["| arm | steps/s | x stock | peak MiB | x stock |", "|---|---|---|---|---|"]
+    for arm, m in summary["median"].items():
+        lines.append(
+            f"| {arm} | {m['steps_per_second']:.0f} | {m['speed_ratio']:.2f} "
+            f"| {m['peak_mib']:.0f} | {m['memory_ratio']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
 def _machine() -> dict[str, Any]:
     import stable_baselines3
     import torch
@@ -131,8 +142,7 @@ def main() -> None:
         print(json.dumps(measure(args.arm, args.game, args.steps)))
         return
     summary = compare(args.game, args.steps, args.rounds)
-    for arm, median in summary["median"].items():
-        print(arm, {name: round(value, 2) for name, value in median.items()})
+    print(table(summary))
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(summary, indent=2) + "\n")

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
-EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+from tests.experiments.loading import load
 
 pytestmark = pytest.mark.atari
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(Path(name).stem, EXPERIMENTS / name)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_train_speed_measures_every_arm_in_a_process_of_its_own(

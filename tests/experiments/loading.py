@@ -1,0 +1,21 @@
+"""Experiments are scripts, not a package: load them by path."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
+
+def load(name: str) -> ModuleType:
+    """Return the script, e.g. "benchmarks/train_speed.py", as a module."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, EXPERIMENTS / name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
