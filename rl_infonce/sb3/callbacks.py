@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -179,14 +180,23 @@ def _schedule(coef: float | str | Schedule | None) -> FloatSchedule | None:
     if coef is None:
         return None
     if isinstance(coef, str):
-        kind, _, start = coef.partition("_")
-        if kind != "lin":
-            raise ValueError(
-                f'Expected `infonce_coef` as a number, a function or "lin_0.1", got {coef!r}.'
-            )
-        check_number("infonce_coef", float(start), at_least=0)
-        return FloatSchedule(LinearSchedule(float(start), 0.0, 1.0))
+        return FloatSchedule(LinearSchedule(_start_of(coef), 0.0, 1.0))
     if callable(coef):
         return FloatSchedule(coef)
     check_number("infonce_coef", coef, at_least=0)
     return FloatSchedule(coef)
+
+
+def _start_of(coef: str) -> float:
+    """Return the 0.1 of "lin_0.1"."""
+    kind, _, start = coef.partition("_")
+    try:
+        number = float(start)
+    except ValueError:
+        number = math.nan
+    if kind != "lin" or math.isnan(number):
+        raise ValueError(
+            f'Expected `infonce_coef` as a number, a function or "lin_0.1", got {coef!r}.'
+        )
+    check_number("infonce_coef", number, at_least=0)
+    return number

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from rl_infonce.objective import (
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.presets import settings_of
+from rl_infonce.presets import check_integer, settings_of
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
     GradientReport,
@@ -162,6 +163,7 @@ class InfoNCEExtractor(NatureCNN):
                 "min_gap": min_gap,
             },
         )
+        check_integer("features_dim", features_dim, 1)
         check_choice("precision", precision, ("fp32", "bf16"))
         if max_grad_ratio is not None:
             check_number("max_grad_ratio", max_grad_ratio, above=0)
@@ -221,17 +223,16 @@ class InfoNCEExtractor(NatureCNN):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _check_binding(self, session: Session) -> None:
         algorithm = session.algorithm
-        if algorithm is None and self.auto_bind:
+        if algorithm is not None and not self._is_part_of(algorithm):
+            session.bind(None)
+        if session.algorithm is None and self.auto_bind:
             algorithm = training_algorithm()
             if algorithm is not None and self._is_part_of(algorithm):
                 self.bind(algorithm)
-            return
-        policy = getattr(algorithm, "policy", None)
-        if algorithm is not None and policy is not None and not self._is_part_of(algorithm):
-            session.bind(None)
 
     def _is_part_of(self, algorithm: BaseAlgorithm) -> bool:
-        return any(module is self for module in algorithm.policy.modules())
+        policy = getattr(algorithm, "policy", None)  # missing while SB3 builds it
+        return policy is None or any(module is self for module in policy.modules())
 
     # -- forward ---------------------------------------------------------------------------------
 
@@ -285,13 +286,7 @@ class InfoNCEExtractor(NatureCNN):
             return None
         raw = sample_batch(experience, self._plan, session.rng)
         if raw is None:
-            session.warn_once(
-                "no pairs",
-                "Fewer than two pairs of observations lie "
-                f"{max(self.horizons)} steps apart in one episode, so that the InfoNCE loss of "
-                "this update is 0; the RL update goes on. Lower horizons, or raise n_steps or "
-                "n_envs.",
-            )
+            self._warn_of_no_pairs(experience)
             session.log({"loss": 0.0})
             return None
         batch = self._encode_batch(raw)
@@ -301,6 +296,17 @@ class InfoNCEExtractor(NatureCNN):
         if self.target is not None:
             self.target.update(self.encoder_parameters())
         return result
+
+    def _warn_of_no_pairs(self, experience: Experience) -> None:
+        off_policy = isinstance(self._session.algorithm, OffPolicyAlgorithm)
+        if off_policy and experience.n_steps <= 10 * max(self.horizons):
+            return  # a replay buffer starts empty, after load() too, and fills by itself
+        self._session.warn_once(
+            "no pairs",
+            f"Fewer than two pairs of observations lie {max(self.horizons)} steps apart in one "
+            "episode, so that the InfoNCE loss of this update is 0; the RL update goes on. Lower "
+            "horizons, or raise n_steps or n_envs.",
+        )
 
     def weighted_gradients(self, result: TemporalInfoNCELoss) -> AuxiliaryGradients | None:
         """Return the gradients of `infonce_coef` times the loss, on encoder and heads.

@@ -1,0 +1,103 @@
+"""The one line works on every algorithm: all that the loss should train is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rl_infonce import InfoNCEExtractor
+from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
+
+
+def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_encoder_and_head_parameter_moves(name: str) -> None:
+    model = ALGORITHMS[name]()
+    extractors = extractors_of(model)
+    before = [weights_of(extractor) for extractor in extractors]
+    model.learn(N_STEPS)
+    for extractor, weights in zip(extractors, before, strict=True):
+        parameters = {name for name, _ in extractor.named_parameters()}
+        assert {"cnn.0.weight", "linear.0.bias", "infonce.critics.global.candidate_projection"} < (
+            parameters
+        )
+        assert moved(weights, weights_of(extractor)) >= parameters
+        assert extractor.last_infonce["loss"] > 0
+        assert 0 <= extractor.last_infonce["accuracy_k4"] <= 1
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_host_optimises_the_heads(name: str) -> None:
+    model = ALGORITHMS[name]()
+    policy: Any = model.policy
+    owners = [policy, getattr(policy, "actor", None), getattr(policy, "critic", None)]
+    optimised = {
+        id(parameter)
+        for owner in owners
+        for group in getattr(getattr(owner, "optimizer", None), "param_groups", [])
+        for parameter in group["params"]
+    }
+    for extractor in extractors_of(model):
+        assert extractor.infonce is not None
+        assert all(id(parameter) in optimised for parameter in extractor.infonce.parameters())
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "stdim": {"preset": "stdim"},
+    "atc": {"preset": "atc"},
+    "curl": {"preset": "curl"},
+    "gru": {"context": "gru", "context_length": 3},
+    "actions": {"action_conditioning": True, "horizons": (4, 6)},
+    "mlp": {"critic": "mlp", "learn_temperature": True},
+    "learned temperature": {"learn_temperature": True},
+    "stopped targets": {"target_encoder_tau": 1.0, "augmentation": "random_shift"},
+    "impala": {"encoder": "impala"},
+    "bf16": {"precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_every_parameter_moves_with_every_option(name: str, option: str) -> None:
+    model = ALGORITHMS[name](policy_kwargs(**OPTIONS[option]))
+    extractors = extractors_of(model)
+    before = [weights_of(extractor) for extractor in extractors]
+    model.learn(N_STEPS)
+    for extractor, weights in zip(extractors, before, strict=True):
+        parameters = {name for name, _ in extractor.named_parameters()}
+        assert moved(weights, weights_of(extractor)) >= parameters
+        assert torch.isfinite(torch.tensor(list(extractor.last_infonce.values()))).all()
+
+
+def test_a_moving_target_encoder_follows_the_online_one() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(preset="atc"))
+    (extractor,) = extractors_of(model)
+    model.learn(N_STEPS)
+    assert extractor.target is not None
+    online = extractor.encoder_parameters()
+    for name, average in extractor.target.averages().items():
+        assert not torch.equal(average, online[name])
+        torch.testing.assert_close(average, online[name].detach(), atol=0.1, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["DQN", "SAC", "TD3"])
+def test_target_networks_have_no_trained_extractor_of_their_own(name: str) -> None:
+    model = ALGORITHMS[name]()
+    every = [m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor)]
+    model.learn(N_STEPS)
+    trained = {id(extractor) for extractor in extractors_of(model)}
+    assert len(every) > len(trained)
+    assert all(not e.last_infonce for e in every if id(e) not in trained)
+
+
+def test_separate_extractors_of_actor_and_critic_each_train() -> None:
+    kwargs = policy_kwargs() | {"share_features_extractor": False}
+    model = ALGORITHMS["PPO"](kwargs)
+    model.learn(N_STEPS)
+    assert len(extractors_of(model)) == 2
+    assert all(extractor.last_infonce["loss"] > 0 for extractor in extractors_of(model))

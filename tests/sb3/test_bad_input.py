@@ -1,0 +1,200 @@
+"""Every mistake names the argument, what was expected and what came; nothing is lost."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.sb3.session import MAX_NONFINITE
+from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, stamped_vec_env
+from tests.sb3.test_bit_identity import ChannelsLastCNN
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    PPO_SIZES,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+)
+
+IMAGE = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "error", "message"),
+    [
+        (spaces.Box(-1, 1, (8,)), ValueError, r"`observation_space`.*images \[C, H, W\].*\(8,\)"),
+        (spaces.Dict(image=IMAGE), TypeError, r"`observation_space`.*one image.*Dict.*image"),
+        (spaces.Discrete(4), TypeError, r"`observation_space`.*Box.*Discrete"),
+        (spaces.Box(0, 1, (4, 84, 84)), ValueError, r"`observation_space`.*uint8.*float32"),
+        (
+            spaces.Box(0, 255, (84, 84, 4), np.uint8),
+            ValueError,
+            r"`observation_space`.*channels-first.*\(84, 84, 4\)",
+        ),
+        (
+            spaces.Box(0, 255, (4, 30, 40), np.uint8),
+            ValueError,
+            r"at least 36x36.*30x40",
+        ),
+    ],
+)
+def test_unfit_observation_spaces(
+    space: spaces.Space[Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        InfoNCEExtractor(space)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"infonce_coef": -0.1}, ValueError, r"`infonce_coef`.*-0\.1"),
+        ({"infonce_coef": float("nan")}, ValueError, r"`infonce_coef`.*nan"),
+        ({"infonce_coef": "much"}, TypeError, r"`infonce_coef`.*much"),
+        ({"temperature": 0.0}, ValueError, r"`temperature`.*0"),
+        ({"temperature": -1.0}, ValueError, r"`temperature`.*-1"),
+        ({"temperature": 2.0, "learn_temperature": True}, ValueError, r"`temperature`.*2"),
+        ({"horizons": ()}, ValueError, r"`horizons`.*none"),
+        ({"horizons": (-4,)}, ValueError, r"`horizons`.*-4"),
+        ({"horizons": (0,)}, ValueError, r"`horizons`.*0"),
+        ({"horizons": (4, 4)}, ValueError, r"`horizons`.*duplicates.*\[4, 4\]"),
+        ({"horizons": (4.5,)}, TypeError, r"`horizons`.*4\.5"),
+        ({"n_pairs": 1}, ValueError, r"`n_pairs`.*1"),
+        ({"n_pairs": 8.0}, TypeError, r"`n_pairs`.*8\.0"),
+        ({"preset": "cpd"}, ValueError, r"`preset`.*cpd"),
+        ({"critic": "cosin"}, ValueError, r"`critic`.*cosin"),
+        ({"encoder": "resnet"}, ValueError, r"`encoder`.*resnet"),
+        ({"context": "lstm"}, ValueError, r"`context`.*lstm"),
+        ({"context_length": 0}, ValueError, r"`context_length`.*0"),
+        ({"augmentation": "flip"}, ValueError, r"`augmentation`.*flip"),
+        ({"precision": "fp16"}, ValueError, r"`precision`.*fp16"),
+        ({"terms": ()}, ValueError, r"`terms`.*\(\)"),
+        ({"terms": ("global", "globl")}, ValueError, r"`terms`.*globl"),
+        ({"target_encoder_tau": 0.0}, ValueError, r"`target_encoder_tau`.*0"),
+        ({"target_encoder_tau": 1.5}, ValueError, r"`target_encoder_tau`.*1\.5"),
+        ({"min_gap": -1}, ValueError, r"`min_gap`.*-1"),
+        ({"max_grad_ratio": 0.0}, ValueError, r"`max_grad_ratio`.*0"),
+        ({"features_dim": 0}, ValueError, r"`features_dim`.*0"),
+        ({"action_conditioning": True}, ValueError, r"`action_space`.*None"),
+    ],
+)
+def test_unfit_settings(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        InfoNCEExtractor(IMAGE, **settings)
+
+
+def test_a_near_miss_names_the_right_preset() -> None:
+    with pytest.raises(ValueError, match="stdim"):
+        InfoNCEExtractor(IMAGE, preset="stdmi")
+
+
+def test_a_dict_environment_is_refused_by_name() -> None:
+    env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv())])
+    with pytest.raises(TypeError, match=r"`observation_space`.*Dict.*image.*speed"):
+        PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs())
+
+
+def test_horizons_that_share_frames_warn_and_say_why() -> None:
+    with pytest.warns(UserWarning, match=r"horizons=\[1, 3\].*stack of 4.*share 3 frames"):
+        InfoNCEExtractor(IMAGE, horizons=(1, 3, 8))
+
+
+def test_horizons_longer_than_a_rollout_are_refused() -> None:
+    env = stamped_vec_env(2)
+    with pytest.raises(ValueError, match=r"`horizons`.*n_steps=5 of A2C.*\(5,\)"):
+        A2C("CnnPolicy", env, n_steps=5, policy_kwargs=policy_kwargs(horizons=(5,)))
+
+
+def test_the_default_horizon_fits_into_a2cs_default_rollouts() -> None:
+    env = stamped_vec_env(8, lengths=(30, 40))
+    model = A2C("CnnPolicy", env, policy_kwargs=policy_kwargs(), seed=0)
+    model.learn(80)
+    assert model.n_steps == 5
+    assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
+
+
+def test_a_callback_without_an_extractor_is_refused() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN))
+    with pytest.raises(ValueError, match=r"`model` to have an InfoNCEExtractor"):
+        model.learn(N_STEPS, callback=InfoNCECallback())
+
+
+def test_a_rollout_without_a_legal_pair_logs_0_warns_once_and_trains_rl() -> None:
+    def env() -> DummyVecEnv:
+        return DummyVecEnv([partial(StampedEnv, index, lengths=(1, 3)) for index in range(2)])
+
+    plain = PPO(
+        "CnnPolicy", env(), policy_kwargs=policy_kwargs(ChannelsLastCNN), seed=0, **PPO_SIZES
+    )
+    plain.learn(128)
+    model = PPO("CnnPolicy", env(), policy_kwargs=policy_kwargs(), seed=0, **PPO_SIZES)
+    logged: list[float] = []
+    with pytest.warns(UserWarning, match=r"Fewer than two pairs .* 4 steps apart") as caught:
+        model.learn(128)
+    logged.append(model.logger.name_to_value["infonce/loss"])
+    assert len(caught) == 1
+    assert logged == [0.0]
+    assert_same_weights(model.policy, plain.policy)
+
+
+def test_a_nan_in_the_loss_leaves_rl_untouched_and_counts() -> None:
+    plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN))
+    plain.learn(128)
+    model = ALGORITHMS["PPO"]()
+    (extractor,) = extractors_of(model)
+    assert extractor.infonce is not None
+    with torch.no_grad():
+        next(extractor.infonce.parameters()).fill_(torch.nan)
+    with pytest.warns(RuntimeWarning, match=r"1 of 1 InfoNCE losses .* NaN or infinite") as caught:
+        model.learn(128)
+    assert len(caught) == 1
+    assert_same_weights(model.policy, plain.policy)
+
+
+def test_training_stops_after_many_nans_in_a_row_with_weights_intact() -> None:
+    model = ALGORITHMS["PPO"](n_epochs=40)
+    (extractor,) = extractors_of(model)
+    assert extractor.infonce is not None
+    with torch.no_grad():
+        next(extractor.infonce.parameters()).fill_(torch.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        with pytest.raises(FloatingPointError, match=rf"{MAX_NONFINITE} in a row.*model\.save"):
+            model.learn(1280)
+    encoder = extractor.encoder_parameters().values()
+    assert all(torch.isfinite(parameter).all() for parameter in encoder)
+
+
+@pytest.mark.atari
+def test_a_second_frame_skip_is_refused_with_the_reason() -> None:
+    env = make_atari_env("ALE/Pong-v5", n_envs=1)
+    with pytest.raises(ValueError, match=r"skip frames once.*ALE/Pong-v5.*PongNoFrameskip-v4"):
+        PPO("CnnPolicy", env, policy_kwargs=policy_kwargs())
+    env.close()
+
+
+@pytest.mark.atari
+def test_sb3s_own_atari_environments_work() -> None:
+    env = make_atari_env("PongNoFrameskip-v4", n_envs=2, seed=0)
+    kwargs = policy_kwargs(horizons=(4,))
+    model = PPO("CnnPolicy", env, policy_kwargs=kwargs, **PPO_SIZES)
+    model.learn(64)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+    env.close()
+
+
+@pytest.mark.atari
+def test_an_unknown_game_names_near_ones() -> None:
+    with pytest.raises(ValueError, match="pong"):
+        make_atari_vec_env("pongg", n_envs=1)

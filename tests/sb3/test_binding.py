@@ -1,0 +1,204 @@
+"""An extractor finds its own algorithm, weakly, again after every kind of copy, and no other."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.policies import ActorCriticCnnPolicy
+from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize, VecTransposeImage
+from torch import nn
+
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
+
+
+def bound(extractor: InfoNCEExtractor) -> Any:
+    return extractor._session.algorithm
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_constructing_algorithm_is_found(name: str) -> None:
+    model = ALGORITHMS[name]()
+    assert all(bound(extractor) is model for extractor in extractors_of(model))
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "RecurrentPPO"])
+def test_save_load_learn_rebinds_and_keeps_heads(name: str, tmp_path: Path) -> None:
+    model = ALGORITHMS[name](policy_kwargs(preset="atc"))
+    model.learn(N_STEPS)
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=model.get_env())
+    before, after = weights_of(model.policy), weights_of(loaded.policy)
+    assert any("infonce." in entry for entry in before)
+    assert any("target.average" in entry for entry in before)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[entry], after[entry]) for entry in before)
+    loaded.learn(N_STEPS, reset_num_timesteps=False)
+    assert all(bound(extractor) is loaded for extractor in extractors_of(loaded))
+    assert all(extractor.last_infonce["loss"] > 0 for extractor in extractors_of(loaded))
+
+
+def test_a_policy_loaded_alone_predicts(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"]()
+    model.policy.save(str(tmp_path / "policy"))
+    policy = ActorCriticCnnPolicy.load(str(tmp_path / "policy"))
+    observation = model.observation_space.sample()
+    expected = model.predict(observation, deterministic=True)[0]
+    assert policy.predict(observation, deterministic=True)[0] == expected
+    assert isinstance(policy.features_extractor, InfoNCEExtractor)
+    assert bound(policy.features_extractor) is None
+
+
+def test_an_unbound_extractor_trains_as_a_plain_network_and_says_so_once() -> None:
+    space = stamped_vec_env(1).observation_space
+    extractor = InfoNCEExtractor(space, features_dim=16)
+    images = torch.rand(4, *(space.shape or ()))
+    with pytest.warns(UserWarning, match=r"extractor\.bind\(model\)") as caught:
+        losses = [extractor(images).sum() for _ in range(3)]
+    assert len(caught) == 1
+    torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
+    assert extractor.cnn[0].weight.grad is not None
+
+
+def test_explicit_binding_replaces_the_search() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
+    (extractor,) = extractors_of(model)
+    assert bound(extractor) is None
+    extractor.bind(model)
+    model.learn(N_STEPS)
+    assert extractor.last_infonce["loss"] > 0
+
+
+def test_without_auto_bind_the_loss_stays_off() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
+    with pytest.warns(UserWarning, match="does not know which algorithm owns it"):
+        model.learn(N_STEPS)
+    assert not extractors_of(model)[0].last_infonce
+
+
+def test_the_callback_binds() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
+    model.learn(N_STEPS, callback=InfoNCECallback())
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+def test_a_deep_copy_of_the_policy_is_unbound() -> None:
+    model = ALGORITHMS["DQN"]()
+    model.learn(N_STEPS)
+    copied: Any = copy.deepcopy(model.policy)
+    assert bound(copied.q_net.features_extractor) is None
+    images = torch.rand(2, *model.observation_space.shape)  # type: ignore[misc]
+    with torch.no_grad():
+        expected = extractors_of(model)[0](images)
+        assert torch.equal(copied.q_net.features_extractor(images), expected)
+
+
+def test_a_cloudpickled_policy_predicts_and_is_unbound() -> None:
+    model = ALGORITHMS["PPO"]()
+    policy: Any = cloudpickle.loads(cloudpickle.dumps(model.policy))
+    observation = model.observation_space.sample()
+    assert bound(policy.features_extractor) is None
+    assert (
+        policy.predict(observation, deterministic=True)[0]
+        == (model.predict(observation, deterministic=True)[0])
+    )
+
+
+def test_a_policy_moved_into_another_model_follows_that_model() -> None:
+    first, second = ALGORITHMS["PPO"](), ALGORITHMS["PPO"]()
+    first.policy, second.policy = second.policy, first.policy
+    first.learn(N_STEPS)
+    second.learn(N_STEPS)
+    assert bound(extractors_of(first)[0]) is first
+    assert bound(extractors_of(second)[0]) is second
+
+
+def test_several_models_read_their_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [ALGORITHMS["PPO"](), ALGORITHMS["DQN"](), ALGORITHMS["PPO"]()]
+    read: list[tuple[int, int]] = []
+    original = InfoNCEExtractor.experience
+
+    def recording(self: InfoNCEExtractor) -> Any:
+        read.append((id(self), id(bound(self))))
+        return original(self)
+
+    monkeypatch.setattr(InfoNCEExtractor, "experience", recording)
+    for model in [*models, models[0]]:
+        model.learn(N_STEPS, reset_num_timesteps=False)
+    owners = {id(extractors_of(model)[0]): id(model) for model in models}
+    assert dict(read) == owners
+    assert all(owners[extractor] == model for extractor, model in read)
+
+
+def test_the_algorithm_is_held_weakly() -> None:
+    model = ALGORITHMS["PPO"]()
+    policy = model.policy
+    model.learn(N_STEPS)
+    watched = weakref.ref(model)
+    del model
+    gc.collect()
+    assert watched() is None
+    assert bound(policy.features_extractor) is None  # type: ignore[arg-type]
+
+
+def test_a_compiled_policy_trains_the_loss() -> None:
+    model = ALGORITHMS["PPO"]()
+    extractors = extractors_of(model)
+    before = weights_of(extractors[0])
+    model.policy = torch.compile(model.policy, backend="eager")  # type: ignore[assignment]
+    model.learn(N_STEPS)
+    assert extractors[0].last_infonce["loss"] > 0
+    after = weights_of(extractors[0])
+    assert all(not torch.equal(before[n], after[n]) for n, _ in extractors[0].named_parameters())
+
+
+def test_training_after_set_env_never_pairs_across_the_break() -> None:
+    model = ALGORITHMS["DQN"]()
+    model.learn(N_STEPS)
+    model.set_env(stamped_vec_env(1, lengths=(9, 15)))
+    model.learn(N_STEPS)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+def test_stacked_transposed_and_normalised_environments_work() -> None:
+    env = VecNormalize(
+        VecTransposeImage(
+            VecFrameStack(stamped_vec_env(2, lengths=(9, 15)), 2, channels_order="first"), skip=True
+        ),
+        norm_obs=False,
+    )
+    model = PPO(
+        "CnnPolicy", env, n_steps=32, batch_size=32, policy_kwargs=policy_kwargs(horizons=(8,))
+    )
+    model.learn(64)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+def test_images_normalised_by_vec_normalize_are_not_divided_again() -> None:
+    env = VecNormalize(stamped_vec_env(1, lengths=(9, 15)), norm_reward=False)
+    kwargs = policy_kwargs() | {"normalize_images": False}
+    model = DQN("CnnPolicy", env, buffer_size=200, learning_starts=40, policy_kwargs=kwargs, seed=0)
+    model.learn(60)
+    (extractor,) = extractors_of(model)
+    seen: list[torch.Tensor] = []
+    first: nn.Module = extractor.cnn[0]
+    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach()))
+    experience = extractor.experience()
+    assert experience is not None
+    assert extractor.infonce_loss(experience) is not None
+    assert float(seen[0].max()) > 2.0
+
+
+def test_an_exploration_phase_without_training_computes_nothing() -> None:
+    model = ALGORITHMS["DQN"](learning_starts=10_000)
+    model.learn(N_STEPS)
+    assert not extractors_of(model)[0].last_infonce

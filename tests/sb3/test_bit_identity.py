@@ -1,0 +1,238 @@
+"""With coefficient 0, and wherever the loss must stay out, nothing changes to the last bit."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import ARS
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import NatureCNN
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from tests.sb3.fakes import StampedEnv, stamped_vec_env
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    TRPO_BUILD,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+    weights_of,
+)
+
+
+class PlainCNN(NatureCNN):
+    """NatureCNN under another name, so that SB3 treats it as it treats the plugin."""
+
+
+class ChannelsLastCNN(NatureCNN):
+    """NatureCNN whose input is laid out channels-last."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return super().forward(observations.contiguous(memory_format=torch.channels_last))
+
+
+def streams() -> tuple[Any, ...]:
+    name, keys, *position = np.random.get_state()  # noqa: NPY002 (the host's own stream)
+    return (
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        name,
+        np.asarray(keys).tolist(),
+        position,
+    )
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC"])
+def test_coefficient_0_is_the_plain_network(name: str, channels_last: bool) -> None:
+    plain = ALGORITHMS[name](policy_kwargs(ChannelsLastCNN if channels_last else PlainCNN))
+    plain.learn(N_STEPS)
+    after_plain = streams()
+    model = ALGORITHMS[name](policy_kwargs(infonce_coef=0.0, channels_last=channels_last))
+    model.learn(N_STEPS)
+    assert_same_weights(model.policy, plain.policy)
+    assert streams() == after_plain
+
+
+@pytest.mark.parametrize("preset", ["cpc", "stdim", "atc", "curl"])
+def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -> None:
+    ALGORITHMS["PPO"](policy_kwargs(PlainCNN))
+    after_plain = streams()
+    ALGORITHMS["PPO"](policy_kwargs(preset=preset, context="gru", action_conditioning=True))
+    assert streams() == after_plain
+
+
+@pytest.mark.parametrize("preset", ["cpc", "curl"])
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, preset: str) -> None:
+    model = ALGORITHMS[name](policy_kwargs(preset=preset))
+    model.learn(N_STEPS)
+    extractor = extractors_of(model)[0]
+    experience = extractor.experience()
+    assert experience is not None
+    before = streams()
+    assert extractor.infonce_loss(experience) is not None
+    assert streams() == before
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+    def train(seed: int | None) -> dict[str, torch.Tensor]:
+        model = ALGORITHMS["PPO"](policy_kwargs(seed=seed))
+        model.learn(N_STEPS)
+        return weights_of(model.policy)
+
+    first, again, other = train(1), train(1), train(2)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(
+        first["features_extractor.cnn.0.weight"], other["features_extractor.cnn.0.weight"]
+    )
+
+
+def count_losses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by one entry per auxiliary loss."""
+    computed: list[str] = []
+    original = InfoNCEExtractor.infonce_loss
+
+    def counting(self: InfoNCEExtractor, experience: Any) -> Any:
+        computed.append("loss")
+        return original(self, experience)
+
+    monkeypatch.setattr(InfoNCEExtractor, "infonce_loss", counting)
+    return computed
+
+
+@pytest.mark.parametrize(
+    ("name", "n_losses"),
+    [("PPO", 2 * 2 * 2), ("A2C", 3), ("DQN", 9), ("SAC", 9 * 3), ("TD3", 9 + 4)],
+)
+def test_only_gradient_steps_compute_the_loss(
+    name: str, n_losses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SAC asks its critic a second time for the actor's loss, and drops that gradient.
+    computed = count_losses(monkeypatch)
+    n_steps = 128 if name == "PPO" else N_STEPS
+    ALGORITHMS[name]().learn(n_steps)
+    assert len(computed) == n_losses
+
+
+def test_coefficient_0_computes_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = count_losses(monkeypatch)
+    ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0)).learn(N_STEPS)
+    assert not computed
+
+
+def test_prediction_and_evaluation_never_compute_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitored = DummyVecEnv([lambda: Monitor(StampedEnv())])
+    evaluate = EvalCallback(monitored, eval_freq=16, n_eval_episodes=2, verbose=0)
+    plain = ALGORITHMS["PPO"]()
+    computed = count_losses(monkeypatch)
+    plain.learn(N_STEPS)
+    without_evaluation = len(computed)
+    computed.clear()
+    model = ALGORITHMS["PPO"]()
+    model.learn(N_STEPS, callback=evaluate)
+    assert len(computed) == without_evaluation
+    computed.clear()
+    evaluate_policy(model, monitored, n_eval_episodes=2)
+    model.predict(model.observation_space.sample())
+    assert not computed
+    assert_same_weights(model.policy, plain.policy)
+
+
+def test_trpo_warns_once_and_equals_the_plain_network() -> None:
+    plain = TRPO_BUILD(policy_kwargs(ChannelsLastCNN))
+    plain.learn(N_STEPS)
+    model = TRPO_BUILD()
+    with pytest.warns(
+        UserWarning, match=r"TRPO differentiates .* use InfoNCECallback\(decoupled=True\)"
+    ) as caught:
+        model.learn(N_STEPS)
+    assert len(caught) == 1
+    assert_same_weights(model.policy, plain.policy)
+
+
+def test_trpo_trains_encoder_and_heads_decoupled() -> None:
+    model = TRPO_BUILD()
+    (extractor,) = extractors_of(model)
+    before = weights_of(extractor)
+    model.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
+    after = weights_of(extractor)
+    trained = {name for name, _ in extractor.named_parameters()}
+    assert all(not torch.equal(before[name], after[name]) for name in trained)
+
+
+class ARSImagePolicy(BasePolicy):
+    """What sb3-contrib's ARSPolicy would be, if it took a features extractor."""
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], **kwargs: Any
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.features_extractor = self.make_features_extractor()
+        self.action_net = torch.nn.Linear(self.features_extractor.features_dim, 3)
+
+    def _predict(self, observation: Any, deterministic: bool = True) -> torch.Tensor:
+        features = self.extract_features(observation, self.features_extractor)
+        actions: torch.Tensor = self.action_net(features).argmax(dim=1)
+        return actions
+
+
+def train_ars(extractor: type[NatureCNN]) -> BaseAlgorithm:
+    kwargs = policy_kwargs(extractor)
+    del kwargs["net_arch"]
+    model = ARS(
+        ARSImagePolicy,  # type: ignore[arg-type]
+        stamped_vec_env(1),
+        n_delta=2,
+        n_eval_episodes=1,
+        policy_kwargs=kwargs,
+        seed=0,
+    )
+    model.learn(60)
+    return model
+
+
+def test_ars_warns_once_and_equals_the_plain_network() -> None:
+    plain = train_ars(ChannelsLastCNN)
+    with pytest.warns(UserWarning, match="ARS follows no gradient") as caught:
+        model = train_ars(InfoNCEExtractor)
+    assert len(caught) == 1
+    assert_same_weights(model.policy, plain.policy)
+
+
+def test_an_unreadable_buffer_warns_once_and_equals_the_plain_network() -> None:
+    class Opaque(InfoNCEExtractor):
+        pass
+
+    plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN))
+    plain.learn(N_STEPS)
+    model = ALGORITHMS["PPO"](policy_kwargs(Opaque))
+    buffer: Any = model.rollout_buffer  # type: ignore[attr-defined]
+    original_get = buffer.get
+
+    def get_and_forget(batch_size: int | None) -> Any:
+        for batch in original_get(batch_size):
+            observations, buffer.observations = buffer.observations, None
+            yield batch
+            buffer.observations = observations
+
+    buffer.get = get_and_forget
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.learn(N_STEPS)
+    messages = [str(w.message) for w in caught]
+    assert len(messages) == 1
+    assert messages[0].startswith("The InfoNCE loss is off:")
+    assert_same_weights(model.policy, plain.policy)

@@ -1,0 +1,194 @@
+"""InfoNCECallback binds, schedules and decouples; the logger gets every diagnostic."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import HumanOutputFormat, Logger, configure
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rl_infonce import InfoNCECallback
+from tests.sb3.test_bit_identity import count_losses
+from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
+
+
+class RecordCoefficient(BaseCallback):
+    """Notes the coefficient after every rollout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def _on_rollout_end(self) -> None:
+        self.seen.append(extractors_of(self.model)[0].infonce_coef)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, [0.1, 0.1, 0.1, 0.1]),
+        (0.5, [0.5, 0.5, 0.5, 0.5]),
+        ("lin_0.4", [0.4, 0.3, 0.2, 0.1]),
+        (lambda remaining: 0.2 * remaining, [0.2, 0.15, 0.1, 0.05]),
+        (0.0, [0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float]) -> None:
+    model = ALGORITHMS["PPO"]()
+    recorded = RecordCoefficient()
+    model.learn(4 * 64, callback=[InfoNCECallback(given), recorded])
+    assert recorded.seen == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"infonce_coef": -1.0}, ValueError, r"`infonce_coef`.*-1"),
+        ({"infonce_coef": math.nan}, ValueError, r"`infonce_coef`.*nan"),
+        ({"infonce_coef": "cos_0.1"}, ValueError, r"`infonce_coef`.*lin_0\.1.*cos_0\.1"),
+        ({"infonce_coef": "lin_x"}, ValueError, r"`infonce_coef`.*lin_0\.1.*lin_x"),
+        ({"infonce_coef": "lin_-1"}, ValueError, r"`infonce_coef`.*-1"),
+        ({"learning_rate": 0.0}, ValueError, r"`learning_rate`.*0"),
+        ({"max_grad_norm": -1.0}, ValueError, r"`max_grad_norm`.*-1"),
+        ({"n_updates": 0}, ValueError, r"`n_updates`.*0"),
+        ({"n_updates": 1.5}, TypeError, r"`n_updates`.*1\.5"),
+    ],
+)
+def test_unfit_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        InfoNCECallback(**arguments)
+
+
+def test_a_schedule_that_turns_negative_stops_with_the_argument_named() -> None:
+    model = ALGORITHMS["PPO"]()
+    with pytest.raises(ValueError, match="`infonce_coef`"):
+        model.learn(256, callback=InfoNCECallback(lambda remaining: remaining - 0.9))
+
+
+def test_trpo_without_the_decoupled_mode_is_refused() -> None:
+    from tests.sb3.worlds import TRPO_BUILD
+
+    with pytest.raises(ValueError, match=r"TRPO.*decoupled=True"):
+        TRPO_BUILD().learn(N_STEPS, callback=InfoNCECallback())
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ALGORITHMS[name]()
+    extractor = extractors_of(model)[0]
+    host_saw: list[bool] = []
+    original = type(extractor)._may_attach
+
+    def recording(self: Any) -> bool:
+        host_saw.append(original(self))
+        return host_saw[-1]
+
+    monkeypatch.setattr(type(extractor), "_may_attach", recording)
+    before = weights_of(extractor)
+    model.learn(192, callback=InfoNCECallback(decoupled=True))
+    assert host_saw
+    assert not any(host_saw)
+    after = weights_of(extractor)
+    assert all(not torch.equal(before[n], after[n]) for n, _ in extractor.named_parameters())
+    assert extractor.last_infonce["loss"] > 0
+    assert not extractor.decoupled
+
+
+@pytest.mark.parametrize(("n_updates", "per_rollout"), [(None, 16), (3, 3)])
+def test_the_decoupled_mode_updates_after_every_rollout(
+    n_updates: int | None, per_rollout: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = count_losses(monkeypatch)
+    model = ALGORITHMS["PPO"]()
+    model.learn(3 * 64, callback=InfoNCECallback(decoupled=True, n_updates=n_updates))
+    assert len(computed) == 3 * per_rollout
+
+
+def test_decoupled_updates_leave_the_hosts_gradients_as_they_were() -> None:
+    model = ALGORITHMS["PPO"]()
+    model.learn(64)
+    callback = InfoNCECallback(decoupled=True, n_updates=1)
+    callback.init_callback(model)
+    before = {n: p.grad.clone() for n, p in model.policy.named_parameters() if p.grad is not None}
+    experience = extractors_of(model)[0].experience()
+    assert experience is not None
+    callback._step(0, experience)
+    after = {n: p.grad for n, p in model.policy.named_parameters() if p.grad is not None}
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[n], gradient) for n, gradient in after.items())
+
+
+def test_the_same_callback_serves_a_second_learn() -> None:
+    model = ALGORITHMS["PPO"]()
+    for callback in (InfoNCECallback("lin_0.2"), InfoNCECallback(decoupled=True)):
+        model.learn(128, callback=callback)
+        model.learn(128, callback=callback, reset_num_timesteps=False)
+        other = ALGORITHMS["PPO"]()
+        other.learn(128, callback=callback)
+        assert extractors_of(other)[0].last_infonce["loss"] > 0
+
+
+TAGS = [
+    "loss",
+    "mi_lower_bound",
+    "mi_ceiling",
+    "masked_share",
+    "temperature",
+    "coef",
+    "n_pairs",
+    "feature_std",
+    "effective_rank",
+    "grad_norm_rl",
+    "grad_norm_infonce",
+    "grad_ratio",
+    "grad_cosine",
+    "grad_scale",
+    *(f"{name}_k{k}" for name in ("accuracy", "floor_pixels", "floor_random") for k in (4, 6)),
+]
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_tensorboard_gets_every_diagnostic(name: str, tmp_path: Path) -> None:
+    model = ALGORITHMS[name](policy_kwargs(horizons=(4, 6)), tensorboard_log=str(tmp_path))
+    model.learn(256, log_interval=1)
+    model.logger.dump(256)
+    model.logger.close()
+    (folder,) = tmp_path.iterdir()
+    events = EventAccumulator(str(folder)).Reload()
+    scalars = {tag for tag in events.Tags()["scalars"] if tag.startswith("infonce/")}
+    assert scalars >= {f"infonce/{tag}" for tag in TAGS}
+    assert all(len(tag.split("/", 1)[1]) <= 33 for tag in scalars)
+    ceiling = [event.value for event in events.Scalars("infonce/mi_ceiling")]
+    assert all(0 < value <= math.log(16) + 1e-6 for value in ceiling)
+    for event in events.Scalars("infonce/loss"):
+        assert math.isfinite(event.value)
+
+
+def test_the_terminal_shows_the_loss_and_no_tag_is_cut_in_two(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(horizons=(4, 6)))
+    screen = io.StringIO()
+    # HumanOutputFormat raises if two tags are equal once shortened.
+    model.set_logger(Logger(str(tmp_path), [HumanOutputFormat(screen)]))
+    model.learn(256)
+    table = screen.getvalue()
+    assert all(tag in table for tag in ("infonce/", "loss", "accuracy_k4", "mi_lower_bound"))
+
+
+def test_every_tag_survives_the_csv_logger(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"]()
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(256)
+    model.logger.close()
+    header = (tmp_path / "progress.csv").read_text().splitlines()[0]
+    assert "infonce/grad_ratio" in header

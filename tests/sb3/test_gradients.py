@@ -1,0 +1,187 @@
+"""What reaches the host's optimiser is its own gradient plus the weighted auxiliary one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from rl_infonce.sb3.attach import (
+    AuxiliaryGradients,
+    GradientReport,
+    attach_gradients,
+    auxiliary_gradients,
+    watch_gradients,
+)
+from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
+
+Gradients = dict[str, torch.Tensor]
+
+
+def first_gradients(model: BaseAlgorithm, optimizer: torch.optim.Optimizer) -> Gradients:
+    """Train until `optimizer` steps for the first time; return what it got, unclipped."""
+    got: list[Gradients] = []
+
+    def record(*_: Any) -> None:
+        if not got:
+            parameters = model.policy.named_parameters()
+            got.append({n: p.grad.clone() for n, p in parameters if p.grad is not None})
+
+    handle = optimizer.register_step_pre_hook(record)
+    model.learn(96)
+    handle.remove()
+    return got[0]
+
+
+@pytest.mark.parametrize("coef", [0.1, 2.5])
+@pytest.mark.parametrize(("name", "changes"), [("PPO", {"max_grad_norm": 1e9}), ("SAC", {})])
+def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
+    name: str, changes: dict[str, Any], coef: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(coef: float) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
+        model = ALGORITHMS[name](policy_kwargs(infonce_coef=coef), **changes)
+        policy: Any = model.policy
+        return model, policy.optimizer if name == "PPO" else policy.critic.optimizer
+
+    host = first_gradients(*build(0.0))
+    model, optimizer = build(coef)
+    extractor = extractors_of(model)[-1]  # of SAC, the critic's
+    auxiliary: list[Gradients] = []
+    original = type(extractor).weighted_gradients
+
+    def recording(self: Any, result: Any) -> AuxiliaryGradients | None:
+        if self is extractor and not auxiliary:
+            named = dict(self.named_parameters())
+            found = torch.autograd.grad(
+                result.loss, list(named.values()), retain_graph=True, allow_unused=True
+            )
+            pairs = zip(named, found, strict=True)
+            auxiliary.append({n: g for n, g in pairs if g is not None})
+        return original(self, result)
+
+    monkeypatch.setattr(type(extractor), "weighted_gradients", recording)
+    both = first_gradients(model, optimizer)
+    prefix = next(n for n, m in model.policy.named_modules() if m is extractor) + "."
+    assert auxiliary[0]
+    checked = 0
+    for entry, total in both.items():
+        if not entry.startswith(prefix):
+            continue
+        own = auxiliary[0].get(entry.removeprefix(prefix), torch.zeros(()))
+        expected = host.get(entry, torch.zeros(())) + coef * own
+        assert (total - expected).norm() <= 1e-4 * expected.norm() + 1e-7
+        checked += bool((coef * own).abs().max() > 1e-6)
+    assert checked == len(auxiliary[0])
+
+
+def small_problem() -> tuple[torch.nn.Linear, torch.Tensor, torch.nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(3, 2).double()
+    with torch.no_grad():
+        layer.weight.normal_(generator=generator)
+    inputs = torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    return layer, inputs, torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+
+
+def auxiliary_loss(
+    layer: torch.nn.Linear, inputs: torch.Tensor, head: torch.nn.Parameter
+) -> torch.Tensor:
+    loss: torch.Tensor = (layer(inputs) * head).cos().sum()
+    return loss
+
+
+def backward(loss: torch.Tensor) -> None:
+    loss.backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e4])
+def test_attaching_equals_summing_whatever_the_hosts_scale(scale: float) -> None:
+    layer, inputs, head = small_problem()
+    parameters = [layer.weight, layer.bias, head]
+    loss = scale * layer(inputs).square().mean() + auxiliary_loss(layer, inputs, head)
+    expected = torch.autograd.grad(loss, parameters)
+    auxiliary = auxiliary_gradients(
+        auxiliary_loss(layer, inputs, head), [layer.weight, layer.bias], [head]
+    )
+    assert all(parameter.grad is None for parameter in parameters)
+    features = attach_gradients(layer(inputs), auxiliary)
+    torch.testing.assert_close(features, layer(inputs), rtol=0, atol=0)
+    backward(scale * features.square().mean())
+    for parameter, gradient in zip(parameters, expected, strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_a_backward_past_the_features_adds_nothing() -> None:
+    layer, inputs, head = small_problem()
+    auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
+    attach_gradients(layer(inputs), auxiliary)
+    backward(layer(inputs).square().mean())
+    assert head.grad is None
+
+
+def test_parameters_without_influence_are_left_out() -> None:
+    layer, inputs, head = small_problem()
+    idle = torch.nn.Parameter(torch.ones(1, dtype=torch.float64))
+    auxiliary = auxiliary_gradients(
+        auxiliary_loss(layer, inputs, head), [layer.weight, idle], [head]
+    )
+    assert auxiliary.n_shared == 1
+    assert all(parameter is not idle for parameter in auxiliary.parameters)
+
+
+@pytest.mark.parametrize("max_ratio", [None, 1e-2, 1e6])
+def test_the_watch_reports_and_bounds_the_auxiliary_gradient(max_ratio: float | None) -> None:
+    layer, inputs, head = small_problem()
+    shared = [layer.weight, layer.bias]
+    host_loss = layer(inputs).square().mean()
+    host = torch.cat([g.flatten() for g in torch.autograd.grad(host_loss, shared)])
+    auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), shared, [head])
+    own = torch.cat([g.flatten() for g in auxiliary.gradients[:2]])
+    reports: list[GradientReport] = []
+    watch_gradients(auxiliary, reports.append, max_ratio=max_ratio)
+    backward(attach_gradients(layer(inputs), auxiliary).square().mean())
+    bound = float("inf") if max_ratio is None else max_ratio
+    scale = min(1.0, bound * float(host.norm() / own.norm()))
+    assert (scale < 1.0) == (max_ratio == 1e-2)
+    (report,) = reports
+    assert report.rl_norm == pytest.approx(float(host.norm()))
+    assert report.infonce_norm == pytest.approx(scale * float(own.norm()))
+    assert report.cosine == pytest.approx(float(torch.cosine_similarity(host, own, dim=0)))
+    assert report.scale == pytest.approx(scale)
+    assert report.ratio == pytest.approx(scale * float(own.norm() / host.norm()))
+    total = torch.cat([p.grad.flatten() for p in shared if p.grad is not None])
+    torch.testing.assert_close(total, host + scale * own)
+    torch.testing.assert_close(head.grad, scale * auxiliary.gradients[2])
+
+
+def test_the_watch_looks_once_and_can_be_withdrawn() -> None:
+    layer, inputs, head = small_problem()
+    reports: list[GradientReport] = []
+
+    def train() -> None:
+        auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
+        backward(attach_gradients(layer(inputs), auxiliary).mean())
+
+    auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
+    withdraw = watch_gradients(auxiliary, reports.append)
+    withdraw()
+    train()
+    assert not reports
+    watch_gradients(auxiliary, reports.append)
+    train()
+    train()
+    assert len(reports) == 1
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_max_grad_ratio_bounds_the_loss_on_the_encoder(name: str) -> None:
+    model = ALGORITHMS[name](policy_kwargs(infonce_coef=100.0, max_grad_ratio=0.5))
+    model.learn(96)
+    last = extractors_of(model)[0].last_infonce
+    assert last["grad_scale"] < 1
+    assert last["grad_norm_infonce"] <= 0.5 * last["grad_norm_rl"] * (1 + 1e-4)
+    assert last["grad_ratio"] == pytest.approx(0.5, rel=1e-4)
+    assert -1 <= last["grad_cosine"] <= 1

@@ -1,0 +1,104 @@
+"""Every algorithm the plugin serves, on stamped images, as small as it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.torch_layers import NatureCNN
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.sb3.callbacks import trained_extractors
+from tests.sb3.fakes import stamped_vec_env
+
+Build = Callable[..., BaseAlgorithm]
+
+
+def policy_kwargs(extractor: type[NatureCNN] = InfoNCEExtractor, **settings: Any) -> dict[str, Any]:
+    """Return policy_kwargs of a small network; `settings` go to the extractor."""
+    if issubclass(extractor, InfoNCEExtractor):
+        settings.setdefault("n_pairs", 16)
+    return {
+        "features_extractor_class": extractor,
+        "features_extractor_kwargs": {"features_dim": 32, **settings},
+        "net_arch": [],
+    }
+
+
+def _on_policy(algorithm: Any, policy: str = "CnnPolicy", **fixed: Any) -> Build:
+    def build(kwargs: dict[str, Any] | None = None, **changes: Any) -> BaseAlgorithm:
+        env = stamped_vec_env(2, lengths=(9, 15))
+        model: BaseAlgorithm = algorithm(
+            policy, env, policy_kwargs=kwargs or policy_kwargs(), seed=0, **(fixed | changes)
+        )
+        return model
+
+    return build
+
+
+def _off_policy(
+    algorithm: Any, policy: str = "CnnPolicy", *, continuous: bool, **fixed: Any
+) -> Build:
+    def build(kwargs: dict[str, Any] | None = None, **changes: Any) -> BaseAlgorithm:
+        env = stamped_vec_env(1, lengths=(9, 15), continuous=continuous)
+        settings = {"buffer_size": 200, "learning_starts": 60, "batch_size": 16} | fixed | changes
+        model: BaseAlgorithm = algorithm(
+            policy, env, policy_kwargs=kwargs or policy_kwargs(), seed=0, **settings
+        )
+        return model
+
+    return build
+
+
+PPO_SIZES: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 2}
+
+ALGORITHMS: dict[str, Build] = {
+    "PPO": _on_policy(PPO, **PPO_SIZES),
+    "A2C": _on_policy(A2C, n_steps=16),
+    "DQN": _off_policy(DQN, continuous=False, train_freq=4),
+    "SAC": _off_policy(SAC, continuous=True, train_freq=4),
+    "TD3": _off_policy(TD3, continuous=True, train_freq=4),
+    "QRDQN": _off_policy(QRDQN, continuous=False, train_freq=4),
+    "TQC": _off_policy(TQC, continuous=True, train_freq=4),
+    "CrossQ": _off_policy(CrossQ, "MlpPolicy", continuous=True, train_freq=4),
+    "MaskablePPO": _on_policy(MaskablePPO, **PPO_SIZES),
+    "RecurrentPPO": _on_policy(RecurrentPPO, "CnnLstmPolicy", **PPO_SIZES),
+}
+TRPO_BUILD = _on_policy(TRPO, n_steps=32, batch_size=32)
+
+N_STEPS = 96
+"""Enough for every algorithm to train."""
+
+
+def extractors_of(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
+    """Return the extractors that the model trains; never none."""
+    found = trained_extractors(model.policy)
+    assert found
+    return found
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of everything in the state dict."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def plain_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return a copy of the state dict without what only the plugin has."""
+    own = ("infonce.", "target.average", "target.n_updates")
+    return {
+        name: tensor
+        for name, tensor in weights_of(module).items()
+        if not any(part in name for part in own)
+    }
+
+
+def assert_same_weights(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    """Fail unless both modules are bit-identical but for the plugin's own entries."""
+    ours, theirs = plain_weights(first), plain_weights(second)
+    assert ours.keys() == theirs.keys()
+    differing = [name for name in ours if not torch.equal(ours[name], theirs[name])]
+    assert not differing
