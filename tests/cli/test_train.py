@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
-    EventAccumulator,
-)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCEExtractor, __version__
 from rl_infonce.cli import main, make_parser

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Set up an environment of its own in .venv-test and run every check. Arguments go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+[ -x .venv-test/bin/python ] || python3 -m venv .venv-test
+. .venv-test/bin/activate
+python -m pip install --quiet --upgrade "pip>=25.1"
+python -m pip install --quiet -c constraints.txt --group test --editable ".[contrib,plots]"
+ruff format --check .
+ruff check .
+mypy
+lint-imports
+# One torch thread per worker: two jobs with two threads each are slower on two cores.
+OMP_NUM_THREADS=1 pytest --quiet --numprocesses 2 "$@"
