@@ -1,0 +1,171 @@
+"""Spread, rank and overlap floors on cases whose answer is known."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rl_infonce.sb3.diagnostics import (
+    effective_rank,
+    feature_std,
+    overlap_floors,
+    pixel_floor,
+    random_encoder,
+    random_encoder_floor,
+)
+from rl_infonce.sb3.session import DETAILS_FREQ, MAX_NONFINITE, Session
+from tests.sb3.worlds import ALGORITHMS
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_feature_std_is_the_mean_over_features() -> None:
+    features = torch.tensor([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
+    assert feature_std(features).item() == pytest.approx((2.0 + 0.0) / 2)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_effective_rank_of_equal_directions_is_their_number(rank: int) -> None:
+    directions = torch.linalg.qr(torch.randn(8, 8, generator=seeded()))[0][:rank]
+    features = torch.cat([directions, -directions]) + 3.0
+    assert effective_rank(features).item() == pytest.approx(rank, rel=1e-4)
+
+
+def test_effective_rank_without_spread_is_1() -> None:
+    assert effective_rank(torch.ones(4, 3)).item() == pytest.approx(1.0)
+
+
+def test_pixels_that_do_not_move_are_retrieved() -> None:
+    images = torch.rand(6, 4, 8, 8, generator=seeded())
+    everyone = torch.ones(6, 6, dtype=torch.bool)
+    assert pixel_floor(images, images, everyone, 4).item() == 1.0
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3])
+def test_shared_frames_betray_the_positive(horizon: int) -> None:
+    video = torch.rand(6, 8, 8, 8, generator=seeded())
+    anchors, futures = video[:, :4], video[:, horizon : horizon + 4]
+    everyone = torch.ones(6, 6, dtype=torch.bool)
+    assert pixel_floor(anchors, futures, everyone, horizon).item() == 1.0
+
+
+def test_unrelated_pixels_are_retrieved_by_chance() -> None:
+    generator = seeded()
+    floors = [
+        pixel_floor(
+            torch.rand(8, 4, 6, 6, generator=generator),
+            torch.rand(8, 4, 6, 6, generator=generator),
+            torch.ones(8, 8, dtype=torch.bool),
+            4,
+        )
+        for _ in range(200)
+    ]
+    # The better of two matchers: a little above 1 / 8.
+    assert 1 / 8 <= torch.stack(floors).mean().item() < 2 / 8
+
+
+def test_masked_candidates_do_not_count() -> None:
+    images = torch.zeros(4, 4, 8, 8)
+    alone = torch.eye(4, dtype=torch.bool)
+    assert pixel_floor(images, images, alone, 4).item() == 1.0
+    codes = torch.randn(4, 3, generator=seeded())
+    assert random_encoder_floor(codes, -codes, alone).item() == 1.0
+
+
+def test_the_random_encoders_floor_is_the_cosine_of_centred_codes() -> None:
+    codes = torch.randn(5, 7, generator=seeded())
+    everyone = torch.ones(5, 5, dtype=torch.bool)
+    assert random_encoder_floor(codes + 100, 3 * codes + 100, everyone).item() == 1.0
+
+
+def test_the_random_encoder_is_frozen_and_leaves_the_original_alone() -> None:
+    convolution = nn.Conv2d(4, 3, 4)
+    trunk = nn.Sequential(convolution, nn.ReLU(), nn.Flatten())
+    weights = convolution.weight.detach().clone()
+    before = torch.get_rng_state()
+    frozen = random_encoder(trunk, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(convolution.weight, weights)
+    assert not any(parameter.requires_grad for parameter in frozen.parameters())
+    assert not torch.equal(next(frozen.parameters()), weights)
+    floors = overlap_floors(
+        frozen,
+        torch.rand(3, 4, 8, 8, generator=seeded()),
+        [torch.rand(3, 4, 8, 8, generator=seeded(k)) for k in (1, 2)],
+        torch.ones(2, 3, 3, dtype=torch.bool),
+        (4, 8),
+    )
+    names = {f"floor_{kind}_k{k}" for kind in ("pixels", "random") for k in (4, 8)}
+    assert set(floors) == names
+    assert all(0 <= floor <= 1 for floor in floors.values())
+
+
+def session() -> Session:
+    return Session(np.random.default_rng(0))
+
+
+def test_non_finite_losses_are_counted_and_warned_of_at_1_10_and_100() -> None:
+    counted = session()
+    warned = []
+    for index in range(1, 151):
+        counted.n_updates = index
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            counted.count_finite(finite=index % 2 == 0 and index > 200)
+            counted.n_nonfinite_in_a_row = 0
+        if caught:
+            warned.append((index, str(caught[0].message)))
+    assert [index for index, _ in warned] == [1, 10, 100]
+    assert warned[1][1].startswith("10 of 10 InfoNCE losses")
+
+
+def test_a_finite_loss_ends_the_row() -> None:
+    counted = session()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            for _ in range(MAX_NONFINITE - 1):
+                counted.count_finite(finite=False)
+            counted.count_finite(finite=True)
+        assert counted.n_nonfinite == 3 * (MAX_NONFINITE - 1)
+        for _ in range(MAX_NONFINITE - 1):
+            counted.count_finite(finite=False)
+        with pytest.raises(FloatingPointError, match="100 in a row"):
+            counted.count_finite(finite=False)
+
+
+def test_each_reason_warns_once() -> None:
+    warned = session()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for reason in ("a", "b", "a", "a", "b"):
+            warned.warn_once(reason, f"because of {reason}")
+    assert [str(w.message) for w in caught] == ["because of a", "because of b"]
+
+
+def test_an_algorithm_that_is_gone_is_no_algorithm() -> None:
+    watching = session()
+    model = ALGORITHMS["PPO"]()
+    watching.bind(model)
+    assert watching.algorithm is model
+    del model
+    gc.collect()
+    assert watching.algorithm is None
+    assert watching.experience() is None
+    watching.log({"loss": 1.0})
+
+
+def test_details_are_due_once_in_a_while() -> None:
+    asked = session()
+    due = []
+    for n_updates in range(2 * DETAILS_FREQ):
+        asked.n_updates = n_updates
+        due += [n_updates] if asked.details_due else []
+    assert due == [1, 1 + DETAILS_FREQ]

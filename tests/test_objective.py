@@ -1,0 +1,227 @@
+"""TemporalInfoNCE against loops written from CPC, eq. 4, and ST-DIM, eqs. 2 to 4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE, centred
+from rl_infonce.presets import PRESETS, InfoNCESettings
+
+B, D, C, SIDE, HORIZONS = 5, 6, 3, 2, (4, 7)
+SHAPE = ObjectiveShape(features_dim=D, local_dim=C, n_horizons=len(HORIZONS))
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_batch(
+    *, length: int = 1, action_dim: int = 0, masked: bool = True, seed: int = 1
+) -> ContrastBatch:
+    generator = seeded(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    n = len(HORIZONS)
+    mask = torch.rand(n, B, B, generator=generator) > (0.3 if masked else -1.0)
+    mask |= torch.eye(B, dtype=torch.bool)
+    return ContrastBatch(
+        context=normal(B, length, D),
+        context_used=torch.ones(B, length, dtype=torch.bool),
+        futures=normal(n, B, D),
+        mask=mask,
+        actions=normal(B, max(HORIZONS), action_dim) if action_dim else None,
+        anchor_maps=normal(B, C, SIDE, SIDE),
+        future_maps=normal(n, B, C, SIDE, SIDE),
+    )
+
+
+def objective(settings: InfoNCESettings, shape: ObjectiveShape = SHAPE) -> TemporalInfoNCE:
+    return TemporalInfoNCE(settings, shape, generator=seeded()).double()
+
+
+def loop_term(
+    score: Callable[[Tensor, Tensor, int], Tensor],
+    anchors: Tensor,
+    futures: Tensor,
+    mask: Tensor,
+) -> float:
+    """- mean over k and i of log exp s(a_i, f_i) / sum over allowed j of exp s(a_i, f_j)."""
+    total = 0.0
+    for k in range(len(HORIZONS)):
+        mean_anchor, mean_future = anchors[k].mean(0), futures[k].mean(0)
+        for i in range(B):
+            scores = {
+                j: float(score(anchors[k, i] - mean_anchor, futures[k, j] - mean_future, k))
+                for j in range(B)
+                if mask[k, i, j]
+            }
+            total -= scores[i] - math.log(sum(math.exp(s) for s in scores.values()))
+    return total / (len(HORIZONS) * B)
+
+
+def loop_loss(module: TemporalInfoNCE, batch: ContrastBatch) -> float:
+    n = len(HORIZONS)
+    assert batch.anchor_maps is not None
+    assert batch.future_maps is not None
+    total = 0.0
+    for term in module.settings.terms:
+        critic = module.critics[term]
+
+        def score(a: Tensor, f: Tensor, k: int, critic: torch.nn.Module = critic) -> Tensor:
+            scored: Tensor = critic(a[None], f[None], k)
+            return scored
+
+        whole = batch.context[:, -1].expand(n, B, D)
+        if term == "global":
+            total += loop_term(score, whole, batch.futures, batch.mask)
+            continue
+        places = [(y, x) for y in range(SIDE) for x in range(SIDE)]
+        for y, x in places:
+            local = batch.anchor_maps[:, :, y, x].expand(n, B, C)
+            anchors = whole if term == "global_local" else local
+            future = batch.future_maps[:, :, :, y, x]
+            total += loop_term(score, anchors, future, batch.mask) / len(places)
+    return total
+
+
+@pytest.mark.parametrize("critic", ["bilinear", "cosine", "mlp"])
+@pytest.mark.parametrize(
+    "terms", [("global",), ("global_local",), ("local_local",), ("local_local", "global")]
+)
+def test_the_loss_equals_the_loop_over_anchors_and_places(
+    terms: tuple[str, ...], critic: str
+) -> None:
+    module = objective(InfoNCESettings(terms=terms, critic=critic))
+    batch = random_batch()
+    with torch.no_grad():
+        loss = float(module(batch, HORIZONS).loss.detach())
+        assert loss == pytest.approx(loop_loss(module, batch), rel=1e-9)
+
+
+def test_equal_features_cost_log_of_the_number_of_candidates() -> None:
+    batch = random_batch(masked=False)._replace(
+        context=torch.ones(B, 1, D, dtype=torch.float64),
+        futures=torch.ones(len(HORIZONS), B, D, dtype=torch.float64),
+    )
+    result = objective(InfoNCESettings())(batch, HORIZONS)
+    assert float(result.loss.detach()) == pytest.approx(math.log(B))
+    assert float(result.mi_lower_bound) == pytest.approx(0.0, abs=1e-9)
+    assert float(result.mi_ceiling) == pytest.approx(math.log(B))
+
+
+def test_a_shared_background_changes_nothing() -> None:
+    module = objective(InfoNCESettings())
+    batch = random_batch()
+    background = 100 * torch.randn(D, generator=seeded(5), dtype=torch.float64)
+    shifted = batch._replace(context=batch.context + background, futures=batch.futures + background)
+    expected = float(module(batch, HORIZONS).loss.detach())
+    assert float(module(shifted, HORIZONS).loss.detach()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_centred_has_mean_zero_and_keeps_differences() -> None:
+    embeddings = torch.randn(2, B, D, generator=seeded(), dtype=torch.float64)
+    moved = centred(embeddings)
+    torch.testing.assert_close(moved.mean(dim=1), torch.zeros(2, D, dtype=torch.float64))
+    torch.testing.assert_close(moved[:, 0] - moved[:, 1], embeddings[:, 0] - embeddings[:, 1])
+
+
+def test_identical_anchors_and_futures_are_all_retrieved() -> None:
+    module = objective(InfoNCESettings(critic="bilinear"))
+    critic = module.critics["global"]
+    with torch.no_grad():
+        critic.weight.copy_(50 * torch.eye(D).expand_as(critic.weight))  # type: ignore[operator,arg-type]
+    features = torch.randn(B, 1, D, generator=seeded(3), dtype=torch.float64)
+    batch = random_batch(masked=False)._replace(
+        context=features, futures=features[:, 0].expand(len(HORIZONS), B, D)
+    )
+    result = module(batch, HORIZONS)
+    assert result.accuracy.tolist() == [1.0, 1.0]
+    assert float(result.mi_lower_bound) == pytest.approx(math.log(B), abs=0.1)
+
+
+def test_reports_count_what_the_mask_leaves_out() -> None:
+    batch = random_batch()
+    result = objective(InfoNCESettings(temperature=0.2))(batch, HORIZONS)
+    n_negatives = len(HORIZONS) * B * (B - 1)
+    assert float(result.masked_share) == pytest.approx(int((~batch.mask).sum()) / n_negatives)
+    log_n = batch.mask.sum(-1).double().log().mean()
+    assert float(result.mi_ceiling) == pytest.approx(float(log_n))
+    assert float(result.temperature) == pytest.approx(0.2)
+    assert not result.accuracy.requires_grad
+
+
+def test_actions_reach_the_prediction_of_their_own_horizon_only() -> None:
+    module = objective(InfoNCESettings(), SHAPE._replace(action_dim=2))
+    batch = random_batch(action_dim=2)
+    assert batch.actions is not None
+    later = batch.actions.clone()
+    later[:, HORIZONS[0] :] += 1.0  # a_{t+4} .. a_{t+6}: after the first horizon's future
+    before = module.predict(batch, HORIZONS)
+    after = module.predict(batch._replace(actions=later), HORIZONS)
+    assert torch.equal(before[0], after[0])
+    assert not torch.allclose(before[1], after[1])
+
+
+def test_the_context_sees_the_past_but_not_before_the_episode_began() -> None:
+    module = objective(InfoNCESettings(context="gru"))
+    batch = random_batch(length=3)
+    used = batch.context_used.clone()
+    used[0, :2] = False
+    batch = batch._replace(context_used=used)
+    past = batch.context.clone()
+    past[:, 0] += 1.0
+    before = module.predict(batch, HORIZONS)
+    after = module.predict(batch._replace(context=past), HORIZONS)
+    assert torch.equal(before[:, 0], after[:, 0])
+    assert not torch.isclose(before[:, 1:], after[:, 1:]).all(-1).any()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_parameter_gets_a_gradient(preset: str) -> None:
+    module = objective(PRESETS[preset], SHAPE._replace(action_dim=2))
+    module(random_batch(action_dim=2), HORIZONS).loss.backward()
+    for name, parameter in module.named_parameters():
+        if name.startswith("future") and "global" not in "".join(module.settings.terms):
+            continue
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.abs().sum() > 0), name
+
+
+@pytest.mark.parametrize("terms", [("global",), ("global_local", "local_local")])
+def test_gradients_agree_with_finite_differences(terms: tuple[str, ...]) -> None:
+    module = objective(InfoNCESettings(terms=terms, critic="bilinear"))
+    batch = random_batch()
+    assert batch.future_maps is not None
+
+    def loss(context: Tensor, futures: Tensor, maps: Tensor) -> Tensor:
+        changed = batch._replace(context=context, futures=futures, future_maps=maps)
+        result: Tensor = module(changed, HORIZONS).loss
+        return result
+
+    inputs = [t.clone().requires_grad_() for t in (batch.context, batch.futures, batch.future_maps)]
+    assert torch.autograd.gradcheck(loss, inputs)
+
+
+def test_weights_depend_on_the_generator_alone() -> None:
+    before = torch.get_rng_state()
+    settings = InfoNCESettings(context="gru")
+    first, second, other = (
+        TemporalInfoNCE(settings, SHAPE, generator=seeded(seed)) for seed in (0, 0, 1)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, second.state_dict()[name])
+    assert any(not torch.equal(w, other.state_dict()[n]) for n, w in first.state_dict().items())
+
+
+def test_local_terms_without_maps_are_refused() -> None:
+    batch = random_batch()._replace(future_maps=None)
+    with pytest.raises(ValueError, match=r"`batch`.*maps.*local_local"):
+        objective(InfoNCESettings(terms=("local_local",)))(batch, HORIZONS)
