@@ -7,27 +7,23 @@ its last read, so a read costs O(new rows) and a batch of anchors O(anchors).
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
 from rl_infonce import temporal
-from rl_infonce.temporal import BoolArray, IntArray
+from rl_infonce.sb3.episode_index import Array, Clock, EpisodeIndex, Ring
+from rl_infonce.temporal import IntArray
 
 __all__ = ["Experience", "ExperienceReader", "UnreadableBufferError"]
-
-Array = npt.NDArray[Any]
 
 # Below this many starts, listing every legal anchor is as fast as drawing at random.
 _LISTED_STARTS = 4096
 _DRAWING_ROUNDS = 4
-_COMPARED_ROWS = 64
 
 
 class UnreadableBufferError(Exception):
@@ -164,116 +160,6 @@ class Experience:
         return kept
 
 
-class _Clock(NamedTuple):
-    """How far the current `learn()` has come."""
-
-    learn: float  # its start time, an identity
-    n_rows: int  # rows it has added
-    continued: bool  # it may have gone on with the environments of the one before
-
-
-class _Ring(NamedTuple):
-    """The checked arrays of a replay buffer; R rows, N environments."""
-
-    observations: Array  # [R, N, ...]
-    next_observations: Array | None  # [R, N, ...]
-    actions: Array  # [R, N, A]
-    dones: Array  # [R, N]
-    pos: int
-    full: bool
-
-    @property
-    def n_filled(self) -> int:
-        return len(self.dones) if self.full else self.pos
-
-
-@dataclass
-class _Memory:
-    """What a read leaves behind for the next one."""
-
-    arrays: tuple[weakref.ref[Array], weakref.ref[Array]]
-    pos: int
-    n_filled: int
-    clock: _Clock
-    newest: tuple[Array, Array]  # observation and actions of the newest row
-
-    def is_of(self, ring: _Ring) -> bool:
-        return self.arrays[0]() is ring.observations and self.arrays[1]() is ring.dones
-
-
-class _EpisodeIndex:
-    """Episode ids [R, N] of the rows of a ring, extended by the rows added since the last update.
-
-    A row starts an episode if the row before it is done, if it is the first of a `learn()`, which
-    resets the environments without a mark, or, where rows were added unseen (a loaded buffer, a
-    `learn()` that never trained), if its observation is not the one announced by the row before.
-    """
-
-    def __init__(self) -> None:
-        self.ids: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._memory: _Memory | None = None
-
-    def update(self, ring: _Ring, clock: _Clock) -> IntArray:
-        """Return the ids [R, N] of all rows; rows never written hold any number."""
-        n_new = self._n_new(ring, clock)
-        if n_new is None:
-            self.ids = np.zeros(ring.dones.shape, dtype=np.int64)
-            n_new = ring.n_filled
-        if n_new:
-            self._extend(ring, clock, n_new)
-        self._remember(ring, clock)
-        return self.ids
-
-    def _n_new(self, ring: _Ring, clock: _Clock) -> int | None:
-        """Count the rows added since the last update; None if that cannot be told."""
-        memory = self._memory
-        if memory is None or not memory.is_of(ring) or ring.n_filled < memory.n_filled:
-            return None
-        newest = ring.observations[memory.pos - 1, 0], ring.actions[memory.pos - 1]
-        if not all(map(_same_bytes, newest, memory.newest)):
-            return None
-        n_new = (ring.pos - memory.pos) % len(ring.dones)
-        n_counted, limit = clock.n_rows, n_new + 1
-        if memory.clock.learn == clock.learn:
-            n_counted, limit = n_counted - memory.clock.n_rows, len(ring.dones)
-        overwritten = n_counted >= len(ring.dones)
-        return None if overwritten or n_counted > limit else n_new
-
-    def _vouches(self, ring: _Ring, clock: _Clock, n_new: int) -> bool:
-        """Tell whether the newest of the new rows are the ones that this `learn()` counted."""
-        n_counted = clock.n_rows
-        adds_up = n_counted <= n_new + 1
-        if self._memory is not None and self._memory.clock.learn == clock.learn:
-            n_counted -= self._memory.clock.n_rows
-            adds_up = abs(n_counted - n_new) <= 1
-        overwritten = n_new == len(ring.dones) and n_counted >= n_new
-        return adds_up or overwritten
-
-    def _extend(self, ring: _Ring, clock: _Clock, n_new: int) -> None:
-        rows = (ring.pos - n_new + np.arange(n_new)) % len(ring.dones)
-        starts = ring.dones[rows - 1] != 0  # [n_new, N]; row -1 is the last one of the ring
-        n_unseen = n_new
-        if self._vouches(ring, clock, n_new):
-            first = n_new - clock.n_rows
-            starts[max(first, 0) : max(first + 1, 0)] = True
-            if clock.continued:
-                # A callback that stops a learn() swallows a step; the next one does not know.
-                starts[max(first + 1, 0) : max(first + 2, 0)] = True
-            # Inside a step the count runs one ahead of the rows: one more row is compared.
-            n_unseen = max(first + 2, 0)
-        unseen = rows[:n_unseen]
-        starts[: len(unseen)] |= _breaks(ring, unseen)
-        self.ids[rows] = self.ids[rows[0] - 1] + np.cumsum(starts, axis=0)
-
-    def _remember(self, ring: _Ring, clock: _Clock) -> None:
-        if ring.n_filled == 0:
-            self._memory = None
-            return
-        arrays = weakref.ref(ring.observations), weakref.ref(ring.dones)
-        newest = ring.observations[ring.pos - 1, 0].copy(), ring.actions[ring.pos - 1].copy()
-        self._memory = _Memory(arrays, ring.pos, ring.n_filled, clock, newest)
-
-
 class ExperienceReader:
     """Turns the buffer of an algorithm into an `Experience`.
 
@@ -288,7 +174,7 @@ class ExperienceReader:
             image_key: Key of the observation to read when observations are dictionaries.
         """
         self.image_key = image_key
-        self._index = _EpisodeIndex()
+        self._index = EpisodeIndex()
 
     def __reduce__(self) -> tuple[type[ExperienceReader], tuple[str | None]]:
         return type(self), (self.image_key,)
@@ -336,13 +222,13 @@ class ExperienceReader:
         )
 
 
-def _clock(algorithm: BaseAlgorithm) -> _Clock:
+def _clock(algorithm: BaseAlgorithm) -> Clock:
     n_before = algorithm._num_timesteps_at_start
     n_rows = (algorithm.num_timesteps - n_before) // max(algorithm.n_envs, 1)
-    return _Clock(algorithm.start_time, n_rows, continued=n_before > 0)
+    return Clock(algorithm.start_time, n_rows, continued=n_before > 0)
 
 
-def _read_rollout(buffer: Any, clock: _Clock, image_key: str | None) -> Experience:
+def _read_rollout(buffer: Any, clock: Clock, image_key: str | None) -> Experience:
     _demand(buffer, "episode_starts")
     n_steps = buffer.buffer_size if buffer.full else buffer.pos
     starts = _unflattened(buffer, "episode_starts", buffer.episode_starts, ())[:n_steps]
@@ -390,7 +276,7 @@ def _unflattened(buffer: Any, name: str, array: Any, shape: tuple[int, ...]) -> 
     raise _unreadable(buffer, name, array, (n_steps, n_envs, *shape))
 
 
-def _check_ring(buffer: Any, image_key: str | None) -> _Ring:
+def _check_ring(buffer: Any, image_key: str | None) -> Ring:
     """Collect the arrays of a replay buffer, or raise if one is not what SB3 stores."""
     _demand(buffer, "dones")
     shape = _observation_shape(buffer, image_key)
@@ -409,7 +295,7 @@ def _check_ring(buffer: Any, image_key: str | None) -> _Ring:
         announced = announced.get(image_key)
     if not isinstance(announced, np.ndarray) or announced.shape != observations.shape:
         announced = None
-    return _Ring(observations, announced, buffer.actions, buffer.dones, buffer.pos, buffer.full)
+    return Ring(observations, announced, buffer.actions, buffer.dones, buffer.pos, buffer.full)
 
 
 def _image_array(buffer: Any, image_key: str | None) -> Any:
@@ -461,26 +347,3 @@ def _gatherer(
         return image
 
     return gather
-
-
-def _breaks(ring: _Ring, rows: IntArray) -> BoolArray:
-    """Tell where the observation of a row is not the one that the row before announced: [L, N]."""
-    n_envs = ring.dones.shape[1]
-    breaks = np.zeros((len(rows), n_envs), dtype=np.bool_)
-    if ring.next_observations is None:
-        return breaks
-    for begin in range(0, len(rows), _COMPARED_ROWS):
-        some = rows[begin : begin + _COMPARED_ROWS]
-        found = _bytes_of(ring.observations[some], n_envs)
-        announced = _bytes_of(ring.next_observations[some - 1], n_envs)
-        breaks[begin : begin + _COMPARED_ROWS] = (found != announced).any(axis=-1)
-    return breaks
-
-
-def _bytes_of(array: Array, n_envs: int) -> npt.NDArray[np.uint8]:
-    """View [L, N, ...] as bytes [L, N, bytes], for which NaN equals NaN."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(len(array), n_envs, -1)
-
-
-def _same_bytes(first: Array, second: Array) -> bool:
-    return first.tobytes() == second.tobytes()

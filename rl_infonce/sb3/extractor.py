@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,19 +13,17 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
-from stable_baselines3.common.torch_layers import NatureCNN
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_infonce.augmentation import random_shift
-from rl_infonce.checks import check_choice, check_number
-from rl_infonce.encoders import conv_output_shape, make_trunk
+from rl_infonce.checks import check_number
 from rl_infonce.objective import (
     ContrastBatch,
     ObjectiveShape,
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.presets import check_integer, settings_of
+from rl_infonce.presets import settings_of
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
     GradientReport,
@@ -50,10 +47,11 @@ from rl_infonce.sb3.diagnostics import (
 )
 from rl_infonce.sb3.encoding import Encoded, contrast_batch, encode_actions, preprocess
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.image_encoder import ImageEncoder
 from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, sample_batch
 from rl_infonce.sb3.session import Session
 from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, resolve_horizons
-from rl_infonce.target import MovingAverage, call_with
+from rl_infonce.target import MovingAverage
 
 __all__ = ["InfoNCEExtractor"]
 
@@ -61,7 +59,7 @@ _STREAM = 0x1F0CE
 """Keeps the pairs' random stream apart from others grown from the same seed."""
 
 
-class InfoNCEExtractor(NatureCNN):
+class InfoNCEExtractor(ImageEncoder):
     """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
 
     While the host trains, every forward draws anchors from the host's own buffer, encodes them and
@@ -163,34 +161,25 @@ class InfoNCEExtractor(NatureCNN):
                 "min_gap": min_gap,
             },
         )
-        check_integer("features_dim", features_dim, 1)
-        check_choice("precision", precision, ("fp32", "bf16"))
         if max_grad_ratio is not None:
             check_number("max_grad_ratio", max_grad_ratio, above=0)
-        # NatureCNN's own constructor asserts and draws a sample; its layers are built below.
-        super(NatureCNN, self).__init__(space, features_dim)
+        super().__init__(
+            space, features_dim, encoder=encoder, precision=precision, channels_last=channels_last
+        )
         self.settings = settings
         self.infonce_coef = settings.infonce_coef
         self.horizons = resolve_horizons(settings.horizons, space.shape)
         self.max_grad_ratio = max_grad_ratio
-        self.precision = precision
-        self.channels_last = channels_last
         self.auto_bind = auto_bind
         self.decoupled = False
         self.seed = seed
         self.last_infonce: dict[str, float] = {}
 
-        trunk = make_trunk(encoder, space.shape)
-        local_shape = conv_output_shape(trunk, space.shape)
-        self.cnn = nn.Sequential(*trunk, nn.Flatten())
-        self.linear = nn.Sequential(nn.Linear(math.prod(local_shape), features_dim), nn.ReLU())
-
         algorithm = constructing_algorithm() if auto_bind else None
         self._action_space = known_action_space(action_space) if action_conditioning else None
         self._session = self._new_session(algorithm)
         self._pending: AuxiliaryGradients | None = None
-        self._local_shape = local_shape
-        self._add_heads(local_shape[0], algorithm)
+        self._add_heads(self.local_shape[0], algorithm)
         if algorithm is not None:
             self.bind(algorithm)
 
@@ -248,26 +237,6 @@ class InfoNCEExtractor(NatureCNN):
         self._compute_gradients()  # first, so that its graph is freed before the host's is built
         features: Tensor = self._attach(self.encode(observations).features)
         return features
-
-    def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
-        """Return features and convolutional map of preprocessed images.
-
-        Args:
-            observations: [K, C, H, W] float images.
-            averages: Name to tensor used in place of the encoder's own parameters.
-        """
-        if self.channels_last:
-            observations = observations.contiguous(memory_format=torch.channels_last)
-        with _autocast(observations.device.type, self.precision):
-            flat = call_with(self.cnn, "cnn.", observations, averages)
-            features = call_with(self.linear, "linear.", flat, averages)
-        if self.precision == "bf16":
-            features = features.float()
-        return Encoded(features, flat.reshape(-1, *self._local_shape))
-
-    def encoder_parameters(self) -> dict[str, nn.Parameter]:
-        """Return name to parameter of `cnn` and `linear`, which the host's loss trains, too."""
-        return {n: p for n, p in self.named_parameters() if n.startswith(("cnn.", "linear."))}
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 
@@ -377,7 +346,7 @@ class InfoNCEExtractor(NatureCNN):
 
         actions = None
         if raw.actions is not None and self._action_space is not None:
-            actions = encode_actions(raw.actions, self._action_space, self._device)
+            actions = encode_actions(raw.actions, self._action_space, self.device)
         return contrast_batch(
             raw,
             encode,
@@ -388,7 +357,7 @@ class InfoNCEExtractor(NatureCNN):
 
     def _images(self, observations: npt.NDArray[np.generic], *, augment: bool = True) -> Tensor:
         """Return observations as SB3 preprocesses them, converted on the encoder's device."""
-        images = torch.as_tensor(observations).to(self._device)
+        images = torch.as_tensor(observations).to(self.device)
         if augment and self.settings.augmentation == "random_shift":
             images = random_shift(images, self._session.rng)
         policy = getattr(self._session.algorithm, "policy", None)
@@ -421,7 +390,7 @@ class InfoNCEExtractor(NatureCNN):
             session.frozen_trunk = random_encoder(self.cnn, seed=0)
         anchors = self._images(raw.context[:, -1], augment=False)
         futures = [self._images(images, augment=False) for images in raw.futures]
-        frozen = session.frozen_trunk.to(self._device)
+        frozen = session.frozen_trunk.to(self.device)
         return overlap_floors(frozen, anchors, futures, masks, self.horizons)
 
     def _log_gradients(self, report: GradientReport) -> None:
@@ -437,10 +406,6 @@ class InfoNCEExtractor(NatureCNN):
         self._session.log(numbers)
 
     # -- construction and copies -----------------------------------------------------------------
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.parameters()).device
 
     @property
     def _plan(self) -> SamplingPlan:
@@ -480,9 +445,3 @@ class InfoNCEExtractor(NatureCNN):
         """Restore an unbound extractor; it finds its algorithm again when that trains it."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._session = self._new_session(None)
-
-
-def _autocast(device_type: str, precision: str) -> contextlib.AbstractContextManager[Any]:
-    if precision == "bf16":
-        return torch.autocast(device_type, dtype=torch.bfloat16)
-    return contextlib.nullcontext()

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
-from rl_infonce.sb3 import experience as experience_module
+from rl_infonce.sb3 import episode_index
 from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
 from tests.sb3.fakes import stamped_vec_env
 
@@ -140,13 +140,13 @@ def test_a_read_costs_the_new_rows_only(monkeypatch: pytest.MonkeyPatch) -> None
     for _ in range(1500):
         player.add()
     compared: list[int] = []
-    breaks = experience_module._breaks
+    breaks = episode_index._breaks
 
     def counting_breaks(ring: Any, rows: Any) -> Any:
         compared.append(len(rows))
         return breaks(ring, rows)
 
-    monkeypatch.setattr(experience_module, "_breaks", counting_breaks)
+    monkeypatch.setattr(episode_index, "_breaks", counting_breaks)
     player.read(reader)
     ids = reader._index.ids
     for _ in range(30):
