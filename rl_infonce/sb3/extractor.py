@@ -299,11 +299,8 @@ class InfoNCEExtractor(ImageEncoder):
         self._pending = None
         experience = self.experience() if self._may_attach() else None
         result = None if experience is None else self.infonce_loss(experience)
-        if result is None:
-            return
-        gradients = self.weighted_gradients(result)
-        if gradients is not None:
-            self._pending = gradients
+        if result is not None:
+            self._pending = self.weighted_gradients(result)
 
     def _may_attach(self) -> bool:
         session = self._session
