@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shlex
 import signal
 import sys
 import threading
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _EXTRACTOR_FLAGS = ("infonce_coef", "horizons", "preset", "precision", "n_pairs")
+_RUN_FLAGS = ("n_timesteps", "n_envs", "device", "num_threads", "log_folder", "tensorboard_log")
 _N_STEPS, _BATCH_SIZE = 128, 256  # RL Zoo's PPO on Atari, as all numbers in _make_model
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
 
@@ -32,26 +34,46 @@ _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `train` and its flags, in RL Zoo's spelling."""
     parser = subparsers.add_parser(
-        "train", help="train PPO with temporal InfoNCE on an Atari game", description=__doc__
+        "train",
+        help="train PPO with temporal InfoNCE on an Atari game",
+        description="Train PPO with temporal InfoNCE on an Atari game. Writes run.json, model.zip "
+        "and TensorBoard curves to LOGS/ppo/GAME_1, then GAME_2, and so on.",
     )
     add = parser.add_argument
     add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
-    add("-n", "--n-timesteps", type=int, default=50_000, help="agent steps (%(default)s)")
-    add("--n-envs", type=int, default=8, help="games played at once (%(default)s)")
-    add("--seed", type=int, help="0 to 2**31 - 1; drawn and recorded if not given")
-    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
-    add("--num-threads", type=int, default=-1, help="of torch on CPU; -1 leaves them alone")
-    add("-f", "--log-folder", type=Path, default=Path("logs"), help="(%(default)s)")
-    add("-tb", "--tensorboard-log", type=Path, help="folder of the curves (in the run directory)")
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (on in a terminal)")
+    add("-n", "--n-timesteps", type=int, default=30_000, metavar="N", help=_shown("agent steps"))
+    add("--n-envs", type=int, default=8, metavar="N", help=_shown("games played at once"))
+    add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
+    add("--device", default="auto", help=_shown("auto, cpu, cuda, cuda:1, ..."))
+    add("--num-threads", type=int, default=-1, metavar="N", help="of torch on CPU (its own choice)")
+    add(
+        "-f",
+        "--log-folder",
+        type=Path,
+        default=Path("logs"),
+        metavar="LOGS",
+        help=_shown("folder of all runs"),
+    )
+    add("-tb", "--tensorboard-log", type=Path, metavar="DIR", help="curves (in the run's folder)")
+    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
     add = group.add_argument
-    add("--infonce-coef", type=float, help="weight of the loss; 0 is the baseline")
-    add("--horizons", type=int, nargs="+", help="steps between anchor and positive, e.g. 4 8")
-    add("--preset", help="cpc, stdim, atc or curl (cpc)")
+    add("--preset", metavar="NAME", help="cpc, stdim, atc or curl (cpc)")
+    add("--infonce-coef", type=float, metavar="X", help="weight of the loss; 0 is the baseline")
+    add(
+        "--horizons",
+        type=int,
+        nargs="+",
+        metavar="K",
+        help="steps between anchor and positive, e.g. 4 8",
+    )
+    add("--n-pairs", type=int, metavar="N", help="anchors per gradient step")
     add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
-    add("--n-pairs", type=int, help="anchors per gradient step")
-    parser.set_defaults(run=run, usage_error=parser.error)
+    parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+
+
+def _shown(meaning: str) -> str:
+    return f"{meaning} (%(default)s)"
 
 
 def _game(name: str) -> str:
@@ -82,7 +104,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
         tb_dir = _tensorboard_directory(arguments.tensorboard_log, run_dir)
     except OSError as error:
         arguments.usage_error(f"Cannot write the logs: {error}")
-    settings = {k: v for k, v in vars(arguments).items() if k not in ("run", "usage_error")}
+    settings = {k: v for k, v in vars(arguments).items() if not callable(v)}
     record = new_record(
         {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed
     )
@@ -90,7 +112,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
     write_record(run_dir, record)
     print(f"Training PPO on {arguments.game} (seed {seed}, {model.device}) in {run_dir}")
     stopped_by = _learn(model, arguments, run_dir, tb_dir, record, callback)
-    _print_ending(model, run_dir, tb_dir, record)
+    _print_ending(model, arguments, run_dir, tb_dir, record)
     return 0 if stopped_by is None else _EXIT_CODES[stopped_by]
 
 
@@ -223,15 +245,26 @@ def _save(model: PPO, run_dir: Path) -> None:
     os.replace(partial, run_dir / "model.zip")  # never half a model under the final name
 
 
-def _print_ending(model: PPO, run_dir: Path, tb_dir: Path, record: dict[str, Any]) -> None:
-    game = record["arguments"]["game"]
+def _print_ending(
+    model: PPO, arguments: argparse.Namespace, run_dir: Path, tb_dir: Path, record: dict[str, Any]
+) -> None:
     print(
         f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
         f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
     )
     print(f"Model:  {run_dir / 'model.zip'}\nCurves: {tb_dir}\nNext:")
     print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")
-    steps = record["arguments"]["n_timesteps"]
-    baseline = record["arguments"]["infonce_coef"] == 0
-    flag, meaning = ("", "with InfoNCE") if baseline else (" --infonce-coef 0", "the baseline")
-    print(f"  rl-infonce train --game {game} -n {steps} --seed {record['seed']}{flag}  # {meaning}")
+    print("  " + _counterpart(arguments, record["seed"]))
+
+
+def _counterpart(arguments: argparse.Namespace, seed: int) -> str:
+    """Return the command whose run differs from this one in the loss alone."""
+    words = ["rl-infonce", "train", "--game", arguments.game, "--seed", str(seed)]
+    for name in _RUN_FLAGS + _EXTRACTOR_FLAGS:
+        given = getattr(arguments, name)
+        if name != "infonce_coef" and given != arguments.default_of(name):
+            several = given if isinstance(given, list) else [given]
+            words += [f"--{name.replace('_', '-')}", *map(str, several)]
+    if arguments.infonce_coef == 0:
+        return f"{shlex.join(words)}  # with InfoNCE"
+    return f"{shlex.join(words)} --infonce-coef 0  # the baseline"
