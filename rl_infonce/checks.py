@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import Protocol
 
-__all__ = ["check_choice", "check_number", "check_shape"]
+__all__ = ["check_choice", "check_flag", "check_number", "check_shape"]
 
 
 class _HasShape(Protocol):
@@ -68,6 +68,16 @@ def check_number(
         raise ValueError(
             f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}."
         )
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Raise unless `value` is True or False; the string "no" would count as True.
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"Expected `{name}` to be True or False, got {value!r}.")
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:

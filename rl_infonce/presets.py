@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any
 
-from rl_infonce.checks import check_choice, check_number
+from rl_infonce.checks import check_choice, check_flag, check_number
 from rl_infonce.temporal import check_horizons
 
 __all__ = [
@@ -65,6 +66,7 @@ class InfoNCESettings:
     def __post_init__(self) -> None:
         check_number("infonce_coef", self.infonce_coef, at_least=0)
         check_number("temperature", self.temperature, above=0)
+        check_flag("learn_temperature", self.learn_temperature)
         check_integer("n_pairs", self.n_pairs, 2)
         check_integer("context_length", self.context_length, 1)
         check_integer("min_gap", self.min_gap, 0)
@@ -87,7 +89,7 @@ def check_integer(name: str, value: int, at_least: int) -> None:
         TypeError: If it is not an int.
         ValueError: If it is too small.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"Expected `{name}` to be an int >= {at_least}, got {value!r}.")
     check_number(name, value, at_least=at_least)
 

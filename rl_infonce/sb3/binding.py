@@ -53,9 +53,12 @@ def known_action_space(given: spaces.Space[Any] | None) -> spaces.Space[Any]:
     """Return the given action space, or that of the policy that is building an extractor.
 
     Raises:
+        TypeError: If the given one is no space.
         ValueError: If there is neither.
     """
     if given is not None:
+        if not isinstance(given, spaces.Space):
+            raise TypeError(f"Expected `action_space` to be a gymnasium space, got {given!r}.")
         return given
     policy: BaseModel | None = _caller(BaseModel, "make_features_extractor")
     if policy is None:

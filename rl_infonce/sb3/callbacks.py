@@ -94,6 +94,7 @@ class InfoNCECallback(BaseCallback):
                 'policy_kwargs={"features_extractor_class": InfoNCEExtractor}.'
             )
         self._check_algorithm(self.model)
+        self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
             extractor.bind(self.model)
             extractor.decoupled = self.decoupled

@@ -16,14 +16,14 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from torch import Tensor
 
 from rl_infonce.augmentation import random_shift
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_flag, check_number
 from rl_infonce.objective import (
     ContrastBatch,
     ObjectiveShape,
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.presets import settings_of
+from rl_infonce.presets import check_integer, settings_of
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
     GradientReport,
@@ -163,6 +163,10 @@ class InfoNCEExtractor(ImageEncoder):
         )
         if max_grad_ratio is not None:
             check_number("max_grad_ratio", max_grad_ratio, above=0)
+        if seed is not None:
+            check_integer("seed", seed, 0)
+        check_flag("auto_bind", auto_bind)
+        check_flag("action_conditioning", action_conditioning)
         super().__init__(
             space, features_dim, encoder=encoder, precision=precision, channels_last=channels_last
         )
@@ -171,7 +175,6 @@ class InfoNCEExtractor(ImageEncoder):
         self.horizons = resolve_horizons(settings.horizons, space.shape)
         self.max_grad_ratio = max_grad_ratio
         self.auto_bind = auto_bind
-        self.decoupled = False
         self.seed = seed
         self.last_infonce: dict[str, float] = {}
 
@@ -222,6 +225,15 @@ class InfoNCEExtractor(ImageEncoder):
     def _is_part_of(self, algorithm: BaseAlgorithm) -> bool:
         policy = getattr(algorithm, "policy", None)  # missing while SB3 builds it
         return policy is None or any(module is self for module in policy.modules())
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether the loss leaves the host's backward alone, until its `learn()` ends."""
+        return self._session.decoupled
+
+    @decoupled.setter
+    def decoupled(self, decoupled: bool) -> None:
+        self._session.decoupled = decoupled
 
     # -- forward ---------------------------------------------------------------------------------
 

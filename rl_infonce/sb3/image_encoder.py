@@ -11,7 +11,7 @@ from gymnasium import spaces
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice
+from rl_infonce.checks import check_choice, check_flag
 from rl_infonce.encoders import conv_output_shape, make_trunk
 from rl_infonce.presets import check_integer
 from rl_infonce.sb3.encoding import Encoded
@@ -49,6 +49,7 @@ class ImageEncoder(NatureCNN):
         channels_last: bool,
     ) -> None:
         check_integer("features_dim", features_dim, 1)
+        check_flag("channels_last", channels_last)
         check_choice("precision", precision, ("fp32", "bf16"))
         # NatureCNN's own constructor asserts, and builds layers that are not needed.
         super(NatureCNN, self).__init__(space, features_dim)

@@ -43,6 +43,7 @@ class Session:
         self.frozen_trunk: nn.Module | None = None
         self.withdraw_hooks: Callable[[], None] = _nothing
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
+        self._decoupled_learn: float | None = None
         self._warned: set[str] = set()
 
     @property
@@ -55,6 +56,20 @@ class Session:
         if algorithm is not self.algorithm:
             self.reader = ExperienceReader()
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether the loss leaves the host's backward alone in the current `learn()`.
+
+        Tied to that one call, so that an interrupted `learn()` cannot switch the next one off.
+        """
+        algorithm = self.algorithm
+        return algorithm is not None and self._decoupled_learn == algorithm.start_time
+
+    @decoupled.setter
+    def decoupled(self, decoupled: bool) -> None:
+        algorithm = self.algorithm
+        self._decoupled_learn = algorithm.start_time if decoupled and algorithm else None
 
     def warn_once(self, reason: str, message: str) -> None:
         """Warn, but only the first time for this reason."""

@@ -87,11 +87,37 @@ def test_unfit_observation_spaces(
         ({"max_grad_ratio": 0.0}, ValueError, r"`max_grad_ratio`.*0"),
         ({"features_dim": 0}, ValueError, r"`features_dim`.*0"),
         ({"action_conditioning": True}, ValueError, r"`action_space`.*None"),
+        (
+            {"action_conditioning": True, "action_space": 3},
+            TypeError,
+            r"`action_space`.*space.*3",
+        ),
+        ({"temperature": float("nan")}, ValueError, r"`temperature`.*nan"),
+        ({"infonce_coef": float("inf")}, ValueError, r"`infonce_coef`.*inf"),
+        ({"max_grad_ratio": "much"}, TypeError, r"`max_grad_ratio`.*much"),
+        ({"seed": -1}, ValueError, r"`seed`.*>= 0.*-1"),
+        ({"seed": "zero"}, TypeError, r"`seed`.*zero"),
+        ({"encoder": 3}, ValueError, r"`encoder`.*nature.*3"),
+        ({"channels_last": "no"}, TypeError, r"`channels_last`.*True or False.*no"),
+        ({"auto_bind": "no"}, TypeError, r"`auto_bind`.*True or False.*no"),
+        ({"action_conditioning": 1}, TypeError, r"`action_conditioning`.*True or False.*1"),
+        ({"learn_temperature": "no"}, TypeError, r"`learn_temperature`.*True or False.*no"),
     ],
 )
 def test_unfit_settings(settings: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         InfoNCEExtractor(IMAGE, **settings)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    extractor = InfoNCEExtractor(
+        IMAGE,
+        seed=np.int64(0),
+        n_pairs=np.int64(8),
+        horizons=(np.int64(4),),
+        temperature=np.float64(0.1),
+    )
+    assert extractor.settings.n_pairs == 8
 
 
 def test_a_near_miss_names_the_right_preset() -> None:

@@ -13,9 +13,18 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import HumanOutputFormat, Logger, configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rl_infonce import InfoNCECallback
-from tests.sb3.test_bit_identity import count_losses
-from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from tests.sb3.test_bit_identity import count_losses, train_ars
+from tests.sb3.test_gradients import Gradients, first_gradients
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    TRPO_BUILD,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+    weights_of,
+)
 
 
 class RecordCoefficient(BaseCallback):
@@ -75,8 +84,6 @@ def test_a_schedule_that_turns_negative_stops_with_the_argument_named() -> None:
 
 
 def test_trpo_without_the_decoupled_mode_is_refused() -> None:
-    from tests.sb3.worlds import TRPO_BUILD
-
     with pytest.raises(ValueError, match=r"TRPO.*decoupled=True"):
         TRPO_BUILD().learn(N_STEPS, callback=InfoNCECallback())
 
@@ -103,6 +110,94 @@ def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
     assert all(not torch.equal(before[n], after[n]) for n, _ in extractor.named_parameters())
     assert extractor.last_infonce["loss"] > 0
     assert not extractor.decoupled
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_in_decoupled_mode_the_host_gets_its_own_gradient_alone(name: str) -> None:
+    """The first update comes before any decoupled one, so that both encoders are equal."""
+
+    def gradients(coef: float, callback: InfoNCECallback | None = None) -> Gradients:
+        model: Any = ALGORITHMS[name](policy_kwargs(infonce_coef=coef))
+        return first_gradients(model, model.policy.optimizer, callback)
+
+    expected = gradients(0.0)
+    got = gradients(5.0, InfoNCECallback(decoupled=True))
+    assert expected.keys() == got.keys()
+    assert all(torch.equal(expected[entry], got[entry]) for entry in got)
+
+
+def test_ars_is_refused_even_decoupled() -> None:
+    with pytest.warns(UserWarning, match="ARS follows no gradient"):
+        model = train_ars(InfoNCEExtractor)
+    with pytest.raises(ValueError, match="ARS follows no gradient"):
+        model.learn(60, callback=InfoNCECallback(decoupled=True))
+
+
+class Interrupt(BaseCallback):
+    """Ctrl-C, as the rollout that reaches `at` timesteps ends or in the middle of one."""
+
+    def __init__(self, at: int, *, in_rollout: bool) -> None:
+        super().__init__()
+        self.at = at
+        self.in_rollout = in_rollout
+
+    def _on_step(self) -> bool:
+        if self.in_rollout and self.num_timesteps >= self.at:
+            raise KeyboardInterrupt
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps >= self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("in_rollout", [False, True])
+@pytest.mark.parametrize("reset_num_timesteps", [False, True])
+def test_after_an_interrupted_decoupled_run_the_plain_one_attaches_again(
+    in_rollout: bool, reset_num_timesteps: bool
+) -> None:
+    model = ALGORITHMS["PPO"]()
+    (extractor,) = extractors_of(model)
+    callbacks = [InfoNCECallback(decoupled=True), Interrupt(64, in_rollout=in_rollout)]
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(256, callback=callbacks)
+    assert not extractor.last_infonce
+    model.learn(64, reset_num_timesteps=reset_num_timesteps)
+    assert extractor.last_infonce["loss"] > 0
+
+
+def test_an_interrupted_callback_forgets_what_the_run_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed = count_losses(monkeypatch)
+    callback = InfoNCECallback(decoupled=True)
+    with pytest.raises(KeyboardInterrupt):
+        ALGORITHMS["PPO"]().learn(256, callback=[callback, Interrupt(64, in_rollout=False)])
+    assert not computed
+    ALGORITHMS["PPO"]().learn(64, callback=callback)
+    assert len(computed) == 16
+
+
+def test_adams_moments_continue_in_a_second_learn_and_start_anew_for_another_model() -> None:
+    def n_steps(callback: InfoNCECallback) -> list[int]:
+        (optimizer,) = callback._optimizers.values()
+        return [int(state["step"]) for state in optimizer.state.values()]
+
+    model, other = ALGORITHMS["PPO"](), ALGORITHMS["PPO"]()
+    callback = InfoNCECallback(decoupled=True, n_updates=2)
+    model.learn(64, callback=callback)
+    model.learn(64, callback=callback, reset_num_timesteps=False)
+    assert set(n_steps(callback)) == {4}
+    other.learn(64, callback=callback)
+    assert set(n_steps(callback)) == {2}
+
+
+def test_a_decoupled_coefficient_of_0_updates_nothing() -> None:
+    plain = ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0))
+    plain.learn(128)
+    model = ALGORITHMS["PPO"]()
+    model.learn(128, callback=InfoNCECallback(0.0, decoupled=True))
+    assert_same_weights(model.policy, plain.policy)
 
 
 @pytest.mark.parametrize(("n_updates", "per_rollout"), [(None, 16), (3, 3)])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
@@ -15,12 +16,15 @@ from rl_infonce.sb3.attach import (
     auxiliary_gradients,
     watch_gradients,
 )
+from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 Gradients = dict[str, torch.Tensor]
 
 
-def first_gradients(model: BaseAlgorithm, optimizer: torch.optim.Optimizer) -> Gradients:
+def first_gradients(
+    model: BaseAlgorithm, optimizer: torch.optim.Optimizer, callback: BaseCallback | None = None
+) -> Gradients:
     """Train until `optimizer` steps for the first time; return what it got, unclipped."""
     got: list[Gradients] = []
 
@@ -30,20 +34,28 @@ def first_gradients(model: BaseAlgorithm, optimizer: torch.optim.Optimizer) -> G
             got.append({n: p.grad.clone() for n, p in parameters if p.grad is not None})
 
     handle = optimizer.register_step_pre_hook(record)
-    model.learn(96)
+    model.learn(96, callback=callback)
     handle.remove()
     return got[0]
 
 
 @pytest.mark.parametrize("coef", [0.1, 2.5])
-@pytest.mark.parametrize(("name", "changes"), [("PPO", {"max_grad_norm": 1e9}), ("SAC", {})])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("PPO", {"max_grad_norm": 1e9}),
+        ("A2C", {"max_grad_norm": 1e9}),
+        ("DQN", {"max_grad_norm": 1e9}),
+        ("SAC", {}),
+    ],
+)
 def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
     name: str, changes: dict[str, Any], coef: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build(coef: float) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
         model = ALGORITHMS[name](policy_kwargs(infonce_coef=coef), **changes)
         policy: Any = model.policy
-        return model, policy.optimizer if name == "PPO" else policy.critic.optimizer
+        return model, policy.critic.optimizer if name == "SAC" else policy.optimizer
 
     host = first_gradients(*build(0.0))
     model, optimizer = build(coef)
@@ -185,3 +197,46 @@ def test_max_grad_ratio_bounds_the_loss_on_the_encoder(name: str) -> None:
     assert last["grad_norm_infonce"] <= 0.5 * last["grad_norm_rl"] * (1 + 1e-4)
     assert last["grad_ratio"] == pytest.approx(0.5, rel=1e-4)
     assert -1 <= last["grad_cosine"] <= 1
+
+
+@pytest.mark.parametrize(("name", "max_ratio"), [("PPO", 0.3), ("DQN", 2.0)])
+def test_the_optimizer_gets_the_bounded_gradient(name: str, max_ratio: float) -> None:
+    def gradients(**settings: Any) -> Gradients:
+        model: Any = ALGORITHMS[name](policy_kwargs(**settings), max_grad_norm=1e9)
+        every = first_gradients(model, model.policy.optimizer)
+        return {n: g for n, g in every.items() if ".cnn." in n or ".linear." in n}
+
+    host = gradients(infonce_coef=0.0)
+    free = gradients(infonce_coef=100.0)
+    bounded = gradients(infonce_coef=100.0, max_grad_ratio=max_ratio)
+    host_vector = torch.cat([gradient.flatten() for gradient in host.values()])
+    own = torch.cat([(free[n] - host[n]).flatten() for n in host])
+    kept = torch.cat([(bounded[n] - host[n]).flatten() for n in host])
+    assert own.norm() > 2 * max_ratio * host_vector.norm()
+    assert float(kept.norm() / host_vector.norm()) == pytest.approx(max_ratio, rel=1e-3)
+    assert torch.cosine_similarity(kept, own, dim=0) > 0.999
+
+
+def test_a_forward_without_its_backward_leaves_no_hook_and_no_gradient() -> None:
+    """PPO's target_kl stops between the two."""
+    model = ALGORITHMS["PPO"](target_kl=1e-12, n_epochs=4)
+    (extractor,) = extractors_of(model)
+    model.learn(64)
+    stopped_at = extractor._session.n_updates
+    assert 1 < stopped_at < 8
+    extractor._session.n_updates = DETAILS_FREQ  # so that the next forward is watched
+    images = torch.rand(4, *(model.observation_space.shape or ()))
+    extractor.zero_grad()
+    extractor(images)
+    assert n_hooks(extractor) > 0
+    assert all(parameter.grad is None for parameter in extractor.parameters())
+    extractor.last_infonce.clear()
+    backward(extractor(images).sum())
+    assert n_hooks(extractor) == 0
+    assert "grad_norm_rl" not in extractor.last_infonce
+
+
+def n_hooks(module: torch.nn.Module) -> int:
+    """Return the number of hooks that wait for a backward."""
+    hooks = [getattr(p, "_post_accumulate_grad_hooks", None) for p in module.parameters()]
+    return sum(len(waiting) for waiting in hooks if waiting)
