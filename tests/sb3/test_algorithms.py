@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 
 from rl_infonce import InfoNCEExtractor
-from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
+from tests.sb3.fakes import StampedEnv
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    PPO_SIZES,
+    extractors_of,
+    policy_kwargs,
+    record_logger,
+    weights_of,
+)
 
 
 def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
@@ -20,14 +36,18 @@ def test_every_encoder_and_head_parameter_moves(name: str) -> None:
     model = ALGORITHMS[name]()
     extractors = extractors_of(model)
     before = [weights_of(extractor) for extractor in extractors]
+    logged = record_logger(model)
     model.learn(N_STEPS)
+    model.logger.dump()
+    assert logged["infonce/loss"]
+    assert all(0 < loss < 10 for loss in logged["infonce/loss"])
     for extractor, weights in zip(extractors, before, strict=True):
         parameters = {name for name, _ in extractor.named_parameters()}
         assert {"cnn.0.weight", "linear.0.bias", "infonce.critics.global.candidate_projection"} < (
             parameters
         )
         assert moved(weights, weights_of(extractor)) >= parameters
-        assert extractor.last_infonce["loss"] > 0
+        assert 0 < extractor.last_infonce["loss"] < 10
         assert 0 <= extractor.last_infonce["accuracy_k4"] <= 1
 
 
@@ -101,3 +121,30 @@ def test_separate_extractors_of_actor_and_critic_each_train() -> None:
     model.learn(N_STEPS)
     assert len(extractors_of(model)) == 2
     assert all(extractor.last_infonce["loss"] > 0 for extractor in extractors_of(model))
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3", "TQC", "CrossQ"])
+def test_one_extractor_shared_by_actor_and_critic_trains(name: str) -> None:
+    model = ALGORITHMS[name](policy_kwargs() | {"share_features_extractor": True})
+    (extractor,) = extractors_of(model)
+    before = weights_of(extractor)
+    model.learn(N_STEPS)
+    assert moved(before, weights_of(extractor)) >= {n for n, _ in extractor.named_parameters()}
+    assert 0 < extractor.last_infonce["loss"] < 10
+
+
+def test_images_with_channels_last_train_as_sb3_transposes_them() -> None:
+    def env(index: int) -> gym.Env[Any, Any]:
+        stamped = StampedEnv(index, lengths=(9, 15))
+        space = spaces.Box(0, 255, (36, 36, 4), np.uint8)
+        return gym.wrappers.TransformObservation(stamped, lambda o: np.moveaxis(o, 0, -1), space)
+
+    sizes = {"buffer_size": 200, "learning_starts": 60, "batch_size": 16}
+    for algorithm, settings in ((PPO, PPO_SIZES), (DQN, sizes)):
+        transposed = DummyVecEnv([partial(env, index) for index in range(2)])
+        model: BaseAlgorithm = algorithm(
+            "CnnPolicy", transposed, policy_kwargs=policy_kwargs(), seed=0, **settings
+        )
+        assert isinstance(model.env, VecTransposeImage)
+        model.learn(N_STEPS)
+        assert 0 < extractors_of(model)[0].last_infonce["loss"] < 10

@@ -66,6 +66,35 @@ def test_coefficient_0_is_the_plain_network(name: str, channels_last: bool) -> N
     assert streams() == after_plain
 
 
+def environment_streams(model: BaseAlgorithm) -> tuple[Any, ...]:
+    env = model.get_env()
+    assert env is not None
+    sampled = model.action_space.np_random.bit_generator.state
+    return sampled, [rng.bit_generator.state for rng in env.get_attr("rng")]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_training_with_the_loss_draws_as_much_from_every_stream_as_without(name: str) -> None:
+    plain = ALGORITHMS[name](policy_kwargs(PlainCNN))
+    plain.learn(N_STEPS)
+    expected = streams(), environment_streams(plain)
+    model = ALGORITHMS[name](policy_kwargs(augmentation="random_shift", infonce_coef=1.0))
+    model.learn(N_STEPS)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+    assert (streams(), environment_streams(model)) == expected
+
+
+def test_encoder_entries_of_the_state_dict_are_natures() -> None:
+    space = stamped_vec_env(1).observation_space
+    plain = NatureCNN(space, features_dim=16)
+    extractor = InfoNCEExtractor(space, features_dim=16, preset="atc")
+    encoder = {n: w for n, w in extractor.state_dict().items() if n.startswith(("cnn", "linear"))}
+    plain.load_state_dict(encoder, strict=True)
+    images = torch.rand(3, *(space.shape or ()))
+    extractor.eval()
+    torch.testing.assert_close(extractor(images), plain(images))
+
+
 @pytest.mark.parametrize("preset", ["cpc", "stdim", "atc", "curl"])
 def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -> None:
     ALGORITHMS["PPO"](policy_kwargs(PlainCNN))
@@ -115,14 +144,25 @@ def count_losses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "n_losses"),
-    [("PPO", 2 * 2 * 2), ("A2C", 3), ("DQN", 9), ("SAC", 9 * 3), ("TD3", 9 + 4)],
+    [
+        ("PPO", 2 * 2 * 2),
+        ("MaskablePPO", 2 * 2 * 2),
+        ("RecurrentPPO", 2 * 2 * 2),
+        ("A2C", 3),
+        ("DQN", 9),
+        ("QRDQN", 9),
+        ("SAC", 9 * 3),
+        ("TQC", 9 * 3),
+        ("TD3", 9 + 4),
+        ("CrossQ", 9 + 2 * 3),
+    ],
 )
 def test_only_gradient_steps_compute_the_loss(
     name: str, n_losses: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # SAC asks its critic a second time for the actor's loss, and drops that gradient.
+    # SAC, TQC and CrossQ ask the critic a second time for the actor's loss.
     computed = count_losses(monkeypatch)
-    n_steps = 128 if name == "PPO" else N_STEPS
+    n_steps = 128 if "PPO" in name else N_STEPS
     ALGORITHMS[name]().learn(n_steps)
     assert len(computed) == n_losses
 

@@ -9,6 +9,7 @@ import torch
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce import InfoNCEExtractor
@@ -79,6 +80,32 @@ def extractors_of(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
     found = trained_extractors(model.policy)
     assert found
     return found
+
+
+class _Recorder(KVWriter):
+    """Keeps every number that is dumped."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, list[float]] = {}
+
+    def write(
+        self,
+        key_values: dict[str, Any],
+        key_excluded: dict[str, tuple[str, ...]],
+        step: int = 0,
+    ) -> None:
+        for tag, number in key_values.items():
+            self.numbers.setdefault(tag, []).append(number)
+
+    def close(self) -> None:
+        pass
+
+
+def record_logger(model: BaseAlgorithm) -> dict[str, list[float]]:
+    """Give the model a logger; return what it writes, tag to numbers."""
+    recorder = _Recorder()
+    model.set_logger(Logger(None, [recorder]))
+    return recorder.numbers
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
