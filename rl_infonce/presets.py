@@ -52,7 +52,7 @@ class InfoNCESettings:
 
     infonce_coef: float = 0.1
     horizons: tuple[int, ...] | None = None
-    n_pairs: int = 64
+    n_pairs: int = 32
     critic: str = "cosine"
     temperature: float = 0.1
     learn_temperature: bool = False
