@@ -13,9 +13,10 @@ from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
+from torch import nn
 
 from rl_infonce import InfoNCEExtractor
-from tests.sb3.fakes import StampedEnv
+from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
@@ -92,6 +93,22 @@ def test_every_parameter_moves_with_every_option(name: str, option: str) -> None
         parameters = {name for name, _ in extractor.named_parameters()}
         assert moved(weights, weights_of(extractor)) >= parameters
         assert torch.isfinite(torch.tensor(list(extractor.last_infonce.values()))).all()
+
+
+def test_bf16_runs_convolutions_in_bfloat16_and_hands_on_floats() -> None:
+    extractors = [
+        extractors_of(ALGORITHMS["PPO"](policy_kwargs(precision=precision)))[0].eval()
+        for precision in ("fp32", "bf16")
+    ]
+    seen: list[torch.dtype] = []
+    for extractor in extractors:
+        layer: nn.Module = extractor.cnn[0]
+        layer.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
+    images = torch.rand(4, *IMAGE_SHAPE, generator=torch.Generator().manual_seed(0))
+    full, half = (extractor(images) for extractor in extractors)
+    assert seen == [torch.float32, torch.bfloat16]
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, full, atol=0.02, rtol=0.02)
 
 
 def test_a_moving_target_encoder_follows_the_online_one() -> None:

@@ -12,12 +12,15 @@ import cloudpickle
 import pytest
 import torch
 from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.test_gradients import n_hooks
 from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
 
 
@@ -113,6 +116,30 @@ def test_a_cloudpickled_policy_predicts_and_is_unbound() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_a_deep_copy_of_the_model_binds_to_the_copy(name: str) -> None:
+    model = ALGORITHMS[name]()
+    copied = copy.deepcopy(model)
+    copied.learn(N_STEPS)
+    assert all(bound(extractor) is copied for extractor in extractors_of(copied))
+    assert extractors_of(copied)[0].last_infonce["loss"] > 0
+    assert all(bound(extractor) is model for extractor in extractors_of(model))
+    assert not extractors_of(model)[0].last_infonce
+
+
+def test_a_pickle_in_the_middle_of_an_update_carries_no_hook() -> None:
+    model = ALGORITHMS["PPO"]()
+    (extractor,) = extractors_of(model)
+    model.learn(64)
+    extractor._session.n_updates = DETAILS_FREQ  # so that the next forward is watched
+    extractor(torch.rand(2, *(model.observation_space.shape or ())))
+    assert n_hooks(extractor) > 0
+    policy: Any = cloudpickle.loads(cloudpickle.dumps(model.policy))
+    assert n_hooks(policy) == 0
+    assert policy.features_extractor._pending is None
+    assert policy.state_dict().keys() == model.policy.state_dict().keys()
+
+
 def test_a_policy_moved_into_another_model_follows_that_model() -> None:
     first, second = ALGORITHMS["PPO"](), ALGORITHMS["PPO"]()
     first.policy, second.policy = second.policy, first.policy
@@ -161,6 +188,26 @@ def test_a_compiled_policy_trains_the_loss() -> None:
     assert all(not torch.equal(before[n], after[n]) for n, _ in extractors[0].named_parameters())
 
 
+def test_the_callback_binds_a_compiled_policy() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
+    model.policy = torch.compile(model.policy, backend="eager")  # type: ignore[assignment]
+    model.learn(N_STEPS, callback=InfoNCECallback())
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+def test_a_compiled_policy_survives_save_and_load(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"]()
+    model.policy = torch.compile(model.policy, backend="eager")  # type: ignore[assignment]
+    model.learn(N_STEPS)
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=model.get_env())
+    before, after = weights_of(extractors_of(model)[0]), weights_of(extractors_of(loaded)[0])
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[entry], after[entry]) for entry in before)
+    loaded.learn(N_STEPS)
+    assert extractors_of(loaded)[0].last_infonce["loss"] > 0
+
+
 def test_training_after_set_env_never_pairs_across_the_break() -> None:
     model = ALGORITHMS["DQN"]()
     model.learn(N_STEPS)
@@ -183,11 +230,8 @@ def test_stacked_transposed_and_normalised_environments_work() -> None:
     assert extractors_of(model)[0].last_infonce["loss"] > 0
 
 
-def test_images_normalised_by_vec_normalize_are_not_divided_again() -> None:
-    env = VecNormalize(stamped_vec_env(1, lengths=(9, 15)), norm_reward=False)
-    kwargs = policy_kwargs() | {"normalize_images": False}
-    model = DQN("CnnPolicy", env, buffer_size=200, learning_starts=40, policy_kwargs=kwargs, seed=0)
-    model.learn(60)
+def brightest_in_loss(model: BaseAlgorithm) -> float:
+    """Return the largest number that the encoder sees in an auxiliary loss."""
     (extractor,) = extractors_of(model)
     seen: list[torch.Tensor] = []
     first: nn.Module = extractor.cnn[0]
@@ -195,7 +239,24 @@ def test_images_normalised_by_vec_normalize_are_not_divided_again() -> None:
     experience = extractor.experience()
     assert experience is not None
     assert extractor.infonce_loss(experience) is not None
-    assert float(seen[0].max()) > 2.0
+    return float(seen[0].max())
+
+
+def test_images_normalised_by_vec_normalize_are_not_divided_again() -> None:
+    env = VecNormalize(stamped_vec_env(1, lengths=(9, 15)), norm_reward=False)
+    kwargs = policy_kwargs() | {"normalize_images": False}
+    model = DQN("CnnPolicy", env, buffer_size=200, learning_starts=40, policy_kwargs=kwargs, seed=0)
+    model.learn(60)
+    assert brightest_in_loss(model) > 2.0
+
+
+@pytest.mark.parametrize(("normalize_images", "brightest"), [(True, 1.0), (False, 255.0)])
+def test_the_loss_divides_images_exactly_as_the_host_does(
+    normalize_images: bool, brightest: float
+) -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs() | {"normalize_images": normalize_images})
+    model.learn(N_STEPS)
+    assert brightest_in_loss(model) == brightest
 
 
 def test_an_exploration_phase_without_training_computes_nothing() -> None:

@@ -192,6 +192,15 @@ def test_adams_moments_continue_in_a_second_learn_and_start_anew_for_another_mod
     assert set(n_steps(callback)) == {2}
 
 
+def test_the_decoupled_mode_waits_for_learning_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = count_losses(monkeypatch)
+    model = ALGORITHMS["DQN"](learning_starts=N_STEPS)
+    model.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
+    assert not computed
+    model.learn(8, callback=InfoNCECallback(decoupled=True), reset_num_timesteps=False)
+    assert len(computed) == 2
+
+
 def test_a_decoupled_coefficient_of_0_updates_nothing() -> None:
     plain = ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0))
     plain.learn(128)
@@ -278,6 +287,7 @@ def test_the_terminal_shows_the_loss_and_no_tag_is_cut_in_two(tmp_path: Path) ->
     model.learn(256)
     table = screen.getvalue()
     assert all(tag in table for tag in ("infonce/", "loss", "accuracy_k4", "mi_lower_bound"))
+    assert not any(tag in table for tag in ("grad_ratio", "feature_std", "floor_pixels"))
 
 
 def test_every_tag_survives_the_csv_logger(tmp_path: Path) -> None:
