@@ -11,4 +11,4 @@ ruff check .
 mypy
 lint-imports
 # One torch thread per worker: two jobs with two threads each are slower on two cores.
-OMP_NUM_THREADS=1 pytest --quiet --numprocesses 2 "$@"
+OMP_NUM_THREADS=1 pytest --numprocesses 2 "$@"

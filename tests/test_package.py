@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from importlib.metadata import metadata, version
+import zipfile
+from importlib.metadata import metadata, requires, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import rl_infonce
 
@@ -51,11 +55,58 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = rl_infonce.InfoNCEExtractr
 
 
-def test_metadata_names_version_licence_and_types() -> None:
+def test_metadata_names_version_licence_and_extras() -> None:
     assert version("rl-infonce") == rl_infonce.__version__
-    assert metadata("rl-infonce")["License-Expression"] == "MIT"
-    assert (ROOT / "rl_infonce" / "py.typed").exists()
+    described = metadata("rl-infonce")
+    assert described["License-Expression"] == "MIT"
+    assert set(described.get_all("Provides-Extra") or []) == {"contrib", "plots"}
+
+
+def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
+        assert "rl-infonce = rl_infonce.cli:main" in archive.read(entry_points).decode()
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rl_infonce").rglob("*.py")}
+    assert names >= modules | {"rl_infonce/py.typed"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"rl_infonce"}
+
+
+def pinned() -> dict[str, str]:
+    """Return requirement by normalised name of constraints.txt, for this Python."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    parsed = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(r.name): str(r.specifier).removeprefix("==") for r in parsed}
 
 
 def test_the_tested_torch_is_pinned() -> None:
-    assert "torch==2.13.0\n" in (ROOT / "constraints.txt").read_text()
+    assert pinned()["torch"] == "2.13.0"
+
+
+def test_everything_the_package_and_its_tests_import_is_pinned() -> None:
+    left = ["rl-infonce", *_test_group()]
+    needed: set[str] = set()
+    while left:
+        requirement = Requirement(left.pop())
+        name = canonicalize_name(requirement.name)
+        if name in needed:
+            continue
+        needed.add(name)
+        extras = requirement.extras or {""}
+        if name == "rl-infonce":
+            extras = {"", "contrib", "plots"}
+        for inner in map(Requirement, requires(name) or []):
+            if inner.marker is None or any(inner.marker.evaluate({"extra": e}) for e in extras):
+                left.append(str(inner))
+    needed = {name for name in needed if not name.startswith(("nvidia-", "cuda-"))}
+    assert needed - {"rl-infonce", "triton"} <= set(pinned())
+
+
+def _test_group() -> list[str]:
+    """Return the lines of pyproject's group "test" (tomllib is not in Python 3.10)."""
+    text = (ROOT / "pyproject.toml").read_text()
+    (group,) = re.findall(r"^test = \[\n(.*?)^\]", text, flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r'"(.+?)"', group)

@@ -1,59 +1,119 @@
-"""What the README prints works as printed."""
+"""What the README prints works as printed, and names what there is."""
 
 from __future__ import annotations
 
+import inspect
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rl_infonce import InfoNCEExtractor
 from rl_infonce.cli import make_parser
+from rl_infonce.presets import PRESETS, InfoNCESettings
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
 
 
+def section(title: str) -> str:
+    return re.split(r"^## ", README.split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
+
+
 def small(block: str) -> str:
     """Shrink the budget, and nothing else, of a python block."""
-    block = re.sub(r'PPO\(\s*"CnnPolicy",', 'PPO("CnnPolicy", n_steps=64, n_epochs=1, env=', block)
-    return re.sub(r"100_000|2_048", "512", block).replace("n_envs=8", "n_envs=2")
+    block = re.sub(r'PPO\(\s*"CnnPolicy",', 'PPO("CnnPolicy", n_steps=64, n_epochs=4, env=', block)
+    return re.sub(r"(?<=learn\()[\d_]+", "256", block).replace("n_envs=8", "n_envs=2")
 
 
-def test_there_are_the_blocks_this_file_runs() -> None:
+def test_the_first_blocks_are_the_two_commands() -> None:
+    assert re.findall(r"^```(\w+)$", README, flags=re.MULTILINE)[:3] == ["bash", "bash", "python"]
     assert len(blocks("bash")) == 2
-    assert len(blocks("python")) == 3
+
+
+def curves_below(folder: Path) -> set[str]:
+    (written,) = folder.iterdir()
+    return set(EventAccumulator(str(written)).Reload().Tags()["scalars"])
 
 
 @pytest.mark.atari
-@pytest.mark.parametrize("index", [0, 1, 2])
-def test_python_blocks_run(index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("index", range(len(blocks("python"))))
+def test_python_blocks_run_and_train_with_the_loss(
+    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    exec(compile(small(blocks("python")[index]), "README.md", "exec"), names)
+    exec(compile(small(blocks("python")[index]), f"README python {index}", "exec"), names)
+    (extractor,) = {
+        module
+        for module in names["model"].policy.modules()  # type: ignore[attr-defined]
+        if isinstance(module, InfoNCEExtractor) and module.last_infonce
+    }
+    assert extractor.last_infonce["loss"] > 0
     if index == 0:
-        events = EventAccumulator(str(tmp_path / "logs" / "PPO_1")).Reload()
-        assert {"infonce/loss", "infonce/accuracy_k4"} <= set(events.Tags()["scalars"])
+        explained = re.findall(r"^\| (`.*?)\|", section("Reading the curves"), flags=re.MULTILINE)
+        names_explained = set(re.findall(r"`(\w+)`", " ".join(explained)))
+        seen = {tag for tag in curves_below(tmp_path / "logs") if tag.startswith("infonce/")}
+        # `n_nonfinite` is there only if something went wrong.
+        assert seen == {f"infonce/{name}" for name in names_explained - {"n_nonfinite"}}
 
 
-def test_every_curve_of_the_table_is_explained_once() -> None:
-    table = README.split("## Reading the curves")[1].split("## Options")[0]
-    named = re.findall(r"`(\w+)`", table.split("|---|---|")[1])
-    for tag in ("loss", "accuracy_k4", "floor_pixels_k4", "mi_lower_bound", "grad_cosine"):
-        assert tag in named
+def test_presets_and_settings_are_those_of_the_code() -> None:
+    options = section("Options")
+    assert set(re.findall(r'^\| `"(\w+)"`', options, flags=re.MULTILINE)) == set(PRESETS)
+    listed = options.split("Any setting of a preset")[1].split("`help(")[0]
+    named = set(re.findall(r"`([a-z_]+)`", listed))
+    assert named >= set(inspect.signature(InfoNCESettings).parameters)
+    given_by_sb3_or_for_experts = {
+        "observation_space",
+        "preset",
+        "action_space",
+        "normalized_image",
+    }
+    assert named == set(inspect.signature(InfoNCEExtractor).parameters) - (
+        given_by_sb3_or_for_experts
+    )
 
 
-def test_the_first_command_is_one_the_command_line_takes() -> None:
-    command = blocks("bash")[0].splitlines()[-1].split()
+def test_commands_are_ones_the_command_line_takes() -> None:
+    command = shlex.split(blocks("bash")[0].splitlines()[-1])
     assert command[0] == "rl-infonce"
     assert make_parser().parse_args(command[1:]).game == "pong"
+
+
+def test_the_first_command_installs_the_pinned_versions_here() -> None:
+    (install,) = [line for line in blocks("bash")[0].splitlines() if line.startswith("pip ")]
+    words = shlex.split(install)
+    assert words[-1] == "."
+    assert (ROOT / words[words.index("-c") + 1]).is_file()
 
 
 def test_ci_runs_exactly_the_second_command() -> None:
     command = blocks("bash")[1].strip()
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == f"exec {command}"
-    assert (ROOT / command.removeprefix("bash ")).exists()
+    assert (ROOT / command.removeprefix("bash ")).is_file()
+
+
+def test_the_second_command_runs_every_check() -> None:
+    script = (ROOT / "tests" / "run.sh").read_text()
+    for check in ("ruff format --check .", "ruff check .", "mypy", "lint-imports", "pytest"):
+        assert re.search(rf"^(OMP_NUM_THREADS=1 )?{re.escape(check)}", script, flags=re.MULTILINE)
+    assert "--group test" in script
+
+
+def test_links_lead_somewhere() -> None:
+    shown = re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", shown) if "://" not in link]
+    assert len(links) > 3
+    for link in links:
+        path, _, anchor = link.partition("#")
+        text = (ROOT / path).read_text(encoding="utf-8") if anchor else ""
+        headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+        assert (ROOT / path).is_file()
+        assert not anchor or anchor in [h.lower().replace(" ", "-") for h in headings]
