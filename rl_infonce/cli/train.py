@@ -252,9 +252,25 @@ def _print_ending(
         f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
         f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
     )
+    print(_verdict(model), end="")
     print(f"Model:  {run_dir / 'model.zip'}\nCurves: {tb_dir}\nNext:")
     print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")
     print("  " + _counterpart(arguments, record["seed"]))
+
+
+def _verdict(model: PPO) -> str:
+    """Return the last update's loss and accuracy beside what they must beat, or "" without any."""
+    extractor: Any = model.policy.features_extractor
+    numbers: dict[str, float] = extractor.last_infonce
+    horizon = f"k{extractor.horizons[0]}"
+    if f"floor_pixels_{horizon}" not in numbers:  # the loss was off, or found no pairs
+        return ""
+    return (
+        f"InfoNCE: loss {numbers['loss']:.2f} nats, chance {numbers['mi_ceiling']:.2f}; "
+        f"{numbers[f'accuracy_{horizon}']:.0%} of futures found, raw pixels "
+        f"{numbers[f'floor_pixels_{horizon}']:.0%}, random encoder "
+        f"{numbers[f'floor_random_{horizon}']:.0%}\n"
+    )
 
 
 def _counterpart(arguments: argparse.Namespace, seed: int) -> str:

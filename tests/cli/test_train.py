@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -139,6 +141,9 @@ def test_a_run_ends_with_record_curves_and_model(
     assert sorted(path.name for path in run_dir.iterdir()) == ["model.zip", "run.json", "tb"]
 
     printed = capsys.readouterr().out
+    verdict = re.search(r"InfoNCE: loss \d+\.\d\d nats, chance (\d\.\d\d); \d+% of fut", printed)
+    assert verdict is not None
+    assert float(verdict[1]) == pytest.approx(math.log(8), abs=0.3)
     assert f"tensorboard --logdir {run_dir.parent}" in printed
     (command,) = [line for line in printed.splitlines() if line.endswith("  # the baseline")]
     baseline = vars(make_parser().parse_args(shlex.split(command, comments=True)[1:]))
@@ -149,7 +154,7 @@ def test_a_run_ends_with_record_curves_and_model(
 
 
 def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ppo" / "pong_1").mkdir(parents=True)
     curves_folder = tmp_path / "curves"
@@ -159,6 +164,9 @@ def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(
     run_dir = tmp_path / "ppo" / "pong_2"
     model = PPO.load(run_dir / "model.zip", device="cpu")
     assert model.policy.features_extractor.infonce_coef == 0
+    printed = capsys.readouterr().out
+    assert "InfoNCE: " not in printed
+    assert "# with InfoNCE" in printed
     assert list((curves_folder / "pong_2").glob("events.*"))
     assert not (run_dir / "tb").exists()
 
