@@ -1,9 +1,9 @@
 """How many emulator threads serve a training loop best?
 
 Alternates the candidates so that a busy moment hits all of them. Prints medians of env steps per
-second as JSON: emulator alone; with a NatureCNN forward per step and 256-image updates.
+second: emulator alone; with a NatureCNN forward per step and 256-image updates.
 
-    python experiments/benchmarks/env_threads.py --n-threads 1 2 0
+    python experiments/benchmarks/env_threads.py --output experiments/results/env_threads.json
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import os
 import statistics
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
+
+SPEEDS = ("emulator", "training_loop")
 
 
 @dataclass(frozen=True)
@@ -59,31 +63,58 @@ def training_loop(env: AtariVecEnv, n_calls: int, network: NatureCNN) -> float:
     return n_calls * env.num_envs / (time.perf_counter() - start)
 
 
-def main(args: Args) -> None:
-    """Measure and print."""
+def compare(args: Args) -> dict[str, Any]:
+    """Return medians over repetitions of both speeds for each number of threads."""
     envs = {
         n: make_atari_vec_env(args.game, args.n_envs, seed=0, n_threads=n or None)
         for n in args.n_threads
     }
     network = NatureCNN(next(iter(envs.values())).observation_space)
-    rates: dict[str, list[float]] = {}
+    rates: dict[int, list[dict[str, float]]] = {n: [] for n in envs}
     for repetition in range(args.n_repetitions + 1):
         for n, env in envs.items():
             env.reset()
-            alone = emulator_only(env, args.n_calls)
-            loop = training_loop(env, args.n_calls, network)
+            speeds = {
+                "emulator": emulator_only(env, args.n_calls),
+                "training_loop": training_loop(env, args.n_calls, network),
+            }
             if repetition:  # the first round warms up
-                rates.setdefault(f"n_threads={n} emulator", []).append(alone)
-                rates.setdefault(f"n_threads={n} training loop", []).append(loop)
-    medians = {name: round(statistics.median(values)) for name, values in rates.items()}
-    machine = {"cores": os.cpu_count(), "torch": torch.__version__, "load": os.getloadavg()}
-    print(json.dumps({"args": asdict(args), "machine": machine, "steps_per_s": medians}, indent=2))
+                rates[n].append(speeds)
+    return {
+        "args": asdict(args),
+        "machine": {"cores": os.cpu_count(), "torch": torch.__version__},
+        "median": {
+            str(n): {name: statistics.median(r[name] for r in rates[n]) for name in SPEEDS}
+            for n in envs
+        },
+    }
 
 
-if __name__ == "__main__":
+def table(summary: dict[str, Any]) -> str:
+    """Return the medians in Markdown."""
+    lines = ["| n_threads | emulator alone | training loop |", "|---|---|---|"]
+    for n, speeds in summary["median"].items():
+        name = "None (one per core)" if n == "0" else n
+        lines.append(f"| {name} | " + " | ".join(f"{speeds[s]:.0f}" for s in SPEEDS) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n-threads", type=int, nargs="+", default=Args.n_threads)
     for flag in ("n_envs", "n_calls", "n_repetitions"):
         parser.add_argument(f"--{flag.replace('_', '-')}", type=int, default=getattr(Args, flag))
     parser.add_argument("--game", default=Args.game)
-    main(Args(**vars(parser.parse_args())))
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    args = vars(parser.parse_args())
+    output = args.pop("output")
+    summary = compare(Args(**args))
+    print(table(summary))
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

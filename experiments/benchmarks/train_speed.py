@@ -1,9 +1,11 @@
 """Environment steps per second and peak memory of stock PPO and of PPO with InfoNCE.
 
 Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
-`InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and in bf16. All use 8 environments x
-128 steps, batches of 256, 4 epochs and `net_arch=[]`. Every run is a process of its own; a round
-runs each arm once, and the ratio is taken within the round.
+`InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and in bf16; the arms with `_off` have
+`infonce_coef=0`, so they show what the loss costs. All use 8 environments x 128 steps, batches of
+256, 4 epochs and `net_arch=[]`. Every run is a process of its own; a round runs each arm once, and
+the ratio is taken within the round. Arithmetic is what torch counts in convolutions and matrix
+products of the updates, forward and backward, beside a large matrix product in the same process.
 
     python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
 """
@@ -18,31 +20,38 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ARMS = ("stock", "fp32", "bf16")
+import stable_baselines3
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.vec_env import VecFrameStack
+from torch.utils.flop_counter import FlopCounterMode
+
+from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.atari import resolve_game
+
+ARMS = ("stock", "fp32_off", "fp32", "bf16_off", "bf16")
 N_ENVS, N_STEPS = 8, 128
 
 
 def build(arm: str, game: str) -> Any:
     """Return the PPO of an arm."""
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_atari_env
-
-    from rl_infonce import InfoNCEExtractor, make_atari_vec_env
-    from rl_infonce.atari import resolve_game
-
     policy_kwargs: dict[str, Any] = {"net_arch": []}
     if arm == "stock":
-        from stable_baselines3.common.vec_env import VecFrameStack
-
         name = "".join(part.capitalize() for part in resolve_game(game).split("_"))
         env: Any = VecFrameStack(make_atari_env(f"{name}NoFrameskip-v4", n_envs=N_ENVS, seed=0), 4)
     else:
         env = make_atari_vec_env(game, n_envs=N_ENVS, seed=0)
         policy_kwargs["features_extractor_class"] = InfoNCEExtractor
-        policy_kwargs["features_extractor_kwargs"] = {"precision": arm}
+        precision, _, off = arm.partition("_")
+        policy_kwargs["features_extractor_kwargs"] = {"precision": precision}
+        if off:
+            policy_kwargs["features_extractor_kwargs"]["infonce_coef"] = 0.0
     return PPO(
         "CnnPolicy",
         env,
@@ -55,14 +64,56 @@ def build(arm: str, game: str) -> Any:
 
 
 def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
-    """Train after one untimed rollout and update; return steps per second and peak memory."""
+    """Train after one untimed rollout and update; return speeds, peak memory and arithmetic."""
     model = build(arm, game)
     model.learn(N_ENVS * N_STEPS)
+    phases = Phases()
     start = time.perf_counter()
-    model.learn(n_steps, reset_num_timesteps=False)
+    model.learn(n_steps, callback=phases, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"steps_per_second": n_steps / seconds, "peak_mib": peak_kib / 1024}
+    with FlopCounterMode(display=False) as counter:
+        counted = Phases(counter.get_total_flops)
+        model.learn(N_ENVS * N_STEPS, callback=counted, reset_num_timesteps=False)
+    update_flops = counter.get_total_flops() - counted.in_rollouts
+    iterations = n_steps // (N_ENVS * N_STEPS)
+    return {
+        "steps_per_second": n_steps / seconds,
+        "rollout_share": phases.in_rollouts / seconds,
+        "peak_mib": peak_kib / 1024,
+        "gflop_per_iteration": update_flops / 1e9,
+        "update_gflop_per_second": iterations * update_flops / (seconds - phases.in_rollouts) / 1e9,
+        "matmul_gflop_per_second": matmul_speed(arm),
+    }
+
+
+class Phases(BaseCallback):
+    """Sums what a clock gains inside rollouts; the rest is gained in updates."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__()
+        self.clock = clock
+        self.in_rollouts = 0.0
+
+    def _on_rollout_start(self) -> None:
+        self.in_rollouts -= self.clock()
+
+    def _on_rollout_end(self) -> None:
+        self.in_rollouts += self.clock()
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def matmul_speed(arm: str, size: int = 2048) -> float:
+    """Return GFLOP/s of a square matrix product in the number format of the arm's encoder."""
+    a, b = torch.rand(2, size, size, dtype=torch.bfloat16 if "bf16" in arm else torch.float32)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds) / 1e9
 
 
 def measure_in_process(arm: str, game: str, n_steps: int) -> dict[str, float]:
@@ -85,38 +136,52 @@ def compare(game: str, n_steps: int, rounds: int) -> dict[str, Any]:
         "steps": n_steps,
         "rounds": rounds,
         "machine": _machine(),
-        "median": {
-            arm: {
-                "steps_per_second": statistics.median(r[arm]["steps_per_second"] for r in runs),
-                "peak_mib": statistics.median(r[arm]["peak_mib"] for r in runs),
-                "speed_ratio": statistics.median(
-                    r[arm]["steps_per_second"] / r["stock"]["steps_per_second"] for r in runs
-                ),
-                "memory_ratio": statistics.median(
-                    r[arm]["peak_mib"] / r["stock"]["peak_mib"] for r in runs
-                ),
-            }
-            for arm in ARMS
-        },
+        "median": {arm: medians(arm, runs) for arm in ARMS},
         "runs": runs,
     }
 
 
+def medians(arm: str, runs: list[dict[str, dict[str, float]]]) -> dict[str, float]:
+    """Return the medians over rounds of an arm's figures and of its ratios to stock."""
+    found = {name: statistics.median(run[arm][name] for run in runs) for name in runs[0][arm]}
+    for ratio, name in (("speed_ratio", "steps_per_second"), ("memory_ratio", "peak_mib")):
+        found[ratio] = statistics.median(run[arm][name] / run["stock"][name] for run in runs)
+    return found
+
+
 def table(summary: dict[str, Any]) -> str:
     """Return the medians in Markdown."""
-    lines = ["| arm | steps/s | x stock | peak MiB | x stock |", "|---|---|---|---|---|"]
+    lines = [
+        "| arm | steps/s | x stock | lowest to highest | peak memory x stock |",
+        "|---|---|---|---|---|",
+    ]
     for arm, m in summary["median"].items():
+        ratios = [
+            r[arm]["steps_per_second"] / r["stock"]["steps_per_second"] for r in summary["runs"]
+        ]
         lines.append(
             f"| {arm} | {m['steps_per_second']:.0f} | {m['speed_ratio']:.2f} "
-            f"| {m['peak_mib']:.0f} | {m['memory_ratio']:.2f} |"
+            f"| {min(ratios):.2f} to {max(ratios):.2f} | {m['memory_ratio']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def limits_table(summary: dict[str, Any]) -> str:
+    """Return, in Markdown, where the time goes and how far updates are from a matrix product."""
+    lines = [
+        "| arm | in rollouts | GFLOP per 1,024 steps | GFLOP/s in updates | of a matrix product |",
+        "|---|---|---|---|---|",
+    ]
+    for arm, m in summary["median"].items():
+        lines.append(
+            f"| {arm} | {m['rollout_share']:.0%} | {m['gflop_per_iteration']:.0f} "
+            f"| {m['update_gflop_per_second']:.0f} "
+            f"| {m['update_gflop_per_second'] / m['matmul_gflop_per_second']:.0%} |"
         )
     return "\n".join(lines)
 
 
 def _machine() -> dict[str, Any]:
-    import stable_baselines3
-    import torch
-
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
@@ -142,7 +207,7 @@ def main() -> None:
         print(json.dumps(measure(args.arm, args.game, args.steps)))
         return
     summary = compare(args.game, args.steps, args.rounds)
-    print(table(summary))
+    print(table(summary), limits_table(summary), sep="\n\n")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(summary, indent=2) + "\n")

@@ -20,15 +20,34 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
     train_speed = load("benchmarks/train_speed.py")
     asked: list[str] = []
 
+    speeds = {"stock": 2.0, "fp32_off": 4.0, "fp32": 3.0, "bf16_off": 8.0, "bf16": 4.0}
+
     def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
         asked.append(arm)
-        return {"steps_per_second": {"stock": 2.0, "fp32": 3.0, "bf16": 4.0}[arm], "peak_mib": 1.0}
+        return {"steps_per_second": speeds[arm], "peak_mib": 1.0}
 
     monkeypatch.setattr(train_speed, "measure_in_process", measure)
     summary = train_speed.compare("pong", 1024, rounds=2)
-    assert asked == ["stock", "fp32", "bf16", "bf16", "fp32", "stock"]
+    assert asked == [*speeds, *reversed(speeds)]
     ratios = {arm: median["speed_ratio"] for arm, median in summary["median"].items()}
-    assert ratios == {"stock": 1.0, "fp32": 1.5, "bf16": 2.0}
+    assert ratios == {arm: speed / 2 for arm, speed in speeds.items()}
+    assert "| fp32 | 3 | 1.50 | 1.50 to 1.50 | 1.00 |" in train_speed.table(summary)
+
+
+def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    train_speed = load("benchmarks/train_speed.py")
+    monkeypatch.setattr(train_speed, "N_STEPS", 32)
+    monkeypatch.setattr(train_speed, "matmul_speed", lambda arm: 1.0)
+    off, on = (train_speed.measure(arm, "pong", 256) for arm in ("fp32_off", "fp32"))
+    # NatureCNN: multiply-adds of three convolutions and a layer, twice backward but to the images
+    first, rest = 64 * 4 * 32 * 400, 16 * 32 * 64 * 81 + 9 * 64 * 64 * 49 + 3136 * 512
+    per_image = 2 * (2 * first + 3 * rest)
+    heads = 3 * 2 * 512 * 7
+    assert off["gflop_per_iteration"] == pytest.approx(
+        4 * 256 * (per_image + heads) / 1e9, rel=1e-3
+    )
+    assert on["gflop_per_iteration"] > 1.2 * off["gflop_per_iteration"]
+    assert 0 < on["rollout_share"] < 1
 
 
 @pytest.mark.parametrize("arm", ["stock", "bf16"])
