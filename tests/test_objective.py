@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE, centred
 from rl_infonce.presets import PRESETS, InfoNCESettings
+from rl_infonce.recurrent import GRUSummary
+from tests import oracles
 
 B, D, C, SIDE, HORIZONS = 5, 6, 3, 2, (4, 7)
 SHAPE = ObjectiveShape(features_dim=D, local_dim=C, n_horizons=len(HORIZONS))
@@ -46,6 +49,25 @@ def objective(settings: InfoNCESettings, shape: ObjectiveShape = SHAPE) -> Tempo
     return TemporalInfoNCE(settings, shape, generator=seeded()).double()
 
 
+def gru_of(summary: nn.Module | None) -> nn.GRU:
+    """torch's own GRU with the weights of a summary."""
+    assert isinstance(summary, GRUSummary)
+    gru = nn.GRU(summary.weight_ih.shape[1], D, batch_first=True).double()
+    gru.load_state_dict({f"{name}_l0": weight for name, weight in summary.named_parameters()})
+    return gru
+
+
+def loop_prediction(module: TemporalInfoNCE, batch: ContrastBatch, i: int, k: int) -> Tensor:
+    """c_t of one anchor (CPC, sec. 2.2), rolled over a_t .. a_{t+k-1} with actions (CPC|A)."""
+    summary = batch.context[i, -1]
+    if module.past is not None:
+        past = batch.context[i, batch.context_used[i]]
+        summary = gru_of(module.past)(past[None])[0][0, -1]
+    if module.future is not None and batch.actions is not None and k > 0:
+        summary = gru_of(module.future)(batch.actions[i : i + 1, :k], summary[None, None])[1][0, 0]
+    return summary
+
+
 def loop_term(
     score: Callable[[Tensor, Tensor, int], Tensor],
     anchors: Tensor,
@@ -78,7 +100,12 @@ def loop_loss(module: TemporalInfoNCE, batch: ContrastBatch) -> float:
             scored: Tensor = critic(a[None], f[None], k)
             return scored
 
-        whole = batch.context[:, -1].expand(n, B, D)
+        whole = torch.stack(
+            [
+                torch.stack([loop_prediction(module, batch, i, k) for i in range(B)])
+                for k in HORIZONS
+            ]
+        )
         if term == "global":
             total += loop_term(score, whole, batch.futures, batch.mask)
             continue
@@ -103,6 +130,27 @@ def test_the_loss_equals_the_loop_over_anchors_and_places(
     with torch.no_grad():
         loss = float(module(batch, HORIZONS).loss.detach())
         assert loss == pytest.approx(loop_loss(module, batch), rel=1e-9)
+
+
+@pytest.mark.parametrize("context", ["none", "gru"])
+@pytest.mark.parametrize("action_dim", [0, 2])
+def test_the_loss_of_predictions_equals_the_loop(context: str, action_dim: int) -> None:
+    settings = InfoNCESettings(terms=("global", "global_local"), context=context, context_length=3)
+    module = objective(settings, SHAPE._replace(action_dim=action_dim))
+    batch = random_batch(length=3, action_dim=action_dim)
+    batch.context_used[0, :2] = False
+    batch.context_used[1, :1] = False
+    with torch.no_grad():
+        loss = float(module(batch, HORIZONS).loss)
+        assert loss == pytest.approx(loop_loss(module, batch), rel=1e-9)
+
+
+def test_at_horizon_0_the_prediction_is_the_summary_before_any_action() -> None:
+    module = objective(InfoNCESettings(context="gru"), SHAPE._replace(action_dim=2))
+    batch = random_batch(length=3, action_dim=2)
+    at_once = module.predict(batch, (0, 4))[0]
+    expected = torch.stack([loop_prediction(module, batch, i, 0) for i in range(B)])
+    torch.testing.assert_close(at_once, expected)
 
 
 def test_equal_features_cost_log_of_the_number_of_candidates() -> None:
@@ -157,6 +205,66 @@ def test_reports_count_what_the_mask_leaves_out() -> None:
     assert not result.accuracy.requires_grad
 
 
+def loop_scores(module: TemporalInfoNCE, batch: ContrastBatch, term: str) -> Tensor:
+    """[K, P, B, B] scores of a term without context or actions; one place if it is global."""
+    assert batch.anchor_maps is not None
+    assert batch.future_maps is not None
+    critic = module.critics[term]
+    rows = []
+    for k in range(len(HORIZONS)):
+        if term == "global":
+            sides = [(batch.context[:, -1], batch.futures[k])]
+        else:
+            places = [(y, x) for y in range(SIDE) for x in range(SIDE)]
+            sides = [
+                (batch.anchor_maps[:, :, y, x], batch.future_maps[k, :, :, y, x]) for y, x in places
+            ]
+        rows.append(torch.stack([critic(a - a.mean(0), f - f.mean(0), k) for a, f in sides]))
+    return torch.stack(rows).detach()
+
+
+@pytest.mark.parametrize("terms", [("global", "local_local"), ("local_local", "global")])
+def test_accuracy_and_bound_are_those_of_the_first_terms_masked_scores(
+    terms: tuple[str, ...],
+) -> None:
+    module = objective(InfoNCESettings(terms=terms, critic="bilinear"))
+    batch = random_batch()
+    result = module(batch, HORIZONS)
+    scores = loop_scores(module, batch, terms[0])
+    bounds = []
+    for k in range(len(HORIZONS)):
+        mask = batch.mask[k].tolist()
+        places = scores[k].tolist()
+        found = [oracles.retrieval_accuracy(place, mask) for place in places]
+        expected = sum(map(sum, found)) / (len(places) * B)
+        assert float(result.accuracy[k]) == pytest.approx(expected)
+        assert 0 < expected < 1
+        bounds += [oracles.info_nce_bound(place, mask) for place in places]
+    assert float(result.mi_lower_bound) == pytest.approx(sum(bounds) / len(bounds))
+
+
+def test_the_reported_temperature_is_the_first_terms() -> None:
+    module = objective(InfoNCESettings(terms=("global", "local_local"), learn_temperature=True))
+    with torch.no_grad():
+        for term, temperature in (("global", 0.5), ("local_local", 0.25)):
+            log_scale = module.critics[term].log_scale
+            assert isinstance(log_scale, Tensor)
+            log_scale.fill_(-math.log(temperature))
+    result = module(random_batch(), HORIZONS)
+    assert float(result.temperature) == pytest.approx(0.5)
+    assert not result.temperature.requires_grad
+
+
+def test_one_anchor_alone_costs_nothing_and_has_no_negative_to_mask() -> None:
+    batch = random_batch()
+    alone = ContrastBatch(
+        batch.context[:1], batch.context_used[:1], batch.futures[:, :1], batch.mask[:, :1, :1]
+    )
+    result = objective(InfoNCESettings())(alone, HORIZONS)
+    assert float(result.loss.detach()) == 0.0
+    assert float(result.masked_share) == 0.0
+
+
 def test_actions_reach_the_prediction_of_their_own_horizon_only() -> None:
     module = objective(InfoNCESettings(), SHAPE._replace(action_dim=2))
     batch = random_batch(action_dim=2)
@@ -192,6 +300,31 @@ def test_every_parameter_gets_a_gradient(preset: str) -> None:
             continue
         assert parameter.grad is not None, name
         assert bool(parameter.grad.abs().sum() > 0), name
+
+
+def test_context_actions_and_temperature_train_too() -> None:
+    settings = replace(PRESETS["cpc"], context="gru", learn_temperature=True)
+    module = objective(settings, SHAPE._replace(action_dim=2))
+    module(random_batch(length=3, action_dim=2), HORIZONS).loss.backward()
+    silent = [n for n, p in module.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not silent
+    names = {name for name, _ in module.named_parameters()}
+    assert {"critics.global.log_scale", "past.weight_hh", "future.weight_ih"} <= names
+
+
+def test_gradients_through_context_and_actions_agree_with_finite_differences() -> None:
+    settings = InfoNCESettings(critic="bilinear", context="gru")
+    module = objective(settings, SHAPE._replace(action_dim=2))
+    batch = random_batch(length=2, action_dim=2)
+    assert batch.actions is not None
+
+    def loss(context: Tensor, actions: Tensor) -> Tensor:
+        changed = batch._replace(context=context, actions=actions)
+        result: Tensor = module(changed, HORIZONS).loss
+        return result
+
+    inputs = [t.clone().requires_grad_() for t in (batch.context, batch.actions)]
+    assert torch.autograd.gradcheck(loss, inputs)
 
 
 @pytest.mark.parametrize("terms", [("global",), ("global_local", "local_local")])
