@@ -47,7 +47,8 @@ class InfoNCECallback(BaseCallback):
     Args:
         infonce_coef: Weight of the loss: a number, a function of the remaining progress (1 to 0)
             as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None keeps the
-            extractor's. In decoupled mode it multiplies the gradient before clipping.
+            extractor's own, which also returns when `learn()` ends. In decoupled mode it
+            multiplies the gradient before clipping.
         decoupled: Whether to train the encoder in updates of its own.
         learning_rate: Of the decoupled Adam, > 0.
         n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
@@ -97,7 +98,7 @@ class InfoNCECallback(BaseCallback):
         self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
             extractor.bind(self.model)
-            extractor.decoupled = self.decoupled
+            extractor.steer(decoupled=self.decoupled)
         if self.verbose:
             print(f"InfoNCECallback: {len(self.extractors)} extractor(s) bound")  # noqa: T201
 
@@ -111,9 +112,8 @@ class InfoNCECallback(BaseCallback):
         if self.coef_schedule is not None:
             # SB3 keeps the progress private and offers no accessor.
             coef = self.coef_schedule(self.model._current_progress_remaining)
-            check_number("infonce_coef", coef, at_least=0)
             for extractor in self.extractors:
-                extractor.infonce_coef = coef
+                extractor.steer(decoupled=self.decoupled, infonce_coef=coef)
 
     def _on_step(self) -> bool:
         return True
@@ -130,7 +130,7 @@ class InfoNCECallback(BaseCallback):
     def _on_training_end(self) -> None:
         self._update_decoupled()
         for extractor in self.extractors:
-            extractor.decoupled = False
+            extractor.steer()
 
     def _update_decoupled(self) -> None:
         """Train on what the last rollout recorded: after the RL epochs, never before them."""

@@ -49,7 +49,7 @@ from rl_infonce.sb3.encoding import Encoded, contrast_batch, encode_actions, pre
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.image_encoder import ImageEncoder
 from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, sample_batch
-from rl_infonce.sb3.session import Session
+from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, resolve_horizons
 from rl_infonce.target import MovingAverage
 
@@ -227,13 +227,26 @@ class InfoNCEExtractor(ImageEncoder):
         return policy is None or any(module is self for module in policy.modules())
 
     @property
-    def decoupled(self) -> bool:
-        """Whether the loss leaves the host's backward alone, until its `learn()` ends."""
-        return self._session.decoupled
+    def infonce_coef(self) -> float:
+        """Weight of the loss: the schedule's while `learn()` runs with one, else its own."""
+        scheduled = self._session.steering.infonce_coef
+        return self._own_coef if scheduled is None else scheduled
 
-    @decoupled.setter
-    def decoupled(self, decoupled: bool) -> None:
-        self._session.decoupled = decoupled
+    @infonce_coef.setter
+    def infonce_coef(self, coef: float) -> None:
+        check_number("infonce_coef", coef, at_least=0)
+        self._own_coef = coef
+
+    def steer(self, *, decoupled: bool = False, infonce_coef: float | None = None) -> None:
+        """Change the loss until the current `learn()` of the bound algorithm ends.
+
+        Args:
+            decoupled: Whether the loss leaves the host's backward alone.
+            infonce_coef: Weight of the loss, >= 0; None keeps the extractor's own.
+        """
+        if infonce_coef is not None:
+            check_number("infonce_coef", infonce_coef, at_least=0)
+        self._session.steer(Steering(decoupled, infonce_coef))
 
     # -- forward ---------------------------------------------------------------------------------
 
@@ -316,7 +329,7 @@ class InfoNCEExtractor(ImageEncoder):
 
     def _may_attach(self) -> bool:
         session = self._session
-        if self.infonce_coef == 0 or self.decoupled:
+        if self.infonce_coef == 0 or session.steering.decoupled:
             return False
         algorithm = session.algorithm
         if algorithm is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -12,7 +13,7 @@ from torch import nn
 
 from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
 
-__all__ = ["DETAILS_FREQ", "MAX_NONFINITE", "Session"]
+__all__ = ["DETAILS_FREQ", "MAX_NONFINITE", "Session", "Steering"]
 
 MAX_NONFINITE = 100
 """Consecutive non-finite auxiliary losses after which training stops."""
@@ -21,6 +22,21 @@ DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
 
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
+
+
+_WARNED: weakref.WeakKeyDictionary[BaseAlgorithm, set[str]] = weakref.WeakKeyDictionary()
+
+
+class Steering(NamedTuple):
+    """What a callback changes for one `learn()`.
+
+    Attributes:
+        decoupled: Whether the loss leaves the host's backward alone.
+        infonce_coef: Weight of the loss; None keeps the extractor's own.
+    """
+
+    decoupled: bool = False
+    infonce_coef: float | None = None
 
 
 def _nothing() -> None:
@@ -43,7 +59,8 @@ class Session:
         self.frozen_trunk: nn.Module | None = None
         self.withdraw_hooks: Callable[[], None] = _nothing
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
-        self._decoupled_learn: float | None = None
+        self._steering = Steering()
+        self._steered_learn: float | None = None
         self._warned: set[str] = set()
 
     @property
@@ -58,23 +75,27 @@ class Session:
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
 
     @property
-    def decoupled(self) -> bool:
-        """Whether the loss leaves the host's backward alone in the current `learn()`.
+    def steering(self) -> Steering:
+        """What a callback changed for the current `learn()`; a later one starts afresh."""
+        algorithm = self.algorithm
+        current = algorithm is not None and self._steered_learn == algorithm.start_time
+        return self._steering if current else Steering()
 
-        Tied to that one call, so that an interrupted `learn()` cannot switch the next one off.
+    def steer(self, steering: Steering) -> None:
+        """Change the loss for the current `learn()`.
+
+        Tied to that one call, so that an interrupted `learn()` cannot change the next one.
         """
         algorithm = self.algorithm
-        return algorithm is not None and self._decoupled_learn == algorithm.start_time
-
-    @decoupled.setter
-    def decoupled(self, decoupled: bool) -> None:
-        algorithm = self.algorithm
-        self._decoupled_learn = algorithm.start_time if decoupled and algorithm else None
+        self._steering = steering
+        self._steered_learn = None if algorithm is None else algorithm.start_time
 
     def warn_once(self, reason: str, message: str) -> None:
-        """Warn, but only the first time for this reason."""
-        if reason not in self._warned:
-            self._warned.add(reason)
+        """Warn, but only the first time for this reason and algorithm, however many encoders."""
+        algorithm = self.algorithm
+        warned = self._warned if algorithm is None else _WARNED.setdefault(algorithm, set())
+        if reason not in warned:
+            warned.add(reason)
             warnings.warn(message, UserWarning, stacklevel=3)
 
     def experience(self) -> Experience | None:

@@ -191,10 +191,11 @@ def test_prediction_and_evaluation_never_compute_the_loss(monkeypatch: pytest.Mo
     assert_same_weights(model.policy, plain.policy)
 
 
-def test_trpo_warns_once_and_equals_the_plain_network() -> None:
-    plain = TRPO_BUILD(policy_kwargs(ChannelsLastCNN))
+@pytest.mark.parametrize("share", [True, False])
+def test_trpo_warns_once_and_equals_the_plain_network(share: bool) -> None:
+    plain = TRPO_BUILD(policy_kwargs(ChannelsLastCNN) | {"share_features_extractor": share})
     plain.learn(N_STEPS)
-    model = TRPO_BUILD()
+    model = TRPO_BUILD(policy_kwargs() | {"share_features_extractor": share})
     with pytest.warns(
         UserWarning, match=r"TRPO differentiates .* use InfoNCECallback\(decoupled=True\)"
     ) as caught:

@@ -56,6 +56,7 @@ def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float])
     recorded = RecordCoefficient()
     model.learn(4 * 64, callback=[InfoNCECallback(given), recorded])
     assert recorded.seen == pytest.approx(expected)
+    assert extractors_of(model)[0].infonce_coef == 0.1  # its own again
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
     after = weights_of(extractor)
     assert all(not torch.equal(before[n], after[n]) for n, _ in extractor.named_parameters())
     assert extractor.last_infonce["loss"] > 0
-    assert not extractor.decoupled
+    assert original(extractor)  # attaches again once learn() has ended
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
@@ -164,6 +165,14 @@ def test_after_an_interrupted_decoupled_run_the_plain_one_attaches_again(
     assert not extractor.last_infonce
     model.learn(64, reset_num_timesteps=reset_num_timesteps)
     assert extractor.last_infonce["loss"] > 0
+
+
+def test_an_interrupted_schedule_leaves_the_next_run_its_own_coefficient() -> None:
+    model = ALGORITHMS["PPO"]()
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(256, callback=[InfoNCECallback(0.7), Interrupt(64, in_rollout=False)])
+    model.learn(64)
+    assert extractors_of(model)[0].last_infonce["coef"] == 0.1
 
 
 def test_an_interrupted_callback_forgets_what_the_run_recorded(
