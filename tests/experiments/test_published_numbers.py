@@ -1,0 +1,51 @@
+"""Tables in experiments/README.md are what the commands print from the committed results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.loading import EXPERIMENTS, load
+
+README = (EXPERIMENTS / "README.md").read_text()
+FRONT_PAGE = (EXPERIMENTS.parent / "README.md").read_text()
+RESULTS = EXPERIMENTS / "results"
+
+
+def test_defaults_table_comes_from_the_committed_runs() -> None:
+    assert load("defaults.py").table(RESULTS / "defaults") in README
+
+
+def test_pong_curve_table_comes_from_the_committed_runs() -> None:
+    assert load("pong_curve.py").table(RESULTS / "pong_curve") in README
+
+
+def test_training_speed_comes_from_the_committed_run() -> None:
+    train_speed = load("benchmarks/train_speed.py")
+    summary = json.loads((RESULTS / "train_speed.json").read_text())
+    assert train_speed.table(summary) in README
+    assert train_speed.limits_table(summary) in README
+    assert train_speed.table(summary) in FRONT_PAGE
+
+
+def test_emulator_threads_come_from_the_committed_run() -> None:
+    summary = json.loads((RESULTS / "env_threads.json").read_text())
+    assert load("benchmarks/env_threads.py").table(summary) in README
+
+
+def test_training_is_no_slower_than_stock_in_the_committed_run() -> None:
+    median = json.loads((RESULTS / "train_speed.json").read_text())["median"]
+    assert median["fp32"]["speed_ratio"] >= 1.0
+    assert median["bf16"]["speed_ratio"] >= 1.4
+    assert max(arm["memory_ratio"] for arm in median.values()) <= 1.3
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "pong_curve").glob("default-*.csv")), ids=str)
+def test_on_pong_the_default_learns_more_than_both_floors(path: Path) -> None:
+    curves = load("pong_curve.py").read(path)
+    end = {name: values[-5:].mean() for name, values in curves.items()}
+    assert curves["step"][-1] <= 51_000
+    assert end["loss"] < end["mi_ceiling"] / 4
+    assert end["accuracy_k4"] > max(end["floor_pixels_k4"], end["floor_random_k4"])
