@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.sb3.session import MAX_NONFINITE
+from rl_infonce.sb3.spaces import resolve_horizons
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, stamped_vec_env
 from tests.sb3.test_bit_identity import ChannelsLastCNN
 from tests.sb3.worlds import (
@@ -135,6 +136,18 @@ def test_a_dict_environment_is_refused_by_name() -> None:
 def test_horizons_that_share_frames_warn_and_say_why() -> None:
     with pytest.warns(UserWarning, match=r"horizons=\[1, 3\].*stack of 4.*share 3 frames"):
         InfoNCEExtractor(IMAGE, horizons=(1, 3, 8))
+
+
+@pytest.mark.parametrize(
+    ("channels", "horizon"), [(1, 4), (2, 4), (3, 4), (4, 4), (5, 5), (8, 8), (12, 4), (15, 5)]
+)
+def test_the_default_horizon_is_the_frame_stack_but_at_least_4(channels: int, horizon: int) -> None:
+    """Channels divisible by 3 are RGB frames."""
+    assert resolve_horizons(None, (channels, 84, 84)) == (horizon,)
+
+
+def test_horizons_of_a_stack_length_or_0_do_not_warn_and_come_back_ascending() -> None:
+    assert resolve_horizons((8, 0, 4), (4, 84, 84)) == (0, 4, 8)
 
 
 def test_horizons_longer_than_a_rollout_are_refused() -> None:
