@@ -107,6 +107,17 @@ def test_the_random_encoder_is_frozen_and_leaves_the_original_alone() -> None:
     assert all(0 <= floor <= 1 for floor in floors.values())
 
 
+def test_every_horizon_has_the_floors_of_its_own_futures() -> None:
+    frozen = nn.Sequential(nn.Conv2d(4, 3, 4), nn.Flatten()).requires_grad_(False)
+    anchors = torch.rand(3, 4, 8, 8, generator=seeded())
+    futures = [anchors.clone(), anchors[[1, 2, 0]]]
+    masks = torch.ones(2, 3, 3, dtype=torch.bool)
+    floors = overlap_floors(frozen, anchors, futures, masks, (4, 8))
+    assert (floors["floor_random_k4"], floors["floor_random_k8"]) == (1.0, 0.0)
+    assert floors["floor_pixels_k4"] == 1.0
+    assert floors["floor_pixels_k8"] < 1.0
+
+
 def session() -> Session:
     return Session(np.random.default_rng(0))
 
