@@ -177,9 +177,7 @@ class TemporalInfoNCE(nn.Module):
             )
             for term in self.settings.terms
         }  # global [K, B, B], local [K, P, B, B]
-        loss = torch.stack(
-            [info_nce(s, mask=_like(batch.mask, s)).mean() for s in scores.values()]
-        ).sum()
+        loss = torch.stack([_mean_loss(s, _like(batch.mask, s)) for s in scores.values()]).sum()
         first = self.settings.terms[0]
         return _report(loss, scores[first].detach(), batch.mask, self.temperature)
 
@@ -215,6 +213,11 @@ class TemporalInfoNCE(nn.Module):
         return local_scores
 
 
+def _mean_loss(scores: Tensor, mask: Tensor) -> Tensor:
+    # NaN passes through: the caller drops such a loss and goes on.
+    return info_nce(scores, mask=mask, validate_args=False).mean()
+
+
 def centred(embeddings: Tensor) -> Tensor:
     """Return embeddings [..., B, D] without their mean over the batch."""
     return embeddings - embeddings.mean(dim=-2, keepdim=True)
@@ -236,8 +239,8 @@ def _report(loss: Tensor, scores: Tensor, mask: Tensor, temperature: Tensor) -> 
     return TemporalInfoNCELoss(
         loss=loss,
         accuracy=accuracy.flatten(1).mean(1),
-        mi_lower_bound=info_nce_bound(scores, mask=allowed).mean(),
-        mi_ceiling=log_candidates(scores, mask=allowed).mean(),
+        mi_lower_bound=info_nce_bound(scores, mask=allowed, validate_args=False).mean(),
+        mi_ceiling=log_candidates(scores, mask=allowed, validate_args=False).mean(),
         masked_share=(~mask).sum() / max(n_negatives, 1),
         temperature=temperature,
     )

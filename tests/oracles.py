@@ -61,6 +61,162 @@ def retrieval_accuracy(scores: Matrix, mask: Mask | None = None) -> list[float]:
     return accuracies
 
 
+def decoupled_info_nce(scores: Matrix, mask: Mask | None = None) -> list[float]:
+    """Yeh et al. 2022, L_DC: -s_ii + log of the sum over negatives alone."""
+    return [
+        -scores[i][i] + math.log(sum(map(math.exp, negatives)))
+        for i, negatives in enumerate(_negatives(scores, mask))
+    ]
+
+
+def soft_info_nce(scores: Matrix, targets: Matrix, mask: Mask | None = None) -> list[float]:
+    """Hinton et al. 2015: -sum_j t_j log softmax_j, candidate by candidate."""
+    losses = []
+    for i, row in enumerate(scores):
+        used = [j for j in range(len(row)) if mask is None or mask[i][j]]
+        denominator = sum(math.exp(row[j]) for j in used)
+        losses.append(-sum(targets[i][j] * math.log(math.exp(row[j]) / denominator) for j in used))
+    return losses
+
+
+def supervised_contrastive(
+    scores: Matrix, positives: Mask, mask: Mask | None = None
+) -> list[float]:
+    """Khosla et al. 2020, eq. 2: -1/|P| sum_p log (exp s_p / sum_a exp s_a)."""
+    losses = []
+    for i, row in enumerate(scores):
+        used = [j for j in range(len(row)) if mask is None or mask[i][j]]
+        denominator = sum(math.exp(row[j]) for j in used)
+        of_class = [j for j in used if positives[i][j]]
+        total = sum(math.log(math.exp(row[j]) / denominator) for j in of_class)
+        losses.append(-total / len(of_class))
+    return losses
+
+
+def hard_negative_info_nce(
+    scores: Matrix,
+    concentration: float,
+    class_prior: float,
+    min_score: float,
+    mask: Mask | None = None,
+) -> list[float]:
+    """Robinson et al. 2021 with Chuang et al. 2020, eq. 7 and 8, M = 1, t in the scores."""
+    losses = []
+    for i, negatives in enumerate(_negatives(scores, mask)):
+        n = len(negatives)
+        tilts = [math.exp(concentration * s) for s in negatives]
+        weights = [tilt / (sum(tilts) / n) for tilt in tilts]
+        mean = sum(w * math.exp(s) for w, s in zip(weights, negatives, strict=True)) / n
+        positive = math.exp(scores[i][i])
+        g = max((mean - class_prior * positive) / (1 - class_prior), math.exp(min_score))
+        losses.append(-math.log(positive / (positive + n * g)))
+    return losses
+
+
+def exact_nll(scores: Matrix, targets: Sequence[int]) -> list[float]:
+    """-log (exp s_target / sum_v exp s_v)."""
+    return [
+        -math.log(math.exp(row[target]) / sum(map(math.exp, row)))
+        for row, target in zip(scores, targets, strict=True)
+    ]
+
+
+def partition_nll(positives: Matrix, noise: Matrix, noise_log_q: Matrix) -> list[float]:
+    """Bengio & Senecal 2003: log of (1/K sum_k exp s_k / q_k) minus the positive's score."""
+    losses = []
+    for i, row in enumerate(noise):
+        weights = [math.exp(s) / math.exp(q) for s, q in zip(row, noise_log_q[i], strict=True)]
+        partition = sum(weights) / len(weights)
+        losses.append(sum(math.log(partition) - s for s in positives[i]) / len(positives[i]))
+    return losses
+
+
+def effective_sample_size(noise: Matrix, noise_log_q: Matrix) -> list[float]:
+    """Kong 1992: (sum w)^2 / sum w^2."""
+    sizes = []
+    for i, row in enumerate(noise):
+        weights = [math.exp(s) / math.exp(q) for s, q in zip(row, noise_log_q[i], strict=True)]
+        sizes.append(sum(weights) ** 2 / sum(w**2 for w in weights))
+    return sizes
+
+
+def local_nce(
+    positives: Matrix,
+    noise: Matrix,
+    positive_log_q: Matrix,
+    noise_log_q: Matrix,
+    log_z: Sequence[float],
+) -> list[float]:
+    """Mnih & Teh 2012, eq. 7: log p/(p + k q) over data, log k q/(p + k q) over noise."""
+    losses = []
+    for i, row in enumerate(noise):
+        k = len(row)
+        total = 0.0
+        for s, q in zip(positives[i], positive_log_q[i], strict=True):
+            p = math.exp(s) / math.exp(log_z[i])
+            total -= math.log(p / (p + k * math.exp(q))) / len(positives[i])
+        for s, q in zip(row, noise_log_q[i], strict=True):
+            p = math.exp(s) / math.exp(log_z[i])
+            total -= math.log(k * math.exp(q) / (p + k * math.exp(q)))
+        losses.append(total)
+    return losses
+
+
+def ranking_nce(
+    positives: Matrix, noise: Matrix, positive_log_q: Matrix, noise_log_q: Matrix
+) -> list[float]:
+    """Ma & Collins 2018, eq. 2: pick the positive among itself and the noise by exp(s) / q."""
+    losses = []
+    for i, row in enumerate(noise):
+        of_noise = sum(math.exp(s) / math.exp(q) for s, q in zip(row, noise_log_q[i], strict=True))
+        total = 0.0
+        for s, q in zip(positives[i], positive_log_q[i], strict=True):
+            ratio = math.exp(s) / math.exp(q)
+            total -= math.log(ratio / (ratio + of_noise))
+        losses.append(total / len(positives[i]))
+    return losses
+
+
+def negative_sampling(positives: Matrix, noise: Matrix) -> list[float]:
+    """Mikolov et al. 2013, eq. 4: -log sigmoid(s) - sum_k log sigmoid(-s_k)."""
+    losses = []
+    for i, row in enumerate(noise):
+        total = -sum(math.log(1 / (1 + math.exp(-s))) for s in positives[i]) / len(positives[i])
+        total -= sum(math.log(1 / (1 + math.exp(s))) for s in row)
+        losses.append(total)
+    return losses
+
+
+def nwj_bound(scores: Matrix, mask: Mask | None = None) -> float:
+    """Nguyen et al. 2010; Poole et al. 2019, eq. 5 with f = s + 1: E[f] - E[exp(f)] / e."""
+    off = [s + 1 for row in _negatives(scores, mask) for s in row]
+    joint = sum(scores[i][i] + 1 for i in range(len(scores))) / len(scores)
+    return joint - sum(map(math.exp, off)) / len(off) / math.e
+
+
+def smile_estimate(scores: Matrix, clip: float, mask: Mask | None = None) -> float:
+    """Song & Ermon 2020, eq. 17: E[s] - log E[clip(exp s, e^-tau, e^tau)]."""
+    off = [s for row in _negatives(scores, mask) for s in row]
+    clipped = [min(max(math.exp(s), math.exp(-clip)), math.exp(clip)) for s in off]
+    joint = sum(scores[i][i] for i in range(len(scores))) / len(scores)
+    return joint - math.log(sum(clipped) / len(off))
+
+
+def density_ratio_score(scores: Sequence[float], references: Matrix) -> list[float]:
+    """exp(s) over its mean under the marginal, as a logarithm."""
+    return [
+        math.log(math.exp(s) / (sum(map(math.exp, row)) / len(row)))
+        for s, row in zip(scores, references, strict=True)
+    ]
+
+
+def _negatives(scores: Matrix, mask: Mask | None) -> list[list[float]]:
+    return [
+        [s for j, s in enumerate(row) if j != i and (mask is None or mask[i][j])]
+        for i, row in enumerate(scores)
+    ]
+
+
 def dot_products(anchors: Matrix, candidates: Matrix) -> list[list[float]]:
     """All inner products, anchors by candidates."""
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
@@ -10,7 +11,19 @@ from torch import Tensor
 from rl_infonce.checks import check_shape
 from rl_infonce.nce._precision import at_least_float32
 
-__all__ = ["allowed_scores", "check_scores", "expand_mask"]
+__all__ = [
+    "allowed_negatives",
+    "allowed_scores",
+    "check_device",
+    "check_finite",
+    "check_like",
+    "check_scores",
+    "expand_mask",
+    "positives_of",
+    "rows",
+]
+
+_NAMED_ROWS = 8
 
 
 def check_scores(scores: Tensor) -> None:
@@ -29,22 +42,78 @@ def check_scores(scores: Tensor) -> None:
         )
 
 
-def expand_mask(scores: Tensor, mask: Tensor) -> Tensor:
-    """Return `mask` in the shape of `scores` after checking that it allows every positive.
+def check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Raise unless two arguments are floating point, of one dtype and on one device.
+
+    Raises:
+        TypeError: If the dtype differs or is not floating point.
+        ValueError: If the device differs.
+    """
+    if not tensor.is_floating_point() or tensor.dtype != other.dtype:
+        raise TypeError(
+            f"Expected `{name}` in the floating point dtype of `{other_name}` ({other.dtype}), "
+            f"got {tensor.dtype}."
+        )
+    check_device(name, tensor, other_name, other)
+
+
+def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Raise unless two arguments are on one device.
+
+    Raises:
+        ValueError: If they are not.
+    """
+    if tensor.device != other.device:
+        raise ValueError(
+            f"Expected `{name}` on the device of `{other_name}` ({other.device}), got "
+            f"{tensor.device}."
+        )
+
+
+def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
+    """Raise if an entry that takes part is NaN or infinite; waits for the device.
+
+    Args:
+        name: Name of the argument, as the caller wrote it.
+        tensor: [...].
+        mask: Boolean of the same shape; entries where it is False do not matter.
+
+    Raises:
+        ValueError: If there is one; the message counts them.
+    """
+    # One sum is several times faster than looking at every entry, and settles the usual case.
+    if bool(torch.isfinite(tensor.detach().sum())):
+        return
+    bad = ~torch.isfinite(tensor)
+    if mask is not None:
+        bad = bad & mask
+    n_bad = int(bad.sum())
+    if n_bad:
+        raise ValueError(
+            f"Expected `{name}` to be finite, got {n_bad} of {tensor.numel()} entries NaN or "
+            "infinite. Exclude candidates with `mask`, not with infinite scores."
+        )
+
+
+def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> Tensor:
+    """Return `mask` in the shape of `scores`; every row allows its positive or nothing at all.
 
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to look at the values, too.
 
     Returns:
         [..., B, M] boolean view.
 
     Raises:
         TypeError: If `mask` is not boolean.
-        ValueError: If `mask` does not broadcast to `scores` or excludes a positive.
+        ValueError: If `mask` does not broadcast to `scores` or excludes the positive of a row that
+            has other candidates; the message names the rows.
     """
     if mask.dtype != torch.bool:
         raise TypeError(f"Expected a boolean `mask`, got {mask.dtype}.")
+    check_device("mask", mask, "scores", scores)
     try:
         allowed = mask.expand(scores.shape)  # [..., B, M]
     except RuntimeError:
@@ -52,30 +121,104 @@ def expand_mask(scores: Tensor, mask: Tensor) -> Tensor:
             f"Expected `mask` broadcastable to `scores` {tuple(scores.shape)}, "
             f"got {tuple(mask.shape)}."
         ) from None
-    positives = torch.diagonal(allowed, dim1=-2, dim2=-1)  # [..., B]
-    if not bool(positives.all()):
-        n_excluded = int((~positives).sum())
-        raise ValueError(
-            f"Expected `mask` to allow the positive (column i of row i) of every row, "
-            f"got {n_excluded} of {positives.numel()} rows without it."
-        )
+    if validate_args:
+        _check_positives(allowed)
     return allowed
 
 
-def allowed_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
+def allowed_scores(
+    scores: Tensor, mask: Tensor | None, *, validate_args: bool = True
+) -> tuple[Tensor, Tensor]:
     """Return checked scores in at least float32, -inf where a candidate takes no part.
 
     The scores arrive already divided by the temperature: a temperature applied to -inf would
-    receive a NaN gradient.
+    receive a NaN gradient. A row without any candidate gets a constant 0 for its positive, so that
+    its loss and gradient are 0.
 
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`, or None for all candidates.
+        validate_args: Whether to look at the values, too.
 
     Returns:
-        [..., B, M].
+        Scores [..., B, M], and [..., B] True where a row has candidates.
     """
     check_scores(scores)
+    wide = at_least_float32(scores)
     if mask is None:
-        return at_least_float32(scores)
-    return at_least_float32(scores).masked_fill(~expand_mask(scores, mask), -math.inf)
+        if validate_args:
+            check_finite("scores", wide)
+        return wide, torch.ones_like(scores[..., 0], dtype=torch.bool)
+    allowed = expand_mask(scores, mask, validate_args=validate_args)
+    if validate_args:
+        check_finite("scores", wide, allowed)
+    used = positives_of(allowed)  # [..., B]
+    filled = wide.masked_fill(~allowed, -math.inf)
+    diagonal = torch.eye(*scores.shape[-2:], dtype=torch.bool, device=scores.device)
+    return filled.masked_fill(diagonal & ~used[..., None], 0.0), used
+
+
+def allowed_negatives(
+    scores: Tensor, mask: Tensor | None, *, validate_args: bool = True, warn: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Split checked scores into positives and negatives, for losses that treat them apart.
+
+    Args:
+        scores: [..., B, M].
+        mask: Boolean, broadcastable to `scores`, or None for all candidates.
+        validate_args: Whether to look at the values, too.
+        warn: Whether to name rows without negatives in a warning.
+
+    Returns:
+        Positives [..., B]; negatives [..., B, M], -inf on the diagonal and where masked; [..., B]
+        number of negatives, as a float. A row without negatives gets zeros instead of -inf, so
+        that nothing in it is NaN; its loss is the caller's to blank.
+    """
+    filled, used = allowed_scores(scores, mask, validate_args=validate_args)
+    diagonal = torch.eye(*scores.shape[-2:], dtype=torch.bool, device=scores.device)
+    left_out = diagonal.expand(scores.shape)
+    if mask is not None:
+        left_out = left_out | ~expand_mask(scores, mask, validate_args=False)
+    n_negatives = (~left_out).sum(dim=-1)  # [..., B]
+    if validate_args and warn:
+        _warn_of_rows("no negative", used & (n_negatives == 0))
+    negatives = filled.masked_fill(left_out, -math.inf)
+    negatives = negatives.masked_fill((n_negatives == 0)[..., None], 0.0)
+    return positives_of(filled), negatives, n_negatives.to(filled.dtype)
+
+
+def positives_of(matrix: Tensor) -> Tensor:
+    """Return the entries [..., B] of [..., B, M] that belong to the positives."""
+    return torch.diagonal(matrix, dim1=-2, dim2=-1)
+
+
+def rows(where: Tensor) -> str:
+    """Return the indices of the first few True entries, for a message."""
+    found = where.nonzero().squeeze(-1).tolist()
+    more = ", ..." if len(found) > _NAMED_ROWS else ""
+    return ", ".join(str(index) for index in found[:_NAMED_ROWS]) + more
+
+
+def _check_positives(allowed: Tensor) -> None:
+    positives = positives_of(allowed)  # [..., B]
+    if bool(positives.all()):
+        return
+    orphaned = allowed.any(dim=-1) & ~positives
+    if bool(orphaned.any()):
+        raise ValueError(
+            "Expected `mask` to allow the positive (column i of row i) of every row that has "
+            f"candidates, got {int(orphaned.sum())} of {positives.numel()} rows without it: "
+            f"{rows(orphaned)}."
+        )
+    _warn_of_rows("no candidate", ~positives)
+
+
+def _warn_of_rows(what: str, where: Tensor) -> None:
+    n_rows = int(where.sum())
+    if n_rows:
+        warnings.warn(
+            f"{n_rows} of {where.numel()} rows have {what} and so loss 0: {rows(where)}. Leave "
+            "them out of the mean.",
+            UserWarning,
+            stacklevel=4,
+        )

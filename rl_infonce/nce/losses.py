@@ -1,30 +1,62 @@
-"""InfoNCE from scores: one small pure function per estimator, one loss per anchor, in nats."""
+"""InfoNCE and its relatives: scores in, one loss per anchor out, in nats.
+
+Shared by all functions here:
+
+- `scores` [..., B, M] are log-scores, M >= B, already divided by the temperature; the positive of
+  row i is column i, and leading axes are independent problems. Losses are computed in at least
+  float32, also under autocast.
+- `mask` is boolean and broadcastable to `scores`; True = this candidate takes part. A row without
+  any candidate has loss 0 and gradient 0; a warning names it, so that it can be left out of means.
+- `validate_args=False` skips the checks of values (finite scores, positives allowed by the mask),
+  which wait for the device.
+- `TypeError` if an argument has the wrong type, `ValueError` if a shape does not fit, a number is
+  out of range, an entry is not finite or `mask` excludes the positive of a row it uses.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rl_infonce.checks import check_shape
-from rl_infonce.nce._candidates import allowed_scores
-from rl_infonce.nce._precision import autocast_off
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.nce._candidates import (
+    allowed_negatives,
+    allowed_scores,
+    check_finite,
+    check_like,
+    check_scores,
+    expand_mask,
+    rows,
+)
+from rl_infonce.nce._precision import at_least_float32, autocast_off
 
-__all__ = ["info_nce", "symmetric_info_nce"]
+__all__ = [
+    "debiased_info_nce",
+    "decoupled_info_nce",
+    "hard_negative_info_nce",
+    "info_nce",
+    "multi_positive_info_nce",
+    "soft_info_nce",
+    "symmetric_info_nce",
+]
 
 
-def info_nce(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
+def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True) -> Tensor:
     """Return the InfoNCE loss of each anchor.
 
     Cross entropy of picking the positive among all candidates (van den Oord et al. 2018,
     "Contrastive Predictive Coding", eq. 4). Unlike NT-Xent (SimCLR), anchors are not candidates
-    for one another. Computed in at least float32, also under autocast.
+    for one another. Identifies log p(x|c) / p(x) up to a constant per anchor, if negatives are
+    drawn from p(x).
 
     Args:
-        scores: [..., B, M] log-scores, M >= B, already divided by the temperature; the positive
-            of row i is column i. Leading axes are independent problems.
+        scores: [..., B, M], M >= B.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part. A row left
             with its positive alone has loss 0 and gradient 0.
+        validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64. A critic that cannot tell n candidates
@@ -32,41 +64,251 @@ def info_nce(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit or `mask` excludes a positive.
+        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
 
     Example:
         >>> info_nce(torch.zeros(1, 4)).exp()
         tensor([4.])
     """
     with autocast_off(scores):
-        return _nats_to_pick_positive(allowed_scores(scores, mask))
+        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
+        return _nats_to_pick_positive(allowed)
 
 
-def symmetric_info_nce(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
+def symmetric_info_nce(
+    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
     """Return the mean of both directions: anchors pick candidates, candidates pick anchors.
 
     The CLIP form (Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
     Supervision", fig. 3): the average of two softmax losses, over the rows and over the columns of
     one score matrix. Entry i is the mean of row i's and column i's loss; CLIP reduces them further.
+    Identifies log p(x, c) / (p(x) p(c)) up to one constant.
 
     Args:
-        scores: [..., B, B] log-scores, already divided by the temperature; the positives are on
-            the diagonal.
+        scores: [..., B, B]; the positives are on the diagonal.
         mask: Boolean, broadcastable to `scores`; True = this pair takes part, in both directions.
+        validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64.
 
     Raises:
         TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If `scores` is not square, a shape does not fit or `mask` excludes a positive.
+        ValueError: If `scores` is not square, a shape does not fit, a score is not finite or
+            `mask` excludes a positive.
     """
     check_shape("scores", scores, ["...", "B", "M"])
     if scores.shape[-2] != scores.shape[-1]:
         raise ValueError(f"Expected square `scores` [..., B, B], got {tuple(scores.shape)}.")
     with autocast_off(scores):
-        allowed = allowed_scores(scores, mask)  # [..., B, B]
+        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)  # [..., B, B]
+        if mask is not None and validate_args:
+            expand_mask(scores, expand_mask(scores, mask, validate_args=False).mT)
         return (_nats_to_pick_positive(allowed) + _nats_to_pick_positive(allowed.mT)) / 2
+
+
+def decoupled_info_nce(
+    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
+    """Return InfoNCE without the positive in the denominator.
+
+    -s_ii + log sum_{j != i} exp s_ij (Yeh et al. 2022, "Decoupled Contrastive Learning", L_DC),
+    which keeps the gradient of easy anchors from fading in small batches. Below the best possible
+    InfoNCE by up to infinity: it can be negative, and no mutual information can be read from it.
+    exp(info_nce) = 1 + exp(decoupled_info_nce).
+
+    Args:
+        scores: [..., B, M], M >= 2.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [..., B] losses in nats, any sign; 0 for a row without negatives, which a warning names.
+
+    Raises:
+        TypeError: If `scores` is not floating point or `mask` is not boolean.
+        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
+    """
+    with autocast_off(scores):
+        positives, negatives, n_negatives = allowed_negatives(
+            scores, mask, validate_args=validate_args
+        )
+        losses = torch.logsumexp(negatives, dim=-1) - positives
+        return torch.where(n_negatives > 0, losses, 0.0)
+
+
+def soft_info_nce(
+    scores: Tensor, targets: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
+    """Return the cross entropy with a distribution over candidates instead of one positive.
+
+    -sum_j targets_ij log softmax_j(s_i), as in knowledge distillation (Hinton et al. 2015, eq. 1
+    with T = 1), for positives that are uncertain. One-hot targets give `info_nce`. Targets receive
+    no gradient: self-made ones would collapse.
+
+    Args:
+        scores: [..., B, M].
+        targets: [..., B, M] >= 0, of the dtype of `scores`; rows sum to 1.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part. Masked
+            candidates must have target 0.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [..., B] losses in nats, at least the entropy of the targets.
+
+    Raises:
+        TypeError: If `scores` or `targets` has the wrong dtype or `mask` is not boolean.
+        ValueError: If a shape does not fit, a value is not finite, a row of `targets` is no
+            distribution over the candidates that take part, or `mask` excludes a positive.
+    """
+    check_scores(scores)
+    check_shape("targets", targets, tuple(scores.shape))
+    check_like("targets", targets, "scores", scores)
+    with autocast_off(scores):
+        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
+        weights = at_least_float32(targets.detach())
+        if validate_args:
+            _check_distributions(weights, allowed.isinf(), used)
+        return _cross_entropy(allowed, weights) * used
+
+
+def multi_positive_info_nce(
+    scores: Tensor, positives: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
+    """Return InfoNCE averaged over several positives of each anchor.
+
+    -1/|P(i)| sum_{p in P(i)} log softmax_p(s_i), all candidates in the denominator (Khosla et
+    al. 2020, "Supervised Contrastive Learning", eq. 2, the mean outside the logarithm). With one
+    positive per row this is `info_nce`.
+
+    Args:
+        scores: [..., B, M].
+        positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [..., B] losses in nats, >= log of the number of positives.
+
+    Raises:
+        TypeError: If `scores` is not floating point or `positives` or `mask` is not boolean.
+        ValueError: If a shape does not fit, a score is not finite, or `mask` or `positives`
+            excludes the diagonal.
+    """
+    check_scores(scores)
+    if positives.dtype != torch.bool:
+        raise TypeError(f"Expected boolean `positives`, got {positives.dtype}.")
+    try:
+        chosen = positives.expand(scores.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"Expected `positives` broadcastable to `scores` {tuple(scores.shape)}, got "
+            f"{tuple(positives.shape)}."
+        ) from None
+    left_out = ~torch.diagonal(chosen, dim1=-2, dim2=-1)
+    if validate_args and bool(left_out.any()):
+        raise ValueError(
+            "Expected `positives` to hold the positive (column i of row i) of every row, got "
+            f"{int(left_out.sum())} rows without it: {rows(left_out)}."
+        )
+    with autocast_off(scores):
+        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
+        weights = (chosen & ~allowed.isneginf()).to(allowed.dtype)  # [..., B, M]
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        return _cross_entropy(allowed, weights) * used
+
+
+def debiased_info_nce(
+    scores: Tensor,
+    *,
+    class_prior: float,
+    min_score: float = -math.inf,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
+    """Return InfoNCE corrected for negatives that are in truth positives.
+
+    A share `class_prior` of the negatives is expected to be of the anchor's own class and taken
+    off their mean exponential (Chuang et al. 2020, "Debiased Contrastive Learning", eq. 8 with
+    M = 1): with n negatives, g = max((mean exp s^- - class_prior exp s^+) / (1 - class_prior),
+    exp min_score) and the loss is -log exp s^+ / (exp s^+ + n g). At low temperatures an easy row
+    reaches that floor, and with it loss and gradient 0 if there is no `min_score`: the paper uses
+    T = 0.5. A prior of 0 gives `info_nce`.
+
+    Args:
+        scores: [..., B, M].
+        class_prior: tau^+, in [0, 1).
+        min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If `class_prior` is outside [0, 1), a shape does not fit, a score is not finite
+            or `mask` excludes a positive.
+    """
+    return hard_negative_info_nce(
+        scores,
+        concentration=0.0,
+        class_prior=class_prior,
+        min_score=min_score,
+        mask=mask,
+        validate_args=validate_args,
+    )
+
+
+def hard_negative_info_nce(
+    scores: Tensor,
+    *,
+    concentration: float,
+    class_prior: float = 0.0,
+    min_score: float = -math.inf,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
+    """Return InfoNCE whose negatives weigh more the better they score.
+
+    Negative j of a row has weight exp(concentration s_j), normalised to mean 1 over the row
+    (Robinson et al. 2021, "Contrastive Learning with Hard Negative Samples", sec. 3),
+    then corrected as in `debiased_info_nce`. As in the authors' code the weights
+    receive a gradient, and beta multiplies the score after the temperature. Concentration 0 gives
+    `debiased_info_nce`, with prior 0 `info_nce`.
+
+    Args:
+        scores: [..., B, M].
+        concentration: beta >= 0.
+        class_prior: tau^+, in [0, 1).
+        min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If `concentration` or `class_prior` is out of range, a shape does not fit, a
+            score is not finite or `mask` excludes a positive.
+    """
+    check_number("concentration", concentration, at_least=0.0)
+    check_number("class_prior", class_prior, at_least=0.0)
+    if class_prior >= 1.0:
+        raise ValueError(f"Expected `class_prior` to be below 1, got {class_prior!r}.")
+    if min_score != -math.inf:
+        check_number("min_score", min_score)
+    with autocast_off(scores):
+        positives, negatives, n_negatives = allowed_negatives(
+            scores, mask, validate_args=validate_args
+        )
+        log_mean = _log_weighted_mean(negatives, n_negatives, concentration)
+        log_mean = _subtract_share(log_mean, positives, class_prior).clamp_min(min_score)
+        # softplus, but exact beyond its threshold of 20
+        losses = -F.logsigmoid(positives - log_mean - n_negatives.clamp_min(1).log())
+        return torch.where(n_negatives > 0, losses, 0.0)
 
 
 def _nats_to_pick_positive(scores: Tensor) -> Tensor:
@@ -77,3 +319,46 @@ def _nats_to_pick_positive(scores: Tensor) -> Tensor:
         scores.reshape(-1, scores.shape[-1]), positives.reshape(-1), reduction="none"
     )
     return losses.reshape(rows)  # [..., B]
+
+
+def _cross_entropy(scores: Tensor, weights: Tensor) -> Tensor:
+    """Return [..., B] cross entropies of distributions `weights` with softmaxes of `scores`."""
+    log_softmax = torch.log_softmax(scores, dim=-1)
+    # 0 * -inf is NaN, so that masked candidates must leave the product, not enter it as 0.
+    return -(torch.where(weights > 0, log_softmax, 0.0) * weights).sum(dim=-1)
+
+
+def _log_weighted_mean(scores: Tensor, n_negatives: Tensor, concentration: float) -> Tensor:
+    """Return log of the mean over [..., M] of w_j exp(s_j), w_j proportional to exp(beta s_j)."""
+    if concentration == 0.0:
+        return torch.logsumexp(scores, dim=-1) - n_negatives.clamp_min(1).log()
+    tilted = torch.logsumexp((1.0 + concentration) * scores, dim=-1)
+    return tilted - torch.logsumexp(concentration * scores, dim=-1)
+
+
+def _subtract_share(log_mean: Tensor, positives: Tensor, share: float) -> Tensor:
+    """Return log((exp log_mean - share exp positives) / (1 - share)), -inf where that is <= 0."""
+    if share == 0.0:
+        return log_mean
+    gap = math.log(share) + positives - log_mean  # [..., B]
+    left = gap < 0.0
+    # expm1 at a harmless place where nothing is left: its gradient there would be infinite
+    difference = log_mean + torch.log(-torch.expm1(gap.masked_fill(~left, -1.0)))
+    return difference.masked_fill(~left, -math.inf) - math.log1p(-share)
+
+
+def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor) -> None:
+    check_finite("targets", weights)
+    sums = weights.sum(dim=-1)  # [..., B]
+    wrong = used & (((sums - 1.0).abs() > 1e-3) | (weights < 0).any(dim=-1))
+    if bool(wrong.any()):
+        raise ValueError(
+            f"Expected `targets` >= 0 with rows that sum to 1, got {int(wrong.sum())} other rows: "
+            f"{rows(wrong)}."
+        )
+    lost = used & (masked & (weights > 0)).any(dim=-1)
+    if bool(lost.any()):
+        raise ValueError(
+            "Expected `targets` to be 0 where `mask` is False, got "
+            f"{int(lost.sum())} other rows: {rows(lost)}."
+        )

@@ -1,4 +1,9 @@
-"""Mutual information from scores, in nats."""
+"""Mutual information from scores, in nats: lower bounds, estimates, and the score of one pair.
+
+`scores` [..., B, M] hold the positive of row i in column i; every other entry that `mask` allows
+is a pair of independent draws. `info_nce_bound` needs scores up to a constant per row, the others
+need them as log p(x, c) / (p(x) p(c)), up to one constant for `dv_estimate` and `smile_estimate`.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +12,49 @@ import math
 import torch
 from torch import Tensor
 
-from rl_infonce.nce._candidates import check_scores, expand_mask
-from rl_infonce.nce._precision import at_least_float32
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.nce._candidates import (
+    allowed_negatives,
+    check_finite,
+    check_like,
+    check_scores,
+    expand_mask,
+    positives_of,
+)
+from rl_infonce.nce._precision import at_least_float32, autocast_off
 from rl_infonce.nce.losses import info_nce
 
-__all__ = ["info_nce_bound", "log_candidates"]
+__all__ = [
+    "density_ratio_score",
+    "dv_estimate",
+    "info_nce_bound",
+    "is_saturated",
+    "log_candidates",
+    "moving_log_mean_exp",
+    "nwj_bound",
+    "smile_estimate",
+]
 
 
-def info_nce_bound(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
+def info_nce_bound(
+    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
     """Return the InfoNCE lower bound on the mutual information of anchors and positives.
 
     The mean over anchors of log N_i - loss_i, N_i being the candidates that take part in row i
     (van den Oord et al. 2018, "Contrastive Predictive Coding", sec. 2.3; I_NCE of Poole et
     al. 2019, "On Variational Bounds of Mutual Information"). For any critic it is at most the mean
-    of `log_candidates`: a value close to that ceiling says that the batch is too small to show
-    more, not how much information there is.
+    of `log_candidates`: a value close to that ceiling (`is_saturated`) says that the batch is too
+    small to show more, not how much information there is.
 
     It is a bound when the other candidates are independent draws. A mask by episode or time keeps
     the formula honest about how many candidates a row has; a mask that looks at similarity removes
-    the hard negatives and voids the bound.
+    the hard negatives and voids the bound. Rows without any candidate are left out of the mean.
 
     Args:
-        scores: [..., B, M] log-scores, M >= B, already divided by the temperature; the positive
-            of row i is column i.
+        scores: [..., B, M] log-scores, M >= B, already divided by the temperature.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check values, too.
 
     Returns:
         [...] bounds in nats, one per leading index, float32 or float64. Negative when the critic
@@ -38,24 +62,32 @@ def info_nce_bound(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
 
     Raises:
         TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit or `mask` excludes a positive.
+        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
 
     Example:
         >>> info_nce_bound(100 * torch.eye(8)).exp().round()
         tensor(8.)
     """
-    return (log_candidates(scores, mask=mask) - info_nce(scores, mask=mask)).mean(dim=-1)
+    losses = info_nce(scores, mask=mask, validate_args=validate_args)  # [..., B]
+    gained = log_candidates(scores, mask=mask, validate_args=False) - losses
+    if mask is None:
+        return gained.mean(dim=-1)
+    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)  # [...]
+    return gained.sum(dim=-1) / n_used.clamp_min(1)
 
 
-def log_candidates(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
+def log_candidates(
+    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
     """Return log N_i, the loss of chance and the ceiling of the InfoNCE bound in row i.
 
     Args:
         scores: [..., B, M]; only the shape, dtype and device matter.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check values, too.
 
     Returns:
-        [..., B] in nats, >= 0, float32 or float64, without gradient.
+        [..., B] in nats, >= 0, float32 or float64, without gradient; 0 for a row without any.
 
     Raises:
         TypeError: If `scores` is not floating point or `mask` is not boolean.
@@ -65,4 +97,217 @@ def log_candidates(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
     like = at_least_float32(scores[..., 0].detach())  # [..., B]
     if mask is None:
         return torch.full_like(like, math.log(scores.shape[-1]))
-    return expand_mask(scores, mask).sum(dim=-1).to(like.dtype).log()
+    allowed = expand_mask(scores, mask, validate_args=validate_args)
+    return allowed.sum(dim=-1).clamp_min(1).to(like.dtype).log()
+
+
+def is_saturated(bound: Tensor, ceiling: Tensor, *, margin: float = 0.2) -> Tensor:
+    """Return whether an InfoNCE bound is too close to its ceiling to say how large it could be.
+
+    Args:
+        bound: [...] from `info_nce_bound`.
+        ceiling: Broadcastable to `bound`; the mean of `log_candidates`.
+        margin: Nats below the ceiling, >= 0.
+
+    Returns:
+        [...] bool.
+
+    Raises:
+        TypeError: If `margin` is no number.
+        ValueError: If `margin` is negative.
+    """
+    check_number("margin", margin, at_least=0.0)
+    return bound > ceiling - margin
+
+
+def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True) -> Tensor:
+    """Return the bound of Nguyen, Wainwright and Jordan, also known as f-GAN KL and MINE-f.
+
+    1 + E_joint[s] - E_product[exp s] (Nguyen et al. 2010; Poole et al. 2019, eq. 5 with f = s + 1).
+    A lower bound without a ceiling, tight at s = log p(x, c) / (p(x) p(c)), but its variance grows
+    exponentially with the information: at least (e^I - 1) / n for n independent pairs, up to the
+    variance of the first term (Song & Ermon 2020, theorem 2).
+
+    Args:
+        scores: [..., B, M].
+        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [...] bounds in nats.
+
+    Raises:
+        TypeError: If `scores` is not floating point or `mask` is not boolean.
+        ValueError: If a shape does not fit, there is no negative, a score is not finite or `mask`
+            excludes a positive.
+    """
+    with autocast_off(scores):
+        joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
+        return 1.0 + joint - log_product.exp()
+
+
+def dv_estimate(
+    scores: Tensor,
+    *,
+    log_moving_mean: Tensor | None = None,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
+    """Return the Donsker-Varadhan estimate, as maximised by MINE.
+
+    E_joint[s] - log E_product[exp s] (Donsker & Varadhan 1983; Belghazi et al. 2018, "Mutual
+    Information Neural Estimation", eq. 5). A bound for exact expectations only: in finite batches
+    the logarithm of a mean is biased and the value too high on average. Its gradient is biased as
+    well; `log_moving_mean` replaces the batch's mean in it (sec. 3.2) and leaves the value alone.
+
+    Args:
+        scores: [..., B, M].
+        log_moving_mean: [...] log of a moving average of E_product[exp s] over past batches, from
+            `moving_log_mean_exp`.
+        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [...] estimates in nats.
+
+    Raises:
+        TypeError: If `scores` is not floating point or `mask` is not boolean.
+        ValueError: If a shape does not fit, there is no negative, a score is not finite or `mask`
+            excludes a positive.
+    """
+    with autocast_off(scores):
+        joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
+        if log_moving_mean is None:
+            return joint - log_product
+        # the value of log_product with the gradient of its exponential over the moving mean
+        slope = (log_product - log_moving_mean.detach()).exp()
+        return joint - (log_product.detach() + slope - slope.detach())
+
+
+def moving_log_mean_exp(
+    scores: Tensor,
+    previous: Tensor | None,
+    *,
+    decay: float = 0.99,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
+    """Return the log of the exponentially moving average of E_product[exp s], for `dv_estimate`.
+
+    Args:
+        scores: [..., B, M].
+        previous: [...] what the last call returned; None at the first batch.
+        decay: Weight of `previous`, in [0, 1].
+        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [...] without gradient.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If `decay` is outside [0, 1], a shape does not fit, there is no negative, a
+            score is not finite or `mask` excludes a positive.
+    """
+    check_number("decay", decay, at_least=0.0, at_most=1.0)
+    with autocast_off(scores):
+        _, now = _expectations(scores.detach(), mask, None, validate_args=validate_args)
+    if previous is None or decay == 0.0:
+        return now
+    if decay == 1.0:
+        return previous.detach()
+    return torch.logaddexp(previous.detach() + math.log(decay), now + math.log1p(-decay))
+
+
+def smile_estimate(
+    scores: Tensor,
+    *,
+    clip: float = 5.0,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
+    """Return the Donsker-Varadhan estimate with clipped exponentials.
+
+    E_joint[s] - log E_product[clip(exp s, e^-clip, e^clip)] (Song & Ermon 2020, "Understanding the
+    Limitations of Variational Mutual Information Estimators", eq. 17). Clipping bounds the variance
+    and adds bias: this is an estimate, not a bound, and can exceed the information by nats.
+    `clip=inf` gives `dv_estimate`.
+
+    Args:
+        scores: [..., B, M].
+        clip: Largest absolute score of an independent pair, > 0.
+        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [...] estimates in nats.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If `clip` is not positive, a shape does not fit, there is no negative, a score
+            is not finite or `mask` excludes a positive.
+    """
+    if clip != math.inf:
+        check_number("clip", clip, above=0.0)
+    with autocast_off(scores):
+        joint, log_product = _expectations(scores, mask, clip, validate_args=validate_args)
+        return joint - log_product
+
+
+def density_ratio_score(
+    scores: Tensor, reference_scores: Tensor, *, validate_args: bool = True
+) -> Tensor:
+    """Return log p(x|c) / p(x) of one pair each, from a critic trained by InfoNCE.
+
+    s(c, x) - log mean_j exp s(c, x_j) over reference draws x_j from p(x), which removes the
+    constant per anchor that InfoNCE leaves open (van den Oord et al. 2018, eq. 5). Low scores mark
+    pairs that do not belong together. Unlike a likelihood, the ratio is not fooled by what is
+    likely everywhere (Ren et al. 2019, "Likelihood Ratios for Out-of-Distribution Detection").
+
+    Args:
+        scores: [B] of the pairs in question.
+        reference_scores: [B, M] of the same contexts with M draws from the marginal.
+        validate_args: Whether to check values, too.
+
+    Returns:
+        [B] in nats, at most log M above the score of the best reference.
+
+    Raises:
+        TypeError: If an argument is not floating point or the dtypes differ.
+        ValueError: If a shape or device does not fit, M = 0 or a score is not finite.
+    """
+    check_shape("scores", scores, ("B",))
+    check_shape("reference_scores", reference_scores, (len(scores), "M"))
+    check_like("reference_scores", reference_scores, "scores", scores)
+    n_references = reference_scores.shape[1]
+    if n_references == 0:
+        raise ValueError("Expected `reference_scores` [B, M] with M >= 1, got M = 0.")
+    if validate_args:
+        check_finite("scores", scores)
+        check_finite("reference_scores", reference_scores)
+    with autocast_off(scores):
+        references = torch.logsumexp(at_least_float32(reference_scores), dim=-1)
+        return at_least_float32(scores) - references + math.log(n_references)
+
+
+def _expectations(
+    scores: Tensor, mask: Tensor | None, clip: float | None, *, validate_args: bool
+) -> tuple[Tensor, Tensor]:
+    """Return E_joint[s] and log E_product[exp s], each [...]."""
+    positives, negatives, n_negatives = allowed_negatives(
+        scores, mask, validate_args=validate_args, warn=False
+    )
+    n_pairs = n_negatives.sum(dim=-1)  # [...]
+    if validate_args and bool((n_pairs == 0).any()):
+        raise ValueError(
+            f"Expected at least one negative in `scores` {tuple(scores.shape)}, got none: pass two "
+            "anchors or more, or mask less."
+        )
+    negatives = negatives.masked_fill((n_negatives == 0)[..., None], -math.inf)
+    if clip is not None:
+        negatives = torch.where(negatives.isneginf(), negatives, negatives.clamp(-clip, clip))
+    log_product = torch.logsumexp(negatives.flatten(-2), dim=-1) - n_pairs.log()
+    if mask is None:
+        return positives.mean(dim=-1), log_product
+    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)
+    return positives.sum(dim=-1) / n_used.clamp_min(1), log_product

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_infonce.nce._candidates import allowed_scores
+from rl_infonce.nce._candidates import allowed_scores, check_scores, expand_mask, positives_of
 
 __all__ = ["retrieval_accuracy"]
 
@@ -22,7 +22,7 @@ def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
 
     Returns:
         [..., B] accuracies without gradient: 1 if the positive alone is best, 1/n if it shares the
-        best score with n - 1 others, else 0 (also for a NaN score).
+        best score with n - 1 others, else 0 (also for a NaN score or a row without candidates).
 
     Raises:
         TypeError: If `scores` is not floating point or `mask` is not boolean.
@@ -32,8 +32,11 @@ def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
         >>> retrieval_accuracy(torch.tensor([[2.0, 2.0, 1.0], [0.0, 5.0, 1.0]]))
         tensor([0.5000, 1.0000])
     """
-    allowed = allowed_scores(scores, mask)  # [..., B, M]
+    check_scores(scores)
+    if mask is not None:
+        expand_mask(scores, mask)
+    allowed, used = allowed_scores(scores, mask, validate_args=False)  # [..., B, M]
     best = allowed.amax(dim=-1)  # [..., B]
     n_best = (allowed == best.unsqueeze(-1)).sum(dim=-1)  # [..., B]
-    positives = torch.diagonal(allowed, dim1=-2, dim2=-1)  # [..., B]
-    return torch.where(positives == best, n_best.to(best.dtype).reciprocal(), 0.0)
+    found = used & (positives_of(allowed) == best)  # [..., B]
+    return torch.where(found, n_best.to(best.dtype).reciprocal(), 0.0)

@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from rl_infonce.nce import info_nce_bound, log_candidates
+from rl_infonce.nce import (
+    density_ratio_score,
+    dv_estimate,
+    info_nce_bound,
+    is_saturated,
+    log_candidates,
+    moving_log_mean_exp,
+    nwj_bound,
+    smile_estimate,
+)
 from tests import oracles
 
 
@@ -107,3 +117,183 @@ def test_log_candidates_refuses_a_mask_without_positives() -> None:
 def test_log_candidates_refuses_more_anchors_than_candidates() -> None:
     with pytest.raises(ValueError, match=r"1 <= B <= M, got \(3, 2\)"):
         log_candidates(torch.zeros(3, 2))
+
+
+def holes(scores: Tensor) -> Tensor:
+    """Every positive, every second negative."""
+    n_rows, n_columns = scores.shape[-2:]
+    steps = torch.arange(n_columns) - torch.arange(n_rows)[:, None]
+    return steps % 2 == 0
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_estimates_equal_loop_oracles(masked: bool) -> None:
+    scores = 2.0 * random_scores(4, 6)
+    mask = holes(scores) if masked else None
+    listed = None if mask is None else mask.tolist()
+    nwj, smile = oracles.nwj_bound(scores.tolist(), listed), oracles.smile_estimate
+    assert nwj_bound(scores, mask=mask).item() == pytest.approx(nwj, rel=1e-12)
+    for clip in (0.5, 2.0):
+        expected = smile(scores.tolist(), clip, listed)
+        got = smile_estimate(scores, clip=clip, mask=mask).item()
+        assert got == pytest.approx(expected, rel=1e-12)
+    unclipped = smile(scores.tolist(), 100.0, listed)
+    assert dv_estimate(scores, mask=mask).item() == pytest.approx(unclipped, rel=1e-12)
+    assert smile_estimate(scores, clip=math.inf, mask=mask).item() == pytest.approx(unclipped)
+
+
+def test_estimates_of_an_example_by_hand() -> None:
+    """Exponentials 4, 2 on the diagonal; 1, 1 (off it); so E_joint = log 8 / 2, E_product = 1."""
+    scores = torch.tensor([[4.0, 1.0], [1.0, 2.0]], dtype=torch.float64).log()
+    half_log_8 = math.log(8) / 2
+    assert nwj_bound(scores).item() == pytest.approx(half_log_8)
+    assert dv_estimate(scores).item() == pytest.approx(half_log_8)
+    assert dv_estimate(scores + 3).item() == pytest.approx(half_log_8)
+    assert nwj_bound(scores + 3).item() == pytest.approx(1 + half_log_8 + 3 - math.exp(3))
+    assert smile_estimate(scores - 9, clip=2.0).item() == pytest.approx(half_log_8 - 9 + 2)
+
+
+@pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate])
+def test_estimates_keep_leading_axes(estimate: Callable[..., Tensor]) -> None:
+    scores = random_scores(2, 3, 4, 5)
+    values = estimate(scores, mask=holes(scores))
+    assert values.shape == (2, 3)
+    torch.testing.assert_close(values[1, 2], estimate(scores[1, 2], mask=holes(scores)))
+
+
+@pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate, info_nce_bound])
+def test_rows_without_candidates_do_not_count(estimate: Callable[..., Tensor]) -> None:
+    scores = random_scores(4, 4)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[1] = mask[:, 1] = False
+    kept = torch.tensor([0, 2, 3])
+    with pytest.warns(UserWarning, match=r"1 of 4 rows have no candidate and so loss 0: 1\."):
+        value = estimate(scores, mask=mask)
+    torch.testing.assert_close(value, estimate(scores[kept][:, kept]))
+
+
+@pytest.mark.parametrize("true_nats", [2, 6])
+def test_estimates_of_correlated_gaussians_follow_the_published_pattern(true_nats: int) -> None:
+    """With the optimal critic NWJ is unbiased, DV high, and SMILE no lower bound."""
+    scores = optimal_scores(true_nats, n_batches=400, n_candidates=64)
+    nwj, dv = nwj_bound(scores), dv_estimate(scores)
+    smile = smile_estimate(scores, clip=1.0)
+    assert float(nwj.mean()) == pytest.approx(true_nats, abs=4 * float(nwj.std()) / 20)
+    assert float(smile.mean()) > true_nats + 0.3
+    if true_nats == 6:
+        assert float(dv.mean()) > true_nats + 0.1
+        assert float(nwj.var() / info_nce_bound(scores).var()) > 50
+
+
+def test_song_and_ermons_variance_of_nwj_is_reached() -> None:
+    """Theorem 2: the product term alone varies by at least (e^I - 1) / n over n pairs."""
+    scores = optimal_scores(2, n_batches=2000, n_candidates=8)
+    off = ~torch.eye(8, dtype=torch.bool)
+    spread = scores[:, off].exp().mean(dim=-1).var()
+    assert float(spread) > (math.exp(2) - 1) / 56
+
+
+def test_the_moving_average_corrects_the_gradient_of_dv_and_not_its_value() -> None:
+    scores = random_scores(4, 4).requires_grad_()
+    past = torch.tensor(0.7, dtype=torch.float64)
+    plain, corrected = dv_estimate(scores), dv_estimate(scores, log_moving_mean=past)
+    torch.testing.assert_close(plain, corrected)
+    (of_plain,) = torch.autograd.grad(plain, scores)
+    (of_corrected,) = torch.autograd.grad(corrected, scores)
+    off = ~torch.eye(4, dtype=torch.bool)
+    # Belghazi et al. 2018, eq. 12: E[grad exp s] / moving mean
+    by_hand = -scores.detach().exp()[off] / 12 / past.exp()
+    torch.testing.assert_close(of_corrected[off], by_hand)
+    torch.testing.assert_close(of_corrected.diagonal(), of_plain.diagonal())
+    ratio = scores.detach().exp()[off].mean() / past.exp()
+    torch.testing.assert_close(of_corrected[off], of_plain[off] * ratio)
+
+
+def test_the_moving_log_mean_is_the_log_of_a_moving_mean() -> None:
+    batches = 30.0 * random_scores(3, 4, 4)
+    off = ~torch.eye(4, dtype=torch.bool)
+    means = [batch[off].exp().mean() for batch in batches]
+    expected = 0.8 * (0.8 * means[0] + 0.2 * means[1]) + 0.2 * means[2]
+    moving: Tensor | None = None
+    for batch in batches:
+        moving = moving_log_mean_exp(batch.requires_grad_(), moving, decay=0.8)
+    assert moving is not None
+    assert not moving.requires_grad
+    torch.testing.assert_close(moving, expected.log())
+    torch.testing.assert_close(moving_log_mean_exp(batches[0], moving, decay=1.0), moving)
+    torch.testing.assert_close(moving_log_mean_exp(batches[0], moving, decay=0.0), means[0].log())
+
+
+@pytest.mark.parametrize("size", [1e4, 6e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_estimates_of_extreme_scores_are_exact(size: float, dtype: torch.dtype) -> None:
+    scores = size * (2 * torch.eye(3) - 1).to(dtype)
+    assert dv_estimate(scores).item() == 2 * size
+    assert smile_estimate(scores, clip=3.0).item() == size + 3.0
+    assert info_nce_bound(scores).item() == pytest.approx(math.log(3))
+    assert nwj_bound(scores).item() == 1 + size
+    assert nwj_bound(-scores).item() == -math.inf
+
+
+def test_saturation_is_flagged_within_the_margin() -> None:
+    ceiling = torch.tensor(math.log(64))
+    bounds = ceiling - torch.tensor([0.0, 0.19, 0.21, 3.0])
+    assert is_saturated(bounds, ceiling).tolist() == [True, True, False, False]
+    assert is_saturated(bounds, ceiling, margin=0.0).tolist() == [False] * 4
+    with pytest.raises(ValueError, match=r"`margin`.*-1"):
+        is_saturated(bounds, ceiling, margin=-1.0)
+
+
+def test_density_ratio_score_equals_loop_oracle_and_ignores_constants_per_anchor() -> None:
+    scores, references = random_scores(5), 2.0 * random_scores(5, 7, seed=1)
+    expected = oracles.density_ratio_score(scores.tolist(), references.tolist())
+    torch.testing.assert_close(
+        density_ratio_score(scores, references), torch.tensor(expected, dtype=torch.float64)
+    )
+    constants = 10.0 * random_scores(5, seed=2)
+    torch.testing.assert_close(
+        density_ratio_score(scores + constants, references + constants[:, None]),
+        density_ratio_score(scores, references),
+    )
+
+
+def test_density_ratio_score_recovers_the_true_ratio_of_a_finite_joint() -> None:
+    joint = torch.tensor([[0.3, 0.1, 0.1], [0.05, 0.25, 0.2]], dtype=torch.float64)
+    of_c, of_x = joint.sum(1), joint.sum(0)
+    ratio = (joint / of_c[:, None] / of_x).log()
+    scores = ratio + torch.tensor([[4.0], [-2.0]])
+    # references in exact proportion to the marginal, in units of 0.05
+    copies = (of_x / 0.05).round().long()
+    references = scores.repeat_interleave(copies, dim=1)
+    for x in range(3):
+        torch.testing.assert_close(density_ratio_score(scores[:, x], references), ratio[:, x])
+
+
+@pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate, moving_log_mean_exp])
+def test_estimates_without_a_negative_are_refused(estimate: Callable[..., Tensor]) -> None:
+    extra = (None,) if estimate is moving_log_mean_exp else ()
+    with pytest.raises(ValueError, match=r"at least one negative.*\(1, 1\).*two"):
+        estimate(torch.zeros(1, 1), *extra)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda s: smile_estimate(s, clip=0.0), ValueError, r"`clip`.*0\.0"),
+        (lambda s: smile_estimate(s, clip=math.nan), ValueError, r"`clip`.*nan"),
+        (lambda s: moving_log_mean_exp(s, None, decay=1.5), ValueError, r"`decay`.*1\.5"),
+        (lambda s: nwj_bound(s.int()), TypeError, r"`scores`.*int32"),
+        (lambda s: dv_estimate(s[0]), ValueError, r"`scores`.*\(4,\)"),
+        (lambda s: nwj_bound(s + math.inf), ValueError, r"`scores` to be finite.*16 of 16"),
+        (lambda s: density_ratio_score(s, s), ValueError, r"`scores`.*\[B\]"),
+        (lambda s: density_ratio_score(s[0], s[:2]), ValueError, r"`reference_scores`.*\[4, M\]"),
+        (lambda s: density_ratio_score(s[0], s[:, :0]), ValueError, r"M >= 1"),
+        (lambda s: density_ratio_score(s[0], s.float()), TypeError, r"`reference_scores`.*float64"),
+        (lambda s: density_ratio_score(s[0] / 0, s), ValueError, r"`scores` to be finite"),
+    ],
+)
+def test_estimates_refuse_what_does_not_fit(
+    call: Callable[[Tensor], Tensor], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call(random_scores(4, 4))

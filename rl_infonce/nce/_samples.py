@@ -1,0 +1,174 @@
+"""What the estimators with noise samples ask of their arguments."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_infonce.checks import check_shape
+from rl_infonce.nce._candidates import check_device, check_finite, check_like, rows
+from rl_infonce.nce._precision import at_least_float32
+
+__all__ = ["Samples", "blank", "check_targets", "checked_samples", "without_masked"]
+
+
+class Samples(NamedTuple):
+    """Checked scores and log q of data and noise, in at least float32.
+
+    Attributes:
+        positives: [B, P] scores.
+        noise: [B, K] scores, 0 where masked.
+        positive_log_q: [B, P], 0 if the estimator needs none.
+        noise_log_q: [B, K], 0 where masked or if the estimator needs none.
+        used: [B, K] bool; None if every noise sample takes part.
+        n_noise: [B] float number of noise samples that take part.
+    """
+
+    positives: Tensor
+    noise: Tensor
+    positive_log_q: Tensor
+    noise_log_q: Tensor
+    used: Tensor | None
+    n_noise: Tensor
+
+    @property
+    def log_k(self) -> Tensor:
+        """[B] log of the number of noise samples."""
+        return self.n_noise.clamp_min(1).log()
+
+
+def checked_samples(
+    positive_scores: Tensor,
+    noise_scores: Tensor,
+    positive_log_q: Tensor | None,
+    noise_log_q: Tensor | None,
+    mask: Tensor | None,
+    *,
+    validate_args: bool,
+) -> Samples:
+    """Check everything an estimator was given, and bring it into one shape and dtype.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If a shape does not fit, K = 0 or a value that takes part is not finite.
+    """
+    _check_scores(positive_scores, noise_scores)
+    used = None if mask is None else _used(mask, noise_scores)
+    if validate_args:
+        check_finite("positive_scores", positive_scores)
+        check_finite("noise_scores", noise_scores, used)
+    like = at_least_float32(noise_scores)
+    positives = at_least_float32(positive_scores).reshape(len(like), -1)
+    log_q = [
+        torch.zeros((), dtype=like.dtype, device=like.device).expand(target.shape)
+        if given is None
+        else _log_q(name, given, target, where, validate_args=validate_args).to(like.dtype)
+        for name, given, target, where in (
+            ("positive_log_q", positive_log_q, positive_scores, None),
+            ("noise_log_q", noise_log_q, noise_scores, used),
+        )
+    ]
+    return Samples(
+        positives=positives,
+        noise=_zero_masked(like, used),
+        positive_log_q=log_q[0].reshape(len(like), -1),
+        noise_log_q=_zero_masked(log_q[1], used),
+        used=used,
+        n_noise=_n_noise(like, used, validate_args=validate_args),
+    )
+
+
+def without_masked(tensor: Tensor, samples: Samples) -> Tensor:
+    """Return [B, K] with -inf at samples that take no part; rows without any stay finite."""
+    if samples.used is None:
+        return tensor
+    return tensor.masked_fill(~samples.used & (samples.n_noise > 0)[:, None], -math.inf)
+
+
+def blank(losses: Tensor, samples: Samples) -> Tensor:
+    """Return [B] with 0 in rows without noise."""
+    return losses if samples.used is None else torch.where(samples.n_noise > 0, losses, 0.0)
+
+
+def check_targets(targets: Tensor, n_outcomes: int) -> None:
+    """Raise if an outcome is not in [0, n_outcomes).
+
+    Raises:
+        ValueError: The message names the rows.
+    """
+    wrong = (targets < 0) | (targets >= n_outcomes)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"Expected `targets` in [0, {n_outcomes}), got {int(wrong.sum())} others in rows "
+            f"{rows(wrong)}."
+        )
+
+
+def _check_scores(positives: Tensor, noise: Tensor) -> None:
+    check_shape("noise_scores", noise, ("B", "K"))
+    n_rows = len(noise)
+    check_shape("positive_scores", positives, (n_rows, "P") if positives.ndim == 2 else (n_rows,))
+    if not noise.is_floating_point():
+        raise TypeError(f"Expected `noise_scores` to be floating point, got {noise.dtype}.")
+    check_like("positive_scores", positives, "noise_scores", noise)
+    if noise.numel() == 0 or positives.numel() == 0:
+        raise ValueError(
+            "Expected at least one row, one positive and one noise sample, got `positive_scores` "
+            f"{tuple(positives.shape)} and `noise_scores` {tuple(noise.shape)}."
+        )
+
+
+def _used(mask: Tensor, noise: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        raise TypeError(f"Expected a boolean `mask`, got {mask.dtype}.")
+    return _expanded("mask", mask, noise)
+
+
+def _log_q(
+    name: str, log_q: Tensor, scores: Tensor, used: Tensor | None, *, validate_args: bool
+) -> Tensor:
+    if not log_q.is_floating_point():
+        raise TypeError(f"Expected `{name}` to be floating point, got {log_q.dtype}.")
+    expanded = _expanded(name, log_q, scores)
+    if validate_args:
+        uncovered = expanded.isneginf() if used is None else expanded.isneginf() & used
+        if bool(uncovered.any()):
+            raise ValueError(
+                f"Expected `{name}` above -inf, got {int(uncovered.sum())} samples with q = 0: the "
+                "noise must cover the data. Smooth q, or use another noise distribution."
+            )
+        check_finite(name, expanded, used)
+    return expanded
+
+
+def _expanded(name: str, tensor: Tensor, scores: Tensor) -> Tensor:
+    check_device(name, tensor, "noise_scores", scores)
+    try:
+        return tensor.expand(scores.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"Expected `{name}` broadcastable to {tuple(scores.shape)}, got {tuple(tensor.shape)}."
+        ) from None
+
+
+def _zero_masked(tensor: Tensor, used: Tensor | None) -> Tensor:
+    return tensor if used is None else tensor.masked_fill(~used, 0.0)
+
+
+def _n_noise(like: Tensor, used: Tensor | None, *, validate_args: bool) -> Tensor:
+    if used is None:
+        return like.new_full((len(like),), like.shape[1])
+    n_noise = used.sum(dim=-1)
+    empty = n_noise == 0
+    if validate_args and bool(empty.any()):
+        warnings.warn(
+            f"{int(empty.sum())} of {len(empty)} rows have no noise sample and so loss 0: "
+            f"{rows(empty)}. Leave them out of the mean.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return n_noise.to(like.dtype)

@@ -1,0 +1,164 @@
+"""Noise distributions over a finite support, drawn from in constant time per sample."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.nce._candidates import rows
+
+__all__ = ["CategoricalNoise", "accidental_hits", "uniform_noise", "unigram_noise"]
+
+
+class CategoricalNoise:
+    """A distribution q over V outcomes, with O(V) set-up and O(1) work per draw.
+
+    Draws by Walker's alias method (Vose 1991, "A Linear Algorithm for Generating Random Numbers
+    with a Given Distribution"): outcome v keeps the share `keep[v]` of its column of height 1 / V,
+    the rest belongs to `alias[v]`.
+
+    Args:
+        log_probs: [V] log q, normalised; -inf for outcomes that are never drawn.
+
+    Attributes:
+        log_probs: [V] float64 log q.
+
+    Raises:
+        TypeError: If `log_probs` is not floating point.
+        ValueError: If it is no vector, holds NaN or is not normalised.
+    """
+
+    def __init__(self, log_probs: Tensor) -> None:
+        check_shape("log_probs", log_probs, ("V",))
+        if not log_probs.is_floating_point():
+            raise TypeError(f"Expected `log_probs` to be floating point, got {log_probs.dtype}.")
+        total = float(log_probs.double().exp().sum()) if len(log_probs) else 0.0
+        # NaN fails this comparison, too.
+        if not abs(total - 1.0) <= 1e-3:
+            raise ValueError(
+                f"Expected `log_probs` to be normalised, got probabilities that sum to {total:g}. "
+                "Pass scores.log_softmax(0)."
+            )
+        self.log_probs = log_probs.detach().double() - math.log(total)
+        keep, alias = _alias_table(self.log_probs.exp().tolist())
+        self.keep = torch.tensor(keep, dtype=torch.float64, device=log_probs.device)
+        self.alias = torch.tensor(alias, device=log_probs.device)
+
+    def __len__(self) -> int:
+        return len(self.log_probs)
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Draw outcomes independently.
+
+        Args:
+            shape: Of the result.
+            generator: Source of all randomness, on the device of `log_probs`.
+
+        Returns:
+            int64 outcomes in [0, V).
+        """
+        device = self.log_probs.device
+        columns = torch.randint(len(self), shape, generator=generator, device=device)
+        height = torch.rand(shape, generator=generator, device=device, dtype=torch.float64)
+        return torch.where(height < self.keep[columns], columns, self.alias[columns])
+
+    def log_prob(self, outcomes: Tensor) -> Tensor:
+        """Return log q of outcomes [...], as float32."""
+        return self.log_probs[outcomes].float()
+
+    def check_covers(self, counts: Tensor) -> None:
+        """Warn if the data holds outcomes that are never drawn: no estimator can learn those.
+
+        Args:
+            counts: [V] how often each outcome occurs in the data.
+
+        Raises:
+            ValueError: If `counts` does not have V entries.
+        """
+        check_shape("counts", counts, (len(self),))
+        uncovered = (counts > 0) & self.log_probs.isneginf()
+        if bool(uncovered.any()):
+            warnings.warn(
+                f"The noise does not cover the data: {int(uncovered.sum())} of {len(self)} "
+                f"outcomes occur but have q = 0 ({rows(uncovered)}). Smooth the counts, or mix in "
+                "uniform noise.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def uniform_noise(n_outcomes: int) -> CategoricalNoise:
+    """Return q = 1 / V for V outcomes.
+
+    Args:
+        n_outcomes: V >= 1.
+
+    Raises:
+        TypeError: If `n_outcomes` is no number.
+        ValueError: If it is below 1.
+    """
+    check_number("n_outcomes", n_outcomes, at_least=1)
+    return CategoricalNoise(torch.full((n_outcomes,), -math.log(n_outcomes), dtype=torch.float64))
+
+
+def unigram_noise(counts: Tensor, *, power: float = 1.0) -> CategoricalNoise:
+    """Return q proportional to counts^power, as in word2vec with power 0.75 (Mikolov et al. 2013).
+
+    Args:
+        counts: [V] how often each outcome occurs, >= 0, at least one > 0.
+        power: 1 for the data's own frequencies, 0 for uniform noise over what occurs.
+
+    Raises:
+        TypeError: If `power` is no number.
+        ValueError: If `counts` is no vector, has a negative or not finite entry or is all 0, or
+            `power` is negative.
+    """
+    check_shape("counts", counts, ("V",))
+    check_number("power", power, at_least=0.0)
+    weights = counts.double()
+    if not bool((torch.isfinite(weights) & (weights >= 0)).all()) or not bool(weights.any()):
+        raise ValueError("Expected `counts` to be finite, >= 0 and not all 0, got other entries.")
+    log_weights = torch.where(weights > 0, power * weights.log(), -math.inf)
+    return CategoricalNoise(torch.log_softmax(log_weights, dim=0))
+
+
+def accidental_hits(noise: Tensor, targets: Tensor) -> Tensor:
+    """Return where a noise sample is the positive of its own row.
+
+    NCE and importance sampling expect the noise as q draws it and keep such samples; a sampled
+    softmax that is to approximate the full one removes them: `mask=~accidental_hits(...)`.
+
+    Args:
+        noise: [B, K] outcomes, or [K] shared by all rows.
+        targets: [B] outcomes, or [B, P] with several positives.
+
+    Returns:
+        [B, K] bool.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+    """
+    check_shape("targets", targets, ("B", "P") if targets.ndim == 2 else ("B",))
+    shared = noise.ndim == 1
+    check_shape("noise", noise, ("K",) if shared else (len(targets), "K"))
+    positives = targets.reshape(len(targets), 1, -1)  # [B, 1, P]
+    return (noise[..., None] == positives).any(dim=-1)
+
+
+def _alias_table(probs: list[float]) -> tuple[list[float], list[int]]:
+    """Return what share of its column each outcome keeps, and who owns the rest."""
+    heights = [prob * len(probs) for prob in probs]
+    keep, alias = [1.0] * len(probs), list(range(len(probs)))
+    small = [v for v, height in enumerate(heights) if height < 1.0]
+    large = [v for v, height in enumerate(heights) if height >= 1.0]
+    while small and large:
+        lower, upper = small.pop(), large[-1]
+        keep[lower], alias[lower] = heights[lower], upper
+        heights[upper] -= 1.0 - heights[lower]
+        if heights[upper] < 1.0:
+            small.append(large.pop())
+    return keep, alias

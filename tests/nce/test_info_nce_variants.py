@@ -1,0 +1,273 @@
+"""Decoupled, soft, multi-positive, debiased and hard-negative InfoNCE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.nce import (
+    debiased_info_nce,
+    decoupled_info_nce,
+    hard_negative_info_nce,
+    info_nce,
+    multi_positive_info_nce,
+    soft_info_nce,
+)
+from tests import oracles
+
+Loss = Callable[..., Tensor]
+
+# exp(scores) with row sums 4, 8, 10
+BY_HAND = torch.tensor([[1, 2, 1], [3, 2, 3], [4, 1, 5]], dtype=torch.float64).log()
+MASKS = pytest.mark.parametrize("masked", [False, True])
+
+
+def logs(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64).log()
+
+
+def random_scores(n_anchors: int = 4, n_candidates: int = 6, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n_anchors, n_candidates, generator=generator, dtype=torch.float64)
+
+
+def random_mask(scores: Tensor, seed: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    mask = torch.rand(scores.shape, generator=generator) < 0.6
+    mask |= torch.eye(*scores.shape, dtype=torch.bool)
+    mask[:, -1] = True  # at least one negative
+    return mask
+
+
+def listed(mask: Tensor | None) -> list[list[bool]] | None:
+    return None if mask is None else mask.tolist()
+
+
+def soft_targets(scores: Tensor, mask: Tensor | None) -> Tensor:
+    weights = torch.rand(scores.shape, generator=torch.Generator().manual_seed(2)).double()
+    if mask is not None:
+        weights = weights * mask
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
+def test_decoupled_info_nce_leaves_the_positive_out_of_an_example_by_hand() -> None:
+    torch.testing.assert_close(decoupled_info_nce(BY_HAND), logs(3 / 1, 6 / 2, 5 / 5))
+
+
+def test_multi_positive_info_nce_of_an_example_by_hand() -> None:
+    positives = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=torch.bool)
+    expected = torch.stack([logs(4, 2).mean(), logs(4).mean(), logs(10 / 4, 10, 2).mean()])
+    torch.testing.assert_close(multi_positive_info_nce(BY_HAND, positives), expected)
+
+
+def test_soft_info_nce_of_an_example_by_hand() -> None:
+    targets = torch.tensor([[0.5, 0.5, 0], [0, 1, 0], [0.25, 0.25, 0.5]], dtype=torch.float64)
+    expected = torch.stack(
+        [
+            0.5 * (logs(4) + logs(2)).squeeze(),
+            logs(4).squeeze(),
+            (0.25 * (logs(2.5) + logs(10)) + 0.5 * logs(2)).squeeze(),
+        ]
+    )
+    torch.testing.assert_close(soft_info_nce(BY_HAND, targets), expected)
+
+
+def test_debiased_info_nce_of_an_example_by_hand() -> None:
+    # (mean of negatives - 0.2 positive) / 0.8: (1.5 - .2) / .8, (3 - .4) / .8, (2.5 - 1) / .8
+    expected = logs(1 + 2 * 1.625, 1 + 2 * 3.25 / 2, 1 + 2 * 1.875 / 5)
+    torch.testing.assert_close(debiased_info_nce(BY_HAND, class_prior=0.2), expected)
+
+
+def test_hard_negative_info_nce_of_an_example_by_hand() -> None:
+    # beta 1: sum of squares over sum of the negatives: 5/3, 18/6, 17/5
+    expected = logs(1 + 2 * 5 / 3, 1 + 2 * 3 / 2, 1 + 2 * 3.4 / 5)
+    torch.testing.assert_close(hard_negative_info_nce(BY_HAND, concentration=1.0), expected)
+
+
+@MASKS
+def test_decoupled_info_nce_equals_loop_oracle(masked: bool) -> None:
+    scores = random_scores()
+    mask = random_mask(scores) if masked else None
+    expected = oracles.decoupled_info_nce(scores.tolist(), listed(mask))
+    assert decoupled_info_nce(scores, mask=mask).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@MASKS
+def test_soft_info_nce_equals_loop_oracle(masked: bool) -> None:
+    scores = random_scores()
+    mask = random_mask(scores) if masked else None
+    targets = soft_targets(scores, mask)
+    expected = oracles.soft_info_nce(scores.tolist(), targets.tolist(), listed(mask))
+    assert soft_info_nce(scores, targets, mask=mask).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@MASKS
+def test_multi_positive_info_nce_equals_loop_oracle(masked: bool) -> None:
+    scores = random_scores()
+    mask = random_mask(scores) if masked else None
+    positives = random_mask(scores, seed=3)
+    expected = oracles.supervised_contrastive(scores.tolist(), positives.tolist(), listed(mask))
+    losses = multi_positive_info_nce(scores, positives, mask=mask)
+    assert losses.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@MASKS
+@pytest.mark.parametrize("min_score", [-3.0, 0.5])
+@pytest.mark.parametrize("class_prior", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("concentration", [0.0, 0.5, 2.0])
+def test_hard_negative_info_nce_equals_loop_oracle(
+    concentration: float, class_prior: float, min_score: float, masked: bool
+) -> None:
+    scores = random_scores()
+    mask = random_mask(scores) if masked else None
+    expected = oracles.hard_negative_info_nce(
+        scores.tolist(), concentration, class_prior, min_score, listed(mask)
+    )
+    losses = hard_negative_info_nce(
+        scores,
+        concentration=concentration,
+        class_prior=class_prior,
+        min_score=min_score,
+        mask=mask,
+    )
+    assert losses.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@MASKS
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda s, mask: decoupled_info_nce(s, mask=mask).exp().log1p(),
+        lambda s, mask: soft_info_nce(s, torch.eye(*s.shape, dtype=s.dtype), mask=mask),
+        lambda s, mask: multi_positive_info_nce(s, torch.eye(*s.shape).bool(), mask=mask),
+        lambda s, mask: debiased_info_nce(s, class_prior=0.0, mask=mask),
+        lambda s, mask: hard_negative_info_nce(s, concentration=0.0, mask=mask),
+    ],
+    ids=["decoupled", "soft", "multi-positive", "debiased", "hard-negative"],
+)
+def test_every_variant_has_info_nce_as_its_limit(loss: Loss, masked: bool) -> None:
+    scores = random_scores()
+    mask = random_mask(scores) if masked else None
+    torch.testing.assert_close(loss(scores, mask=mask), info_nce(scores, mask=mask))
+
+
+def test_small_concentration_and_prior_approach_info_nce() -> None:
+    scores = random_scores()
+    near = hard_negative_info_nce(scores, concentration=1e-7, class_prior=1e-7)
+    torch.testing.assert_close(near, info_nce(scores), rtol=1e-5, atol=1e-5)
+
+
+def test_a_large_concentration_looks_at_the_hardest_negative_alone() -> None:
+    scores = random_scores()
+    hardest = scores.masked_fill(torch.eye(*scores.shape, dtype=torch.bool), -math.inf).amax(-1)
+    expected = torch.log1p(5 * (hardest - scores.diagonal()).exp())
+    losses = hard_negative_info_nce(scores, concentration=1e4)
+    torch.testing.assert_close(losses, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_debiased_info_nce_saturates_at_low_temperature_and_not_at_the_papers() -> None:
+    """One positive at cosine 0.9, 510 negatives at -0.1, prior 0.1."""
+    cosines = torch.full((1, 511), -0.1, dtype=torch.float64)
+    cosines[0, 0] = 0.9
+    scores = (cosines / 0.07).requires_grad_()
+    loss = debiased_info_nce(scores, class_prior=0.1, min_score=-math.inf)
+    assert float(loss.detach()) == 0.0
+    assert not torch.autograd.grad(loss.sum(), scores)[0].any()
+    at_half = debiased_info_nce(cosines / 0.5, class_prior=0.1, min_score=-1 / 0.5)
+    assert float(at_half) == pytest.approx(3.04563, abs=1e-5)
+
+
+def test_soft_targets_receive_no_gradient() -> None:
+    scores = random_scores().requires_grad_()
+    logits = random_scores(seed=5).requires_grad_()
+    loss = soft_info_nce(scores, logits.softmax(-1)).sum()
+    of_scores, of_logits = torch.autograd.grad(loss, (scores, logits), allow_unused=True)
+    assert bool(of_scores.any())
+    assert of_logits is None
+
+
+VARIANTS: dict[str, Loss] = {
+    "decoupled": decoupled_info_nce,
+    "debiased": partial(debiased_info_nce, class_prior=0.1, min_score=-4.0),
+    "hard-negative": partial(hard_negative_info_nce, concentration=0.5, class_prior=0.1),
+}
+
+
+@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS)
+def test_a_row_without_negatives_costs_nothing_and_is_named(loss: Loss) -> None:
+    scores = random_scores().requires_grad_()
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    mask[2] = torch.eye(4, 6, dtype=torch.bool)[2]
+    with pytest.warns(UserWarning, match=r"1 of 4 rows have no negative and so loss 0: 2\."):
+        losses = loss(scores, mask=mask)
+    (gradient,) = torch.autograd.grad(losses.sum(), scores)
+    assert float(losses.detach()[2]) == 0.0
+    assert not gradient[2].any()
+    assert bool(gradient.isfinite().all())
+    torch.testing.assert_close(losses[[0, 1, 3]], loss(scores)[[0, 1, 3]])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"concentration": -0.1}, ValueError, r"`concentration`.*-0\.1"),
+        ({"concentration": math.nan}, ValueError, r"`concentration`.*nan"),
+        ({"class_prior": -0.1}, ValueError, r"`class_prior`.*-0\.1"),
+        ({"class_prior": 1.0}, ValueError, r"`class_prior`.*below 1.*1\.0"),
+        ({"class_prior": "0.1"}, TypeError, r"`class_prior`.*'0\.1'"),
+        ({"min_score": math.nan}, ValueError, r"`min_score`.*nan"),
+    ],
+)
+def test_hard_negative_info_nce_refuses_what_is_out_of_range(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    options: dict[str, Any] = {"concentration": 1.0, **change}
+    with pytest.raises(error, match=message):
+        hard_negative_info_nce(random_scores(), **options)
+
+
+@pytest.mark.parametrize(
+    ("targets", "error", "message"),
+    [
+        (torch.ones(4, 5), ValueError, r"`targets`.*\[4, 6\].*\(4, 5\)"),
+        (torch.ones(4, 6), TypeError, r"`targets`.*float64.*float32"),
+        (torch.ones(4, 6).double(), ValueError, r"`targets`.*sum to 1.*4 other rows: 0, 1, 2, 3"),
+        (2 * torch.eye(4, 6).double() - 1 / 6, ValueError, r"`targets` >= 0"),
+        (torch.full((4, 6), math.nan).double(), ValueError, r"`targets` to be finite.*24"),
+    ],
+)
+def test_soft_info_nce_refuses_what_is_no_distribution(
+    targets: Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        soft_info_nce(random_scores(), targets)
+
+
+def test_soft_info_nce_refuses_targets_under_the_mask() -> None:
+    scores = random_scores()
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    mask[1, 3] = False
+    targets = torch.full((4, 6), 1 / 6, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"`targets`.*0 where `mask`.*1 other rows: 1"):
+        soft_info_nce(scores, targets, mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("positives", "error", "message"),
+    [
+        (torch.eye(4, 6), TypeError, r"boolean `positives`.*float32"),
+        (torch.ones(3, 6).bool(), ValueError, r"`positives` broadcastable.*\(4, 6\).*\(3, 6\)"),
+        (~torch.eye(4, 6).bool(), ValueError, r"`positives`.*4 rows without it: 0, 1, 2, 3"),
+    ],
+)
+def test_multi_positive_info_nce_refuses_wrong_positives(
+    positives: Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        multi_positive_info_nce(random_scores(), positives)

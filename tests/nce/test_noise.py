@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.nce import CategoricalNoise, accidental_hits, uniform_noise, unigram_noise
+
+Q = torch.tensor([0.4, 0.25, 0.0, 0.15, 0.12, 0.08], dtype=torch.float64)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("n_outcomes", [1, 2, 7, 100])
+def test_alias_table_holds_exactly_the_distribution(n_outcomes: int) -> None:
+    q = torch.rand(n_outcomes, generator=seeded(), dtype=torch.float64).softmax(0)
+    noise = CategoricalNoise(q.log())
+    mass = torch.zeros(n_outcomes, dtype=torch.float64)
+    mass.index_add_(0, torch.arange(n_outcomes), noise.keep / n_outcomes)
+    mass.index_add_(0, noise.alias, (1 - noise.keep) / n_outcomes)
+    torch.testing.assert_close(mass, q)
+
+
+def test_samples_follow_the_distribution() -> None:
+    drawn = CategoricalNoise(Q.log()).sample((100_000,), seeded())
+    shares = torch.bincount(drawn, minlength=6) / 100_000
+    assert float(shares[2]) == 0.0
+    standard_error = (Q * (1 - Q) / 100_000).sqrt()
+    assert bool(((shares - Q).abs() <= 4 * standard_error).all())
+
+
+def test_samples_come_from_the_generator_alone() -> None:
+    noise = CategoricalNoise(Q.log())
+    state = torch.get_rng_state()
+    first, second = noise.sample((3, 5), seeded(1)), noise.sample((3, 5), seeded(1))
+    assert first.shape == (3, 5)
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_log_prob_reads_off_log_q() -> None:
+    outcomes = torch.tensor([[0, 3], [2, 5]])
+    expected = Q.log()[outcomes].float()
+    torch.testing.assert_close(CategoricalNoise(Q.log()).log_prob(outcomes), expected)
+
+
+def test_uniform_noise_is_uniform() -> None:
+    torch.testing.assert_close(uniform_noise(8).log_probs.exp(), torch.full((8,), 1 / 8).double())
+
+
+@pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
+def test_unigram_noise_is_proportional_to_powers_of_counts(power: float) -> None:
+    counts = torch.tensor([8, 0, 1, 16])
+    weights = [8**power, 0.0, 1.0, 16**power]
+    expected = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+    torch.testing.assert_close(unigram_noise(counts, power=power).log_probs.exp(), expected)
+
+
+def test_noise_that_does_not_cover_the_data_warns_and_names_outcomes() -> None:
+    noise = CategoricalNoise(Q.log())
+    noise.check_covers(torch.tensor([1, 1, 0, 1, 1, 1]))
+    with pytest.warns(UserWarning, match=r"does not cover.*1 of 6 outcomes occur.*\(2\)"):
+        noise.check_covers(torch.tensor([0, 0, 3, 0, 0, 0]))
+
+
+def test_accidental_hits_equal_brute_force() -> None:
+    noise = torch.randint(0, 4, (5, 6), generator=seeded())
+    targets = torch.randint(0, 4, (5, 2), generator=seeded(1))
+    brute = [[noise[i, k] in targets[i] for k in range(6)] for i in range(5)]
+    assert accidental_hits(noise, targets).tolist() == brute
+    single = [[bool(noise[i, k] == targets[i, 0]) for k in range(6)] for i in range(5)]
+    assert accidental_hits(noise, targets[:, 0]).tolist() == single
+    shared = [[bool(noise[0, k] == targets[i, 0]) for k in range(6)] for i in range(5)]
+    assert accidental_hits(noise[0], targets[:, 0]).tolist() == shared
+
+
+@pytest.mark.parametrize(
+    ("log_probs", "error", "message"),
+    [
+        (torch.zeros(3), ValueError, r"`log_probs` to be normalised.*sum to 3"),
+        (torch.tensor([math.nan, 0.0]), ValueError, r"normalised.*nan"),
+        (torch.zeros(0), ValueError, r"normalised.*sum to 0"),
+        (torch.zeros(2, 2), ValueError, r"`log_probs`.*\[V\].*\(2, 2\)"),
+        (torch.zeros(1).int(), TypeError, r"`log_probs`.*int32"),
+    ],
+)
+def test_noise_refuses_what_is_no_distribution(
+    log_probs: Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        CategoricalNoise(log_probs)
+
+
+@pytest.mark.parametrize(
+    ("counts", "power", "error", "message"),
+    [
+        (torch.tensor([1.0, -1.0]), 1.0, ValueError, r"`counts`.*>= 0"),
+        (torch.tensor([0, 0]), 1.0, ValueError, r"`counts`.*not all 0"),
+        (torch.tensor([1.0, math.inf]), 1.0, ValueError, r"`counts` to be finite"),
+        (torch.ones(2, 2), 1.0, ValueError, r"`counts`.*\[V\]"),
+        (torch.ones(2), -0.5, ValueError, r"`power`.*-0\.5"),
+        (torch.ones(2), "1", TypeError, r"`power`.*'1'"),
+    ],
+)
+def test_unigram_noise_refuses_other_counts(
+    counts: Tensor, power: float, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        unigram_noise(counts, power=power)
+
+
+def test_other_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`n_outcomes`.*0"):
+        uniform_noise(0)
+    with pytest.raises(ValueError, match=r"`counts`.*\[6\].*\(5,\)"):
+        CategoricalNoise(Q.log()).check_covers(torch.ones(5))
+    with pytest.raises(ValueError, match=r"`noise`.*\[3, K\].*\(2, 4\)"):
+        accidental_hits(torch.zeros(2, 4).long(), torch.zeros(3).long())

@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.nce import (
+    effective_sample_size,
+    exact_nll,
+    info_nce,
+    local_nce,
+    negative_sampling,
+    partition_nll,
+    ranking_nce,
+)
+from tests import oracles
+
+
+class Given(NamedTuple):
+    """Random scores and log q of 3 contexts."""
+
+    positives: Tensor
+    noise: Tensor
+    positive_log_q: Tensor
+    noise_log_q: Tensor
+
+
+def given(n_positives: int | None = None, n_noise: int = 5, seed: int = 0) -> Given:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    tail = () if n_positives is None else (n_positives,)
+    return Given(normal(3, *tail), normal(3, n_noise), normal(3, *tail) - 2, normal(3, n_noise) - 2)
+
+
+def columns(tensor: Tensor) -> list[list[float]]:
+    return tensor.reshape(len(tensor), -1).tolist()
+
+
+Estimator = Callable[..., Tensor]
+
+
+def partition(g: Given, **kwargs: object) -> Tensor:
+    return partition_nll(g.positives, g.noise, g.noise_log_q, **kwargs)  # type: ignore[arg-type]
+
+
+def local(g: Given, **kwargs: object) -> Tensor:
+    return local_nce(*g, **kwargs)  # type: ignore[arg-type]
+
+
+def ranking(g: Given, **kwargs: object) -> Tensor:
+    return ranking_nce(*g, **kwargs)  # type: ignore[arg-type]
+
+
+def negative(g: Given, **kwargs: object) -> Tensor:
+    return negative_sampling(g.positives, g.noise, **kwargs)  # type: ignore[arg-type]
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "partition": partition,
+    "local": local,
+    "ranking": ranking,
+    "negative sampling": negative,
+}
+ALL = pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+POSITIVES = pytest.mark.parametrize("n_positives", [None, 1, 4])
+
+
+def by_hand() -> Given:
+    """exp s = 3 with q = 1/2 for the positive; exp s = 2, 5 with q = 1/4, 1/2 for the noise."""
+    values = [[3.0], [2.0, 5.0], [0.5], [0.25, 0.5]]
+    positive, noise, positive_q, noise_q = (torch.tensor(v).double().log() for v in values)
+    return Given(positive, noise[None], positive_q, noise_q[None])
+
+
+def test_exact_nll_of_an_example_by_hand() -> None:
+    scores = torch.tensor([[1.0, 2.0, 5.0], [1.0, 1.0, 2.0]]).log()
+    losses = exact_nll(scores, torch.tensor([2, 0]))
+    torch.testing.assert_close(losses, torch.tensor([8 / 5, 4.0]).log())
+
+
+def test_estimators_of_an_example_by_hand() -> None:
+    hand = by_hand()
+    log_partition = math.log((2 / 0.25 + 5 / 0.5) / 2)
+    assert float(partition(hand)) == pytest.approx(log_partition - math.log(3))
+    # p / (p + k q) with k = 2: 3 / (3 + 1); noise: 0.5 / (2 + 0.5) and 1 / (5 + 1)
+    assert float(local(hand)) == pytest.approx(-math.log(3 / 4 * 0.5 / 2.5 * 1 / 6))
+    assert float(ranking(hand)) == pytest.approx(-math.log(6 / (6 + 8 + 10)))
+    assert float(negative(hand)) == pytest.approx(-math.log(3 / 4 * 1 / 3 * 1 / 6))
+    size = effective_sample_size(hand.noise, hand.noise_log_q)
+    assert float(size) == pytest.approx((8 + 10) ** 2 / (64 + 100))
+
+
+def test_exact_nll_equals_loop_oracle() -> None:
+    scores = given(n_noise=7).noise
+    targets = torch.tensor([6, 0, 3])
+    expected = oracles.exact_nll(scores.tolist(), targets.tolist())
+    assert exact_nll(scores, targets).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@POSITIVES
+def test_partition_nll_equals_loop_oracle(n_positives: int | None) -> None:
+    g = given(n_positives)
+    expected = oracles.partition_nll(columns(g.positives), columns(g.noise), columns(g.noise_log_q))
+    assert partition(g).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@POSITIVES
+@pytest.mark.parametrize("log_z", [0.0, torch.tensor(1.5), torch.tensor([0.5, -1.0, 2.0])])
+def test_local_nce_equals_loop_oracle(n_positives: int | None, log_z: float | Tensor) -> None:
+    g = given(n_positives)
+    constants = (torch.zeros(3) + log_z).tolist()
+    expected = oracles.local_nce(
+        columns(g.positives),
+        columns(g.noise),
+        columns(g.positive_log_q),
+        columns(g.noise_log_q),
+        constants,
+    )
+    assert local(g, log_z=log_z).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@POSITIVES
+def test_ranking_nce_equals_loop_oracle(n_positives: int | None) -> None:
+    g = given(n_positives)
+    expected = oracles.ranking_nce(*map(columns, g))
+    assert ranking(g).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@POSITIVES
+def test_negative_sampling_equals_loop_oracle(n_positives: int | None) -> None:
+    g = given(n_positives)
+    expected = oracles.negative_sampling(columns(g.positives), columns(g.noise))
+    assert negative(g).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_effective_sample_size_equals_loop_oracle_and_its_limits() -> None:
+    g = given()
+    expected = oracles.effective_sample_size(columns(g.noise), columns(g.noise_log_q))
+    assert effective_sample_size(g.noise, g.noise_log_q).tolist() == pytest.approx(expected)
+    assert effective_sample_size(g.noise, g.noise).tolist() == pytest.approx([5.0] * 3)
+    one_counts = g.noise_log_q + 100 * torch.arange(5)
+    assert effective_sample_size(g.noise, one_counts).tolist() == pytest.approx([1.0] * 3)
+
+
+@ALL
+def test_log_q_and_mask_broadcast_to_the_noise(estimator: Estimator) -> None:
+    g = given()
+    shared = g._replace(noise_log_q=g.noise_log_q[0])
+    spelled = g._replace(noise_log_q=g.noise_log_q[:1].expand(3, 5))
+    torch.testing.assert_close(estimator(shared), estimator(spelled))
+    mask = torch.tensor([True, False, True, True, False])
+    torch.testing.assert_close(estimator(g, mask=mask), estimator(g, mask=mask.expand(3, 5)))
+
+
+@ALL
+def test_masked_noise_counts_as_not_drawn(estimator: Estimator) -> None:
+    g = given()
+    mask = torch.tensor([True, False, True, True, False])
+    kept = g._replace(noise=g.noise[:, mask], noise_log_q=g.noise_log_q[:, mask])
+    poisoned = g._replace(
+        noise=g.noise.masked_fill(~mask, math.nan),
+        noise_log_q=g.noise_log_q.masked_fill(~mask, -math.inf),
+    )
+    torch.testing.assert_close(estimator(poisoned, mask=mask), estimator(kept))
+
+
+@ALL
+def test_a_row_without_noise_costs_nothing_and_is_named(estimator: Estimator) -> None:
+    g = given()
+    leaves = g._replace(
+        positives=g.positives.clone().requires_grad_(), noise=g.noise.clone().requires_grad_()
+    )
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    mask[1] = False
+    with pytest.warns(UserWarning, match=r"1 of 3 rows have no noise sample.*: 1\. Leave"):
+        losses = estimator(leaves, mask=mask)
+    assert float(losses.detach()[1]) == 0.0
+    for gradient in torch.autograd.grad(losses.sum(), (leaves.positives, leaves.noise)):
+        assert not gradient[1].any()
+        assert bool(gradient.isfinite().all())
+        assert bool(gradient[[0, 2]].any())
+    torch.testing.assert_close(losses[[0, 2]], estimator(g)[[0, 2]])
+
+
+@ALL
+@POSITIVES
+def test_estimators_pass_gradcheck_with_a_mask(
+    estimator: Estimator, n_positives: int | None
+) -> None:
+    g = given(n_positives)
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    mask[0, 2] = mask[2, :3] = False
+
+    def losses(positives: Tensor, noise: Tensor) -> Tensor:
+        return estimator(g._replace(positives=positives, noise=noise), mask=mask)
+
+    inputs = (g.positives.clone().requires_grad_(), g.noise.clone().requires_grad_())
+    assert torch.autograd.gradcheck(losses, inputs)
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_learned_log_z_passes_gradcheck_with_a_mask(shape: tuple[int, ...]) -> None:
+    g = given()
+    mask = torch.ones(3, 5, dtype=torch.bool)
+    mask[0, 2] = False
+    log_z = torch.full(shape, 0.3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: local_nce(*g, log_z=z, mask=mask), (log_z,))
+
+
+def test_ranking_nce_with_uniform_noise_is_info_nce_with_explicit_negatives() -> None:
+    g = given()
+    uniform = torch.full((3, 5), -math.log(9), dtype=torch.float64)
+    losses = ranking_nce(g.positives, g.noise, uniform[:, 0], uniform)
+    rows = [torch.cat([g.positives[i : i + 1], g.noise[i]])[None] for i in range(3)]
+    torch.testing.assert_close(losses, torch.cat([info_nce(row) for row in rows]))
+
+
+def test_negative_sampling_is_local_nce_where_k_times_q_is_1() -> None:
+    g = given(n_noise=5)
+    log_q = torch.full((3, 5), -math.log(5), dtype=torch.float64)
+    torch.testing.assert_close(negative(g), local_nce(g.positives, g.noise, log_q[:, 0], log_q))
+
+
+def test_negative_sampling_shifts_the_scores_of_local_nce_by_log_k_q() -> None:
+    g = given()
+    shifted = negative_sampling(
+        g.positives - g.positive_log_q - math.log(5), g.noise - g.noise_log_q - math.log(5)
+    )
+    torch.testing.assert_close(shifted, local(g))
+
+
+def test_the_partition_function_is_estimated_without_bias() -> None:
+    """The mean of the estimate over every possible draw of two samples is Z itself."""
+    scores = given(n_noise=4).noise[0]
+    q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+    draws = torch.cartesian_prod(torch.arange(4), torch.arange(4))  # [16, 2]
+    zeros = torch.zeros(16, dtype=torch.float64)
+    estimates = partition_nll(zeros, scores[draws], q.log()[draws]).exp()
+    mean = (estimates * q[draws].prod(dim=1)).sum()
+    torch.testing.assert_close(mean, scores.exp().sum())
+
+
+def test_partition_nll_over_the_whole_support_is_exact() -> None:
+    scores = given(n_noise=6).noise
+    uniform = torch.full((3, 6), -math.log(6), dtype=torch.float64)
+    targets = torch.tensor([0, 3, 5])
+    losses = partition_nll(scores.gather(1, targets[:, None]), scores, uniform)
+    torch.testing.assert_close(losses, exact_nll(scores, targets))
+
+
+@ALL
+@pytest.mark.parametrize("size", [1e4, 6e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_extreme_scores_stay_finite_and_exact(
+    estimator: Estimator, size: float, dtype: torch.dtype
+) -> None:
+    log_q = torch.full((4, 2), -1.0, dtype=dtype)
+    positives = torch.tensor([size, -size, size, -size], dtype=dtype).requires_grad_()
+    noise = torch.tensor([[-size, -size], [size, -size], [size, -size], [-size, -size]])
+    noise = noise.to(dtype).requires_grad_()
+    half = Given(positives, noise, log_q[:, 0], log_q)
+    losses = estimator(half)
+    assert losses.dtype == torch.float32
+    gradients = torch.autograd.grad(losses.sum(), (positives, noise))
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    wide = Given(*(t.detach().double() for t in half))
+    torch.testing.assert_close(losses.detach().double(), estimator(wide), rtol=1e-6, atol=1e-6)
+
+
+@ALL
+def test_estimators_ignore_autocast(estimator: Estimator) -> None:
+    g = Given(*(t.float() for t in given()))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        losses = estimator(g)
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(losses, estimator(g), rtol=0, atol=0)
+
+
+@ALL
+def test_estimators_do_not_care_about_the_order_of_rows_and_noise(estimator: Estimator) -> None:
+    g = given(n_positives=2)
+    row_order, noise_order = torch.tensor([2, 0, 1]), torch.tensor([4, 2, 0, 1, 3])
+    permuted = Given(
+        g.positives[row_order].flip(1),
+        g.noise[row_order][:, noise_order],
+        g.positive_log_q[row_order].flip(1),
+        g.noise_log_q[row_order][:, noise_order],
+    )
+    torch.testing.assert_close(estimator(permuted), estimator(g)[row_order])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"noise": torch.zeros(3, 0).double()}, ValueError, r"at least one.*noise.*\(3, 0\)"),
+        ({"noise": torch.zeros(3).double()}, ValueError, r"`noise_scores`.*\[B, K\].*\(3,\)"),
+        ({"positives": torch.zeros(2).double()}, ValueError, r"`positive_scores`.*\[3\].*\(2,\)"),
+        ({"positives": torch.zeros(3)}, TypeError, r"`positive_scores`.*float64.*float32"),
+        ({"noise": torch.zeros(3, 5).int()}, TypeError, r"`noise_scores`.*int32"),
+        (
+            {"positives": torch.full((3,), math.nan).double()},
+            ValueError,
+            r"`positive_scores`.*3 of",
+        ),
+        ({"noise": torch.full((3, 5), math.inf).double()}, ValueError, r"`noise_scores`.*15 of 15"),
+        (
+            {"positive_log_q": torch.zeros(4).double()},
+            ValueError,
+            r"`positive_log_q`.*\(3,\).*\(4,\)",
+        ),
+        ({"noise_log_q": torch.zeros(4).double()}, ValueError, r"`noise_log_q`.*\(3, 5\).*\(4,\)"),
+        ({"noise_log_q": torch.zeros(5).int()}, TypeError, r"`noise_log_q`.*int32"),
+        (
+            {"positive_log_q": torch.full((3,), -math.inf)},
+            ValueError,
+            r"`positive_log_q` above -inf, got 3 samples with q = 0.*cover the data",
+        ),
+        ({"noise_log_q": torch.full((5,), math.nan)}, ValueError, r"`noise_log_q`.*finite"),
+        ({"noise_log_q": torch.zeros(5, device="meta")}, ValueError, r"`noise_log_q`.*cpu.*meta"),
+    ],
+)
+@pytest.mark.parametrize("estimator", [local, ranking])
+def test_estimators_refuse_what_does_not_fit(
+    estimator: Estimator, change: dict[str, Tensor], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        estimator(given()._replace(**change))
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        (torch.ones(3, 5), TypeError, r"boolean `mask`.*float32"),
+        (torch.ones(3, 4).bool(), ValueError, r"`mask`.*\(3, 5\).*\(3, 4\)"),
+    ],
+)
+@ALL
+def test_estimators_refuse_wrong_masks(
+    estimator: Estimator, mask: Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        estimator(given(), mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("log_z", "error", "message"),
+    [
+        (math.nan, ValueError, r"`log_z`.*nan"),
+        ("0", TypeError, r"`log_z`.*'0'"),
+        (torch.zeros(2), ValueError, r"`log_z`.*\[3\].*\(2,\)"),
+        (torch.zeros(3, 5), ValueError, r"`log_z`.*\[3\].*\(3, 5\)"),
+    ],
+)
+def test_local_nce_refuses_other_normalisers(
+    log_z: float, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        local(given(), log_z=log_z)
+
+
+@pytest.mark.parametrize(
+    ("scores", "targets", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.tensor([0, 3]), ValueError, r"`targets` in \[0, 3\).*rows 1"),
+        (torch.zeros(2, 3), torch.tensor([-1, 0]), ValueError, r"`targets` in \[0, 3\).*rows 0"),
+        (torch.zeros(2, 3), torch.tensor([0, 1, 2]), ValueError, r"`targets`.*\[2\].*\(3,\)"),
+        (torch.zeros(2, 3), torch.zeros(2), TypeError, r"`targets`.*int64.*float32"),
+        (torch.zeros(3), torch.tensor([0]), ValueError, r"`scores`.*\[B, V\].*\(3,\)"),
+        (torch.zeros(2, 3).int(), torch.tensor([0, 1]), TypeError, r"`scores`.*int32"),
+        (torch.full((1, 3), math.nan), torch.tensor([0]), ValueError, r"`scores`.*finite"),
+    ],
+)
+def test_exact_nll_refuses_what_does_not_fit(
+    scores: Tensor, targets: Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        exact_nll(scores, targets)
+
+
+def test_checks_of_values_can_be_skipped() -> None:
+    g = given()._replace(positives=torch.tensor([math.nan, 0.0, 0.0]).double())
+    losses = ranking(g, validate_args=False)
+    assert losses.isnan().tolist() == [True, False, False]
