@@ -134,7 +134,8 @@ def decoupled_info_nce(
         positives, negatives, n_negatives = allowed_negatives(
             scores, mask, validate_args=validate_args
         )
-        losses = torch.logsumexp(negatives, dim=-1) - positives
+        # subtracted before the sum, which would lose small differences of large scores
+        losses = torch.logsumexp(negatives - positives[..., None], dim=-1)
         return torch.where(n_negatives > 0, losses, 0.0)
 
 
@@ -304,10 +305,12 @@ def hard_negative_info_nce(
         positives, negatives, n_negatives = allowed_negatives(
             scores, mask, validate_args=validate_args
         )
-        log_mean = _log_weighted_mean(negatives, n_negatives, concentration)
-        log_mean = _subtract_share(log_mean, positives, class_prior).clamp_min(min_score)
+        gains = negatives - positives[..., None]  # [..., B, M]
+        log_mean = _log_weighted_mean(gains, n_negatives, concentration)
+        log_mean = _subtract_share(log_mean, class_prior)
+        log_mean = torch.maximum(log_mean, min_score - positives)
         # softplus, but exact beyond its threshold of 20
-        losses = -F.logsigmoid(positives - log_mean - n_negatives.clamp_min(1).log())
+        losses = -F.logsigmoid(-log_mean - n_negatives.clamp_min(1).log())
         return torch.where(n_negatives > 0, losses, 0.0)
 
 
@@ -336,15 +339,15 @@ def _log_weighted_mean(scores: Tensor, n_negatives: Tensor, concentration: float
     return tilted - torch.logsumexp(concentration * scores, dim=-1)
 
 
-def _subtract_share(log_mean: Tensor, positives: Tensor, share: float) -> Tensor:
-    """Return log((exp log_mean - share exp positives) / (1 - share)), -inf where that is <= 0."""
+def _subtract_share(log_mean: Tensor, share: float) -> Tensor:
+    """Return log((exp log_mean - share) / (1 - share)), -inf where that is <= 0."""
     if share == 0.0:
         return log_mean
-    gap = math.log(share) + positives - log_mean  # [..., B]
-    left = gap < 0.0
+    gap = math.log(share) - log_mean  # [..., B]
+    nothing_left = gap >= 0.0
     # expm1 at a harmless place where nothing is left: its gradient there would be infinite
-    difference = log_mean + torch.log(-torch.expm1(gap.masked_fill(~left, -1.0)))
-    return difference.masked_fill(~left, -math.inf) - math.log1p(-share)
+    difference = log_mean + torch.log(-torch.expm1(gap.masked_fill(nothing_left, -1.0)))
+    return difference.masked_fill(nothing_left, -math.inf) - math.log1p(-share)
 
 
 def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor) -> None:

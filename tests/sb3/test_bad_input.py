@@ -216,8 +216,9 @@ def test_training_stops_after_many_nans_in_a_row_with_weights_intact() -> None:
 
 
 @pytest.mark.atari
-def test_a_second_frame_skip_is_refused_with_the_reason() -> None:
-    env = make_atari_env("ALE/Pong-v5", n_envs=1)
+@pytest.mark.parametrize("skip", [{}, {"frameskip": 2}])
+def test_a_second_frame_skip_is_refused_with_the_reason(skip: dict[str, int]) -> None:
+    env = make_atari_env("ALE/Pong-v5", n_envs=1, env_kwargs=skip)
     with pytest.raises(ValueError, match=r"skip frames once.*ALE/Pong-v5.*PongNoFrameskip-v4"):
         PPO("CnnPolicy", env, policy_kwargs=policy_kwargs())
     env.close()

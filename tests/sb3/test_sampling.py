@@ -52,6 +52,15 @@ def test_context_futures_and_mask_agree_with_brute_force(name: str, seed: int) -
                 assert batch.mask[k, i, j] == (i == j or not (near or identical))
 
 
+def test_one_pair_alone_has_no_negative_and_makes_no_batch() -> None:
+    _, experience = recorded("PPO")
+    rng = np.random.default_rng(0)
+    assert sample_batch(experience, PLAN._replace(n_pairs=1), rng) is None
+    two = sample_batch(experience, PLAN._replace(n_pairs=2), rng)
+    assert two is not None
+    assert two.n_anchors == 2
+
+
 def test_steps_before_an_episode_are_marked_unused_and_all_others_used() -> None:
     _, experience = recorded("DQN")  # its whole past is in the buffer
     batch = sample_batch(experience, PLAN._replace(n_pairs=40), np.random.default_rng(0))
