@@ -171,7 +171,7 @@ def soft_info_nce(
         weights = at_least_float32(targets.detach())
         if validate_args:
             _check_distributions(weights, allowed.isinf(), used)
-        return _cross_entropy(allowed, weights) * used
+        return _cross_entropy(allowed, weights)
 
 
 def multi_positive_info_nce(
@@ -214,10 +214,10 @@ def multi_positive_info_nce(
             f"{int(left_out.sum())} rows without it: {rows(left_out)}."
         )
     with autocast_off(scores):
-        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
+        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
         weights = (chosen & ~allowed.isneginf()).to(allowed.dtype)  # [..., B, M]
         weights = weights / weights.sum(dim=-1, keepdim=True)
-        return _cross_entropy(allowed, weights) * used
+        return _cross_entropy(allowed, weights)
 
 
 def debiased_info_nce(
