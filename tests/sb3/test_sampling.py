@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,23 @@ def test_context_futures_and_mask_agree_with_brute_force(name: str, seed: int) -
             for k in range(len(PLAN.horizons)):
                 identical = np.array_equal(batch.futures[k, i], batch.futures[k, j])
                 assert batch.mask[k, i, j] == (i == j or not (near or identical))
+
+
+def test_identical_observations_are_no_negatives_of_one_another() -> None:
+    """Two images alternate by environment: only candidates that differ take part."""
+    _, experience = recorded("PPO")
+
+    def gather(rows: npt.NDArray[np.int64], envs: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return np.broadcast_to((envs % 2)[..., None], (*np.shape(envs), 5)).astype(np.uint8)
+
+    constant = replace(experience, _gather=gather)
+    batch = sample_batch(constant, PLAN._replace(min_gap=0), np.random.default_rng(0))
+    assert batch is not None
+    kind = batch.futures[0, :, 0]
+    assert set(kind.tolist()) == {0, 1}
+    expected = (kind[:, None] != kind) | np.eye(batch.n_anchors, dtype=np.bool_)
+    for mask in batch.mask:
+        np.testing.assert_array_equal(mask, expected)
 
 
 def test_one_pair_alone_has_no_negative_and_makes_no_batch() -> None:
