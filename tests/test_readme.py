@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rl_infonce import InfoNCEExtractor
+from rl_infonce import InfoNCEExtractor, nce
 from rl_infonce.cli import make_parser
 from rl_infonce.presets import PRESETS, InfoNCESettings
 
@@ -43,7 +43,9 @@ def curves_below(folder: Path) -> set[str]:
 
 
 @pytest.mark.atari
-@pytest.mark.parametrize("index", range(len(blocks("python"))))
+@pytest.mark.parametrize(
+    "index", [i for i, block in enumerate(blocks("python")) if ".learn(" in block]
+)
 def test_python_blocks_run_and_train_with_the_loss(
     index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +64,23 @@ def test_python_blocks_run_and_train_with_the_loss(
         seen = {tag for tag in curves_below(tmp_path / "logs") if tag.startswith("infonce/")}
         # `n_nonfinite` is there only if something went wrong.
         assert seen == {f"infonce/{name}" for name in names_explained - {"n_nonfinite"}}
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("python") if ".learn(" not in b])
+def test_python_blocks_without_an_agent_run(block: str) -> None:
+    names: dict[str, object] = {}
+    exec(compile(block, "README python", "exec"), names)
+    gradient = names["scores"].grad  # type: ignore[attr-defined]
+    assert bool(gradient.any())
+
+
+def test_the_losses_explained_are_those_there_are() -> None:
+    explained = re.findall(r"^\| `(\w+)` \|", section("Which loss when"), flags=re.MULTILINE)
+    modules = ("rl_infonce.nce.losses", "rl_infonce.nce.noise_contrastive")
+    losses = {
+        name for name in nce.__all__ if getattr(getattr(nce, name), "__module__", "") in modules
+    }
+    assert set(explained) == losses - {"effective_sample_size"}
 
 
 def test_presets_and_settings_are_those_of_the_code() -> None:

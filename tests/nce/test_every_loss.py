@@ -101,7 +101,7 @@ def test_gradients_with_a_mask_and_a_learned_temperature_agree_with_finite_diffe
 def test_extreme_scores_are_exact_and_their_gradients_finite(
     loss: Loss, dtype: torch.dtype, size: float
 ) -> None:
-    signs = torch.tensor([[1, -1, 1, 1], [-1, -1, 1, -1], [1, 1, 1, 1], [-1, 1, -1, -1]])
+    signs = torch.tensor([[1, -1, 1, 1], [-1, -1, 1, -1], [-1, -1, 1, -1], [-1, 1, -1, 1]])
     scores = (size * signs).to(dtype).requires_grad_()
     losses = loss(scores)
     (gradient,) = torch.autograd.grad(losses.sum(), scores)
