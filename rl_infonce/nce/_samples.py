@@ -83,10 +83,8 @@ def checked_samples(
 
 
 def without_masked(tensor: Tensor, samples: Samples) -> Tensor:
-    """Return [B, K] with -inf at samples that take no part; rows without any stay finite."""
-    if samples.used is None:
-        return tensor
-    return tensor.masked_fill(~samples.used & (samples.n_noise > 0)[:, None], -math.inf)
+    """Return [B, K] with -inf at samples that take no part."""
+    return tensor if samples.used is None else tensor.masked_fill(~samples.used, -math.inf)
 
 
 def blank(losses: Tensor, samples: Samples) -> Tensor:

@@ -160,15 +160,20 @@ def test_log_q_and_mask_broadcast_to_the_noise(estimator: Estimator) -> None:
 
 
 @ALL
-def test_masked_noise_counts_as_not_drawn(estimator: Estimator) -> None:
+@pytest.mark.parametrize("poison", [math.nan, -math.inf])
+def test_masked_noise_counts_as_not_drawn(estimator: Estimator, poison: float) -> None:
     g = given()
     mask = torch.tensor([True, False, True, True, False])
     kept = g._replace(noise=g.noise[:, mask], noise_log_q=g.noise_log_q[:, mask])
     poisoned = g._replace(
-        noise=g.noise.masked_fill(~mask, math.nan),
-        noise_log_q=g.noise_log_q.masked_fill(~mask, -math.inf),
+        noise=g.noise.masked_fill(~mask, math.nan).requires_grad_(),
+        noise_log_q=g.noise_log_q.masked_fill(~mask, poison),
     )
-    torch.testing.assert_close(estimator(poisoned, mask=mask), estimator(kept))
+    losses = estimator(poisoned, mask=mask)
+    torch.testing.assert_close(losses, estimator(kept))
+    (gradient,) = torch.autograd.grad(losses.sum(), poisoned.noise)
+    assert bool(gradient[:, mask].all())
+    assert not gradient[:, ~mask].any()
 
 
 @ALL
