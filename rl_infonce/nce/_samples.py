@@ -23,7 +23,7 @@ class Samples(NamedTuple):
         positives: [B, P] scores.
         noise: [B, K] scores, 0 where masked.
         positive_log_q: [B, P], 0 if the estimator needs none.
-        noise_log_q: [B, K], 0 where masked or if the estimator needs none.
+        noise_log_q: [B, K], 0 if the estimator needs none.
         used: [B, K] bool; None if every noise sample takes part.
         n_noise: [B] float number of noise samples that take part.
     """
@@ -76,7 +76,7 @@ def checked_samples(
         positives=positives,
         noise=_zero_masked(like, used),
         positive_log_q=log_q[0].reshape(len(like), -1),
-        noise_log_q=_zero_masked(log_q[1], used),
+        noise_log_q=log_q[1],
         used=used,
         n_noise=_n_noise(like, used, validate_args=validate_args),
     )
