@@ -305,6 +305,7 @@ def test_estimators_do_not_care_about_the_order_of_rows_and_noise(estimator: Est
     ("change", "error", "message"),
     [
         ({"noise": torch.zeros(3, 0).double()}, ValueError, r"at least one.*noise.*\(3, 0\)"),
+        ({"positives": torch.zeros(3, 0).double()}, ValueError, r"one positive.*\(3, 0\)"),
         ({"noise": torch.zeros(3).double()}, ValueError, r"`noise_scores`.*\[B, K\].*\(3,\)"),
         ({"positives": torch.zeros(2).double()}, ValueError, r"`positive_scores`.*\[3\].*\(2,\)"),
         ({"positives": torch.zeros(3)}, TypeError, r"`positive_scores`.*float64.*float32"),
