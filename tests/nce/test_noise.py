@@ -48,6 +48,11 @@ def test_log_prob_reads_off_log_q() -> None:
     torch.testing.assert_close(CategoricalNoise(Q.log()).log_prob(outcomes), expected)
 
 
+def test_rounded_probabilities_are_normalised_exactly() -> None:
+    rounded = CategoricalNoise(torch.tensor([0.3335, 0.3335, 0.3335]).log())
+    torch.testing.assert_close(rounded.log_probs.exp(), torch.full((3,), 1 / 3).double())
+
+
 def test_uniform_noise_is_uniform() -> None:
     torch.testing.assert_close(uniform_noise(8).log_probs.exp(), torch.full((8,), 1 / 8).double())
 

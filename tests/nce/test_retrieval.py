@@ -59,3 +59,10 @@ def test_retrieval_accuracy_has_no_gradient_and_is_float32() -> None:
 def test_retrieval_accuracy_refuses_a_mask_without_positives() -> None:
     with pytest.raises(ValueError, match=r"got 3 of 3 rows without it"):
         retrieval_accuracy(torch.zeros(3, 3), mask=~torch.eye(3, dtype=torch.bool))
+
+
+def test_a_row_without_candidates_finds_nothing() -> None:
+    mask = torch.tensor([[True, True], [False, False]])
+    with pytest.warns(UserWarning, match=r"1 of 2 rows have no candidate"):
+        found = retrieval_accuracy(torch.eye(2), mask=mask)
+    assert found.tolist() == [1.0, 0.0]
