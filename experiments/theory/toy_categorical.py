@@ -2,117 +2,178 @@
 
 Three contexts, five outcomes, a free table of scores and a skewed noise distribution q. (a) The
 exact optimum of every loss: expectations over all samples, float64, L-BFGS. (b) Training on sampled
-batches with SGD and Adam, and the divergence of what was learned from the truth. The taxonomy is
-that of Ma & Collins 2018 and Jozefowicz et al. 2016; scores are read as the losses' docstrings say.
+batches with SGD and Adam, and how far what was learned is from the truth. Scores are read as the
+docstrings of the losses say, and also naively: as if their softmax were the answer.
 
     python experiments/theory/toy_categorical.py --output experiments/results/theory
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from experiments.theory.exact import Result, Rows, command, enumerated, markdown, minimise, zeros
-from rl_infonce.nce import (
-    CategoricalNoise,
-    exact_nll,
-    info_nce,
-    local_nce,
-    negative_sampling,
-    partition_nll,
-    ranking_nce,
-)
+from experiments.theory.toy_estimators import ESTIMATORS, JOINT, LOG_Q, P_CONTEXT, TRUTH, Estimator
+from rl_infonce.nce import CategoricalNoise
 
-N_CONTEXTS, N_OUTCOMES = 3, 5
-P_CONTEXT = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-Q = torch.tensor([0.4, 0.25, 0.15, 0.12, 0.08], dtype=torch.float64)
-TRUTH = torch.tensor(np.random.default_rng(1).dirichlet(np.ones(N_OUTCOMES), size=N_CONTEXTS))
-JOINT = P_CONTEXT[:, None] * TRUTH
-LOG_Q = Q.log()
-N_SEEDS, N_ROWS, N_STEPS, TRAIN_NOISE = 10, 64, 3000, 10
-RATES = {"SGD": 0.5, "Adam": 0.02}
-
-
-def exact(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `exact_nll` of rows; scores s are [C, V]."""
-    return exact_nll(s[rows.contexts], rows.positives)
-
-
-def partition(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `partition_nll` of rows."""
-    return partition_nll(*_scores(s, rows), LOG_Q[rows.noise])
-
-
-def local(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `local_nce` of rows."""
-    return local_nce(*_scores(s, rows), *_log_q(rows), log_z=log_z)
-
-
-def ranking(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `ranking_nce` of rows."""
-    return ranking_nce(*_scores(s, rows), *_log_q(rows))
-
-
-def info_nce_corrected(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `info_nce` of scores less log q."""
-    return info_nce_plain(s - LOG_Q, log_z, rows)
-
-
-def info_nce_plain(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `info_nce` of scores as they are."""
-    positives, noise = _scores(s, rows)
-    return info_nce(torch.cat([positives[:, None], noise], dim=1)[:, None])[:, 0]
-
-
-def negative(s: Tensor, log_z: Tensor, rows: Rows) -> Tensor:
-    """Return `negative_sampling` of rows."""
-    return negative_sampling(*_scores(s, rows))
-
-
-def _scores(s: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    return s[rows.contexts, rows.positives], s[rows.contexts[:, None], rows.noise]
-
-
-def _log_q(rows: Rows) -> tuple[Tensor, Tensor]:
-    return LOG_Q[rows.positives], LOG_Q[rows.noise]
-
-
-class Estimator(NamedTuple):
-    """A loss, and how its scores are read.
-
-    Attributes:
-        loss: Scores, log Z and rows in, losses [R] out.
-        n_noise: K of the exact optimum.
-        q_power: What is identified is log p - q_power log q.
-        learns_log_z: Whether log Z is a parameter.
-        shift_k: Whether log K is missing, too.
-    """
-
-    loss: Callable[[Tensor, Tensor, Rows], Tensor]
-    n_noise: int
-    q_power: int = 0
-    learns_log_z: bool = False
-    shift_k: bool = False
-
-    def identified(self, s: Tensor, log_z: Tensor, n_noise: int) -> Tensor:
-        """Return the estimate of log p(x|c), for some losses up to a constant per context."""
-        return s - log_z + self.q_power * LOG_Q + self.shift_k * math.log(n_noise)
-
-
-ESTIMATORS: dict[str, Estimator] = {
-    "exact NLL": Estimator(exact, 1),
-    "partition NLL, K=10": Estimator(partition, 10),
-    "local NCE": Estimator(local, 4),
-    "local NCE, learned log Z": Estimator(local, 4, learns_log_z=True),
-    "ranking NCE": Estimator(ranking, 2),
-    "InfoNCE, log q corrected": Estimator(info_nce_corrected, 2),
-    "InfoNCE": Estimator(info_nce_plain, 2, q_power=1),
-    "negative sampling": Estimator(negative, 4, q_power=1, shift_k=True),
+N_SEEDS, BATCH_SIZE, N_STEPS, TRAIN_NOISE = 10, 64, 3000, 10
+OPTIMISERS: dict[str, tuple[Any, float]] = {
+    "SGD": (torch.optim.SGD, 0.5),
+    "Adam": (torch.optim.Adam, 0.02),
 }
+
+
+def optimum(estimator: Estimator, n_noise: int) -> tuple[float, Tensor, Tensor]:
+    """Return the least expected loss, the scores [C, V] and log Z that reach it."""
+    rows = enumerated(JOINT, LOG_Q.exp(), n_noise)
+    scores, log_z = zeros(*JOINT.shape), zeros()
+    parameters = [scores, log_z] if estimator.learns_log_z else [scores]
+    least = minimise(parameters, lambda: rows.mean(estimator.loss(scores, log_z, rows)))
+    return least, scores.detach(), log_z.detach()
+
+
+def kl(log_p: Tensor) -> Tensor:
+    """Return KL(truth || softmax log_p) averaged over contexts: [...] of [..., C, V]."""
+    gap = TRUTH.log() - log_p.log_softmax(dim=-1)
+    return (P_CONTEXT * (TRUTH * gap).sum(dim=-1)).sum(dim=-1)
+
+
+def sampled_rows(noise: CategoricalNoise, n_noise: int, generator: torch.Generator) -> Rows:
+    """Return one batch per seed; the contexts of seed i are C i to C i + C - 1."""
+    n_rows = N_SEEDS * BATCH_SIZE
+    pairs = torch.multinomial(JOINT.flatten(), n_rows, replacement=True, generator=generator)
+    n_contexts, n_outcomes = JOINT.shape
+    seeds = torch.arange(N_SEEDS).repeat_interleave(BATCH_SIZE)
+    return Rows(
+        contexts=n_contexts * seeds + pairs // n_outcomes,
+        positives=pairs % n_outcomes,
+        noise=noise.sample((n_rows, n_noise), generator),
+        weights=torch.full((n_rows,), 1 / BATCH_SIZE, dtype=torch.float64),
+    )
+
+
+def train(estimator: Estimator, optimiser_name: str, n_steps: int = N_STEPS) -> Result:
+    """Train all seeds at once; return KL, naive KL and log Z after each recorded step."""
+    generator = torch.Generator().manual_seed(0)
+    noise = CategoricalNoise(LOG_Q)
+    n_contexts, n_outcomes = JOINT.shape
+    scores, log_z = zeros(N_SEEDS * n_contexts, n_outcomes), zeros(N_SEEDS)
+    build, rate = OPTIMISERS[optimiser_name]
+    optimiser = build([scores, log_z] if estimator.learns_log_z else [scores], lr=rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 - step / n_steps)
+    recorded = sorted({round(n_steps ** (i / 40)) for i in range(41)})
+    curves: dict[str, list[Any]] = {"kl": [], "naive_kl": [], "log_z": []}
+    for step in range(1, n_steps + 1):
+        rows = sampled_rows(noise, TRAIN_NOISE, generator)
+        optimiser.zero_grad()
+        rows.mean(estimator.loss(scores, log_z[rows.contexts // n_contexts], rows)).backward()
+        optimiser.step()
+        schedule.step()
+        if step in recorded:
+            table_of_scores = scores.detach().reshape(N_SEEDS, n_contexts, n_outcomes)
+            constants = log_z.detach()[:, None, None]
+            read = estimator.read(table_of_scores, constants, TRAIN_NOISE)
+            curves["kl"].append(_rounded(kl(read)))
+            curves["naive_kl"].append(float(kl(table_of_scores).mean()))
+            curves["log_z"].append(
+                (table_of_scores - constants).logsumexp(dim=-1).mean(dim=0).tolist()
+            )
+    return {"steps": recorded, **curves}
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
+
+
+def compute() -> Result:
+    """Find every optimum, then train with every estimator and optimiser."""
+    fits = []
+    for name, estimator in ESTIMATORS.items():
+        for k in estimator.n_noise:
+            least, scores, log_z = optimum(estimator, k)
+            read = estimator.read(scores, log_z, k)
+            fits.append(
+                {
+                    "estimator": name,
+                    "k": k,
+                    "optimum": least,
+                    "naive_error": float((scores.softmax(dim=1) - TRUTH).abs().max()),
+                    "error": float((read.softmax(dim=1) - TRUTH).abs().max()),
+                    "z": (scores - log_z).logsumexp(dim=1).exp().tolist(),
+                }
+            )
+    training = {
+        optimiser: {name: train(estimator, optimiser) for name, estimator in ESTIMATORS.items()}
+        for optimiser in OPTIMISERS
+    }
+    return {"fits": fits, "training": training}
+
+
+def table(result: Result) -> str:
+    """Return exact optima and, per optimiser, the divergence after training in Markdown."""
+    header = ["estimator", "K", "optimum", "softmax(s), error", "as documented, error", "Z(c)"]
+    rows = [
+        [
+            fit["estimator"],
+            "-" if fit["estimator"] == "exact NLL" else str(fit["k"]),
+            f"{fit['optimum']:.6f}",
+            f"{fit['naive_error']:.1e}",
+            f"{fit['error']:.1e}",
+            ", ".join(f"{z:.4f}" for z in fit["z"]),
+        ]
+        for fit in result["fits"]
+    ]
+    return markdown(header, rows)
+
+
+def training_table(result: Result) -> str:
+    """Return the divergence after training, mean and range over seeds, in Markdown."""
+    header = ["estimator", *(f"{name}, {what}" for name in OPTIMISERS for what in ("KL", "log Z"))]
+    rows = []
+    for name in ESTIMATORS:
+        cells = [name]
+        for optimiser in OPTIMISERS:
+            run = result["training"][optimiser][name]
+            last = run["kl"][-1]
+            mean = sum(last) / len(last)
+            cells.append(f"{mean:.1e} ({min(last):.1e} to {max(last):.1e})")
+            cells.append(", ".join(f"{z:.2f}" for z in run["log_z"][-1]))
+        rows.append(cells)
+    return markdown(header, rows)
+
+
+def draw(result: Result, path: Path) -> None:
+    """Draw divergence and log Z over training."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    for panel, (optimiser, runs) in zip(axes, result["training"].items(), strict=False):
+        for index, (name, run) in enumerate(runs.items()):
+            means = [sum(values) / len(values) for values in run["kl"]]
+            panel.plot(run["steps"], means, f"C{index}", lw=1.2, label=name)
+            if ESTIMATORS[name].q_power:
+                panel.plot(run["steps"], run["naive_kl"], f"C{index}:", lw=1.2)
+        panel.set(xscale="log", yscale="log", xlabel="steps", title=optimiser)
+        panel.set(ylabel="KL(truth, learned), nats")
+    axes[0].text(
+        0.03, 0.03, "dotted: softmax(s) taken as it is", transform=axes[0].transAxes, fontsize=7
+    )
+    for index, (name, run) in enumerate(result["training"]["Adam"].items()):
+        for context, log_z in enumerate(zip(*run["log_z"], strict=True)):
+            label = name if context == 0 else None
+            axes[2].plot(run["steps"], log_z, f"C{index}", lw=1, label=label)
+    axes[2].axhline(0.0, color="k", lw=0.7)
+    axes[2].set(xscale="log", xlabel="steps", ylabel="log Z(c), each context", title="Adam: log Z")
+    axes[2].legend(fontsize=6)
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    command(__file__, __doc__, compute, table, draw)
