@@ -162,7 +162,7 @@ def draw(result: Result, path: Path) -> None:
     axes[2].set(title="Spread of one batch's estimate")
     for panel in axes:
         panel.legend(fontsize=6)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

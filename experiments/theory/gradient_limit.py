@@ -114,7 +114,7 @@ def draw(result: Result, path: Path) -> None:
     axes.set(xscale="log", yscale="log", xlabel="noise samples K", ylabel="relative L2 error")
     axes.set_title("The NCE gradient becomes that of maximum likelihood")
     axes.legend(fontsize=7, loc="lower left")
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,9 @@ FEATURES = torch.tensor([[0.0, 1, 2, 3], [0, -1, -2, 1]], dtype=torch.float64)
 Q = torch.full((4,), 0.25, dtype=torch.float64)
 JOINT = 0.5 * FEATURES.softmax(dim=1)
 LOG_Z = FEATURES.logsumexp(dim=1)
-RANKING_K = (1, 2, 3)
+RANKING_K = (1, 2, 3, 5, 10, 20)
 BINARY_K = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-SHOWN_K = (1, 5, 50, 1000)
+SHOWN_K = {"ranking": (1, 5, 20), "binary": (1, 5, 50, 1000)}
 CONSTANTS = {"none": 0, "one learned": 1, "per context": 2}
 LABELS = {
     "none": "binary, no constant",
@@ -104,7 +104,7 @@ def table(result: Result) -> str:
             ", ".join(f"{gamma:.4f}" for gamma in fit["gamma"]) or "-",
         ]
         for fit in result["fits"]
-        if fit["k"] in SHOWN_K or fit["estimator"] == "ranking"
+        if fit["k"] in SHOWN_K[fit["estimator"].split(",")[0]]
     ]
     truth = ["truth", "-", "1.0000", ", ".join(f"{z:.4f}" for z in result["log_z"])]
     return markdown(["estimator", "K", "theta", "log Z"], [truth, *rows])
@@ -128,7 +128,7 @@ def draw(result: Result, path: Path) -> None:
     axes.set(xscale="log", xlabel="noise samples per data sample", ylabel="estimate of theta")
     axes.set_title("More noise does not cure a missing constant")
     axes.legend(fontsize=7, loc="center right", bbox_to_anchor=(1.0, 0.68))
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

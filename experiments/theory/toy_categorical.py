@@ -20,7 +20,9 @@ from experiments.theory.exact import Result, Rows, command, enumerated, markdown
 from experiments.theory.toy_estimators import ESTIMATORS, JOINT, LOG_Q, P_CONTEXT, TRUTH, Estimator
 from rl_infonce.nce import CategoricalNoise
 
-N_SEEDS, BATCH_SIZE, N_STEPS, TRAIN_NOISE = 10, 64, 3000, 10
+N_SEEDS, BATCH_SIZE, N_STEPS = 10, 64, 2000
+TRAINED = [(name, 10) for name in ESTIMATORS]
+TRAINED.insert(2, ("partition NLL", 100))
 OPTIMISERS: dict[str, tuple[Any, float]] = {
     "SGD": (torch.optim.SGD, 0.5),
     "Adam": (torch.optim.Adam, 0.02),
@@ -56,8 +58,14 @@ def sampled_rows(noise: CategoricalNoise, n_noise: int, generator: torch.Generat
     )
 
 
-def train(estimator: Estimator, optimiser_name: str, n_steps: int = N_STEPS) -> Result:
-    """Train all seeds at once; return KL, naive KL and log Z after each recorded step."""
+def train(name: str, n_noise: int, optimiser_name: str, n_steps: int = N_STEPS) -> Result:
+    """Train all seeds at once on batches with K noise samples per positive.
+
+    Returns:
+        The recorded steps and, for each: `kl` mean, least and largest over seeds of the scores
+        read as documented; `naive_kl` mean, of the scores as they are; `log_z` mean per context.
+    """
+    estimator = ESTIMATORS[name]
     generator = torch.Generator().manual_seed(0)
     noise = CategoricalNoise(LOG_Q)
     n_contexts, n_outcomes = JOINT.shape
@@ -68,25 +76,25 @@ def train(estimator: Estimator, optimiser_name: str, n_steps: int = N_STEPS) -> 
     recorded = sorted({round(n_steps ** (i / 40)) for i in range(41)})
     curves: dict[str, list[Any]] = {"kl": [], "naive_kl": [], "log_z": []}
     for step in range(1, n_steps + 1):
-        rows = sampled_rows(noise, TRAIN_NOISE, generator)
+        rows = sampled_rows(noise, n_noise, generator)
         optimiser.zero_grad()
-        rows.mean(estimator.loss(scores, log_z[rows.contexts // n_contexts], rows)).backward()
+        loss = rows.mean(estimator.loss(scores, log_z[rows.contexts // n_contexts], rows))
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
         if step in recorded:
-            table_of_scores = scores.detach().reshape(N_SEEDS, n_contexts, n_outcomes)
+            per_seed = scores.detach().reshape(N_SEEDS, n_contexts, n_outcomes)
             constants = log_z.detach()[:, None, None]
-            read = estimator.read(table_of_scores, constants, TRAIN_NOISE)
-            curves["kl"].append(_rounded(kl(read)))
-            curves["naive_kl"].append(float(kl(table_of_scores).mean()))
-            curves["log_z"].append(
-                (table_of_scores - constants).logsumexp(dim=-1).mean(dim=0).tolist()
-            )
+            divergence = kl(estimator.read(per_seed, constants, n_noise))
+            curves["kl"].append(_rounded(divergence.mean(), divergence.amin(), divergence.amax()))
+            curves["naive_kl"].extend(_rounded(kl(per_seed).mean()))
+            per_context = (per_seed - constants).logsumexp(dim=-1).mean(dim=0)
+            curves["log_z"].append(_rounded(*per_context))
     return {"steps": recorded, **curves}
 
 
-def _rounded(values: Tensor) -> list[float]:
-    return [float(f"{value:.6g}") for value in values.tolist()]
+def _rounded(*values: Tensor) -> list[float]:
+    return [float(f"{float(value):.4g}") for value in values]
 
 
 def compute() -> Result:
@@ -107,14 +115,14 @@ def compute() -> Result:
                 }
             )
     training = {
-        optimiser: {name: train(estimator, optimiser) for name, estimator in ESTIMATORS.items()}
+        optimiser: {f"{name}, K={k}": train(name, k, optimiser) for name, k in TRAINED}
         for optimiser in OPTIMISERS
     }
     return {"fits": fits, "training": training}
 
 
 def table(result: Result) -> str:
-    """Return exact optima and, per optimiser, the divergence after training in Markdown."""
+    """Return the exact optima in Markdown."""
     header = ["estimator", "K", "optimum", "softmax(s), error", "as documented, error", "Z(c)"]
     rows = [
         [
@@ -132,16 +140,20 @@ def table(result: Result) -> str:
 
 def training_table(result: Result) -> str:
     """Return the divergence after training, mean and range over seeds, in Markdown."""
-    header = ["estimator", *(f"{name}, {what}" for name in OPTIMISERS for what in ("KL", "log Z"))]
+    header = [
+        "estimator",
+        "K",
+        *(f"{name}, {what}" for name in OPTIMISERS for what in ("KL", "log Z")),
+    ]
     rows = []
-    for name in ESTIMATORS:
-        cells = [name]
+    for name, k in TRAINED:
+        cells = [name, "-" if name == "exact NLL" else str(k)]
         for optimiser in OPTIMISERS:
-            run = result["training"][optimiser][name]
-            last = run["kl"][-1]
-            mean = sum(last) / len(last)
-            cells.append(f"{mean:.1e} ({min(last):.1e} to {max(last):.1e})")
-            cells.append(", ".join(f"{z:.2f}" for z in run["log_z"][-1]))
+            run = result["training"][optimiser][f"{name}, K={k}"]
+            mean, least, largest = run["kl"][-1]
+            cells.append(f"{mean:.1e} ({least:.1e} to {largest:.1e})")
+            log_z = ", ".join(f"{z:.2f}" for z in run["log_z"][-1])
+            cells.append(log_z.replace("-0.00", "0.00"))
         rows.append(cells)
     return markdown(header, rows)
 
@@ -153,27 +165,24 @@ def draw(result: Result, path: Path) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.6), layout="constrained")
     for panel, (optimiser, runs) in zip(axes, result["training"].items(), strict=False):
         for index, (name, run) in enumerate(runs.items()):
-            means = [sum(values) / len(values) for values in run["kl"]]
-            panel.plot(run["steps"], means, f"C{index}", lw=1.2, label=name)
-            if ESTIMATORS[name].q_power:
+            label = name.removesuffix(", K=10")
+            panel.plot(run["steps"], [kl[0] for kl in run["kl"]], f"C{index}", lw=1.2, label=label)
+            if ESTIMATORS[name.rpartition(",")[0]].q_power:
                 panel.plot(run["steps"], run["naive_kl"], f"C{index}:", lw=1.2)
-        panel.set(xscale="log", yscale="log", xlabel="steps", title=optimiser)
+        panel.set(xscale="log", yscale="log", xlabel="steps", title=f"{optimiser}, K = 10")
         panel.set(ylabel="KL(truth, learned), nats")
-    axes[0].text(
-        0.03, 0.03, "dotted: softmax(s) taken as it is", transform=axes[0].transAxes, fontsize=7
-    )
-    for index, (name, run) in enumerate(result["training"]["Adam"].items()):
-        for context, log_z in enumerate(zip(*run["log_z"], strict=True)):
-            label = name if context == 0 else None
-            axes[2].plot(run["steps"], log_z, f"C{index}", lw=1, label=label)
+    corner = {"transform": axes[0].transAxes, "fontsize": 7}
+    axes[0].text(0.03, 0.03, "dotted: softmax(s) taken as it is", **corner)
+    for index, run in enumerate(result["training"]["Adam"].values()):
+        axes[2].plot(run["steps"], run["log_z"], f"C{index}", lw=1)
     axes[2].axhline(0.0, color="k", lw=0.7)
     axes[2].set(xscale="log", xlabel="steps", ylabel="log Z(c), each context", title="Adam: log Z")
-    axes[2].legend(fontsize=6)
-    figure.savefig(path, dpi=150)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":
-    command(__file__, __doc__, compute, table, draw)
+    command(__file__, __doc__, compute, lambda r: f"{table(r)}\n\n{training_table(r)}", draw)
