@@ -128,6 +128,8 @@ def test_exact_optimum_identifies_what_the_docstring_says(name: str) -> None:
     read = estimator.read(scores, log_z, k)
     torch.testing.assert_close(read.softmax(dim=1), estimators.TRUTH, rtol=0, atol=1e-6)
     assert float(toy.kl(read)) == pytest.approx(0.0, abs=1e-9)
+    if name.startswith(("local", "negative")):  # log p itself, not up to a constant
+        torch.testing.assert_close(read, estimators.TRUTH.log(), rtol=0, atol=1e-5)
     naive_error = float((scores.softmax(dim=1) - estimators.TRUTH).abs().max())
     if estimator.q_power:
         assert naive_error == pytest.approx(0.27, abs=0.01)
@@ -185,6 +187,14 @@ def test_training_approaches_the_truth(optimiser: str, gain: float) -> None:
     mean, least, largest = run["kl"][-1]
     assert least <= mean <= largest < run["kl"][0][0] / gain
     assert max(map(abs, run["log_z"][-1])) < max(map(abs, run["log_z"][0])) / gain * 2
+
+
+def test_training_learns_log_z_where_asked() -> None:
+    train = theory("toy_categorical").train
+    learned, fixed = (
+        train(f"local NCE{what}", 10, "Adam", n_steps=50) for what in (", learned log Z", "")
+    )
+    assert max(learned["log_z"][-1]) < max(fixed["log_z"][-1]) - 0.1
 
 
 def test_committed_training_agrees_with_the_theory() -> None:
@@ -308,6 +318,16 @@ def test_closed_form_of_the_spread_of_nwj() -> None:
         assert float(found.mean()) == pytest.approx(information, abs=5 * expected / 20_000**0.5)
 
 
+def test_closed_form_of_the_correlation_across_the_diagonal() -> None:
+    gaussian = theory("gaussian_information")
+    x, y = gaussian.draw_pairs(1.0, (100_000, 2), torch.Generator().manual_seed(0))
+    scores = gaussian.optimal_scores(x, y, 1.0)
+    of_joint = 20 * (1 - math.exp(-2 * 1.0 / 20)) / 2
+    moments = 2 * (gaussian.exact_nwj_std(1.0, 2) ** 2 - of_joint)
+    expected = float((scores[:, 0, 1] + scores[:, 1, 0]).exp().mean())
+    assert moments + 2 - math.exp(2.0) == pytest.approx(expected, abs=0.05)
+
+
 # Out of distribution
 
 
@@ -351,6 +371,18 @@ def test_kinds_change_what_they_say() -> None:
             assert float(pairs.inputs[:, :4].std()) == pytest.approx(signal_std, rel=0.05)
         else:
             assert bool((closest.float().mean() < 0.2) == (kind == "wrong context"))
+
+
+def test_learned_ratio_is_normalised_over_the_references_of_each_context() -> None:
+    ood, toy = theory("out_of_distribution"), theory("ood_toy")
+    generator = torch.Generator().manual_seed(0)
+    means = toy.context_means(generator)
+    critic = ood.learn(means, generator, n_steps=20)
+    references = toy.in_distribution(means, 30, generator).inputs
+    for context in range(toy.N_CONTEXTS):
+        pairs = toy.Pairs(torch.full((30,), context), references)
+        mean_ratio = ood.learned_ratio(critic, pairs, references).exp().mean()
+        assert float(mean_ratio) == pytest.approx(1.0, rel=1e-4)
 
 
 def test_learned_ratio_sees_what_the_likelihood_misses() -> None:
