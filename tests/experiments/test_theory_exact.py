@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import runpy
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +56,22 @@ def test_page_shows_the_training_table_of_the_committed_run() -> None:
 def test_committed_result_can_be_drawn(name: str, tmp_path: Path) -> None:
     theory(name).draw(committed(name), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+def test_command_reproduces_the_committed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = str(EXPERIMENTS / "theory" / "gradient_limit.py")
+    monkeypatch.setattr(sys, "argv", [script, "--output", str(tmp_path / "new")])
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
+    runpy.run_path(script, run_name="__main__")
+    found = json.loads((tmp_path / "new" / "gradient_limit.json").read_text())
+    expected = committed("gradient_limit")
+    assert found["limit"] == pytest.approx(expected["limit"], rel=1e-12)
+    for row, committed_row in zip(found["rows"], expected["rows"], strict=True):
+        assert row["normalised"] == pytest.approx(committed_row["normalised"], rel=1e-9)
+    assert (tmp_path / "new" / "gradient_limit.png").exists()
+    assert capsys.readouterr().out.strip() in README
 
 
 # Exact expectations
@@ -283,6 +301,14 @@ def test_committed_information_agrees_with_an_independent_implementation() -> No
         for name, (mean, std) in expected.items():
             standard_error = std * math.sqrt(2 / rows[key]["batches"])
             assert abs(rows[key]["mean"][name] - mean) < 4 * standard_error, (key, name)
+
+
+def test_committed_information_shows_which_estimates_are_bounds() -> None:
+    for row in committed("gaussian_information")["rows"]:
+        mean, truth = row["mean"], row["information"]
+        assert mean["InfoNCE"] < min(truth, math.log(row["n"]))
+        assert min(mean["SMILE 1"], mean["SMILE 5"]) > truth
+        assert mean["DV"] > truth or row["std"]["DV"] < 0.3
 
 
 def test_estimates_of_fresh_batches() -> None:
