@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.logger import Logger
 from torch import nn
 
 from rl_infonce.sb3.diagnostics import (
@@ -150,6 +151,16 @@ def test_a_finite_loss_ends_the_row() -> None:
             counted.count_finite(finite=False)
         with pytest.raises(FloatingPointError, match="100 in a row"):
             counted.count_finite(finite=False)
+
+
+def test_the_logger_shows_means_over_the_updates_since_its_last_dump() -> None:
+    model = ALGORITHMS["PPO"]()
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    logging = session()
+    logging.bind(model)
+    for loss in (1.0, 2.0, 6.0):
+        logging.log({"loss": loss})
+    assert model.logger.name_to_value["infonce/loss"] == 3.0
 
 
 def test_each_reason_warns_once() -> None:
