@@ -89,7 +89,7 @@ def check_integer(name: str, value: int, at_least: int) -> None:
         TypeError: If it is not an int.
         ValueError: If it is too small.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if not isinstance(value, Integral):
         raise TypeError(f"Expected `{name}` to be an int >= {at_least}, got {value!r}.")
     check_number(name, value, at_least=at_least)
 

@@ -20,7 +20,7 @@ from rl_infonce.sb3.diagnostics import (
     random_encoder_floor,
 )
 from rl_infonce.sb3.session import DETAILS_FREQ, MAX_NONFINITE, Session
-from tests.sb3.worlds import ALGORITHMS
+from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -117,6 +117,13 @@ def test_every_horizon_has_the_floors_of_its_own_futures() -> None:
     assert (floors["floor_random_k4"], floors["floor_random_k8"]) == (1.0, 0.0)
     assert floors["floor_pixels_k4"] == 1.0
     assert floors["floor_pixels_k8"] < 1.0
+
+
+def test_floors_see_images_that_are_not_augmented() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(preset="curl"))
+    model.learn(64)
+    (extractor,) = extractors_of(model)
+    assert extractor.last_infonce["floor_pixels_k0"] == 1.0
 
 
 def session() -> Session:
