@@ -90,17 +90,15 @@ def divergence(features: Tensor, truth: Tensor, estimate: Tensor) -> float:
 def expected_ratio(features: Tensor, truth: Tensor, noise: CategoricalNoise, k: int) -> float:
     """Return the asymptotic divergence of NCE over that of maximum likelihood.
 
-    Gutmann & Hyvarinen 2012, theorem 3: n * covariance = I^-1 - (1 + 1/k) I^-1 m m^T I^-1 with
-    g = (features, -1), I = E[P g g^T], m = E[P g] and P = k q / (p + k q); the divergence is half
-    the trace of its first D columns with the Fisher information.
+    Gutmann & Hyvarinen 2012, theorem 3: n * covariance = I^-1 with I = E[P g g^T],
+    g = (features, -1) and P = k q / (p + k q), less a term that concerns the variance of log_z
+    alone; the divergence is half the trace of the D features' part with the Fisher information.
     """
     probs = (features @ truth).softmax(dim=0)
     of_noise = k * noise.log_probs.exp()
     weights = probs * of_noise / (probs + of_noise)  # [V]
     gradients = torch.cat([features, -torch.ones(len(features), 1, dtype=features.dtype)], dim=1)
-    inverse = torch.linalg.inv(gradients.T @ (weights[:, None] * gradients))
-    mean = inverse @ gradients.T @ weights
-    covariance = (inverse - (1 + 1 / k) * torch.outer(mean, mean))[:-1, :-1]
+    covariance = torch.linalg.inv(gradients.T @ (weights[:, None] * gradients))[:-1, :-1]
     centred = features - probs @ features
     fisher = centred.T @ (probs[:, None] * centred)
     return float((fisher * covariance).sum()) / features.shape[1]
