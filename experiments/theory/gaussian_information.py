@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from exact import Result, command, markdown
 from torch import Tensor
 
-from experiments.theory.exact import Result, command, markdown
 from rl_infonce.nce import (
     dv_estimate,
     info_nce_bound,

@@ -12,9 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from exact import Result, command, copied, markdown
 from torch import Tensor
 
-from experiments.theory.exact import Result, command, copied, markdown
 from rl_infonce.nce import exact_nll, local_nce
 
 P = torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03], dtype=torch.float64)

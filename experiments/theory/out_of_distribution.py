@@ -18,10 +18,8 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-from experiments.theory.exact import Result, command, markdown
-from experiments.theory.ood_toy import (
+from exact import Result, command, markdown
+from ood_toy import (
     DIM,
     KINDS,
     N_CONTEXTS,
@@ -32,6 +30,8 @@ from experiments.theory.ood_toy import (
     log_likelihood,
     out_of_distribution,
 )
+from torch import Tensor
+
 from rl_infonce.nce import SeparableMLPCritic, density_ratio_score, info_nce
 
 N_SCORED, N_REFERENCES, N_SEEDS = 1000, 512, 5

@@ -13,9 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
-
-from experiments.theory.exact import (
+from exact import (
     Result,
     command,
     copied,
@@ -24,6 +22,8 @@ from experiments.theory.exact import (
     minimise,
     zeros,
 )
+from torch import Tensor
+
 from rl_infonce.nce import local_nce, ranking_nce
 
 FEATURES = torch.tensor([[0.0, 1, 2, 3], [0, -1, -2, 1]], dtype=torch.float64)

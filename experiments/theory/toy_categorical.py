@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from exact import Result, Rows, command, enumerated, markdown, minimise, zeros
 from torch import Tensor
+from toy_estimators import ESTIMATORS, JOINT, LOG_Q, P_CONTEXT, TRUTH, Estimator
 
-from experiments.theory.exact import Result, Rows, command, enumerated, markdown, minimise, zeros
-from experiments.theory.toy_estimators import ESTIMATORS, JOINT, LOG_Q, P_CONTEXT, TRUTH, Estimator
 from rl_infonce.nce import CategoricalNoise
 
 N_SEEDS, BATCH_SIZE, N_STEPS = 10, 64, 2000

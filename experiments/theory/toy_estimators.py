@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from exact import Rows
 from torch import Tensor
 
-from experiments.theory.exact import Rows
 from rl_infonce.nce import (
     exact_nll,
     info_nce,
