@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
+from rl_infonce.nce._candidates import check_scores, expand_mask
+from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
 from rl_infonce.nce.losses import info_nce, symmetric_info_nce
+from rl_infonce.nce.tiled import tiled_info_nce
 
 __all__ = ["contrast"]
+
+# Both measured on a CPU, D = 128: the side of the square from which tiles win, and their best side.
+CROSSOVER = {"one way": 1024, "symmetric": 512}
+BEST_TILE = 768
 
 
 def contrast(
@@ -19,50 +29,87 @@ def contrast(
     symmetric: bool = False,
     mask: Tensor | None = None,
     normalize: bool = False,
+    offset: int = 0,
+    episodes: Tensor | None = None,
+    times: Tensor | None = None,
+    min_gap: int = 1,
+    tile: int | Literal["auto"] | None = "auto",
 ) -> Tensor:
     """Return the InfoNCE loss of each anchor against embedded candidates.
 
     The scores are scale * anchors @ candidates.T, computed in at least float32: bfloat16 products
-    near 100 lie 0.5 apart. See `info_nce` and `symmetric_info_nce` for the losses. Holds all
-    [B, M] scores in memory.
+    near 100 lie 0.5 apart. See `info_nce` and `symmetric_info_nce` for the losses and `tiled` for
+    how large batches do without the [B, M] scores: then memory grows with B + M, and the loss can
+    be differentiated only once.
 
     Args:
         anchors: [B, D].
-        candidates: [M, D], M >= B; candidate i is the positive of anchor i.
+        candidates: [M, D], M >= B; candidate i + offset is the positive of anchor i.
         scale: One over the temperature, > 0; a 0-dim tensor receives a gradient and its sign is
             the caller's duty.
         symmetric: Whether to average with the loss of candidates picking anchors; needs M = B.
         mask: Boolean, broadcastable to [B, M]; True = this candidate takes part.
         normalize: Whether to divide anchors and candidates by their length, so that scores are
             scaled cosines. A zero vector scores 0.
+        offset: Which candidate is the positive of the first anchor, 0 to M - B. With `gather`ed
+            candidates rank * B, if every rank has B anchors.
+        episodes: [M] integers that differ between any two episodes of any environment. With
+            `times`, candidates near the positive of an anchor in its episode take no part, as in
+            `rl_infonce.temporal.negative_mask`, without ever holding a [B, M] mask.
+        times: [M] integers, the step within the episode.
+        min_gap: Fewer steps apart than this, candidates of one episode are no negatives of one
+            another; 0 masks nothing, 1 masks exact repetitions of the positive.
+        tile: Rows and columns of scores held at a time; None for all scores at once, "auto" for
+            whichever was measured faster.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If a shape does not fit, `scale` is not positive or `mask` excludes a positive.
+        ValueError: If a shape does not fit, a number is out of range, `mask` excludes a positive or
+            one of `episodes` and `times` is missing.
 
     Example:
         >>> import torch
         >>> contrast(torch.eye(3), torch.eye(3), scale=2.0)
         tensor([0.2395, 0.2395, 0.2395])
     """
+    n_rows, n_columns = _check_embeddings(anchors, candidates, symmetric)
+    _check_scale(scale)
+    side = _tile_side(tile, n_rows, n_columns, symmetric)
+    _check_offset(offset, n_columns - n_rows)
+    negatives = _negatives((n_rows, n_columns), mask, episodes, times, min_gap, offset)
+    if offset:
+        candidates = candidates.roll(-offset, dims=0)  # a softmax ignores the order of columns
+    with autocast_off(anchors):
+        if normalize:
+            anchors = unit_vectors(at_least_float32(anchors))
+            candidates = unit_vectors(at_least_float32(candidates))
+        if side is not None:
+            factor = torch.as_tensor(scale, dtype=at_least_float32(anchors).dtype)
+            return tiled_info_nce(
+                anchors, candidates, factor, negatives, symmetric=symmetric, tile=side
+            )
+        # Scaling the anchors costs [B, D] products, scaling the scores [B, M].
+        scores = (scale * at_least_float32(anchors)) @ at_least_float32(candidates).T  # [B, M]
+    excluded = negatives.excluded(slice(0, n_rows), slice(0, n_columns))
+    loss = symmetric_info_nce if symmetric else info_nce
+    return loss(scores, mask=None if excluded is None else ~excluded)
+
+
+def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> tuple[int, int]:
+    """Return (B, M) after checking that [B, D] and [M, D] fit together."""
     check_shape("anchors", anchors, ["B", "D"])
     check_shape("candidates", candidates, ["M", anchors.shape[1]])
-    if symmetric and len(candidates) != len(anchors):
+    n_rows, n_columns = len(anchors), len(candidates)
+    if symmetric and n_columns != n_rows:
         raise ValueError(
             f"Expected as many `candidates` as `anchors` with `symmetric`, "
-            f"got {len(candidates)} and {len(anchors)}."
+            f"got {n_columns} and {n_rows}."
         )
-    _check_scale(scale)
-    with autocast_off(anchors):
-        anchors, candidates = at_least_float32(anchors), at_least_float32(candidates)
-        if normalize:
-            anchors, candidates = unit_vectors(anchors), unit_vectors(candidates)
-        scores = scale * (anchors @ candidates.T)  # [B, M]
-    loss = symmetric_info_nce if symmetric else info_nce
-    return loss(scores, mask=mask)
+    check_scores(torch.empty(n_rows, n_columns, device="meta"))
+    return n_rows, n_columns
 
 
 def _check_scale(scale: float | Tensor) -> None:
@@ -71,3 +118,52 @@ def _check_scale(scale: float | Tensor) -> None:
         check_number("scale", scale, above=0.0)
     elif scale.ndim != 0:
         raise ValueError(f"Expected a 0-dim `scale`, got a tensor of shape {tuple(scale.shape)}.")
+
+
+def _check_offset(offset: int, largest: int) -> None:
+    """Raise unless every positive is a candidate."""
+    if isinstance(offset, bool) or not isinstance(offset, int):
+        raise TypeError(f"Expected an int `offset`, got {offset!r}.")
+    if not 0 <= offset <= largest:
+        raise ValueError(
+            f"Expected `offset` from 0 to {largest} (candidates less anchors), got {offset}."
+        )
+
+
+def _tile_side(
+    tile: int | Literal["auto"] | None, n_rows: int, n_columns: int, symmetric: bool
+) -> int | None:
+    """Return rows and columns of a tile, None for all scores at once."""
+    if tile is None:
+        return None
+    if tile == "auto":
+        side = CROSSOVER["symmetric" if symmetric else "one way"]
+        return BEST_TILE if n_rows * n_columns >= side**2 else None
+    if isinstance(tile, bool) or not isinstance(tile, int):
+        raise TypeError(f'Expected `tile` to be an int, None or "auto", got {tile!r}.')
+    if tile < 1:
+        raise ValueError(f"Expected `tile` to be at least 1, got {tile}.")
+    return tile
+
+
+def _negatives(
+    shape: tuple[int, int],
+    mask: Tensor | None,
+    episodes: Tensor | None,
+    times: Tensor | None,
+    min_gap: int,
+    offset: int,
+) -> Negatives:
+    """Return which of the candidates, rolled by `offset`, take part."""
+    if mask is not None:
+        if offset and mask.ndim and mask.shape[-1] == shape[1]:
+            mask = mask.roll(-offset, dims=-1)
+        mask = expand_mask(torch.empty(shape, device="meta"), mask)
+    if episodes is None and times is None:
+        return Negatives(mask)
+    if episodes is None or times is None:
+        missing = "episodes" if episodes is None else "times"
+        raise ValueError(f"Expected `episodes` and `times` together, got no `{missing}`.")
+    check_shape("episodes", episodes, [shape[1]])
+    moments, gap = timeline(episodes, times, min_gap)
+    return Negatives(mask, moments.roll(-offset), gap)
