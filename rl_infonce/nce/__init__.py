@@ -7,6 +7,7 @@ from rl_infonce.nce.critics import (
     Critic,
     SeparableMLPCritic,
 )
+from rl_infonce.nce.gather import gather
 from rl_infonce.nce.losses import (
     debiased_info_nce,
     decoupled_info_nce,
@@ -57,6 +58,7 @@ __all__ = [
     "effective_sample_size",
     "exact_nll",
     "hard_negative_info_nce",
+    "gather",
     "info_nce",
     "info_nce_bound",
     "is_saturated",
