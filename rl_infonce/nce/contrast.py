@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.nce._candidates import check_scores, expand_mask
 from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
-from rl_infonce.nce.losses import info_nce, symmetric_info_nce
 from rl_infonce.nce.tiled import tiled_info_nce
 
 __all__ = ["contrast"]
@@ -93,9 +94,23 @@ def contrast(
             )
         # Scaling the anchors costs [B, D] products, scaling the scores [B, M].
         scores = (scale * at_least_float32(anchors)) @ at_least_float32(candidates).T  # [B, M]
+        return _dense_info_nce(scores, negatives, symmetric)
+
+
+def _dense_info_nce(scores: Tensor, negatives: Negatives, symmetric: bool) -> Tensor:
+    """Return `info_nce` or `symmetric_info_nce` of scores known to be in order.
+
+    To check and reshape them again takes a tenth of the time at a batch of 256.
+    """
+    n_rows, n_columns = scores.shape
     excluded = negatives.excluded(slice(0, n_rows), slice(0, n_columns))
-    loss = symmetric_info_nce if symmetric else info_nce
-    return loss(scores, mask=None if excluded is None else ~excluded)
+    if excluded is not None:
+        scores = scores.masked_fill(excluded, -math.inf)
+    positives = torch.arange(n_rows, device=scores.device)
+    losses = F.cross_entropy(scores, positives, reduction="none")  # [B]
+    if not symmetric:
+        return losses
+    return (losses + F.cross_entropy(scores.T, positives, reduction="none")) / 2
 
 
 def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> tuple[int, int]:
@@ -108,7 +123,8 @@ def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> t
             f"Expected as many `candidates` as `anchors` with `symmetric`, "
             f"got {n_columns} and {n_rows}."
         )
-    check_scores(torch.empty(n_rows, n_columns, device="meta"))
+    if not 1 <= n_rows <= n_columns:
+        check_scores(torch.empty(n_rows, n_columns, device="meta"))  # has the message
     return n_rows, n_columns
 
 
