@@ -223,7 +223,7 @@ def table(summary: dict[str, Any]) -> str:
 def _cell(median: dict[str, float] | None) -> str:
     if median is None:
         return "-"
-    return f"{median['ms']:.3g} ms ({median['speed_ratio']:.2g}x)"
+    return f"{median['ms']:,.2f} ms ({median['speed_ratio']:.2f}x)"
 
 
 def memory_table(summary: dict[str, Any]) -> str:

@@ -17,9 +17,11 @@ from rl_infonce.nce.tiled import tiled_info_nce
 
 __all__ = ["contrast"]
 
-# Both measured on a CPU, D = 128: the side of the square from which tiles win, and their best side.
-CROSSOVER = {"one way": 1024, "symmetric": 512}
+# Measured on a CPU at D = 128: the batch from which tiles win, and their best side.
+CROSSOVER = {"one way": 1200, "symmetric": 512}
 BEST_TILE = 768
+# Not measured: on other devices small kernels cost more, so only memory asks for tiles.
+DEVICE_CROSSOVER, DEVICE_TILE = 8192, 4096
 
 
 def contrast(
@@ -78,7 +80,7 @@ def contrast(
     """
     n_rows, n_columns = _check_embeddings(anchors, candidates, symmetric)
     _check_scale(scale)
-    side = _tile_side(tile, n_rows, n_columns, symmetric)
+    side = _automatic_side(anchors, n_columns, symmetric) if tile == "auto" else _checked_side(tile)
     _check_offset(offset, n_columns - n_rows)
     negatives = _negatives((n_rows, n_columns), mask, episodes, times, min_gap, offset)
     if offset:
@@ -146,15 +148,18 @@ def _check_offset(offset: int, largest: int) -> None:
         )
 
 
-def _tile_side(
-    tile: int | Literal["auto"] | None, n_rows: int, n_columns: int, symmetric: bool
-) -> int | None:
-    """Return rows and columns of a tile, None for all scores at once."""
+def _automatic_side(anchors: Tensor, n_columns: int, symmetric: bool) -> int | None:
+    """Return rows and columns of the tiles that are fastest, None for all scores at once."""
+    crossover, side = DEVICE_CROSSOVER, DEVICE_TILE
+    if anchors.device.type == "cpu":
+        crossover, side = CROSSOVER["symmetric" if symmetric else "one way"], BEST_TILE
+    return side if len(anchors) * n_columns >= crossover**2 else None
+
+
+def _checked_side(tile: object) -> int | None:
+    """Return rows and columns of the tiles that the caller asks for, None for no tiles."""
     if tile is None:
         return None
-    if tile == "auto":
-        side = CROSSOVER["symmetric" if symmetric else "one way"]
-        return BEST_TILE if n_rows * n_columns >= side**2 else None
     if isinstance(tile, bool) or not isinstance(tile, int):
         raise TypeError(f'Expected `tile` to be an int, None or "auto", got {tile!r}.')
     if tile < 1:
