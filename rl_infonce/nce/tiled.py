@@ -37,7 +37,8 @@ from rl_infonce.nce._precision import at_least_float32, autocast_off
 
 __all__ = ["tiled_info_nce"]
 
-# exp(-50) times the batch size is below float32's resolution; exp(2 * 50) is finite.
+# Shared exponentials span exp(-50) to exp(50): float32 holds both, and what underflows beside
+# a sum of exp(-50), exp(-87), is below its resolution.
 SAFE_RANGE = 50.0
 
 
