@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
-from rl_infonce.nce._candidates import check_scores, expand_mask
+from rl_infonce.nce._candidates import check_finite, check_like, expand_mask, positives_of
 from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
 from rl_infonce.nce.tiled import tiled_info_nce
@@ -37,6 +37,7 @@ def contrast(
     times: Tensor | None = None,
     min_gap: int = 1,
     tile: int | Literal["auto"] | None = "auto",
+    validate_args: bool = True,
 ) -> Tensor:
     """Return the InfoNCE loss of each anchor against embedded candidates.
 
@@ -64,14 +65,15 @@ def contrast(
             another; 0 masks nothing, 1 masks exact repetitions of the positive.
         tile: Rows and columns of scores held at a time; None for all scores at once, "auto" for
             whichever was measured faster.
+        validate_args: Whether to check values, too: finite losses, positives allowed by `mask`.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If a shape does not fit, a number is out of range, `mask` excludes a positive or
-            one of `episodes` and `times` is missing.
+        ValueError: If a shape or device does not fit, a number is out of range, a loss is not
+            finite, `mask` excludes a positive or one of `episodes` and `times` is missing.
 
     Example:
         >>> import torch
@@ -82,7 +84,10 @@ def contrast(
     _check_scale(scale)
     side = _automatic_side(anchors, n_columns, symmetric) if tile == "auto" else _checked_side(tile)
     _check_offset(offset, n_columns - n_rows)
-    negatives = _negatives((n_rows, n_columns), mask, episodes, times, min_gap, offset)
+    if mask is not None:
+        mask = _rolled(mask, offset, n_columns)
+        mask = _checked_mask(anchors, n_columns, mask, symmetric, validate_args=validate_args)
+    negatives = _negatives(n_columns, mask, episodes, times, min_gap, offset)
     if offset:
         candidates = candidates.roll(-offset, dims=0)  # a softmax ignores the order of columns
     with autocast_off(anchors):
@@ -91,12 +96,16 @@ def contrast(
             candidates = unit_vectors(at_least_float32(candidates))
         if side is not None:
             factor = torch.as_tensor(scale, dtype=at_least_float32(anchors).dtype)
-            return tiled_info_nce(
+            losses = tiled_info_nce(
                 anchors, candidates, factor, negatives, symmetric=symmetric, tile=side
             )
-        # Scaling the anchors costs [B, D] products, scaling the scores [B, M].
-        scores = (scale * at_least_float32(anchors)) @ at_least_float32(candidates).T  # [B, M]
-        return _dense_info_nce(scores, negatives, symmetric)
+        else:
+            # Scaling the anchors costs [B, D] products, scaling the scores [B, M].
+            scores = (scale * at_least_float32(anchors)) @ at_least_float32(candidates).T
+            losses = _dense_info_nce(scores, negatives, symmetric)
+    if validate_args:
+        _check_losses(losses, anchors, candidates)
+    return losses
 
 
 def _dense_info_nce(scores: Tensor, negatives: Negatives, symmetric: bool) -> Tensor:
@@ -125,9 +134,50 @@ def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> t
             f"Expected as many `candidates` as `anchors` with `symmetric`, "
             f"got {n_columns} and {n_rows}."
         )
+    if not anchors.is_floating_point():
+        raise TypeError(f"Expected `anchors` to be floating point, got {anchors.dtype}.")
+    check_like("candidates", candidates, "anchors", anchors)
     if not 1 <= n_rows <= n_columns:
-        check_scores(torch.empty(n_rows, n_columns, device="meta"))  # has the message
+        raise ValueError(
+            f"Expected at least one of `anchors` [B, D] and as many `candidates`, got {n_rows} "
+            f"and {n_columns}."
+        )
     return n_rows, n_columns
+
+
+def _rolled(mask: Tensor, offset: int, n_columns: int) -> Tensor:
+    """Return the mask of candidates rolled by `offset`; one that broadcasts stays as it is."""
+    moves = offset > 0 and mask.ndim > 0 and mask.shape[-1] == n_columns
+    return mask.roll(-offset, dims=-1) if moves else mask
+
+
+def _checked_mask(
+    anchors: Tensor, n_columns: int, mask: Tensor, symmetric: bool, *, validate_args: bool
+) -> Tensor:
+    """Return the mask [B, M], with the positive of a row without candidates: it costs 0 alone."""
+    scores = anchors.new_empty(()).expand(len(anchors), n_columns)  # shape, dtype and device only
+    allowed = expand_mask(scores, mask, validate_args=validate_args)
+    if not validate_args:
+        return allowed
+    if symmetric:
+        expand_mask(scores, allowed.T)
+    if not bool(positives_of(allowed).all()):
+        allowed = allowed | torch.eye(*allowed.shape, dtype=torch.bool, device=allowed.device)
+    return allowed
+
+
+def _check_losses(losses: Tensor, anchors: Tensor, candidates: Tensor) -> None:
+    """Raise if a loss is not finite, with the reason; cheaper than a look at every embedding."""
+    if bool(torch.isfinite(losses.detach().sum())):
+        return
+    check_finite("anchors", anchors)
+    check_finite("candidates", candidates)
+    n_bad = int((~losses.isfinite()).sum())
+    if n_bad:
+        raise ValueError(
+            f"Expected scores that float32 can hold, got {n_bad} of {len(losses)} losses NaN or "
+            "infinite. Pass normalize=True or a smaller `scale`."
+        )
 
 
 def _check_scale(scale: float | Tensor) -> None:
@@ -168,7 +218,7 @@ def _checked_side(tile: object) -> int | None:
 
 
 def _negatives(
-    shape: tuple[int, int],
+    n_columns: int,
     mask: Tensor | None,
     episodes: Tensor | None,
     times: Tensor | None,
@@ -176,15 +226,11 @@ def _negatives(
     offset: int,
 ) -> Negatives:
     """Return which of the candidates, rolled by `offset`, take part."""
-    if mask is not None:
-        if offset and mask.ndim and mask.shape[-1] == shape[1]:
-            mask = mask.roll(-offset, dims=-1)
-        mask = expand_mask(torch.empty(shape, device="meta"), mask)
     if episodes is None and times is None:
         return Negatives(mask)
     if episodes is None or times is None:
         missing = "episodes" if episodes is None else "times"
         raise ValueError(f"Expected `episodes` and `times` together, got no `{missing}`.")
-    check_shape("episodes", episodes, [shape[1]])
+    check_shape("episodes", episodes, [n_columns])
     moments, gap = timeline(episodes, times, min_gap)
     return Negatives(mask, moments.roll(-offset), gap)

@@ -130,7 +130,7 @@ def test_contrast_refuses_candidates_of_another_size() -> None:
 
 
 def test_contrast_refuses_fewer_candidates_than_anchors() -> None:
-    with pytest.raises(ValueError, match=r"1 <= B <= M, got \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"as many `candidates`, got 3 and 2"):
         contrast(torch.zeros(3, 3), torch.zeros(2, 3))
 
 
@@ -148,3 +148,74 @@ def test_contrast_refuses_a_scale_that_is_not_positive(scale: float) -> None:
 def test_contrast_refuses_a_scale_with_axes() -> None:
     with pytest.raises(ValueError, match=r"0-dim `scale`, got a tensor of shape \(1,\)"):
         contrast(torch.zeros(2, 3), torch.zeros(2, 3), scale=torch.ones(1))
+
+
+EITHER_WAY = pytest.mark.parametrize("tile", [None, 2])
+
+
+@SYMMETRIC
+@EITHER_WAY
+def test_contrast_of_an_anchor_without_candidates_costs_nothing(
+    symmetric: bool, tile: int | None
+) -> None:
+    anchors, candidates = (embeddings(5, seed).requires_grad_() for seed in (0, 1))
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[3] = mask[:, 3] = False
+    with pytest.warns(UserWarning, match=r"1 of 5 rows have no candidate and so loss 0: 3\."):
+        losses = contrast(anchors, candidates, mask=mask, symmetric=symmetric, tile=tile)
+    gradients = torch.autograd.grad(losses.sum(), (anchors, candidates))
+    assert float(losses.detach()[3]) == 0.0
+    assert all(not gradient[3].any() for gradient in gradients)
+    kept = torch.tensor([0, 1, 2, 4])
+    expected = contrast(anchors[kept], candidates[kept], symmetric=symmetric)
+    torch.testing.assert_close(losses[kept], expected)
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["anchors", "candidates"])
+def test_contrast_refuses_embeddings_that_are_not_finite(
+    name: str, bad: float, tile: int | None
+) -> None:
+    anchors, candidates = embeddings(4, 0), embeddings(4, 1)
+    (anchors if name == "anchors" else candidates)[2, 1] = bad
+    with pytest.raises(ValueError, match=rf"`{name}` to be finite, got 1 of 12"):
+        contrast(anchors, candidates, tile=tile)
+    losses = contrast(anchors, candidates, tile=tile, validate_args=False)
+    assert bool(losses.isnan().any())
+
+
+@EITHER_WAY
+def test_contrast_refuses_scores_beyond_float32(tile: int | None) -> None:
+    large = 1e30 * torch.ones(3, 2)
+    with pytest.raises(ValueError, match=r"float32 can hold, got 3 of 3 losses.*normalize=True"):
+        contrast(large, large, tile=tile)
+
+
+def test_contrast_refuses_a_column_without_its_positive_only_both_ways() -> None:
+    anchors, candidates = embeddings(3, 0), embeddings(3, 1)
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    mask[1] = False
+    with pytest.warns(UserWarning, match="no candidate"):
+        assert contrast(anchors, candidates, mask=mask).tolist()[1] == 0.0
+    with (
+        pytest.warns(UserWarning, match="no candidate"),
+        pytest.raises(ValueError, match=r"1 of 3 rows without it: 1"),
+    ):
+        contrast(anchors, candidates, mask=mask, symmetric=True)
+
+
+@pytest.mark.parametrize(
+    ("anchors", "candidates", "error", "message"),
+    [
+        (torch.ones(2, 2).int(), torch.ones(2, 2).int(), TypeError, r"`anchors`.*int32"),
+        (torch.ones(2, 2), torch.ones(2, 2).double(), TypeError, r"`candidates`.*float32.*float64"),
+        (torch.ones(2, 2), torch.ones(2, 2, device="meta"), ValueError, r"`candidates`.*cpu.*meta"),
+        (torch.ones(0, 2), torch.ones(2, 2), ValueError, r"at least one of `anchors`.*0 and 2"),
+    ],
+)
+def test_contrast_refuses_embeddings_of_another_kind(
+    anchors: Tensor, candidates: Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        contrast(anchors, candidates)
