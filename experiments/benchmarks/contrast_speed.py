@@ -223,7 +223,8 @@ def table(summary: dict[str, Any]) -> str:
 def _cell(median: dict[str, float] | None) -> str:
     if median is None:
         return "-"
-    return f"{median['ms']:,.2f} ms ({median['speed_ratio']:.2f}x)"
+    ratio = median["speed_ratio"]
+    return f"{median['ms']:,.2f} ms ({ratio:.2f}x)" if ratio >= 0.01 else f"{median['ms']:,.0f} ms"
 
 
 def memory_table(summary: dict[str, Any]) -> str:

@@ -82,7 +82,7 @@ def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
         ValueError: If there is one; the message counts them.
     """
     # One sum is several times faster than looking at every entry, and settles the usual case.
-    if bool(torch.isfinite(tensor.detach().sum())):
+    if math.isfinite(tensor.detach().sum().item()):
         return
     bad = ~torch.isfinite(tensor)
     if mask is not None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-__all__ = ["at_least_float32", "autocast_off", "unit_vectors"]
+__all__ = ["at_least_float32", "autocast_off", "lengths", "unit_vectors"]
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -28,8 +28,8 @@ def autocast_off(tensor: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(device_type=device_type, enabled=False)
 
 
-def unit_vectors(vectors: Tensor) -> Tensor:
-    """Return the vectors divided by their Euclidean length, zero vectors unchanged.
+def lengths(vectors: Tensor) -> Tensor:
+    """Return the Euclidean lengths of vectors to divide them by, 1 for zero vectors.
 
     No epsilon: at a zero vector an epsilon in the denominator would multiply the gradient by its
     inverse, here the gradient passes unscaled.
@@ -38,7 +38,12 @@ def unit_vectors(vectors: Tensor) -> Tensor:
         vectors: [..., D] float32 or float64.
 
     Returns:
-        [..., D] vectors of length one, or zero.
+        [..., 1] lengths > 0.
     """
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)  # [..., 1]
-    return vectors / lengths.masked_fill(lengths == 0, 1.0)
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return norms + (norms == 0)
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Return the vectors [..., D] divided by their lengths, zero vectors unchanged."""
+    return vectors / lengths(vectors)

@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.nce._candidates import check_finite, check_like, expand_mask, positives_of
 from rl_infonce.nce._negatives import Negatives, timeline
-from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
+from rl_infonce.nce._precision import at_least_float32, autocast_off, lengths, unit_vectors
 from rl_infonce.nce.tiled import tiled_info_nce
 
 __all__ = ["contrast"]
@@ -91,21 +91,28 @@ def contrast(
     if offset:
         candidates = candidates.roll(-offset, dims=0)  # a softmax ignores the order of columns
     with autocast_off(anchors):
-        if normalize:
-            anchors = unit_vectors(at_least_float32(anchors))
-            candidates = unit_vectors(at_least_float32(candidates))
-        if side is not None:
+        if side is None:
+            scores = _scores(anchors, candidates, scale, normalize)
+            losses = _dense_info_nce(scores, negatives, symmetric)
+        else:
+            if normalize:
+                anchors = unit_vectors(at_least_float32(anchors))
+                candidates = unit_vectors(at_least_float32(candidates))
             factor = torch.as_tensor(scale, dtype=at_least_float32(anchors).dtype)
             losses = tiled_info_nce(
                 anchors, candidates, factor, negatives, symmetric=symmetric, tile=side
             )
-        else:
-            # Scaling the anchors costs [B, D] products, scaling the scores [B, M].
-            scores = (scale * at_least_float32(anchors)) @ at_least_float32(candidates).T
-            losses = _dense_info_nce(scores, negatives, symmetric)
     if validate_args:
         _check_losses(losses, anchors, candidates)
     return losses
+
+
+def _scores(anchors: Tensor, candidates: Tensor, scale: float | Tensor, normalize: bool) -> Tensor:
+    """Return scores [B, M]; one factor per anchor scales, and normalises, at [B, D] products."""
+    anchors, candidates = at_least_float32(anchors), at_least_float32(candidates)
+    if not normalize:
+        return (scale * anchors) @ candidates.T
+    return (anchors * (scale / lengths(anchors))) @ unit_vectors(candidates).T
 
 
 def _dense_info_nce(scores: Tensor, negatives: Negatives, symmetric: bool) -> Tensor:
@@ -168,7 +175,7 @@ def _checked_mask(
 
 def _check_losses(losses: Tensor, anchors: Tensor, candidates: Tensor) -> None:
     """Raise if a loss is not finite, with the reason; cheaper than a look at every embedding."""
-    if bool(torch.isfinite(losses.detach().sum())):
+    if math.isfinite(losses.detach().sum().item()):
         return
     check_finite("anchors", anchors)
     check_finite("candidates", candidates)
