@@ -236,6 +236,32 @@ def memory_table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def limits_table(summary: dict[str, Any]) -> str:
+    """Return, in Markdown, how far our losses are from the least time their products could take.
+
+    Scores and both gradients are three products of N^2 D multiply-adds each.
+    """
+    speed = 1e6 * summary["machine"]["matmul_gflop_per_second"]  # FLOP per ms
+    lines = ["| N | three products | ours, one way | ours, symmetric |", "|---|---|---|---|"]
+    for n, each in summary["times"].items():
+        least = 3 * 2 * int(n) ** 2 * summary["dim"] / speed
+        ours = [each["median"][name]["ms"] for name in ("ours, one way", "ours, symmetric")]
+        cells = " | ".join(f"{ms / least:.1f}x" for ms in ours)
+        lines.append(f"| {int(n):,} | {least:,.2f} ms | {cells} |")
+    return "\n".join(lines)
+
+
+def matmul_speed(size: int = 2048) -> float:
+    """Return GFLOP/s of a square matrix product, the best of five."""
+    a, b = torch.rand(2, size, size)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds) / 1e9
+
+
 def _machine() -> dict[str, Any]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
@@ -243,6 +269,7 @@ def _machine() -> dict[str, Any]:
     return {
         "cpu": models[0] if models else platform.processor(),
         "torch_threads": torch.get_num_threads(),
+        "matmul_gflop_per_second": matmul_speed(),
         "torch": torch.__version__,
         "device": "cpu",
     }
@@ -252,7 +279,7 @@ def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 1024, 4096, 8192])
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-size", type=int, default=32768)
     parser.add_argument("--memory-arm", choices=BASELINES, help="measure memory in this process")
@@ -263,7 +290,7 @@ def main() -> None:
         print(extra_memory(args.memory_arm, args.memory_size))
         return
     summary = compare(args.sizes, args.rounds, args.memory_size)
-    print(table(summary), memory_table(summary), sep="\n\n")
+    print(table(summary), limits_table(summary), memory_table(summary), sep="\n\n")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(summary, indent=2) + "\n")

@@ -37,6 +37,17 @@ def test_contrast_speed_times_every_arm_at_every_size(
     assert "| ours, one way | 12 MB | 4 MB |" in script.memory_table(summary)
 
 
+def test_contrast_speed_tells_the_distance_from_the_least_arithmetic(script: ModuleType) -> None:
+    medians = {"ours, one way": {"ms": 3.0}, "ours, symmetric": {"ms": 6.0}}
+    summary = {
+        "dim": 100,
+        "machine": {"matmul_gflop_per_second": 300.0},
+        "times": {"1000": {"median": medians}},
+    }
+    # 6e8 operations at 3e11 per second
+    assert script.limits_table(summary).splitlines()[-1] == "| 1,000 | 2.00 ms | 1.5x | 3.0x |"
+
+
 def test_contrast_speed_divides_by_the_peer_of_the_same_round(script: ModuleType) -> None:
     runs: list[dict[str, float]] = [
         {"ours, symmetric": 1.0, "two products": 3.0},

@@ -30,6 +30,29 @@ def test_training_speed_comes_from_the_committed_run() -> None:
     assert train_speed.table(summary) in FRONT_PAGE
 
 
+def test_the_speed_of_contrast_comes_from_the_committed_run() -> None:
+    contrast_speed = load("benchmarks/contrast_speed.py")
+    summary = json.loads((RESULTS / "contrast_speed.json").read_text())
+    for table in (
+        contrast_speed.table(summary),
+        contrast_speed.limits_table(summary),
+        contrast_speed.memory_table(summary),
+    ):
+        assert table in README
+
+
+def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
+    summary = json.loads((RESULTS / "contrast_speed.json").read_text())
+    times = {n: each["median"] for n, each in summary["times"].items()}
+    for median in times.values():
+        assert median["ours, one way"]["speed_ratio"] > 0.98
+    for n in ("4096", "8192"):
+        assert times[n]["ours, symmetric"]["speed_ratio"] > 1.5
+    small = times["256"]
+    assert small["NTXentLoss"]["ms"] > 100 * small["ours, symmetric"]["ms"]
+    assert max(summary["memory"]["extra_mb"].values()) < 300
+
+
 def test_emulator_threads_come_from_the_committed_run() -> None:
     summary = json.loads((RESULTS / "env_threads.json").read_text())
     assert load("benchmarks/env_threads.py").table(summary) in README
