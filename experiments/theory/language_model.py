@@ -11,8 +11,11 @@ sees the same batches and is judged by the exact softmax. What an update costs i
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,20 +124,36 @@ def judge(model: WordModel, corpus: Corpus) -> dict[str, float]:
     return {"perplexity": math.exp(nats), "log_z": float(log_z.mean()), "sd": float(log_z.std())}
 
 
-def run(seeds: list[int], n_steps: int, n_book_steps: int) -> dict[str, Any]:
-    """Train every setting on both corpora with every seed."""
-    results: list[dict[str, Any]] = []
-    summary: dict[str, Any] = {"seeds": seeds, "steps": n_steps, "book_steps": n_book_steps}
-    for seed in seeds:
-        corpora = {
-            "language": synthetic_corpus(n_steps, seed),
-            "book": book_corpus(n_book_steps, seed),
-        }
-        summary["true_perplexity"] = math.exp(corpora["language"].entropy)
-        for setting in SETTINGS:
-            judged = {name: judge(train(setting, c, seed), c) for name, c in corpora.items()}
-            results.append({**setting._asdict(), "seed": seed, **judged})
-    return {**summary, "runs": results}
+@functools.cache
+def corpora(seed: int, n_steps: int, n_book_steps: int) -> dict[str, Corpus]:
+    """Return the language and the book as a seed sees them."""
+    return {"language": synthetic_corpus(n_steps, seed), "book": book_corpus(n_book_steps, seed)}
+
+
+def judged(setting: Setting, seed: int, n_steps: int, n_book_steps: int) -> dict[str, Any]:
+    """Train a setting on both corpora and judge it."""
+    torch.set_num_threads(1)
+    found = corpora(seed, n_steps, n_book_steps)
+    judgements = {name: judge(train(setting, c, seed), c) for name, c in found.items()}
+    return {**setting._asdict(), "seed": seed, **judgements}
+
+
+def run(seeds: list[int], n_steps: int, n_book_steps: int, n_jobs: int = 1) -> dict[str, Any]:
+    """Train every setting on both corpora with every seed, in one process or several."""
+    tasks = [(setting, seed, n_steps, n_book_steps) for seed in seeds for setting in SETTINGS]
+    if n_jobs == 1:
+        results = [judged(*task) for task in tasks]
+    else:
+        with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn")) as pool:
+            results = list(pool.map(judged, *zip(*tasks, strict=True)))
+    language = corpora(seeds[-1], n_steps, n_book_steps)["language"]
+    return {
+        "seeds": seeds,
+        "steps": n_steps,
+        "book_steps": n_book_steps,
+        "true_perplexity": math.exp(language.entropy),
+        "runs": results,
+    }
 
 
 def by_setting(summary: dict[str, Any]) -> dict[Setting, dict[str, list[float]]]:
@@ -205,12 +224,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of JSON and figure")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--book-steps", type=int, default=400)
+    parser.add_argument("--jobs", type=int, default=2, help="processes of one thread each")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     args.output.mkdir(parents=True, exist_ok=True)
-    summary = run(args.seeds, args.steps, args.book_steps)
+    summary = run(args.seeds, args.steps, args.book_steps, args.jobs)
     (args.output / "language_model.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(summary, args.output / "language_model.png")
     print(table(summary))

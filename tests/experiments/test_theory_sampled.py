@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -283,12 +285,25 @@ def test_rows_at_the_floor_have_no_gradient_of_negatives() -> None:
 # Commands and what they published
 
 COMMANDS = {
-    "language_model": ("--seeds", "0", "--steps", "2", "--book-steps", "1"),
+    "language_model": ("--seeds", "0", "--steps", "2", "--book-steps", "1", "--jobs", "1"),
     "language_model_speed": ("--rounds", "1", "--updates", "1", "--vocabularies", "300", "600"),
     "noise_quality": ("--seeds", "2", "--noise-counts", "1"),
     "batch_and_temperature": ("--runs", "2", "--pairs", "1024"),
     "false_negatives": ("--seeds", "0", "--steps", "2"),
 }
+
+
+def test_several_processes_find_what_one_finds() -> None:
+    """In a process of its own: workers import the script by name."""
+    program = (
+        "import language_model as lm; lm.SETTINGS = lm.SETTINGS[:2]\n"
+        "if __name__ == '__main__': assert lm.run([0], 2, 1, 2) == lm.run([0], 2, 1, 1)"
+    )
+    folder = EXPERIMENTS / "theory"
+    script = [sys.executable, "-c", program]
+    subprocess.run(
+        script, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(EXPERIMENTS.parent)}
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
