@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from rl_infonce.nce import (
@@ -297,3 +300,70 @@ def test_estimates_refuse_what_does_not_fit(
 ) -> None:
     with pytest.raises(error, match=message):
         call(random_scores(4, 4))
+
+
+ESTIMATES = pytest.mark.parametrize(
+    "estimate",
+    [info_nce_bound, nwj_bound, dv_estimate, partial(smile_estimate, clip=1.0)],
+    ids=["info_nce", "nwj", "dv", "smile"],
+)
+
+
+@ESTIMATES
+def test_gradients_with_a_mask_and_a_learned_temperature_agree_with_finite_differences(
+    estimate: Callable[..., Tensor],
+) -> None:
+    scores = random_scores(4, 4).requires_grad_()
+    log_scale = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+
+    def scaled(scores: Tensor, log_scale: Tensor) -> Tensor:
+        return estimate(log_scale.exp() * scores, mask=holes(scores))
+
+    assert torch.autograd.gradcheck(scaled, (scores, log_scale))
+
+
+def test_gradients_of_the_density_ratio_agree_with_finite_differences() -> None:
+    inputs = (random_scores(3).requires_grad_(), random_scores(3, 4, seed=1).requires_grad_())
+    assert torch.autograd.gradcheck(density_ratio_score, inputs)
+
+
+@ESTIMATES
+def test_estimates_do_not_care_about_the_order_of_pairs(estimate: Callable[..., Tensor]) -> None:
+    scores, order = random_scores(5, 5), torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(estimate(scores[order][:, order]), estimate(scores))
+
+
+@ESTIMATES
+def test_estimates_ignore_autocast_and_compute_half_precision_in_float32(
+    estimate: Callable[..., Tensor],
+) -> None:
+    scores = random_scores(6, 6).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = estimate(scores)
+    assert inside.dtype == torch.float32
+    assert torch.equal(inside, estimate(scores.float()))
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.floats(0.01, 20.0),
+    n=st.integers(2, 6),
+    shift=st.floats(-20.0, 20.0),
+    clip=st.floats(0.1, 30.0),
+)
+def test_inequalities_and_shifts_of_the_estimates(
+    seed: int, size: float, n: int, shift: float, clip: float
+) -> None:
+    scores = size * random_scores(n, n, seed=seed)
+    dv = dv_estimate(scores)
+    # log x <= x - 1 at x = E[exp s]
+    assert nwj_bound(scores) <= dv + 1e-9
+    torch.testing.assert_close(dv_estimate(scores + shift), dv, rtol=1e-6, atol=1e-6)
+    # one constant makes NWJ reach DV: the one that takes E[exp s] to 1
+    centred = scores - (scores.diagonal().mean() - dv)
+    torch.testing.assert_close(nwj_bound(centred), dv, rtol=1e-6, atol=1e-6)
+    largest = float(scores.abs().max()) + 1.0
+    torch.testing.assert_close(smile_estimate(scores, clip=largest), dv)
+    product = scores.diagonal().mean() - smile_estimate(scores, clip=clip)
+    assert -clip - 1e-9 <= float(product) <= clip + 1e-9

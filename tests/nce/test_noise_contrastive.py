@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from rl_infonce.nce import (
@@ -29,7 +31,7 @@ class Given(NamedTuple):
     noise_log_q: Tensor
 
 
-def given(n_positives: int | None = None, n_noise: int = 5, seed: int = 0) -> Given:
+def given_samples(n_positives: int | None = None, n_noise: int = 5, seed: int = 0) -> Given:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -98,7 +100,7 @@ def test_estimators_of_an_example_by_hand() -> None:
 
 
 def test_exact_nll_equals_loop_oracle() -> None:
-    scores = given(n_noise=7).noise
+    scores = given_samples(n_noise=7).noise
     targets = torch.tensor([6, 0, 3])
     expected = oracles.exact_nll(scores.tolist(), targets.tolist())
     assert exact_nll(scores, targets).tolist() == pytest.approx(expected, rel=1e-12)
@@ -106,7 +108,7 @@ def test_exact_nll_equals_loop_oracle() -> None:
 
 @POSITIVES
 def test_partition_nll_equals_loop_oracle(n_positives: int | None) -> None:
-    g = given(n_positives)
+    g = given_samples(n_positives)
     expected = oracles.partition_nll(columns(g.positives), columns(g.noise), columns(g.noise_log_q))
     assert partition(g).tolist() == pytest.approx(expected, rel=1e-12)
 
@@ -114,7 +116,7 @@ def test_partition_nll_equals_loop_oracle(n_positives: int | None) -> None:
 @POSITIVES
 @pytest.mark.parametrize("log_z", [0.0, torch.tensor(1.5), torch.tensor([0.5, -1.0, 2.0])])
 def test_local_nce_equals_loop_oracle(n_positives: int | None, log_z: float | Tensor) -> None:
-    g = given(n_positives)
+    g = given_samples(n_positives)
     constants = (torch.zeros(3) + log_z).tolist()
     expected = oracles.local_nce(
         columns(g.positives),
@@ -128,20 +130,20 @@ def test_local_nce_equals_loop_oracle(n_positives: int | None, log_z: float | Te
 
 @POSITIVES
 def test_ranking_nce_equals_loop_oracle(n_positives: int | None) -> None:
-    g = given(n_positives)
+    g = given_samples(n_positives)
     expected = oracles.ranking_nce(*map(columns, g))
     assert ranking(g).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 @POSITIVES
 def test_negative_sampling_equals_loop_oracle(n_positives: int | None) -> None:
-    g = given(n_positives)
+    g = given_samples(n_positives)
     expected = oracles.negative_sampling(columns(g.positives), columns(g.noise))
     assert negative(g).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_effective_sample_size_equals_loop_oracle_and_its_limits() -> None:
-    g = given()
+    g = given_samples()
     expected = oracles.effective_sample_size(columns(g.noise), columns(g.noise_log_q))
     assert effective_sample_size(g.noise, g.noise_log_q).tolist() == pytest.approx(expected)
     assert effective_sample_size(g.noise, g.noise).tolist() == pytest.approx([5.0] * 3)
@@ -151,7 +153,7 @@ def test_effective_sample_size_equals_loop_oracle_and_its_limits() -> None:
 
 @ALL
 def test_log_q_and_mask_broadcast_to_the_noise(estimator: Estimator) -> None:
-    g = given()
+    g = given_samples()
     shared = g._replace(noise_log_q=g.noise_log_q[0])
     spelled = g._replace(noise_log_q=g.noise_log_q[:1].expand(3, 5))
     torch.testing.assert_close(estimator(shared), estimator(spelled))
@@ -162,7 +164,7 @@ def test_log_q_and_mask_broadcast_to_the_noise(estimator: Estimator) -> None:
 @ALL
 @pytest.mark.parametrize("poison", [math.nan, -math.inf])
 def test_masked_noise_counts_as_not_drawn(estimator: Estimator, poison: float) -> None:
-    g = given()
+    g = given_samples()
     mask = torch.tensor([True, False, True, True, False])
     kept = g._replace(noise=g.noise[:, mask], noise_log_q=g.noise_log_q[:, mask])
     poisoned = g._replace(
@@ -178,7 +180,7 @@ def test_masked_noise_counts_as_not_drawn(estimator: Estimator, poison: float) -
 
 @ALL
 def test_a_row_without_noise_costs_nothing_and_is_named(estimator: Estimator) -> None:
-    g = given()
+    g = given_samples()
     leaves = g._replace(
         positives=g.positives.clone().requires_grad_(), noise=g.noise.clone().requires_grad_()
     )
@@ -199,7 +201,7 @@ def test_a_row_without_noise_costs_nothing_and_is_named(estimator: Estimator) ->
 def test_estimators_pass_gradcheck_with_a_mask(
     estimator: Estimator, n_positives: int | None
 ) -> None:
-    g = given(n_positives)
+    g = given_samples(n_positives)
     mask = torch.ones(3, 5, dtype=torch.bool)
     mask[0, 2] = mask[2, :3] = False
 
@@ -212,7 +214,7 @@ def test_estimators_pass_gradcheck_with_a_mask(
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_a_learned_log_z_passes_gradcheck_with_a_mask(shape: tuple[int, ...]) -> None:
-    g = given()
+    g = given_samples()
     mask = torch.ones(3, 5, dtype=torch.bool)
     mask[0, 2] = False
     log_z = torch.full(shape, 0.3, dtype=torch.float64, requires_grad=True)
@@ -220,7 +222,7 @@ def test_a_learned_log_z_passes_gradcheck_with_a_mask(shape: tuple[int, ...]) ->
 
 
 def test_ranking_nce_with_uniform_noise_is_info_nce_with_explicit_negatives() -> None:
-    g = given()
+    g = given_samples()
     uniform = torch.full((3, 5), -math.log(9), dtype=torch.float64)
     losses = ranking_nce(g.positives, g.noise, uniform[:, 0], uniform)
     rows = [torch.cat([g.positives[i : i + 1], g.noise[i]])[None] for i in range(3)]
@@ -228,13 +230,13 @@ def test_ranking_nce_with_uniform_noise_is_info_nce_with_explicit_negatives() ->
 
 
 def test_negative_sampling_is_local_nce_where_k_times_q_is_1() -> None:
-    g = given(n_noise=5)
+    g = given_samples(n_noise=5)
     log_q = torch.full((3, 5), -math.log(5), dtype=torch.float64)
     torch.testing.assert_close(negative(g), local_nce(g.positives, g.noise, log_q[:, 0], log_q))
 
 
 def test_negative_sampling_shifts_the_scores_of_local_nce_by_log_k_q() -> None:
-    g = given()
+    g = given_samples()
     shifted = negative_sampling(
         g.positives - g.positive_log_q - math.log(5), g.noise - g.noise_log_q - math.log(5)
     )
@@ -243,7 +245,7 @@ def test_negative_sampling_shifts_the_scores_of_local_nce_by_log_k_q() -> None:
 
 def test_the_partition_function_is_estimated_without_bias() -> None:
     """The mean of the estimate over every possible draw of two samples is Z itself."""
-    scores = given(n_noise=4).noise[0]
+    scores = given_samples(n_noise=4).noise[0]
     q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     draws = torch.cartesian_prod(torch.arange(4), torch.arange(4))  # [16, 2]
     zeros = torch.zeros(16, dtype=torch.float64)
@@ -253,7 +255,7 @@ def test_the_partition_function_is_estimated_without_bias() -> None:
 
 
 def test_partition_nll_over_the_whole_support_is_exact() -> None:
-    scores = given(n_noise=6).noise
+    scores = given_samples(n_noise=6).noise
     uniform = torch.full((3, 6), -math.log(6), dtype=torch.float64)
     targets = torch.tensor([0, 3, 5])
     losses = partition_nll(scores.gather(1, targets[:, None]), scores, uniform)
@@ -281,7 +283,7 @@ def test_extreme_scores_stay_finite_and_exact(
 
 @ALL
 def test_estimators_ignore_autocast(estimator: Estimator) -> None:
-    g = Given(*(t.float() for t in given()))
+    g = Given(*(t.float() for t in given_samples()))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         losses = estimator(g)
     assert losses.dtype == torch.float32
@@ -290,7 +292,7 @@ def test_estimators_ignore_autocast(estimator: Estimator) -> None:
 
 @ALL
 def test_estimators_do_not_care_about_the_order_of_rows_and_noise(estimator: Estimator) -> None:
-    g = given(n_positives=2)
+    g = given_samples(n_positives=2)
     row_order, noise_order = torch.tensor([2, 0, 1]), torch.tensor([4, 2, 0, 1, 3])
     permuted = Given(
         g.positives[row_order].flip(1),
@@ -337,7 +339,7 @@ def test_estimators_refuse_what_does_not_fit(
     estimator: Estimator, change: dict[str, Tensor], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        estimator(given()._replace(**change))
+        estimator(given_samples()._replace(**change))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +354,7 @@ def test_estimators_refuse_wrong_masks(
     estimator: Estimator, mask: Tensor, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        estimator(given(), mask=mask)
+        estimator(given_samples(), mask=mask)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +370,7 @@ def test_local_nce_refuses_other_normalisers(
     log_z: float, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        local(given(), log_z=log_z)
+        local(given_samples(), log_z=log_z)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +392,65 @@ def test_exact_nll_refuses_what_does_not_fit(
         exact_nll(scores, targets)
 
 
+def test_exact_nll_passes_gradcheck_and_follows_a_permutation_of_outcomes() -> None:
+    scores, targets = given_samples().noise.requires_grad_(), torch.tensor([4, 0, 2])
+    assert torch.autograd.gradcheck(lambda s: exact_nll(s, targets), (scores,))
+    order = torch.tensor([2, 0, 4, 3, 1])
+    moved = torch.argsort(order)[targets]
+    torch.testing.assert_close(exact_nll(scores[:, order], moved), exact_nll(scores, targets))
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.float16, 6e4)])
+def test_exact_nll_of_extreme_scores_is_exact(dtype: torch.dtype, size: float) -> None:
+    scores = torch.tensor([[size, -size, size], [-size, size, size]], dtype=dtype)
+    losses = exact_nll(scores, torch.tensor([0, 0]))
+    assert losses.dtype == torch.float32
+    torch.testing.assert_close(losses, torch.tensor([math.log(2), 2 * size + math.log(2)]))
+
+
+FLOATS = st.floats(-30.0, 30.0, width=32)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    positive=FLOATS,
+    noise=st.lists(FLOATS, min_size=1, max_size=6),
+    positive_log_q=st.floats(-10.0, 0.0),
+    noise_log_q=st.floats(-10.0, 0.0),
+    shift=st.floats(-20.0, 20.0),
+    gain=st.floats(0.0, 10.0),
+)
+def test_what_shifts_of_the_scores_change_and_what_they_do_not(
+    positive: float,
+    noise: list[float],
+    positive_log_q: float,
+    noise_log_q: float,
+    shift: float,
+    gain: float,
+) -> None:
+    def double(*values: float) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64)
+
+    g = Given(
+        double(positive),
+        double(*noise)[None],
+        double(positive_log_q),
+        double(noise_log_q).expand(1, len(noise)),
+    )
+    shifted = g._replace(positives=g.positives + shift, noise=g.noise + shift)
+    better = g._replace(positives=g.positives + gain)
+    for invariant in (partition, ranking):
+        torch.testing.assert_close(invariant(shifted), invariant(g), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(local(shifted, log_z=shift), local(g), rtol=1e-8, atol=1e-8)
+    for estimator in ESTIMATORS.values():
+        assert float(estimator(better)) <= float(estimator(g)) + 1e-9
+    for bounded in (local, ranking, negative):
+        assert float(bounded(g)) >= 0.0
+    size = effective_sample_size(g.noise, g.noise_log_q)
+    assert 1.0 - 1e-9 <= float(size) <= len(noise) + 1e-9
+
+
 def test_checks_of_values_can_be_skipped() -> None:
-    g = given()._replace(positives=torch.tensor([math.nan, 0.0, 0.0]).double())
+    g = given_samples()._replace(positives=torch.tensor([math.nan, 0.0, 0.0]).double())
     losses = ranking(g, validate_args=False)
     assert losses.isnan().tolist() == [True, False, False]
