@@ -1,4 +1,4 @@
-"""The only place that knows ale_py: names of games and the vector environment.
+"""The only place that knows ale_py: names of games, RAM labels and the vector environment.
 
 `AtariVecEnv` and `make_atari_vec_env` are imported at first use, so that looking up a game name
 does not wait for torch and Stable-Baselines3.
@@ -9,11 +9,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.atari.games import games, resolve_game
+from rl_infonce.atari.labels import (
+    decode,
+    label_versions,
+    labelled_games,
+    labels_hash,
+    load_labels,
+)
 
 if TYPE_CHECKING:
     from rl_infonce.atari.vec_env import AtariVecEnv, make_atari_vec_env
 
-__all__ = ["AtariVecEnv", "games", "make_atari_vec_env", "resolve_game"]
+__all__ = [
+    "AtariVecEnv",
+    "decode",
+    "games",
+    "label_versions",
+    "labelled_games",
+    "labels_hash",
+    "load_labels",
+    "make_atari_vec_env",
+    "resolve_game",
+]
 
 
 def __getattr__(name: str) -> Any:

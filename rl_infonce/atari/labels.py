@@ -1,0 +1,156 @@
+"""What the bytes of the emulator's RAM mean: named variables of 24 games, in three versions.
+
+The table is that of AtariARI (Anand et al. 2019, "Unsupervised State Representation Learning in
+Atari"), MIT licence; `ram_labels.json` beside this file holds it with its source.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.checks import check_choice, check_shape
+
+__all__ = [
+    "CATEGORIES",
+    "Variable",
+    "decode",
+    "label_versions",
+    "labelled_games",
+    "labels_hash",
+    "load_labels",
+]
+
+CATEGORIES = (
+    "agent_localization",
+    "small_object_localization",
+    "other_localization",
+    "score_clock_lives_display",
+    "misc",
+)
+
+N_BYTES = 128
+
+
+class Variable(NamedTuple):
+    """Where a variable stands in RAM, and what it counts as.
+
+    Attributes:
+        byte: Index into the 128 bytes.
+        categories: Of `CATEGORIES`; empty for variables outside the paper's averages.
+    """
+
+    byte: int
+    categories: tuple[str, ...]
+
+
+def label_versions() -> tuple[str, ...]:
+    """Return the names of the versions.
+
+    "anand2019" is the state that reproduces the paper's table 1, "atariari2021" the last one that
+    its authors published, "corrected" the latter without what contradicts the emulator.
+    """
+    return tuple(_table())
+
+
+def labelled_games(version: str = "corrected") -> tuple[str, ...]:
+    """Return the games with labels, as `games()` spells them.
+
+    Raises:
+        ValueError: If there is no such version.
+    """
+    check_choice("version", version, label_versions())
+    return tuple(_table()[version])
+
+
+def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
+    """Return the variables of a game by name.
+
+    Args:
+        game: In any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game or version, or the game has no labels.
+
+    Example:
+        >>> load_labels("Pong")["ball_x"]
+        Variable(byte=49, categories=('small_object_localization',))
+    """
+    name = resolve_game(game)
+    labelled = labelled_games(version)
+    if name not in labelled:
+        raise ValueError(
+            f"Expected `game` with RAM labels in version {version!r}, got {game!r}. Labelled are "
+            f"{', '.join(labelled)}."
+        )
+    return dict(_table()[version][name])
+
+
+def labels_hash(game: str, version: str = "corrected") -> str:
+    """Return 16 hexadecimal digits that change with a game's labels, to be kept beside results.
+
+    Args:
+        game: In any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game or version, or the game has no labels.
+    """
+    variables = sorted(load_labels(game, version).items())
+    text = json.dumps([resolve_game(game), variables], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def decode(
+    ram: npt.NDArray[np.uint8], game: str, version: str = "corrected"
+) -> dict[str, npt.NDArray[np.uint8]]:
+    """Return the value of every variable, as the emulator holds it.
+
+    Args:
+        ram: [K, 128] uint8.
+        game: In any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
+    Returns:
+        Name of the variable to [K] uint8.
+
+    Raises:
+        TypeError: If `ram` is not uint8 or `game` is not a string.
+        ValueError: If `ram` is not of shape [K, 128], there is no such game or version, or the game
+            has no labels.
+    """
+    check_shape("ram", ram, ("K", N_BYTES))
+    if ram.dtype != np.uint8:
+        raise TypeError(f"Expected `ram` to be uint8, got {ram.dtype}.")
+    return {name: ram[:, var.byte].copy() for name, var in load_labels(game, version).items()}
+
+
+@cache
+def _table() -> dict[str, dict[str, dict[str, Variable]]]:
+    """Return version -> game -> variable, checked."""
+    file = resources.files("rl_infonce.atari").joinpath("ram_labels.json")
+    versions = json.loads(file.read_text(encoding="utf-8"))["versions"]
+    return {
+        version: {
+            game: {name: _variable(f"{version} {game} {name}", v) for name, v in variables.items()}
+            for game, variables in content["games"].items()
+        }
+        for version, content in versions.items()
+    }
+
+
+def _variable(where: str, entry: dict[str, Any]) -> Variable:
+    variable = Variable(int(entry["byte"]), tuple(entry["categories"]))
+    if not 0 <= variable.byte < N_BYTES or not set(variable.categories) <= set(CATEGORIES):
+        raise ValueError(f"Expected a byte in [0, {N_BYTES}) and known categories at {where}.")
+    return variable
