@@ -74,16 +74,6 @@ def test_symmetric_info_nce_equals_loop_oracle(n_anchors: int, masked: bool) -> 
 
 
 @BOTH
-def test_losses_treat_leading_axes_as_independent_problems(loss: Loss) -> None:
-    scores, mask = random_scores(2, 3, 4, 4), random_mask(2, 3, 4, 4)
-    losses = loss(scores, mask=mask)
-    assert losses.shape == (2, 3, 4)
-    for i in range(2):
-        for j in range(3):
-            torch.testing.assert_close(losses[i, j], loss(scores[i, j], mask=mask[i, j]))
-
-
-@BOTH
 def test_losses_broadcast_the_mask(loss: Loss) -> None:
     scores, mask = random_scores(2, 4, 4), random_mask(4, 4)
     expected = torch.stack([loss(matrix, mask=mask) for matrix in scores])
@@ -150,41 +140,10 @@ def test_losses_compute_half_precision_scores_in_float32(loss: Loss, dtype: torc
     assert torch.equal(loss(scores, mask=mask), loss(scores.float(), mask=mask))
 
 
-@BOTH
-def test_losses_ignore_autocast(loss: Loss) -> None:
-    scores, mask = random_scores(8, 8).float(), random_mask(8, 8)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = loss(scores, mask=mask)
-    assert inside.dtype == torch.float32
-    assert torch.equal(inside, loss(scores, mask=mask))
-
-
-@BOTH
-def test_losses_follow_a_joint_permutation(loss: Loss) -> None:
-    scores, mask = random_scores(5, 5), random_mask(5, 5)
-    order = torch.tensor([3, 0, 4, 1, 2])
-    permuted = loss(scores[order][:, order], mask=mask[order][:, order])
-    torch.testing.assert_close(permuted, loss(scores, mask=mask)[order])
-
-
 def test_symmetric_info_nce_is_invariant_to_swapping_sides() -> None:
     scores, mask = random_scores(5, 5), random_mask(5, 5)
     swapped = symmetric_info_nce(scores.T, mask=mask.T)
     torch.testing.assert_close(symmetric_info_nce(scores, mask=mask), swapped)
-
-
-@BOTH
-def test_losses_refuse_a_mask_without_positives(loss: Loss) -> None:
-    mask = torch.ones(4, 4, dtype=torch.bool)
-    mask[1, 1] = mask[2, 2] = False
-    with pytest.raises(ValueError, match=r"allow the positive .* got 2 of 4 rows without it"):
-        loss(torch.zeros(4, 4), mask=mask)
-
-
-@BOTH
-def test_losses_refuse_a_mask_that_is_not_boolean(loss: Loss) -> None:
-    with pytest.raises(TypeError, match=r"boolean `mask`, got torch.float32"):
-        loss(torch.zeros(2, 2), mask=torch.ones(2, 2))
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (1, 2, 2), (5, 2, 2)])
