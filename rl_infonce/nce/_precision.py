@@ -46,4 +46,5 @@ def lengths(vectors: Tensor) -> Tensor:
 
 def unit_vectors(vectors: Tensor) -> Tensor:
     """Return the vectors [..., D] divided by their lengths, zero vectors unchanged."""
-    return vectors / lengths(vectors)
+    # A product is cheaper to differentiate than a quotient.
+    return vectors * lengths(vectors).reciprocal()

@@ -135,7 +135,7 @@ def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> t
     """Return (B, M) after checking that [B, D] and [M, D] fit together."""
     check_shape("anchors", anchors, ["B", "D"])
     check_shape("candidates", candidates, ["M", anchors.shape[1]])
-    n_rows, n_columns = len(anchors), len(candidates)
+    n_rows, n_columns = anchors.shape[0], candidates.shape[0]
     if symmetric and n_columns != n_rows:
         raise ValueError(
             f"Expected as many `candidates` as `anchors` with `symmetric`, "
@@ -210,7 +210,7 @@ def _automatic_side(anchors: Tensor, n_columns: int, symmetric: bool) -> int | N
     crossover, side = DEVICE_CROSSOVER, DEVICE_TILE
     if anchors.device.type == "cpu":
         crossover, side = CROSSOVER["symmetric" if symmetric else "one way"], BEST_TILE
-    return side if len(anchors) * n_columns >= crossover**2 else None
+    return side if anchors.shape[0] * n_columns >= crossover**2 else None
 
 
 def _checked_side(tile: object) -> int | None:

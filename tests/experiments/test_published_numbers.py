@@ -45,7 +45,7 @@ def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
     summary = json.loads((RESULTS / "contrast_speed.json").read_text())
     times = {n: each["median"] for n, each in summary["times"].items()}
     for median in times.values():
-        assert median["ours, one way"]["speed_ratio"] > 0.98
+        assert median["ours, one way"]["speed_ratio"] >= 1.0
     for n in ("4096", "8192"):
         assert times[n]["ours, symmetric"]["speed_ratio"] > 1.5
     small = times["256"]
