@@ -1,14 +1,15 @@
-"""Image encoders: `[K, C, H, W]` float images to a convolutional map, and its flat size."""
+"""Image encoders: `[K, C, H, W]` images to a convolutional map or to features."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice
+from rl_infonce.checks import check_choice, check_shape
 
 __all__ = [
     "ENCODERS",
+    "STDIMEncoder",
     "conv_output_shape",
     "impala_trunk",
     "make_trunk",
@@ -60,6 +61,64 @@ def impala_trunk(in_channels: int) -> nn.Sequential:
         ]
         in_channels = channels
     return nn.Sequential(*layers, nn.ReLU())
+
+
+class STDIMEncoder(nn.Module):
+    """The encoder of ST-DIM's table (Anand et al. 2019): one gray screen to 256 features.
+
+    Four convolutions without downsampling beforehand, then one linear layer without a nonlinearity;
+    orthogonal weights with ReLU's gain and zero biases. 1,124,896 parameters.
+
+    Args:
+        generator: Source of the initial weights.
+    """
+
+    image_shape = (1, 210, 160)
+    features_dim = 256
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+            self.local = nn.Sequential(
+                nn.Conv2d(1, 32, kernel_size=8, stride=4),
+                nn.ReLU(),
+                nn.Conv2d(32, 64, kernel_size=4, stride=2),
+                nn.ReLU(),
+                nn.Conv2d(64, 128, kernel_size=4, stride=2),
+                nn.ReLU(),
+            )
+            self.head = nn.Sequential(
+                nn.Conv2d(128, 64, kernel_size=3, stride=1),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(64 * 9 * 6, self.features_dim),
+            )
+        self.to_empty(device=generator.device)
+        randomise_(self, generator)
+
+    def local_features(self, images: Tensor) -> Tensor:
+        """Return the map `[K, 128, 11, 8]` of screens `[K, 1, 210, 160]`, uint8 in 0..255.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        check_shape("images", images, ("K", *self.image_shape))
+        maps: Tensor = self.local(images.to(self.dtype) / 255)
+        return maps
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features `[K, 256]` of screens `[K, 1, 210, 160]`, uint8 in 0..255.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        features: Tensor = self.head(self.local_features(images))
+        return features
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights."""
+        return next(self.parameters()).dtype
 
 
 ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}

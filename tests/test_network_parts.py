@@ -11,7 +11,13 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import nn
 
 from rl_infonce.augmentation import random_shift
-from rl_infonce.encoders import conv_output_shape, make_trunk, nature_trunk, randomise_
+from rl_infonce.encoders import (
+    STDIMEncoder,
+    conv_output_shape,
+    make_trunk,
+    nature_trunk,
+    randomise_,
+)
 from rl_infonce.recurrent import GRUSummary
 from rl_infonce.target import MovingAverage, call_with
 
@@ -70,6 +76,33 @@ def reference_gru(summary: GRUSummary) -> nn.GRU:
         {f"{name}_l0": parameter for name, parameter in summary.named_parameters()}
     )
     return reference
+
+
+def test_the_stdim_encoder_has_the_papers_shapes_and_initial_weights() -> None:
+    stream = torch.get_rng_state()
+    encoder = STDIMEncoder(seeded())
+    assert torch.equal(torch.get_rng_state(), stream)
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 1_124_896
+    screens = torch.randint(256, (2, 1, 210, 160), dtype=torch.uint8, generator=seeded())
+    assert encoder.local_features(screens).shape == (2, 128, 11, 8)
+    assert encoder(screens).shape == (2, 256)
+    assert encoder(screens).min() < 0  # no nonlinearity at the end
+    for parameter in encoder.parameters():
+        rows = parameter.detach().flatten(1) if parameter.dim() > 1 else parameter[:, None]
+        if parameter.dim() > 1:  # sqrt(2) is ReLU's gain
+            torch.testing.assert_close(rows @ rows.T, 2 * torch.eye(len(rows)))
+        else:
+            assert not rows.any()
+    other = STDIMEncoder(seeded(1))
+    assert not torch.equal(encoder(screens), other(screens))
+
+
+def test_the_stdim_encoder_refuses_the_agents_stack() -> None:
+    stack = torch.zeros(2, 4, 84, 84, dtype=torch.uint8)
+    with pytest.raises(
+        ValueError, match=r"`images` of shape \[K, 1, 210, 160\]"
+    ):
+        STDIMEncoder(seeded())(stack)
 
 
 def test_the_summary_is_a_gru() -> None:
