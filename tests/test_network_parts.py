@@ -99,9 +99,7 @@ def test_the_stdim_encoder_has_the_papers_shapes_and_initial_weights() -> None:
 
 def test_the_stdim_encoder_refuses_the_agents_stack() -> None:
     stack = torch.zeros(2, 4, 84, 84, dtype=torch.uint8)
-    with pytest.raises(
-        ValueError, match=r"`images` of shape \[K, 1, 210, 160\]"
-    ):
+    with pytest.raises(ValueError, match=r"`images` of shape \[K, 1, 210, 160\]"):
         STDIMEncoder(seeded())(stack)
 
 

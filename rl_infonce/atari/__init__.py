@@ -16,18 +16,21 @@ from rl_infonce.atari.labels import (
     labels_hash,
     load_labels,
 )
+from rl_infonce.atari.pixel_maps import PixelMap, load_pixel_maps
 
 if TYPE_CHECKING:
     from rl_infonce.atari.vec_env import AtariVecEnv, make_atari_vec_env
 
 __all__ = [
     "AtariVecEnv",
+    "PixelMap",
     "decode",
     "games",
     "label_versions",
     "labelled_games",
     "labels_hash",
     "load_labels",
+    "load_pixel_maps",
     "make_atari_vec_env",
     "resolve_game",
 ]
