@@ -44,7 +44,9 @@ def _play(game: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     ale.setLoggerMode(ale_py.LoggerMode.Error)
     ale.setInt("random_seed", 0)
     ale.setFloat("repeat_action_probability", 0.0)
-    ale.loadROM(roms.get_rom_path(game))
+    rom = roms.get_rom_path(game)
+    assert rom is not None
+    ale.loadROM(rom)
     actions = ale.getMinimalActionSet()
     rng = np.random.default_rng(0)
     screens, ram = [], []
