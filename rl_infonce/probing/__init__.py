@@ -1,0 +1,56 @@
+"""Probes: which state variables can be read off frozen features? Knows no game and no agent."""
+
+from rl_infonce.probing.anand2019 import Anand2019
+from rl_infonce.probing.converged import Converged
+from rl_infonce.probing.data import LabelledObservations
+from rl_infonce.probing.features import extract_features
+from rl_infonce.probing.linear import Classifier, Probe
+from rl_infonce.probing.metrics import Score, accuracy, f1_macro, f1_weighted
+from rl_infonce.probing.neighbours import knn_predictions
+from rl_infonce.probing.probe import PROTOCOLS, fit_probe
+from rl_infonce.probing.regression import RidgeScore, ridge_probe
+from rl_infonce.probing.scores import (
+    ProbeScores,
+    majority_scores,
+    probe_features,
+    score_predictions,
+)
+from rl_infonce.probing.splits import (
+    Split,
+    drop_low_entropy,
+    drop_seen_frames,
+    entropy,
+    frame_digests,
+    split_episodes,
+)
+from rl_infonce.probing.task import ProbingTask, make_task
+
+__all__ = [
+    "PROTOCOLS",
+    "Anand2019",
+    "Classifier",
+    "Converged",
+    "LabelledObservations",
+    "Probe",
+    "ProbeScores",
+    "ProbingTask",
+    "RidgeScore",
+    "Score",
+    "Split",
+    "accuracy",
+    "drop_low_entropy",
+    "drop_seen_frames",
+    "entropy",
+    "extract_features",
+    "f1_macro",
+    "f1_weighted",
+    "fit_probe",
+    "frame_digests",
+    "knn_predictions",
+    "majority_scores",
+    "make_task",
+    "probe_features",
+    "ridge_probe",
+    "score_predictions",
+    "split_episodes",
+]

@@ -1,0 +1,84 @@
+"""What a probe is made from: observations, the labels they should reveal, and their episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_shape
+
+__all__ = ["LabelledObservations", "check_labels"]
+
+IntArray = npt.NDArray[np.int64]
+Labels = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class LabelledObservations:
+    """K observations with one label per variable and the episode each belongs to.
+
+    Attributes:
+        observations: K of them: an array, a memory map, or a view with `__len__`, `.shape` and
+            `.dtype` that integer arrays index, giving uint8 [B, C, H, W].
+        labels: Variable to [K] integers in 0..255.
+        episode_ids: [K] integers, equal within an episode and different between any two.
+        categories: Variable to the categories it counts in; variables may be missing.
+        provenance: What produced the data (game, label version and hash, policy, seed, ...), as
+            JSON can hold it; copied into every result.
+
+    Raises:
+        TypeError: If labels or episode ids are not integers.
+        ValueError: If lengths differ, there is no variable, a label is outside 0..255, or a
+            category names an unknown variable.
+    """
+
+    observations: Any
+    labels: Labels
+    episode_ids: IntArray
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_labels(self.labels, len(self.observations))
+        check_integers("episode_ids", self.episode_ids)
+        check_shape("episode_ids", self.episode_ids, (len(self.observations),))
+        unknown = sorted(set(self.categories) - set(self.labels))
+        if unknown:
+            raise ValueError(
+                f"Expected `categories` of variables in `labels`, got {unknown}; "
+                f"labelled are {sorted(self.labels)}."
+            )
+
+
+def check_labels(labels: Labels, n_frames: int) -> None:
+    """Raise unless there is a variable and each has one integer in 0..255 per frame.
+
+    Raises:
+        TypeError: If labels are not integers.
+        ValueError: If there is no variable, a length differs or a label is out of range.
+    """
+    if not labels:
+        raise ValueError("Expected `labels` of at least one variable, got none.")
+    for variable, values in labels.items():
+        name = f"labels[{variable!r}]"
+        check_integers(name, values)
+        check_shape(name, values, (n_frames,))
+        if n_frames and (np.min(values) < 0 or np.max(values) > 255):
+            raise ValueError(
+                f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}: "
+                "labels are bytes of RAM. Renumber the classes of other labels."
+            )
+
+
+def check_integers(name: str, values: npt.NDArray[Any]) -> None:
+    """Raise unless the array holds integers.
+
+    Raises:
+        TypeError: If it holds anything else.
+    """
+    if not np.issubdtype(np.asarray(values).dtype, np.integer):
+        raise TypeError(f"Expected `{name}` to hold integers, got {np.asarray(values).dtype}.")

@@ -1,0 +1,78 @@
+"""Features of many observations from a frozen encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+__all__ = ["extract_features"]
+
+
+def extract_features(
+    encoder: nn.Module | Callable[[Tensor], Tensor],
+    observations: Any,
+    *,
+    batch_size: int = 256,
+    device: torch.device | str | None = None,
+) -> npt.NDArray[np.float32]:
+    """Encode every observation, in evaluation mode and without gradients.
+
+    A module is put into evaluation mode and afterwards back into the mode each part was in; no
+    random numbers are drawn.
+
+    Args:
+        encoder: Maps uint8 [B, C, H, W] on the device to [B, D]; scaling is its own business.
+        observations: K of them, as in `LabelledObservations`; read in batches.
+        batch_size: Observations per call, >= 1.
+        device: Where the encoder is; None takes that of its first parameter, or the CPU.
+
+    Returns:
+        [K, D] float32.
+
+    Raises:
+        ValueError: If there are no observations, or the encoder does not return one row each.
+    """
+    if len(observations) == 0:
+        raise ValueError("Expected at least one observation to encode, got none.")
+    if batch_size < 1:
+        raise ValueError(f"Expected `batch_size` to be at least 1, got {batch_size}.")
+    where = _device_of(encoder) if device is None else torch.device(device)
+    found: list[npt.NDArray[np.float32]] = []
+    with torch.no_grad(), _evaluating(encoder):
+        for start in range(0, len(observations), batch_size):
+            rows = np.arange(start, min(start + batch_size, len(observations)))
+            images = torch.as_tensor(np.ascontiguousarray(observations[rows])).to(where)
+            encoded = encoder(images)
+            if encoded.ndim != 2 or len(encoded) != len(rows):
+                raise ValueError(
+                    f"Expected the encoder to return [{len(rows)}, D] for {tuple(images.shape)}, "
+                    f"got {tuple(encoded.shape)}. Flatten its output."
+                )
+            found.append(encoded.float().cpu().numpy())
+    return np.concatenate(found)
+
+
+def _device_of(encoder: Any) -> torch.device:
+    if isinstance(encoder, nn.Module):
+        for parameter in encoder.parameters():
+            return parameter.device
+    return torch.device("cpu")
+
+
+@contextmanager
+def _evaluating(encoder: Any) -> Iterator[None]:
+    modules = list(encoder.modules()) if isinstance(encoder, nn.Module) else []
+    modes = [module.training for module in modules]
+    if isinstance(encoder, nn.Module):
+        encoder.eval()
+    try:
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode

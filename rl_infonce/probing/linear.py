@@ -1,0 +1,79 @@
+"""What every protocol returns: one linear softmax classifier per variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rl_infonce.checks import check_shape
+
+__all__ = ["Classifier", "Probe"]
+
+_ROWS_PER_PRODUCT = 8192
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Scores of one variable's classes, linear in the (standardised) features.
+
+    Attributes:
+        weight: [C, D] float32.
+        bias: [C] float32.
+        classes: [C] the label each row stands for, uint8.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    classes: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Fitted classifiers of several variables.
+
+    Attributes:
+        protocol: The protocol that fitted them.
+        classifiers: Variable to its classifier.
+        mean: [D] taken from the features first; zeros where the protocol does not standardise.
+        scale: [D] they are divided by then.
+        settings: The protocol's settings and what it chose, as JSON can hold them.
+    """
+
+    protocol: str
+    classifiers: Mapping[str, Classifier]
+    mean: Tensor
+    scale: Tensor
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def predict(self, features: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.uint8]]:
+        """Return the most probable class of each variable.
+
+        Args:
+            features: [B, D] features, not standardised.
+
+        Returns:
+            Variable to [B] classes.
+
+        Raises:
+            ValueError: If D differs from that of the features the probe was fitted on.
+        """
+        check_shape("features", features, ("B", len(self.mean)))
+        found: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in self.classifiers}
+        weight = torch.cat([each.weight for each in self.classifiers.values()])
+        bias = torch.cat([each.bias for each in self.classifiers.values()])
+        sizes = [len(each.bias) for each in self.classifiers.values()]
+        for start in range(0, max(len(features), 1), _ROWS_PER_PRODUCT):
+            rows = torch.as_tensor(np.asarray(features[start : start + _ROWS_PER_PRODUCT]))
+            standardised = (rows.to(self.mean) - self.mean) / self.scale
+            scores = torch.addmm(bias, standardised, weight.T)
+            for (name, each), part in zip(
+                self.classifiers.items(), torch.split(scores, sizes, dim=1), strict=True
+            ):
+                found[name].append(each.classes[part.argmax(dim=1).cpu().numpy()])
+        return {name: np.concatenate(parts) for name, parts in found.items()}

@@ -1,0 +1,194 @@
+"""F1 and accuracy from counts per class, so that a bootstrap over episodes is one product."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_shape
+
+__all__ = [
+    "ClassCounts",
+    "Score",
+    "accuracy",
+    "bootstrap_weights",
+    "class_counts",
+    "f1_macro",
+    "f1_weighted",
+    "score",
+]
+
+N_CLASSES = 256  # a label is a byte
+FloatArray = npt.NDArray[np.float64]
+
+
+class Score(NamedTuple):
+    """Three figures of one variable, or means of them; in [0, 1]."""
+
+    f1_weighted: float
+    f1_macro: float
+    accuracy: float
+
+
+class ClassCounts(NamedTuple):
+    """Frames per class, [..., 256] each: correctly predicted, labelled so, predicted so."""
+
+    hits: FloatArray
+    labelled: FloatArray
+    predicted: FloatArray
+
+
+def class_counts(
+    predictions: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    groups: npt.NDArray[Any] | None = None,
+) -> ClassCounts:
+    """Count frames per class, or per group and class.
+
+    Args:
+        predictions: [B] predicted classes in 0..255.
+        labels: [B] true classes in 0..255.
+        groups: [B] integers from 0 on, such as episodes numbered from 0, or None for one count.
+
+    Returns:
+        Counts [256], or [groups, 256] in the groups' order.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    check_shape("labels", labels, ("B",))
+    check_shape("predictions", predictions, labels.shape)
+    offsets = np.zeros(len(labels), np.int64) if groups is None else np.asarray(groups, np.int64)
+    n_groups = int(offsets.max(initial=0)) + 1
+    predicted_cell = offsets * N_CLASSES + predictions
+    labelled_cell = offsets * N_CLASSES + labels
+    hit_cell = labelled_cell[predictions == labels]
+    shape = (N_CLASSES,) if groups is None else (n_groups, N_CLASSES)
+    return ClassCounts(
+        *(
+            np.bincount(cells, minlength=n_groups * N_CLASSES).reshape(shape).astype(np.float64)
+            for cells in (hit_cell, labelled_cell, predicted_cell)
+        )
+    )
+
+
+def weighted_f1_of(counts: ClassCounts) -> FloatArray:
+    """Return the mean of the classes' F1, weighted by their true frequency, [...]."""
+    total = counts.labelled.sum(axis=-1)
+    return _ratio((_class_f1(counts) * counts.labelled).sum(axis=-1), total)
+
+
+def macro_f1_of(counts: ClassCounts) -> FloatArray:
+    """Return the plain mean of F1 over the classes that are labelled or predicted, [...]."""
+    occurring = (counts.labelled + counts.predicted > 0).sum(axis=-1)
+    return _ratio(_class_f1(counts).sum(axis=-1), occurring.astype(np.float64))
+
+
+def accuracy_of(counts: ClassCounts) -> FloatArray:
+    """Return the share of frames predicted correctly, [...]."""
+    return _ratio(counts.hits.sum(axis=-1), counts.labelled.sum(axis=-1))
+
+
+def _class_f1(counts: ClassCounts) -> FloatArray:
+    # 2 TP / (2 TP + FP + FN), and 0 where a class neither occurs nor is predicted
+    occurrences = counts.labelled + counts.predicted
+    return 2 * counts.hits / np.where(occurrences > 0, occurrences, 1)
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+    """Return the ratio, NaN where there is nothing to divide by."""
+    empty = denominator == 0
+    return np.asarray(np.where(empty, np.nan, numerator / np.where(empty, 1, denominator)))
+
+
+def score(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Score:
+    """Return all three figures, NaN without frames.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    counts = class_counts(predictions, labels)
+    figures = (weighted_f1_of(counts), macro_f1_of(counts), accuracy_of(counts))
+    return Score(*(float(figure) for figure in figures))
+
+
+def f1_weighted(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Return the mean of the classes' F1, weighted by how often each is true.
+
+    What Anand et al. 2019 report; equals scikit-learn's `f1_score(average="weighted",
+    zero_division=0)`. Weighted F1 can lie below both precision and recall.
+
+    Args:
+        predictions: [B] classes in 0..255.
+        labels: [B] true classes in 0..255.
+
+    Returns:
+        A number in [0, 1], NaN without frames.
+
+    Raises:
+        ValueError: If the shapes differ.
+
+    Example:
+        >>> f1_weighted(np.array([1, 1, 2]), np.array([1, 2, 2]))
+        0.6666666666666666
+    """
+    return score(predictions, labels).f1_weighted
+
+
+def f1_macro(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Return the plain mean of F1 over the classes that occur in labels or predictions.
+
+    Equals scikit-learn's `f1_score(average="macro", zero_division=0)`. Rare classes count as much
+    as frequent ones.
+
+    Args:
+        predictions: [B] classes in 0..255.
+        labels: [B] true classes in 0..255.
+
+    Returns:
+        A number in [0, 1], NaN without frames.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    return score(predictions, labels).f1_macro
+
+
+def accuracy(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
+    """Return the share of frames whose prediction is the label.
+
+    Args:
+        predictions: [B] classes in 0..255.
+        labels: [B] true classes in 0..255.
+
+    Returns:
+        A number in [0, 1], NaN without frames.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    return score(predictions, labels).accuracy
+
+
+def bootstrap_weights(n_episodes: int, n_resamples: int, rng: np.random.Generator) -> FloatArray:
+    """Return how often each episode occurs in each resample, [n_resamples, n_episodes]."""
+    shares = np.full(n_episodes, 1 / n_episodes)
+    return rng.multinomial(n_episodes, shares, size=n_resamples).astype(np.float64)
+
+
+def bootstrap_f1_weighted(per_episode: ClassCounts, weights: FloatArray) -> FloatArray:
+    """Return the weighted F1 of each resample of episodes.
+
+    Frames of one episode are not independent, so episodes are what is resampled (Efron and
+    Tibshirani 1993, chapter 8).
+
+    Args:
+        per_episode: Counts [episodes, 256].
+        weights: [R, episodes] how often each resample holds each episode.
+
+    Returns:
+        [R] figures.
+    """
+    return weighted_f1_of(ClassCounts(*(weights @ counts for counts in per_episode)))

@@ -1,0 +1,90 @@
+"""k nearest neighbours: what the geometry of the features says, without any training."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from rl_infonce.probing.converged import standardisation
+from rl_infonce.probing.data import Labels, check_labels
+from rl_infonce.probing.probe import check_features
+from rl_infonce.probing.splits import Split
+
+__all__ = ["knn_predictions"]
+
+_DISTANCES_PER_BLOCK = 2**24  # 64 MB of float32
+
+
+def knn_predictions(
+    features: npt.NDArray[np.float32],
+    labels: Labels,
+    split: Split,
+    *,
+    n_neighbours: int = 5,
+    standardise: bool = True,
+    device: torch.device | str = "cpu",
+) -> dict[str, npt.NDArray[np.uint8]]:
+    """Predict the majority label of the nearest training frames, by Euclidean distance.
+
+    Exact, in blocks of test frames so that memory stays below a few hundred MB. A tie goes to the
+    label whose neighbours are nearer by rank.
+
+    Args:
+        features: [K, D] float32.
+        labels: Variable to [K] integers in 0..255.
+        split: Training rows to search and test rows to predict.
+        n_neighbours: Neighbours that vote, 1 <= n <= training frames.
+        standardise: Whether each dimension is standardised on the training part first.
+        device: Where to compute.
+
+    Returns:
+        Variable to [n_test] predicted labels.
+
+    Raises:
+        ValueError: If shapes do not fit, features are not finite or do not vary, or there are
+            fewer training frames than neighbours.
+    """
+    check_features(features, split)
+    check_labels(labels, len(features))
+    if not 1 <= n_neighbours <= len(split.train):
+        raise ValueError(
+            f"Expected `n_neighbours` in 1..{len(split.train)}, the training frames, "
+            f"got {n_neighbours}."
+        )
+    mean, scale, _ = standardisation(features[split.train])
+    if not standardise:
+        scale = np.ones_like(scale)  # centred all the same: distances lose fewer digits
+    train, test = (
+        torch.as_tensor((features[rows] - mean) / scale, dtype=torch.float32, device=device)
+        for rows in (split.train, split.test)
+    )
+    neighbours = _nearest(train, test, n_neighbours)  # [n_test, n]
+    found = {}
+    for name, values in labels.items():
+        known = torch.as_tensor(np.asarray(values)[split.train], dtype=torch.int64, device=device)
+        found[name] = _vote(known[neighbours]).cpu().numpy().astype(np.uint8)
+    return found
+
+
+def _nearest(train: Tensor, test: Tensor, n_neighbours: int) -> Tensor:
+    """Return the rows of the nearest training frames, nearest first, [n_test, n]."""
+    squares = train.square().sum(dim=1)
+    block = max(_DISTANCES_PER_BLOCK // len(train), 1)
+    # |a - b|^2 less |a|^2, which does not change the order
+    return torch.cat(
+        [
+            torch.addmm(squares, rows, train.T, alpha=-2).topk(n_neighbours, largest=False).indices
+            for rows in torch.split(test, block)
+        ]
+    )
+
+
+def _vote(candidates: Tensor) -> Tensor:
+    """Return the most frequent label of each row [B, n], nearest first."""
+    n = candidates.shape[1]
+    ranks = torch.arange(n, 0, -1, dtype=torch.float32, device=candidates.device)
+    weights = 1 + ranks / (n * (n + 1))  # the extras sum to 1/2: they only decide ties
+    votes = torch.zeros(len(candidates), 256, device=candidates.device)
+    return votes.scatter_add_(1, candidates, weights.expand_as(candidates)).argmax(dim=1)

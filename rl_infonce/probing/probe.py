@@ -1,0 +1,102 @@
+"""Fit one linear probe per variable, under a named protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rl_infonce.checks import check_choice, check_shape
+from rl_infonce.probing.anand2019 import Anand2019, fit_anand2019
+from rl_infonce.probing.converged import Converged, fit_converged
+from rl_infonce.probing.data import IntArray, Labels, check_labels
+from rl_infonce.probing.linear import Probe
+from rl_infonce.probing.splits import Split
+
+__all__ = ["PROTOCOLS", "Protocol", "check_features", "fit_probe", "protocol_settings"]
+
+PROTOCOLS = ("converged", "anand2019")
+Protocol = str | Anand2019 | Converged
+
+
+def protocol_settings(protocol: Protocol) -> Anand2019 | Converged:
+    """Return the settings a protocol's name stands for; settings are returned as they are.
+
+    Raises:
+        ValueError: If no protocol has the name.
+    """
+    if not isinstance(protocol, str):
+        return protocol
+    check_choice("protocol", protocol, PROTOCOLS)
+    return Anand2019() if protocol == "anand2019" else Converged()
+
+
+def fit_probe(
+    features: npt.NDArray[np.float32],
+    labels: Labels,
+    split: Split,
+    *,
+    protocol: Protocol = "converged",
+    episode_ids: IntArray | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Probe:
+    """Fit a linear softmax classifier per variable on frozen features.
+
+    Args:
+        features: [K, D] float32.
+        labels: Variable to [K] integers in 0..255.
+        split: Rows for training and validation; the test rows are not looked at.
+        protocol: "converged" or "anand2019" for their defaults, or `Converged(...)` or
+            `Anand2019(...)` with settings of your own.
+        episode_ids: [K] episode of each frame; `Anand2019` draws its batches by them.
+        seed: Seed of the probe's initial weights and batches; "converged" has neither.
+        device: Where to train.
+
+    Returns:
+        The fitted probe.
+
+    Raises:
+        TypeError: If labels are not integers.
+        ValueError: If shapes, labels or the protocol do not fit, features hold NaN or infinity,
+            or none of them varies.
+    """
+    settings = protocol_settings(protocol)
+    check_features(features, split)
+    check_labels(labels, len(features))
+    if isinstance(settings, Anand2019):
+        return fit_anand2019(
+            features, labels, split, settings, episode_ids=episode_ids, seed=seed, device=device
+        )
+    return fit_converged(features, labels, split, settings, device=device)
+
+
+def check_features(features: npt.NDArray[Any], split: Split) -> None:
+    """Raise unless the features are a finite matrix that varies in training.
+
+    Raises:
+        ValueError: If they are not, or a part of the split is empty or outside the features.
+    """
+    check_shape("features", features, ("K", "D"))
+    for part, rows in zip(Split._fields, split, strict=True):
+        if len(rows) == 0:
+            raise ValueError(f"Expected frames in the {part} part of `split`, got none.")
+        if rows.min() < 0 or rows.max() >= len(features):
+            raise ValueError(
+                f"Expected the {part} rows of `split` in 0..{len(features) - 1}, as there are "
+                f"{len(features)} features, got {rows.min()}..{rows.max()}."
+            )
+    finite = np.isfinite(features)
+    if not finite.all():
+        raise ValueError(
+            f"Expected finite `features`, got NaN or infinity in {(~finite.all(axis=1)).sum()} of "
+            f"{features.shape[0]} rows and {(~finite.all(axis=0)).sum()} of {features.shape[1]} "
+            "dimensions. Look for a diverged encoder."
+        )
+    if not (features[split.train] != features[split.train[0]]).any():
+        raise ValueError(
+            f"Expected `features` that vary, got the same {features.shape[1]} numbers for all "
+            f"{len(split.train)} training frames. The encoder has collapsed, or its input is blank."
+        )

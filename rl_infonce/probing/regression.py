@@ -1,0 +1,122 @@
+"""Positions in pixels from frozen features, by ridge regression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.probing.converged import standardisation
+from rl_infonce.probing.metrics import FloatArray
+from rl_infonce.probing.probe import check_features
+from rl_infonce.probing.splits import Split
+
+__all__ = ["RidgeScore", "ridge_probe"]
+
+_PENALTIES = tuple(float(10.0**exponent) for exponent in range(-6, 3))
+
+
+class RidgeScore(NamedTuple):
+    """How well a position is read off, on the test part.
+
+    R^2 is 1 for a perfect reading and 0 for the training mean; NaN if the test positions do not
+    vary. The median absolute error is in the unit of the positions.
+    """
+
+    r2: float
+    median_absolute_error: float
+    penalty: float
+
+
+def ridge_probe(
+    features: npt.NDArray[np.float32],
+    positions: Mapping[str, npt.NDArray[Any]],
+    split: Split,
+    *,
+    penalties: Sequence[float] = _PENALTIES,
+) -> tuple[dict[str, RidgeScore], dict[str, FloatArray]]:
+    """Read positions off standardised features, the penalty chosen on validation.
+
+    A class label says that the ball is at byte 80 or it is not; a regression also says by how much
+    it was missed. Only for bytes that are a position: scores in BCD or bit fields are not.
+
+    Args:
+        features: [K, D] float32.
+        positions: Variable to [K] positions in pixels; NaN where there is none, for example
+            because the object is not on the screen. Such frames are left out.
+        split: Rows for training, validation and test.
+        penalties: Weights of the squared coefficients, relative to the mean squared error, to
+            choose from by the validation error; each > 0.
+
+    Returns:
+        Variable to its score, and to [n_test] readings (for frames without a position, too).
+
+    Raises:
+        ValueError: If shapes do not fit, features are not finite or do not vary, a penalty is not
+            above 0 or a part has no frame with a position.
+    """
+    check_features(features, split)
+    for penalty in penalties:
+        check_number("penalties", penalty, above=0)
+    scores, readings = {}, {}
+    fits: dict[bytes, _Ridge] = {}
+    for name, values in positions.items():
+        check_shape(f"positions[{name!r}]", values, (len(features),))
+        target = np.asarray(values, np.float64)
+        parts = Split(*(rows[np.isfinite(target[rows])] for rows in split))
+        _check_parts(name, parts)
+        key = parts.train.tobytes()
+        if key not in fits:
+            fits[key] = _Ridge(features, parts.train)
+        readings[name], penalty = fits[key].read(features, target, parts, split.test, penalties)
+        present = np.isfinite(target[split.test])
+        scores[name] = _score(readings[name][present], target[parts.test], penalty)
+    return scores, readings
+
+
+def _check_parts(name: str, parts: Split) -> None:
+    for part, rows in zip(Split._fields, parts, strict=True):
+        if len(rows) == 0:
+            raise ValueError(
+                f"Expected `positions[{name!r}]` in some {part} frame, got NaN in all of them."
+            )
+
+
+class _Ridge:
+    """All penalties at once: one eigendecomposition of the features' covariance."""
+
+    def __init__(self, features: npt.NDArray[np.float32], train: npt.NDArray[np.int64]) -> None:
+        self.mean, self.scale, self.varies = standardisation(features[train])
+        self.inputs = self._standardised(features[train])
+        variances, self.axes = np.linalg.eigh(self.inputs.T @ self.inputs / len(train))
+        self.variances = np.maximum(variances, 0).astype(np.float64)
+
+    def _standardised(self, features: npt.NDArray[np.float32]) -> FloatArray:
+        return np.asarray((features - self.mean) / self.scale * self.varies)
+
+    def read(
+        self,
+        features: npt.NDArray[np.float32],
+        target: FloatArray,
+        parts: Split,
+        rows: npt.NDArray[np.int64],
+        penalties: Sequence[float],
+    ) -> tuple[FloatArray, float]:
+        centre = target[parts.train].mean()
+        moments = self.axes.T @ (self.inputs.T @ (target[parts.train] - centre)) / len(parts.train)
+        solutions = moments[:, None] / (self.variances[:, None] + np.asarray(penalties))  # [D, P]
+        rotated = self._standardised(features[parts.validation]) @ self.axes
+        errors = rotated @ solutions + centre - target[parts.validation][:, None]
+        best = int(np.square(errors).mean(axis=0).argmin())
+        coefficients = self.axes @ solutions[:, best]
+        return self._standardised(features[rows]) @ coefficients + centre, penalties[best]
+
+
+def _score(readings: FloatArray, target: FloatArray, penalty: float) -> RidgeScore:
+    residual = np.square(readings - target).sum()
+    total = np.square(target - target.mean()).sum()
+    r2 = 1 - residual / total if total > 0 else np.nan
+    return RidgeScore(float(r2), float(np.median(np.abs(readings - target))), float(penalty))

@@ -1,0 +1,263 @@
+"""Scores of probes: per variable, per category, and the mean, with intervals over episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rl_infonce.checks import check_shape
+from rl_infonce.probing.anand2019 import Anand2019, draw_rows
+from rl_infonce.probing.data import IntArray, check_labels
+from rl_infonce.probing.metrics import (
+    FloatArray,
+    Score,
+    bootstrap_f1_weighted,
+    bootstrap_weights,
+    class_counts,
+    score,
+)
+from rl_infonce.probing.probe import Protocol, fit_probe, protocol_settings
+from rl_infonce.probing.splits import Split
+from rl_infonce.probing.task import ProbingTask
+
+__all__ = ["ProbeScores", "majority_scores", "probe_features", "score_predictions"]
+
+Predictions = dict[str, npt.NDArray[np.uint8]]
+_N_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class ProbeScores:
+    """What a probe found in the test part.
+
+    Attributes:
+        protocol: How the predictions were made: "converged", "anand2019", "majority", ...
+        mean: Mean over categories of the mean over each category's variables, as Anand et al. 2019
+            average; over all variables if none has a category.
+        categories: Category to the mean over its probed variables; one without any is missing.
+        variables: Variable to its score.
+        intervals: 95 % bootstrap interval over test episodes of `f1_weighted`, for "mean", each
+            category and each variable; (NaN, NaN) if there is only one test episode.
+        not_probed: Variables that were left out, with the reason.
+        n_frames: Frames in "train", "validation" and "test".
+        n_episodes: Episodes in each of them.
+        settings: Protocol, seed and provenance of data and task.
+    """
+
+    protocol: str
+    mean: Score
+    categories: dict[str, Score]
+    variables: dict[str, Score]
+    intervals: dict[str, tuple[float, float]]
+    not_probed: dict[str, str]
+    n_frames: dict[str, int]
+    n_episodes: dict[str, int]
+    settings: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `json.dumps` can write; NaN becomes None."""
+        return {
+            **asdict(self),
+            "mean": _score_to_json(self.mean),
+            "categories": {name: _score_to_json(s) for name, s in self.categories.items()},
+            "variables": {name: _score_to_json(s) for name, s in self.variables.items()},
+            "intervals": {n: [_none_if_nan(end) for end in e] for n, e in self.intervals.items()},
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> ProbeScores:
+        """Return the scores that `to_json` described.
+
+        Raises:
+            ValueError: If an entry is missing or unknown.
+        """
+        expected = set(cls.__dataclass_fields__)
+        if set(stored) != expected:
+            raise ValueError(
+                f"Expected the entries {sorted(expected)} of ProbeScores, got {sorted(stored)}."
+            )
+        return cls(
+            **{
+                **stored,
+                "mean": _score_from_json(stored["mean"]),
+                "categories": {n: _score_from_json(s) for n, s in stored["categories"].items()},
+                "variables": {n: _score_from_json(s) for n, s in stored["variables"].items()},
+                "intervals": {
+                    name: (_nan_if_none(low), _nan_if_none(high))
+                    for name, (low, high) in stored["intervals"].items()
+                },
+            }
+        )
+
+
+def probe_features(
+    features: npt.NDArray[np.float32],
+    task: ProbingTask,
+    *,
+    protocol: Protocol = "converged",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> tuple[ProbeScores, Predictions]:
+    """Fit probes on the training part and score them on the test part.
+
+    Args:
+        features: [K, D] float32, one row per observation the task was made from.
+        task: Split and labels.
+        protocol: A name of `PROTOCOLS`, or its settings.
+        seed: Seed of the probe and of the bootstrap.
+        device: Where to train.
+
+    Returns:
+        The scores, and the predictions for every test frame, in the order of `task.split.test`.
+
+    Raises:
+        ValueError: If the features do not fit the task; see `fit_probe`.
+    """
+    check_shape("features", features, (len(task.episode_ids), "D"))
+    settings = protocol_settings(protocol)
+    probe = fit_probe(
+        features,
+        task.labels,
+        task.split,
+        protocol=settings,
+        episode_ids=task.episode_ids,
+        seed=seed,
+        device=device,
+    )
+    predictions = probe.predict(features[task.split.test])
+    chosen = None
+    if isinstance(settings, Anand2019) and settings.resample_test:
+        chosen = _resampled_positions(task, settings.batch_size, np.random.default_rng([seed, 1]))
+    scores = score_predictions(
+        predictions,
+        task,
+        protocol=probe.protocol,
+        settings={**probe.settings, "seed": seed},
+        positions=chosen,
+        seed=seed,
+    )
+    return scores, predictions
+
+
+def _resampled_positions(task: ProbingTask, batch_size: int, rng: np.random.Generator) -> IntArray:
+    """Return positions in the test part as the published code draws them, whole batches only."""
+    n_test = len(task.split.test)
+    drawn = draw_rows(np.arange(n_test), task.episode_ids[task.split.test], rng)
+    return drawn[: max(n_test // batch_size * batch_size, min(batch_size, n_test))]
+
+
+def majority_scores(task: ProbingTask, *, seed: int = 0) -> ProbeScores:
+    """Score the most frequent training label of each variable, whatever the frame.
+
+    Args:
+        task: Split and labels.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        The scores, with the protocol "majority".
+    """
+    predictions = {
+        name: np.full(
+            len(task.split.test), np.bincount(values[task.split.train]).argmax(), np.uint8
+        )
+        for name, values in task.labels.items()
+    }
+    return score_predictions(predictions, task, protocol="majority", seed=seed)
+
+
+def score_predictions(
+    predictions: Mapping[str, npt.NDArray[Any]],
+    task: ProbingTask,
+    *,
+    protocol: str,
+    settings: Mapping[str, Any] | None = None,
+    positions: IntArray | None = None,
+    seed: int = 0,
+) -> ProbeScores:
+    """Compare predictions for the test part with its labels.
+
+    Args:
+        predictions: Variable to [n_test] classes, for every variable of the task.
+        task: Split and labels.
+        protocol: Name of what made the predictions, for the record.
+        settings: Its settings, for the record.
+        positions: Which test frames to score, as positions in `task.split.test`, with repetitions;
+            None scores each once.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ValueError: If a variable or a frame has no prediction.
+    """
+    if set(predictions) != set(task.labels):
+        raise ValueError(
+            f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."
+        )
+    test = task.split.test
+    for name, values in predictions.items():
+        check_shape(f"predictions[{name!r}]", values, (len(test),))
+    check_labels(predictions, len(test))
+    scored = np.arange(len(test)) if positions is None else positions
+    episodes = np.unique(task.episode_ids[test[scored]], return_inverse=True)[1]
+    weights = bootstrap_weights(episodes.max() + 1, _N_RESAMPLES, np.random.default_rng(seed))
+    variables, resampled = {}, {}
+    for name, values in task.labels.items():
+        predicted, true = predictions[name][scored], values[test[scored]]
+        variables[name] = score(predicted, true)
+        resampled[name] = bootstrap_f1_weighted(class_counts(predicted, true, episodes), weights)
+    members = _members(task)
+    categories = {c: Score(*np.mean([variables[v] for v in vs], 0)) for c, vs in members.items()}
+    by_category = {c: np.mean([resampled[v] for v in vs], axis=0) for c, vs in members.items()}
+    groups = categories or variables
+    means = list((by_category or resampled).values())
+    spread = {"mean": np.mean(means, axis=0), **by_category, **resampled}
+    return ProbeScores(
+        protocol,
+        Score(*(float(figure) for figure in np.mean(list(groups.values()), axis=0))),
+        {c: Score(*(float(figure) for figure in s)) for c, s in categories.items()},
+        variables,
+        {name: _interval(figures, len(weights[0])) for name, figures in spread.items()},
+        dict(task.not_probed),
+        {part: len(rows) for part, rows in zip(Split._fields, task.split, strict=True)},
+        {
+            part: len(np.unique(task.episode_ids[rows]))
+            for part, rows in zip(Split._fields, task.split, strict=True)
+        },
+        {**(settings or {}), "data": dict(task.provenance)},
+    )
+
+
+def _members(task: ProbingTask) -> dict[str, list[str]]:
+    """Return the probed variables of each category, categories in the order of variables."""
+    members: dict[str, list[str]] = {}
+    for variable in task.labels:
+        for category in task.categories.get(variable, ()):
+            members.setdefault(category, []).append(variable)
+    return members
+
+
+def _interval(figures: FloatArray, n_episodes: int) -> tuple[float, float]:
+    if n_episodes < 2:
+        return (np.nan, np.nan)
+    low, high = np.quantile(figures, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _none_if_nan(figure: float) -> float | None:
+    return None if np.isnan(figure) else figure
+
+
+def _nan_if_none(figure: float | None) -> float:
+    return np.nan if figure is None else figure
+
+
+def _score_to_json(figures: Score) -> dict[str, float | None]:
+    return {name: _none_if_nan(figure) for name, figure in figures._asdict().items()}
+
+
+def _score_from_json(stored: Mapping[str, float | None]) -> Score:
+    return Score(**{name: _nan_if_none(figure) for name, figure in stored.items()})

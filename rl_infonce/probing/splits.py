@@ -1,0 +1,177 @@
+"""Training, validation and test frames: whole episodes, no duplicates, variables that vary."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.probing.data import IntArray, Labels, check_integers
+
+__all__ = [
+    "Split",
+    "drop_low_entropy",
+    "drop_seen_frames",
+    "entropy",
+    "frame_digests",
+    "split_episodes",
+]
+
+_FRAMES_PER_READ = 256  # 8.6 MB of 210x160 screens
+
+
+class Split(NamedTuple):
+    """Ascending row indices of the frames in each part, int64."""
+
+    train: IntArray
+    validation: IntArray
+    test: IntArray
+
+
+def split_episodes(
+    episode_ids: IntArray,
+    rng: np.random.Generator,
+    *,
+    fractions: Sequence[float] = (0.7, 0.1, 0.2),
+    shuffle: bool = True,
+) -> Split:
+    """Give whole episodes to training, validation and test.
+
+    Frames of one episode resemble each other, so a split by frames would test memory. Fractions
+    count episodes, not frames, as Anand et al. 2019 do; unlike their code, which shuffles an index
+    and then does not use it, this really shuffles.
+
+    Args:
+        episode_ids: [K] integers, equal within an episode and different between any two.
+        rng: Source of all randomness.
+        fractions: Shares of the episodes for training, validation and test, each > 0, with a sum of
+            at most 1; what is left over is not used. Each part gets at least one episode.
+        shuffle: False keeps the order in which episodes first appear, as published.
+
+    Returns:
+        Row indices of each part, ascending.
+
+    Raises:
+        TypeError: If `episode_ids` are not integers.
+        ValueError: If there are fewer than 3 episodes or the fractions do not fit.
+    """
+    check_integers("episode_ids", episode_ids)
+    check_shape("episode_ids", episode_ids, ("K",))
+    _check_fractions(fractions)
+    _, first, episode_of_row = np.unique(episode_ids, return_index=True, return_inverse=True)
+    n_episodes = len(first)
+    if n_episodes < 3:
+        raise ValueError(
+            f"Expected at least 3 episodes, one each for training, validation and test, "
+            f"got {n_episodes} in {len(episode_ids)} frames. Collect more steps."
+        )
+    order = rng.permutation(n_episodes) if shuffle else np.argsort(first)
+    part_of_episode = np.full(n_episodes, 3)
+    start = 0
+    for part, size in enumerate(_part_sizes(n_episodes, fractions)):
+        part_of_episode[order[start : start + size]] = part
+        start += size
+    part_of_row = part_of_episode[episode_of_row]
+    return Split(*(np.flatnonzero(part_of_row == part).astype(np.int64) for part in range(3)))
+
+
+def _check_fractions(fractions: Sequence[float]) -> None:
+    if len(fractions) != 3:
+        raise ValueError(
+            "Expected `fractions` for training, validation and test, "
+            f"got {len(fractions)} numbers: {tuple(fractions)}."
+        )
+    for fraction in fractions:
+        check_number("fractions", fraction, above=0)
+    if sum(fractions) > 1 + 1e-9:
+        raise ValueError(
+            f"Expected `fractions` that sum to at most 1, got {tuple(fractions)} "
+            f"with the sum {sum(fractions):g}."
+        )
+
+
+def _part_sizes(n_episodes: int, fractions: Sequence[float]) -> list[int]:
+    """Return the episodes per part: cut at the rounded shares, and no part is empty."""
+    cuts = np.floor(np.cumsum(fractions) * n_episodes + 1e-9).astype(int)
+    sizes: list[int] = np.diff(cuts, prepend=0).tolist()
+    while 0 in sizes:
+        empty = sizes.index(0)
+        if sum(sizes) == n_episodes:
+            sizes[sizes.index(max(sizes))] -= 1
+        sizes[empty] += 1
+    return sizes
+
+
+def frame_digests(observations: Any) -> npt.NDArray[np.uint64]:
+    """Hash the bytes of each observation (64 bits of BLAKE2b).
+
+    Two of 50,000 different frames share a digest with a probability of 1e-10.
+
+    Args:
+        observations: K arrays of one shape, in anything sliceable with a length; read in blocks.
+
+    Returns:
+        [K] digests.
+    """
+    digests = np.empty(len(observations), np.uint64)
+    for start in range(0, len(digests), _FRAMES_PER_READ):
+        rows = np.arange(start, min(start + _FRAMES_PER_READ, len(digests)))
+        for row, frame in zip(rows, np.asarray(observations[rows]), strict=True):
+            digest = hashlib.blake2b(frame.tobytes(), digest_size=8).digest()
+            digests[row] = int.from_bytes(digest, "little")
+    return digests
+
+
+def drop_seen_frames(split: Split, digests: npt.NDArray[Any]) -> Split:
+    """Take frames out of the test part that also occur in training or validation.
+
+    Args:
+        split: The split.
+        digests: [K] one per frame, equal where frames are; see `frame_digests`.
+
+    Returns:
+        The split with the test rows that are new to the probe; there may be none.
+    """
+    seen = np.concatenate([digests[split.train], digests[split.validation]])
+    return split._replace(test=split.test[~np.isin(digests[split.test], seen)])
+
+
+def entropy(values: npt.NDArray[Any]) -> float:
+    """Return the Shannon entropy of the values' frequencies in nats, 0 if there are none."""
+    _, counts = np.unique(values, return_counts=True)
+    shares = counts / max(counts.sum(), 1)
+    return float(-(shares * np.log(shares)).sum()) + 0.0
+
+
+def drop_low_entropy(
+    labels: Labels, rows: IntArray, *, threshold: float = 0.6
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Keep the variables that vary enough to be worth probing (Anand et al. 2019, section 5).
+
+    Args:
+        labels: Variable to [K] labels.
+        rows: Rows to judge by: training rows, so that the test part stays unseen (the published
+            code judges by all).
+        threshold: Least entropy in nats, >= 0.
+
+    Returns:
+        The variables kept with their labels, and for each of the others the reason.
+
+    Raises:
+        ValueError: If there are no rows or the threshold is negative.
+    """
+    check_number("threshold", threshold, at_least=0)
+    if len(rows) == 0:
+        raise ValueError("Expected `rows` to judge the variables by, got none.")
+    entropies = {variable: entropy(values[rows]) for variable, values in labels.items()}
+    kept = {v: np.asarray(labels[v]) for v, nats in entropies.items() if nats >= threshold}
+    not_probed = {
+        variable: f"entropy of {nats:.3f} nats is below {threshold:g} in {len(rows)} frames"
+        for variable, nats in entropies.items()
+        if variable not in kept
+    }
+    return kept, not_probed

@@ -1,0 +1,111 @@
+"""A probing task: who is trained and tested on which frames, for which variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_choice
+from rl_infonce.probing.data import IntArray, LabelledObservations
+from rl_infonce.probing.splits import (
+    Split,
+    drop_low_entropy,
+    drop_seen_frames,
+    frame_digests,
+    split_episodes,
+)
+
+__all__ = ["ProbingTask", "make_task"]
+
+
+@dataclass(frozen=True)
+class ProbingTask:
+    """What every probe of one data set shares, so that its scores compare.
+
+    Attributes:
+        split: Row indices of training, validation and test frames.
+        labels: Variable to [K] labels, of the variables that are probed.
+        not_probed: The other variables, with the reason.
+        episode_ids: [K] episode of each frame.
+        categories: Variable to the categories it counts in.
+        provenance: What produced the data and the task, as JSON can hold it.
+    """
+
+    split: Split
+    labels: Mapping[str, npt.NDArray[Any]]
+    not_probed: Mapping[str, str]
+    episode_ids: IntArray
+    categories: Mapping[str, tuple[str, ...]]
+    provenance: Mapping[str, Any]
+
+
+def make_task(
+    labelled: LabelledObservations,
+    rng: np.random.Generator,
+    *,
+    threshold: float = 0.6,
+    fractions: Sequence[float] = (0.7, 0.1, 0.2),
+    shuffle: bool = True,
+    min_episode_length: int = 1,
+    entropy_on: str = "train",
+) -> ProbingTask:
+    """Split the episodes, take repeated frames out of the test part, and choose the variables.
+
+    The published task (Anand et al. 2019, code) is `shuffle=False`, `min_episode_length=65` and
+    `entropy_on="all"`.
+
+    Args:
+        labelled: The data.
+        rng: Source of all randomness.
+        threshold: Least entropy in nats of a variable that is probed.
+        fractions: Shares of the episodes for training, validation and test.
+        shuffle: Whether to shuffle the episodes before they are split.
+        min_episode_length: Shorter episodes, in frames, are not used.
+        entropy_on: "train" judges the entropy by the training part, "all" by every frame used.
+
+    Raises:
+        ValueError: If an argument does not fit, there are too few episodes, every test frame also
+            occurs in training or validation, or no variable varies enough.
+    """
+    check_choice("entropy_on", entropy_on, ["all", "train"])
+    used = _rows_of_long_episodes(labelled.episode_ids, min_episode_length)
+    parts = split_episodes(labelled.episode_ids[used], rng, fractions=fractions, shuffle=shuffle)
+    whole = Split(*(used[rows] for rows in parts))
+    split = drop_seen_frames(whole, frame_digests(labelled.observations))
+    if len(split.test) == 0:
+        raise ValueError(
+            f"Expected test frames that do not occur in training or validation, got 0 of "
+            f"{len(whole.test)}. Collect more episodes, or with a less repetitive policy."
+        )
+    judged = split.train if entropy_on == "train" else np.concatenate(split)
+    kept, not_probed = drop_low_entropy(labelled.labels, judged, threshold=threshold)
+    if not kept:
+        reasons = "; ".join(f"{variable}: {reason}" for variable, reason in not_probed.items())
+        raise ValueError(f"Expected a variable to probe, got none ({reasons}).")
+    provenance = {
+        **labelled.provenance,
+        "entropy_threshold": threshold,
+        "entropy_on": entropy_on,
+        "fractions": list(fractions),
+        "shuffled_split": shuffle,
+        "min_episode_length": min_episode_length,
+        "n_test_duplicates": len(whole.test) - len(split.test),
+    }
+    return ProbingTask(
+        split, kept, not_probed, labelled.episode_ids, labelled.categories, provenance
+    )
+
+
+def _rows_of_long_episodes(episode_ids: IntArray, min_length: int) -> IntArray:
+    _, episodes, lengths = np.unique(episode_ids, return_inverse=True, return_counts=True)
+    rows = np.flatnonzero(lengths[episodes] >= min_length)
+    if len(rows) == 0 and len(episode_ids):
+        raise ValueError(
+            f"Expected episodes of at least `min_episode_length`={min_length} frames, "
+            f"got {len(lengths)} of at most {lengths.max()}. Lower it or collect longer episodes."
+        )
+    return rows.astype(np.int64)
