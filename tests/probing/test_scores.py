@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from rl_infonce.probing import (
+    Anand2019,
     ProbeScores,
     majority_scores,
     probe_features,
