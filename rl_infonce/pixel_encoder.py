@@ -1,0 +1,89 @@
+"""PixelEncoder: raw uint8 images to features, with nothing left for the caller to preprocess."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_choice, check_flag, check_number, check_shape
+from rl_infonce.encoders import conv_output_shape, make_trunk, randomise_
+
+__all__ = ["PixelEncoder"]
+
+
+class PixelEncoder(nn.Module):
+    """A convolutional trunk `cnn` and a layer `linear`, fed with images as an emulator shows them.
+
+    It computes what `NatureCNN` and `InfoNCEExtractor` make of an observation inside an SB3
+    policy, operation for operation, and holds their tensors under their names; it knows no host.
+
+    Args:
+        image_shape: Channels, height, width.
+        features_dim: D, number of features, >= 1.
+        generator: Source of the initial weights (orthogonal with ReLU's gain, zero biases, as SB3
+            initialises PPO's); None leaves the parameters on the meta device, for
+            `load_state_dict(..., assign=True)`.
+        encoder: "nature" or "impala".
+        divide_by: Pixels are divided by it: 255, or 1 for policies with normalize_images=False.
+        precision: "fp32", or "bf16" for bfloat16 autocast.
+        channels_last: Whether convolutions run channels-last.
+
+    Raises:
+        ValueError: If an argument is out of range or the images are too small.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        features_dim: int = 512,
+        *,
+        generator: torch.Generator | None,
+        encoder: str = "nature",
+        divide_by: int = 255,
+        precision: str = "fp32",
+        channels_last: bool = False,
+    ) -> None:
+        super().__init__()
+        for size in image_shape:
+            check_number("image_shape", size, at_least=1)
+        check_number("features_dim", features_dim, at_least=1)
+        check_number("divide_by", divide_by, at_least=1)
+        check_choice("precision", precision, ("fp32", "bf16"))
+        check_flag("channels_last", channels_last)
+        channels, height, width = image_shape
+        self.image_shape = (channels, height, width)
+        self.features_dim = features_dim
+        self.encoder = encoder
+        self.divide_by = divide_by
+        self.precision = precision
+        self.channels_last = channels_last
+        with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+            trunk = make_trunk(encoder, self.image_shape)
+            n_inputs = math.prod(conv_output_shape(trunk, self.image_shape))
+            self.cnn = nn.Sequential(*trunk, nn.Flatten())
+            self.linear = nn.Sequential(nn.Linear(n_inputs, features_dim), nn.ReLU())
+        if generator is not None:
+            self.to_empty(device=generator.device)
+            randomise_(self, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        check_shape("images", images, ("K", *self.image_shape))
+        pixels = images.float()
+        if self.divide_by != 1:
+            pixels = pixels / self.divide_by
+        if self.channels_last:
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        half = self.precision == "bf16"
+        autocast = torch.autocast(images.device.type, dtype=torch.bfloat16)
+        with autocast if half else contextlib.nullcontext():
+            features: Tensor = self.linear(self.cnn(pixels))
+        return features.float()
