@@ -1,4 +1,4 @@
-"""The only place that knows ale_py: names of games, RAM labels and the vector environment.
+"""The only place that knows ale_py: games, RAM labels, collected frames, the vector environment.
 
 `AtariVecEnv` and `make_atari_vec_env` are imported at first use, so that looking up a game name
 does not wait for torch and Stable-Baselines3.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rl_infonce.atari.collect import collect
+from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.games import games, resolve_game
 from rl_infonce.atari.labels import (
     decode,
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AtariVecEnv",
+    "LabelledFrames",
     "PixelMap",
+    "collect",
     "decode",
     "games",
     "label_versions",
     "labelled_games",
     "labels_hash",
+    "load_frames",
     "load_labels",
     "load_pixel_maps",
     "make_atari_vec_env",

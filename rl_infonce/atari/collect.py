@@ -1,0 +1,162 @@
+"""Collect frames with RAM and episode ids: one emulator per shard, in threads, resumable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ale_py
+
+from rl_infonce.atari.frames import LabelledFrames, load_frames
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.shards import VIEWS
+from rl_infonce.checks import check_choice, check_flag, check_number
+
+if TYPE_CHECKING:
+    from rl_infonce.atari.playing import Policy
+
+__all__ = ["RANDOM_POLICIES", "collect"]
+
+RANDOM_POLICIES = ("random", "random_without_noop")
+
+
+def collect(
+    game: str,
+    n_steps: int = 50_000,
+    *,
+    folder: str | os.PathLike[str],
+    policy: str | Policy = "random",
+    policy_name: str | None = None,
+    seed: int = 0,
+    n_shards: int = 8,
+    views: Sequence[str] = VIEWS,
+    n_workers: int | None = None,
+    progress: bool = False,
+) -> LabelledFrames:
+    """Play a game and keep what it showed, with its RAM, in a folder.
+
+    The protocol of Anand et al. 2019 where it shapes the data: no sticky actions, four frames per
+    action, the maximum of the last two, up to 29 idle frames at the start of a game, a lost life
+    ends an episode while the game goes on, 8 emulators of 6,250 steps each. Deviations: RAM and
+    image always belong to the same state (the published code gives the first frame of an episode
+    the labels of the state before), gray is the emulator's own instead of OpenCV's, and FIRE is
+    pressed at the start of a game only, not after a lost life.
+
+    Each shard is one emulator, seeded by `seed` and its number. With a named policy its bytes
+    depend on nothing else: not on `n_workers`, not on interruptions. Call again with the same
+    settings to complete what was interrupted, or to read what is complete.
+
+    Args:
+        game: Any spelling `resolve_game` understands.
+        n_steps: Number of states, at least `n_shards`; the first shards get one more if it does
+            not divide.
+        folder: Where the frames go; it is made, and must hold nothing else.
+        policy: "random", uniform over the game's own actions; "random_without_noop", the paper's,
+            uniform without the first of them; or a function from uint8 [B, 4, 84, 84] to actions
+            [B], called in lock-step for up to 8 shards at once, with B constant.
+        policy_name: What the manifest calls a function; None takes the function's own name. Give
+            two functions two names: a folder is only completed by the policy that began it.
+        seed: At least 0.
+        n_shards: Number of emulators, at least 1.
+        views: Of "screen" (gray as the emulator shows it, 33.6 kB per state) and "agent" (84x84,
+            7.1 kB per state; stacked when read).
+        n_workers: Threads, at least 1; None takes one per core. At most one per shard is used.
+        progress: Whether to show a bar.
+
+    Returns:
+        The frames, memory-mapped.
+
+    Raises:
+        TypeError: If an argument is of the wrong type, or the function returns no integers.
+        ValueError: If an argument is out of range, the game is unknown, the function returns
+            actions of another shape or range, or the folder holds frames of other settings or
+            damaged ones.
+        OSError: If the disk is too small, checked before the start and while writing. Finished
+            shards are kept.
+    """
+    # OpenCV is needed to collect, not to read what was collected.
+    from rl_infonce.atari.collection import Collection
+    from rl_infonce.atari.playing import play
+
+    settings = _settings(game, n_steps, policy, policy_name, seed, n_shards, views)
+    check_flag("progress", progress)
+    if n_workers is not None:
+        _check_count("n_workers", n_workers, at_least=1)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    with Collection.opened(path, settings) as collection:
+        if collection.missing:
+            collection.check_free_space()
+            play(collection, policy, n_workers=n_workers or _n_cores(), progress=progress)
+    return load_frames(path, verify=False)  # found shards were verified, new ones just written
+
+
+def _settings(
+    game: str,
+    n_steps: int,
+    policy: str | Policy,
+    policy_name: str | None,
+    seed: int,
+    n_shards: int,
+    views: Sequence[str],
+) -> dict[str, Any]:
+    """Return everything that decides which bytes are collected, checked, as JSON holds it."""
+    from rl_infonce.atari import emulator
+
+    rom_id = resolve_game(game)
+    _check_count("n_shards", n_shards, at_least=1)
+    _check_count("n_steps", n_steps, at_least=n_shards)
+    _check_count("seed", seed, at_least=0)
+    name = _checked_policy_name(policy, policy_name)
+    if isinstance(views, str) or not views or len(set(views)) != len(views):
+        raise ValueError(f"Expected `views` to be distinct names of {VIEWS}, got {views!r}.")
+    for view in views:
+        check_choice("views", view, VIEWS)
+    ale = emulator.make_ale(rom_id, seed=0)
+    return {
+        "game": rom_id,
+        "policy": name,
+        "seed": int(seed),
+        "n_steps": int(n_steps),
+        "n_shards": int(n_shards),
+        "views": [view for view in VIEWS if view in views],
+        "screen_shape": list(ale.getScreenDims()),
+        "actions": [action.name for action in ale.getMinimalActionSet()],
+        "frame_skip": emulator.FRAME_SKIP,
+        "noop_max": emulator.NOOP_MAX,
+        "max_frames_per_game": emulator.MAX_FRAMES_PER_GAME,
+        "ale_py": ale_py.__version__,
+    }
+
+
+def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
+    if isinstance(policy, str):
+        check_choice("policy", policy, RANDOM_POLICIES)
+        if policy_name is not None:
+            raise ValueError(f"Expected no `policy_name` beside policy={policy!r}.")
+        return policy
+    if not callable(policy):
+        raise TypeError(
+            f"Expected `policy` to be one of {RANDOM_POLICIES} or a function of observations, got "
+            f"{type(policy).__name__}. For a model of Stable-Baselines3 pass "
+            "rl_infonce.sb3.policies.epsilon_greedy_policy(model, epsilon, rng)."
+        )
+    name = str(policy_name or getattr(policy, "__qualname__", type(policy).__qualname__))
+    if name in RANDOM_POLICIES:
+        raise ValueError(f"Expected `policy_name` other than {RANDOM_POLICIES}, got {name!r}.")
+    return name
+
+
+def _check_count(name: str, value: int, *, at_least: int) -> None:
+    check_number(name, value, at_least=at_least)
+    if not isinstance(value, Integral):
+        raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")
+
+
+def _n_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,152 @@
+"""The folder of a collection while it is written: who may write, what is missing, what fits."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import platform
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from filelock import FileLock, Timeout
+
+import rl_infonce
+from rl_infonce.atari.shards import (
+    MANIFEST,
+    ShardWriter,
+    check_shard_files,
+    columns,
+    n_bytes,
+    read_manifest,
+    shard_folder,
+    write_manifest,
+)
+
+__all__ = ["Collection"]
+
+_logger = logging.getLogger(__name__)
+
+
+class Collection:
+    """A folder with its manifest, and the shards it still lacks.
+
+    Args:
+        folder: It exists, and nobody else writes into it.
+        settings: Everything that decides which bytes are collected.
+
+    Attributes:
+        settings: As given.
+        missing: Indices of the shards which the folder lacks, ascending.
+
+    Raises:
+        ValueError: If the folder holds a collection of other settings, of another format version,
+            or with a damaged shard.
+        OSError: If the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.settings = dict(settings)
+        self._folder = folder
+        self._content = columns(settings["views"], settings["screen_shape"])
+        self._manifest = self._read() if (folder / MANIFEST).exists() else self._new()
+        finished = {shard["index"] for shard in self._manifest["shards"]}
+        self.missing = [i for i in range(settings["n_shards"]) if i not in finished]
+        self._listing = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: Path, settings: Mapping[str, Any]) -> Iterator[Collection]:
+        """Open a folder for this process alone, waiting for another that writes into it."""
+        lock = FileLock(folder / ".lock")  # the system frees the lock of a dead process
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            _logger.warning("Waiting for another process that collects into %s", folder)
+            lock.acquire()
+        try:
+            yield cls(folder, settings)
+        finally:
+            lock.release()
+
+    @property
+    def n_rows_missing(self) -> int:
+        """Return the number of rows of all missing shards."""
+        return sum(self.n_rows(index) for index in self.missing)
+
+    def n_rows(self, index: int) -> int:
+        """Return the rows of a shard: the first ones get the remainder."""
+        quotient, remainder = divmod(self.settings["n_steps"], self.settings["n_shards"])
+        return int(quotient + (index < remainder))
+
+    def first_row(self, index: int) -> int:
+        """Return the number of a shard's first row in the collection."""
+        return sum(self.n_rows(i) for i in range(index))
+
+    def open_writer(self, index: int) -> ShardWriter:
+        """Return a writer of a missing shard; from any thread."""
+        return ShardWriter(self._folder, index, self.n_rows(index), self._content)
+
+    def finish(self, writer: ShardWriter) -> None:
+        """Move a complete shard to its place and list it in the manifest; from any thread."""
+        entry = writer.commit()
+        with self._listing:
+            shards = [*self._manifest["shards"], entry]
+            self._manifest["shards"] = sorted(shards, key=lambda shard: int(shard["index"]))
+            write_manifest(self._folder, self._manifest)
+            self.missing.remove(writer.index)
+
+    def check_free_space(self) -> None:
+        """Raise unless the missing shards fit on the disk.
+
+        Raises:
+            OSError: With `errno.ENOSPC`, if they do not.
+        """
+        free = shutil.disk_usage(self._folder).free
+        if free < self._n_bytes_missing():
+            raise self.full_disk(free)
+
+    def full_disk(self, free: int | None = None) -> OSError:
+        """Return the error that says what is kept and how much space the rest needs."""
+        n_shards = self.settings["n_shards"]
+        found = "" if free is None else f", got {free:,}"
+        return OSError(
+            errno.ENOSPC,
+            f"Expected {self._n_bytes_missing():,} bytes free for {self._folder}{found}: the disk "
+            f"is full. {n_shards - len(self.missing)} of {n_shards} shards are finished and kept; "
+            "free some space and collect again with the same settings",
+        )
+
+    def _n_bytes_missing(self) -> int:
+        return sum(n_bytes(self._content, self.n_rows(index)) for index in self.missing)
+
+    def _new(self) -> dict[str, Any]:
+        versions = {
+            "python": platform.python_version(),
+            "rl_infonce": rl_infonce.__version__,
+            "numpy": np.__version__,
+            "opencv": cv2.__version__,
+        }
+        manifest = {"settings": self.settings, "versions": versions, "shards": []}
+        write_manifest(self._folder, manifest)
+        return manifest
+
+    def _read(self) -> dict[str, Any]:
+        manifest = read_manifest(self._folder)
+        found, wanted = manifest["settings"], self.settings
+        differing = [key for key in wanted if found.get(key) != wanted[key]]
+        if differing:
+            listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted[k]!r})" for k in differing)
+            raise ValueError(
+                f"Expected `folder` to be new or of the same settings, got {self._folder} with "
+                f"{listed}. Choose another folder, or delete this one."
+            )
+        shards = [s for s in manifest["shards"] if shard_folder(self._folder, s["index"]).exists()]
+        for shard in shards:
+            check_shard_files(self._folder, shard, verify=True)
+        return {**manifest, "shards": shards}

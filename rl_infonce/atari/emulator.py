@@ -1,0 +1,134 @@
+"""One game, played frame by frame as `make_atari_vec_env` plays it, with its RAM in reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ale_py
+import cv2
+import numpy as np
+import numpy.typing as npt
+from ale_py import roms
+
+__all__ = [
+    "AGENT_SIZE",
+    "FRAME_SKIP",
+    "MAX_FRAMES_PER_GAME",
+    "NOOP_MAX",
+    "N_STACKED",
+    "Emulator",
+    "make_ale",
+]
+
+Image = npt.NDArray[np.uint8]
+
+AGENT_SIZE = 84  # pixels per side, Mnih et al. 2015
+N_STACKED = 4
+FRAME_SKIP = 4
+NOOP_MAX = 30
+MAX_FRAMES_PER_GAME = 108_000  # 30 minutes at 60 Hz, as `make_atari_vec_env`
+
+
+def make_ale(game: str, seed: int) -> Any:
+    """Return a seeded `ALEInterface` with the game loaded, without sticky actions.
+
+    Args:
+        game: As `games()` spells it.
+        seed: In 0..2**31 - 1; it decides what RAM holds when the machine is switched on.
+    """
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.setInt("random_seed", seed)
+    ale.loadROM(str(roms.get_rom_path(game)))
+    return ale
+
+
+class Emulator:
+    """One game whose images are, bit for bit, those of `make_atari_vec_env`, and its RAM.
+
+    After `restart` and after every `step` that does not end the game, `screen` and `ram` belong
+    to the same emulator state. A `step` that ends the game leaves `screen` where it was, as
+    ale_py's native environment does: nobody acts in that state, so call `restart`.
+
+    Args:
+        game: As `games()` spells it.
+        seed: Of the machine, in 0..2**31 - 1.
+        max_frames_per_game: Emulator frames after which a game is cut off, at least 1.
+
+    Attributes:
+        screen: [H, W] uint8, the emulator's gray, the maximum of the last two frames; 210 by 160
+            in all games with labels. Written over by the next step.
+        is_over: Whether the last step ended the game.
+    """
+
+    def __init__(
+        self, game: str, seed: int, *, max_frames_per_game: int = MAX_FRAMES_PER_GAME
+    ) -> None:
+        self._ale = make_ale(game, seed)
+        self._actions = self._ale.getMinimalActionSet()
+        self._presses_fire = ale_py.Action.FIRE in self._actions
+        self._max_frames = max_frames_per_game
+        self._n_frames = 0
+        height, width = self._ale.getScreenDims()
+        self._previous: Image = np.zeros((height, width), np.uint8)
+        self.screen: Image = np.zeros((height, width), np.uint8)
+        self.is_over = True
+
+    @property
+    def action_names(self) -> list[str]:
+        """Return the names of the game's own actions; `step` takes an index into them."""
+        return [action.name for action in self._actions]
+
+    @property
+    def lives(self) -> int:
+        """Return the lives left; 0 throughout in games without any."""
+        return int(self._ale.lives())
+
+    def restart(self, n_idle_frames: int) -> None:
+        """Start a new game and let it idle for some frames.
+
+        The first of them presses FIRE in games that have it, since some wait for it; a game with
+        FIRE therefore takes one frame at least.
+
+        Args:
+            n_idle_frames: At least 0; `make_atari_vec_env` draws from 0 to 29.
+        """
+        self._ale.reset_game()
+        if self._presses_fire:
+            self._ale.act(ale_py.Action.FIRE)
+        for _ in range(n_idle_frames - self._presses_fire):
+            self._ale.act(ale_py.Action.NOOP)
+            if self._ale.game_over():
+                self._ale.reset_game()
+        self._ale.getScreenGrayscale(self.screen)
+        self._n_frames = 0
+        self.is_over = False
+
+    def step(self, action: int) -> int:
+        """Hold an action for four frames and return the raw reward they brought.
+
+        Args:
+            action: Index into `action_names`.
+        """
+        joystick = self._actions[action]
+        reward = 0
+        for frame in range(FRAME_SKIP):
+            reward += int(self._ale.act(joystick))
+            self._n_frames += 1
+            if self._ale.game_over() or self._n_frames >= self._max_frames:
+                self.is_over = True
+                return reward
+            if frame == FRAME_SKIP - 2:
+                self._ale.getScreenGrayscale(self._previous)
+        self._ale.getScreenGrayscale(self.screen)
+        np.maximum(self.screen, self._previous, out=self.screen)
+        return reward
+
+    def read_ram(self, out: npt.NDArray[np.uint8]) -> None:
+        """Write the 128 bytes of RAM into `out` [128] uint8."""
+        self._ale.getRAM(out)
+
+    def render_agent_view(self, out: Image) -> None:
+        """Write `screen` as the agent sees it into `out` [84, 84] uint8."""
+        cv2.resize(self.screen, (AGENT_SIZE, AGENT_SIZE), dst=out, interpolation=cv2.INTER_AREA)

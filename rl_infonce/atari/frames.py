@@ -1,0 +1,219 @@
+"""Read collected frames: memory-mapped images, RAM, episode ids, and labels made from RAM."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.atari.labels import decode, labels_hash, load_labels
+from rl_infonce.atari.shards import (
+    check_shard_files,
+    columns,
+    open_shard,
+    read_manifest,
+)
+from rl_infonce.checks import check_choice
+
+if TYPE_CHECKING:
+    from rl_infonce.probing.data import LabelledObservations
+
+__all__ = ["FrameView", "LabelledFrames", "load_frames"]
+
+Images = npt.NDArray[np.uint8]
+_N_STACKED = 4
+
+
+def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> LabelledFrames:
+    """Return the frames that `collect` wrote into a folder, memory-mapped.
+
+    Args:
+        folder: As given to `collect`.
+        verify: Whether to compare the SHA-256 of every file, which reads them once; sizes are
+            compared in any case.
+
+    Raises:
+        FileNotFoundError: If the folder holds no manifest.
+        ValueError: If it is of another format version, the collection is unfinished, or a file is
+            missing, truncated or changed (it is named, with its hash).
+    """
+    path = Path(folder)
+    manifest = read_manifest(path)
+    settings, shards = manifest["settings"], manifest["shards"]
+    if len(shards) < settings["n_shards"]:
+        raise ValueError(
+            f"Expected a finished collection in {path}, got {len(shards)} of "
+            f"{settings['n_shards']} shards. Collect again with the same settings to complete it."
+        )
+    content = columns(settings["views"], settings["screen_shape"])
+    for shard in shards:
+        check_shard_files(path, shard, verify=verify)
+    arrays = [open_shard(path, shard["index"], shard["rows"], content) for shard in shards]
+    return LabelledFrames(manifest, arrays)
+
+
+class LabelledFrames:
+    """K states of a game: images, RAM and episode ids, from `collect` or `load_frames`.
+
+    Row i is a state in which the policy acted; `ram[i]` is the emulator's RAM at the very end of
+    the frame that row i shows last. Rows of a shard follow each other in time.
+
+    Attributes:
+        manifest: What the folder's `manifest.json` says: settings, versions, hashes of all files.
+        game: As `games()` spells it.
+    """
+
+    def __init__(
+        self, manifest: Mapping[str, Any], shards: Sequence[Mapping[str, npt.NDArray[Any]]]
+    ) -> None:
+        self.manifest = dict(manifest)
+        self.game: str = manifest["settings"]["game"]
+        self._shards = shards
+
+    def __len__(self) -> int:
+        return sum(len(shard["ram"]) for shard in self._shards)
+
+    @cached_property
+    def ram(self) -> npt.NDArray[np.uint8]:
+        """Return the 128 bytes of RAM, [K, 128] uint8."""
+        return self.column("ram")
+
+    @cached_property
+    def episode_ids(self) -> npt.NDArray[np.int64]:
+        """Return [K] ids: equal within an episode, and the row at which that episode starts.
+
+        A lost life ends an episode although the game goes on, as for an agent in
+        `make_atari_vec_env`. The first row with fewer lives belongs to the new episode.
+        """
+        return self.column("episode_ids")
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column other than the images, [K, ...].
+
+        Args:
+            name: "ram" [K, 128] uint8, "episode_ids" [K] int64, "game_starts" [K] bool (a new
+                game, not only a new life), "lives" [K] uint8, "actions" [K] uint8 (index into
+                the game's own actions, which the manifest names) taken in the state of the row,
+                "rewards" [K] int32 (raw) which that action brought.
+
+        Raises:
+            ValueError: If there is no such column.
+        """
+        check_choice("name", name, set(self._shards[0]) - {"screen", "agent"})
+        return np.concatenate([shard[name] for shard in self._shards])
+
+    def observations(self, view: str = "screen") -> FrameView:
+        """Return the images of a view, read from disk when they are indexed.
+
+        Args:
+            view: "screen", one gray image as the emulator shows it [K, 1, 210, 160], or "agent",
+                the stack that `make_atari_vec_env` gives an agent [K, 4, 84, 84].
+
+        Raises:
+            ValueError: If there is no such view, or it was not collected.
+        """
+        check_choice("view", view, self.manifest["settings"]["views"])
+        images = [shard[view] for shard in self._shards]
+        starts = [shard["game_starts"] for shard in self._shards]
+        return FrameView(images, starts, n_stacked=_N_STACKED if view == "agent" else 1)
+
+    def labelled(self, view: str = "screen", version: str = "corrected") -> LabelledObservations:
+        """Return images of a view with the variables which the RAM labels name.
+
+        Args:
+            view: "screen" or "agent".
+            version: Of the labels, one of `label_versions()`.
+
+        Raises:
+            ValueError: If the view was not collected, there is no such version, or the game has
+                no labels (the message lists those that do).
+        """
+        from rl_infonce.probing.data import LabelledObservations
+
+        variables = load_labels(self.game, version)
+        settings = self.manifest["settings"]
+        return LabelledObservations(
+            observations=self.observations(view),
+            labels=decode(self.ram, self.game, version),
+            episode_ids=self.episode_ids,
+            categories={name: variable.categories for name, variable in variables.items()},
+            provenance={
+                "game": self.game,
+                "view": view,
+                "label_version": version,
+                "labels_hash": labels_hash(self.game, version),
+                "frames_hash": self.frames_hash,
+                **{key: settings[key] for key in ("policy", "seed", "n_steps", "n_shards")},
+                "ale_py": settings["ale_py"],
+            },
+        )
+
+    @property
+    def frames_hash(self) -> str:
+        """Return 16 hexadecimal digits that change with any byte of the collection."""
+        digest = hashlib.sha256()
+        for shard in self.manifest["shards"]:
+            for name, file in sorted(shard["files"].items()):
+                digest.update(f"{name} {file['sha256']}\n".encode())
+        return digest.hexdigest()[:16]
+
+
+class FrameView:
+    """K images or stacks of images on disk, indexed like an array of uint8 [K, C, H, W].
+
+    An integer gives [C, H, W]; a slice, a mask [K] or integers [B] give [B, C, H, W], always in
+    fresh memory. A stack holds the images of the latest states, oldest first, and zeros in place
+    of what lies before the start of the game, as ale_py's native environment does; it does reach
+    back over a lost life.
+
+    Args:
+        images: Per shard [rows, H, W] uint8.
+        game_starts: Per shard [rows] bool.
+        n_stacked: C, the number of images per observation.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(
+        self,
+        images: Sequence[Images],
+        game_starts: Sequence[npt.NDArray[np.bool_]],
+        *,
+        n_stacked: int,
+    ) -> None:
+        self._images = images
+        lengths = [len(shard) for shard in images]
+        self._first_rows = np.cumsum([0, *lengths])
+        starts = np.concatenate(game_starts)
+        rows = np.arange(len(starts))
+        self._game_first_rows = np.maximum.accumulate(np.where(starts, rows, 0))
+        self._ages = np.arange(n_stacked)[::-1]
+        self.shape: tuple[int, ...] = (len(rows), n_stacked, *images[0].shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Return 4."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Images]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Images:
+        rows = np.arange(len(self))[index]
+        stacked = rows[..., None] - self._ages  # [..., C]
+        is_in_game = stacked >= self._game_first_rows[rows][..., None]
+        observations = np.zeros((*stacked.shape, *self.shape[2:]), np.uint8)
+        shard_of = np.searchsorted(self._first_rows, stacked, side="right") - 1
+        for shard in np.unique(shard_of[is_in_game]):
+            chosen = is_in_game & (shard_of == shard)
+            observations[chosen] = self._images[shard][stacked[chosen] - self._first_rows[shard]]
+        return observations

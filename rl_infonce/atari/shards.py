@@ -1,0 +1,289 @@
+"""How labelled frames lie on disk: a manifest, and shards of plain `.npy` files.
+
+FOLDER/manifest.json lists settings and finished shards; FOLDER/shard_00000/ holds one file per
+column. A shard appears under its name in one move when it is complete, and the manifest names the
+size and SHA-256 of every file. Nothing is pickled, so reading executes no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "VIEWS",
+    "Column",
+    "ShardWriter",
+    "check_shard_files",
+    "columns",
+    "n_bytes",
+    "open_shard",
+    "read_manifest",
+    "shard_folder",
+    "write_manifest",
+]
+
+FORMAT = "rl_infonce labelled frames"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+VIEWS = ("screen", "agent")
+
+_AGENT_SHAPE = (84, 84)
+_HEADER_BYTES = 128  # of a `.npy` file with a short header
+_CHUNK_ROWS = 32  # 1.3 MB with both views: still in cache when it is hashed and written
+
+
+class Column(NamedTuple):
+    """What one file of a shard holds: [rows, *shape] of a dtype."""
+
+    dtype: npt.DTypeLike
+    shape: tuple[int, ...]
+
+
+def columns(views: Sequence[str], screen_shape: Sequence[int]) -> dict[str, Column]:
+    """Return the columns of a shard by name; the file is `NAME.npy`.
+
+    A row is a state in which an action is taken: its images, RAM, lives and ids, the action, and
+    the reward which that action brought.
+
+    Args:
+        views: Of `VIEWS`.
+        screen_shape: Height and width of the emulator's screen.
+    """
+    height, width = screen_shape
+    images = {"screen": Column(np.uint8, (height, width)), "agent": Column(np.uint8, _AGENT_SHAPE)}
+    return {view: images[view] for view in views} | {
+        "ram": Column(np.uint8, (128,)),
+        "episode_ids": Column(np.int64, ()),
+        "game_starts": Column(np.bool_, ()),
+        "lives": Column(np.uint8, ()),
+        "actions": Column(np.uint8, ()),
+        "rewards": Column(np.int32, ()),
+    }
+
+
+def n_bytes(content: Mapping[str, Column], n_rows: int) -> int:
+    """Return the size of a shard's files."""
+    return sum(
+        _HEADER_BYTES + n_rows * int(np.prod(shape)) * np.dtype(dtype).itemsize
+        for dtype, shape in content.values()
+    )
+
+
+def shard_folder(folder: Path, index: int) -> Path:
+    """Return where a finished shard lies."""
+    return folder / f"shard_{index:05d}"
+
+
+class ShardWriter:
+    """Write a shard row by row, under a temporary name until `commit`.
+
+    Plain writes, not a memory map: a full disk must raise instead of killing the process.
+
+    Args:
+        folder: Of the collection; it exists.
+        index: Of the shard.
+        n_rows: Number of rows it will have.
+        content: Its columns.
+
+    Attributes:
+        buffers: Column to [32, ...]; fill entry `position` of each, then call `advance`.
+        position: Entry of the buffers that is next.
+
+    Raises:
+        OSError: If the disk is full or cannot be written; also from `advance` and `commit`.
+    """
+
+    def __init__(
+        self, folder: Path, index: int, n_rows: int, content: Mapping[str, Column]
+    ) -> None:
+        self.index = index
+        self.n_rows = n_rows
+        self.buffers = {
+            name: np.zeros((_CHUNK_ROWS, *shape), dtype) for name, (dtype, shape) in content.items()
+        }
+        self.position = 0
+        self._final = shard_folder(folder, index)
+        self._partial = self._final.with_suffix(".partial")
+        self._columns = tuple(content)
+        self._remove(self._partial)
+        self._partial.mkdir()
+        self._hashes = {name: hashlib.sha256() for name in content}
+        self._files = {name: (self._partial / f"{name}.npy").open("wb") for name in content}
+        for name, (dtype, shape) in content.items():
+            self._write(name, _npy_header(np.dtype(dtype), (n_rows, *shape)))
+
+    def advance(self) -> None:
+        """Take the row at `position` as complete."""
+        self.position += 1
+        if self.position == _CHUNK_ROWS:
+            self._flush()
+
+    def commit(self) -> dict[str, Any]:
+        """Move the complete shard to its name and return its entry in the manifest."""
+        self._flush()
+        files = {}
+        for name, file in self._files.items():
+            file.flush()
+            os.fsync(file.fileno())
+            files[f"{name}.npy"] = {"bytes": file.tell(), "sha256": self._hashes[name].hexdigest()}
+            file.close()
+        self._remove(self._final)  # left by a run that died before it listed the shard
+        os.replace(self._partial, self._final)
+        _sync_folder(self._final.parent)
+        return {"index": self.index, "rows": self.n_rows, "files": files}
+
+    def discard(self) -> None:
+        """Remove what was written, unless it was committed."""
+        for file in self._files.values():
+            with suppress(OSError):  # the disk is full: what was buffered is lost anyway
+                file.close()
+        self._remove(self._partial)
+
+    def _remove(self, shard: Path) -> None:
+        """Remove a shard and nothing that is not ours: a folder with other files raises."""
+        if shard.exists():
+            for name in self._columns:
+                (shard / f"{name}.npy").unlink(missing_ok=True)
+            shard.rmdir()
+
+    def _flush(self) -> None:
+        for name, buffer in self.buffers.items():
+            self._write(name, buffer[: self.position].tobytes())
+        self.position = 0
+
+    def _write(self, name: str, content: bytes) -> None:
+        self._files[name].write(content)
+        self._hashes[name].update(content)
+
+
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    stream = BytesIO()
+    description = np.lib.format.dtype_to_descr(dtype)
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": description, "fortran_order": False, "shape": shape}
+    )
+    return stream.getvalue()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system offers it."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the manifest in one move, so that a reader never meets half of it.
+
+    Raises:
+        OSError: If the disk is full or cannot be written.
+    """
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
+    partial = folder / f"{MANIFEST}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, folder / MANIFEST)
+    _sync_folder(folder)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a folder.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not one, or of another format version.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected collected frames in `folder`, but there is no {path}. Collect some with "
+            "rl_infonce.atari.collect."
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found, version = manifest["format"], manifest["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"Expected {path} to be a manifest of {FORMAT!r}: {error!r}.") from error
+    if found != FORMAT or version != FORMAT_VERSION:
+        raise ValueError(
+            f"Expected {path} to be of {FORMAT!r} version {FORMAT_VERSION}, got {found!r} version "
+            f"{version!r}. Collect again with this version of rl_infonce."
+        )
+    return dict(manifest)
+
+
+def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -> None:
+    """Raise unless a shard's files are those that the manifest lists.
+
+    Args:
+        folder: Of the collection.
+        shard: Its entry in the manifest.
+        verify: Whether to read the files and compare hashes, and not sizes only.
+
+    Raises:
+        ValueError: If a file is missing, truncated or changed; it is named, with its hash.
+    """
+    where = shard_folder(folder, shard["index"])
+    for name, expected in shard["files"].items():
+        path = where / name
+        remedy = f"Delete {where} and collect again with the same settings."
+        if not path.is_file():
+            raise ValueError(f"Expected the file {path} of a finished shard: missing. {remedy}")
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise ValueError(
+                f"Expected {path} (sha256 {expected['sha256']}) to have {expected['bytes']} bytes, "
+                f"got {size}: it is truncated or from elsewhere. {remedy}"
+            )
+        if verify and (found := _sha256(path)) != expected["sha256"]:
+            raise ValueError(
+                f"Expected {path} to have the sha256 {expected['sha256']}, got {found}: it was "
+                f"changed or is from elsewhere. {remedy}"
+            )
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def open_shard(
+    folder: Path, index: int, n_rows: int, content: Mapping[str, Column]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the memory-mapped columns of a shard, read-only.
+
+    Raises:
+        ValueError: If a file is not an array of the expected dtype and shape.
+    """
+    arrays = {}
+    for name, (dtype, shape) in content.items():
+        path = shard_folder(folder, index) / f"{name}.npy"
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.dtype != dtype or array.shape != (n_rows, *shape):
+            raise ValueError(
+                f"Expected {path} to hold {np.dtype(dtype)} {(n_rows, *shape)}, got {array.dtype} "
+                f"{array.shape}."
+            )
+        arrays[name] = array
+    return arrays

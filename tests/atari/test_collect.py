@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from rl_infonce.atari import (
+    LabelledFrames,
+    collect,
+    load_frames,
+    make_atari_vec_env,
+    playing,
+    shards,
+)
+from rl_infonce.atari.collection import Collection
+from rl_infonce.atari.emulator import Emulator
+
+pytestmark = pytest.mark.atari
+
+Array = npt.NDArray[Any]
+
+
+def small(folder: Path, **settings: Any) -> LabelledFrames:
+    """Collect little, in a game whose lives are lost soon."""
+    given: dict[str, Any] = {"game": "breakout", "n_steps": 101, "n_shards": 3, **settings}
+    return collect(given.pop("game"), given.pop("n_steps"), folder=folder, **given)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def machine_seed(seed: int, shard: int) -> int:
+    """Return the emulator's seed, as `ShardPlayer` promises to derive it."""
+    child = np.random.SeedSequence(seed, spawn_key=(shard,)).spawn(3)[0]
+    return int(np.random.default_rng(child).integers(2**31))
+
+
+def is_lit(
+    frames: LabelledFrames, rows: Array, tops: Array, lefts: Array, size: tuple[int, int]
+) -> Array:
+    """Return for each row whether the rectangle [top, left, height, width] has no background."""
+    height, width = size
+    screens = frames.observations("screen")[rows][:, 0]
+    background = np.bincount(screens[:, 100:180].ravel()).argmax()
+    y = tops[:, None, None] + np.arange(height)[:, None]
+    x = lefts[:, None, None] + np.arange(width)
+    lit: Array = (screens[np.arange(len(rows))[:, None, None], y, x] != background).all((1, 2))
+    return lit
+
+
+@pytest.fixture(scope="module")
+def breakout(tmp_path_factory: pytest.TempPathFactory) -> LabelledFrames:
+    return collect("breakout", 900, folder=tmp_path_factory.mktemp("breakout"), n_shards=2)
+
+
+@pytest.fixture(scope="module")
+def pong(tmp_path_factory: pytest.TempPathFactory) -> LabelledFrames:
+    return collect("pong", 900, folder=tmp_path_factory.mktemp("pong"), n_shards=2)
+
+
+# Where RAM and pixels agree: the image is the maximum of the last two frames, so what RAM says of
+# the last one must be lit in it. The constants were found by search; a single wrong row fails.
+
+
+def test_ram_and_screen_are_of_one_instant_at_every_life_and_game(breakout: LabelledFrames) -> None:
+    paddle = breakout.ram[:, 72].astype(int) - 47
+    starts = np.diff(breakout.episode_ids, prepend=-1) != 0
+    rows = np.flatnonzero((paddle >= 8) & (paddle < 136))
+    tops = np.full(len(breakout), 189)
+    assert starts[rows].sum() > 15
+    assert breakout.column("game_starts").sum() > 3
+    assert is_lit(breakout, rows, tops[rows], paddle[rows], (4, 16)).all()
+    earlier = rows[(rows > 0) & starts[rows]] - 1  # the labels that the published code would give
+    earlier = earlier[(paddle[earlier] >= 8) & (paddle[earlier] < 136)]
+    assert is_lit(breakout, earlier + 1, tops[earlier], paddle[earlier], (4, 16)).mean() < 0.5
+
+
+@pytest.mark.parametrize(("shift", "share"), [(0, 1.0), (1, 0.2), (-1, 0.2)])
+def test_pong_paddle_and_ball_are_where_ram_says_and_only_then(
+    pong: LabelledFrames, shift: int, share: float
+) -> None:
+    ram = np.roll(pong.ram, shift, axis=0).astype(int)
+    ball_x, ball_y, enemy = ram[:, 49] - 49, ram[:, 54] - 13, ram[:, 50] - 15
+    is_ball_in_play = (ram[:, 54] > 0) & (ball_x > 21) & (ball_x < 136)
+    rows = np.flatnonzero(is_ball_in_play & (ball_y >= 36) & (ball_y < 188))
+    found = is_lit(pong, rows, ball_y[rows], ball_x[rows], (1, 1)).mean()
+    rows = np.flatnonzero((enemy >= 34) & (enemy < 178))
+    found_enemy = is_lit(pong, rows, enemy[rows], np.full(len(rows), 16), (16, 4)).mean()
+    assert len(rows) > 500
+    if share == 1.0:
+        assert found == found_enemy == 1.0
+    else:
+        assert max(found, found_enemy) < share
+
+
+@pytest.mark.parametrize(
+    ("game", "n_steps"),
+    [("breakout", 400), ("space_invaders", 500), ("pong", 300), ("seaquest", 400)],
+)
+def test_agent_view_is_bit_for_bit_that_of_the_vector_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, game: str, n_steps: int
+) -> None:
+    monkeypatch.setattr(playing, "NOOP_MAX", 1)  # both draw idle frames, from other generators
+    frames = collect(game, n_steps, folder=tmp_path, n_shards=1, seed=5)
+    env = make_atari_vec_env(game, 1, seed=machine_seed(5, 0), noop_max=1, clip_reward=False)
+    stacks, actions = frames.observations("agent"), frames.column("actions")
+    rewards, episode_ids = frames.column("rewards"), frames.episode_ids
+    observation: Any = env.reset()
+    n_dones = 0
+    for row in range(n_steps - 1):
+        np.testing.assert_array_equal(observation[0], stacks[row])
+        observation, reward, dones, infos = env.step(actions[row : row + 1].astype(np.int64))
+        assert reward[0] == rewards[row]
+        assert dones[0] == (episode_ids[row + 1] != episode_ids[row])
+        assert ("episode" in infos[0]) == frames.column("game_starts")[row + 1]
+        n_dones += int(dones[0])
+    assert n_dones > 0 or game == "pong"
+
+
+def test_a_game_cut_off_after_its_frames_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playing, "Emulator", partial(Emulator, max_frames_per_game=42))
+    frames = small(tmp_path, game="pong", n_steps=30, n_shards=1)
+    assert np.flatnonzero(frames.column("game_starts")).tolist() == [0, 11, 22]  # ceil(42 / 4)
+    assert np.unique(frames.episode_ids).tolist() == [0, 11, 22]
+
+
+def test_both_views_are_of_one_state(breakout: LabelledFrames) -> None:
+    screens, stacks = breakout.observations("screen")[:300], breakout.observations("agent")[:300]
+    for screen, stack in zip(screens, stacks, strict=True):
+        resized = cv2.resize(screen[0], (84, 84), interpolation=cv2.INTER_AREA)
+        np.testing.assert_array_equal(resized, stack[-1])
+
+
+def test_rows_are_distributed_and_episodes_named_by_their_first_row(
+    breakout: LabelledFrames, tmp_path: Path
+) -> None:
+    frames = small(tmp_path)
+    assert [shard["rows"] for shard in frames.manifest["shards"]] == [34, 34, 33]
+    assert len(frames) == len(frames.ram) == len(frames.episode_ids) == 101
+    assert {0, 34, 68} <= set(frames.episode_ids.tolist())
+    ids, lives = breakout.episode_ids, breakout.column("lives").astype(int)
+    starts, games = np.diff(ids, prepend=-1) != 0, breakout.column("game_starts")
+    np.testing.assert_array_equal(ids[starts], np.flatnonzero(starts))
+    np.testing.assert_array_equal(starts, games | (np.diff(lives, prepend=9) < 0))
+    assert (lives[games] == 5).all()
+
+
+def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:
+    """Return a stateless policy that depends on every pixel."""
+    return lambda stacks: stacks.reshape(len(stacks), -1).sum(1, dtype=np.int64) % n_actions
+
+
+@pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, policy: Any) -> None:
+    for n_workers in (1, 3):
+        small(tmp_path / str(n_workers), policy=policy, n_workers=n_workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+    assert contents(tmp_path / "1") != {}
+
+
+def test_seeds_and_shards_differ(tmp_path: Path) -> None:
+    frames = [small(tmp_path / str(seed), seed=seed, views=["agent"]) for seed in (0, 1)]
+    hashes = {
+        shard["files"]["actions.npy"]["sha256"] for f in frames for shard in f.manifest["shards"]
+    }
+    assert len(hashes) == 6
+
+
+def test_random_policies_are_uniform_with_and_without_noop(tmp_path: Path) -> None:
+    for policy, expected in (("random", 4), ("random_without_noop", 3)):
+        frames = small(tmp_path / policy, policy=policy, n_steps=600, views=["agent"])
+        counts = np.bincount(frames.column("actions"), minlength=4)
+        assert (counts > 0).sum() == expected
+        assert abs(counts[-3:] / 600 - 1 / expected).max() < 0.07  # 3.6 standard deviations
+    assert counts[0] == 0
+    assert frames.manifest["settings"]["actions"][0] == "NOOP"
+
+
+def test_a_function_sees_what_is_recorded_in_lockstep(tmp_path: Path) -> None:
+    seen: list[Array] = []
+
+    def policy(stacks: Array) -> list[int]:
+        seen.append(stacks)
+        return [row % 4 for row in range(len(seen), len(seen) + len(stacks))]
+
+    frames = small(tmp_path, policy=policy, policy_name="counting", views=["agent"])
+    assert frames.manifest["settings"]["policy"] == "counting"
+    stacks, actions = frames.observations("agent"), frames.column("actions")
+    assert len(seen) == 34
+    for step, observations in enumerate(seen):
+        rows = [first + step for first in (0, 34, 68) if first + step < 101]
+        np.testing.assert_array_equal(observations[: len(rows)], stacks[rows])
+        assert actions[rows].tolist() == [(step + 1 + i) % 4 for i in range(len(rows))]
+
+
+def test_a_function_works_where_only_screens_are_kept(tmp_path: Path) -> None:
+    policy = seeded_by_image(4)
+    both = small(tmp_path / "both", policy=policy)
+    screens = small(tmp_path / "screens", policy=policy, views=["screen"])
+    np.testing.assert_array_equal(both.column("actions"), screens.column("actions"))
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the emulators fail as soon as some shards are finished."""
+    finish = Collection.finish
+    finished: list[int] = []
+    lock = threading.Lock()
+
+    def finish_or_fail(self: Collection, writer: Any) -> None:
+        with lock:
+            if len(finished) == n_shards:
+                raise StoppedError
+            finish(self, writer)
+            finished.append(writer.index)
+
+    monkeypatch.setattr(Collection, "finish", finish_or_fail)
+
+
+def test_an_interrupted_collection_is_completed_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path / "whole")
+    folder = tmp_path / "halves"
+    with monkeypatch.context() as patch:
+        stop_after(1, patch)
+        with pytest.raises(StoppedError):
+            small(folder, n_workers=2)
+    (kept,) = folder.glob("shard_*")
+    assert not list(folder.rglob("*.partial"))
+    assert len(json.loads((folder / "manifest.json").read_text())["shards"]) == 1
+    with pytest.raises(ValueError, match=r"got 1 of 3 shards. Collect again with the same"):
+        load_frames(folder)
+    before = {path: path.stat().st_mtime_ns for path in kept.iterdir()}
+    small(folder)
+    assert {path: path.stat().st_mtime_ns for path in kept.iterdir()} == before
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
+    small(tmp_path / "whole")
+    folder = tmp_path / "killed"
+    small(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["shards"] = manifest["shards"][:1]
+    (folder / "manifest.json").write_text(json.dumps(manifest))  # shard 1 was moved, not listed
+    (folder / "shard_00002").rename(folder / "shard_00002.partial")
+    (folder / "shard_00001" / "ram.npy").write_bytes(b"half")
+    small(folder)
+    assert contents(folder) == contents(tmp_path / "whole")
+
+
+def test_a_lost_shard_is_played_again(tmp_path: Path) -> None:
+    whole = small(tmp_path).frames_hash
+    shutil.rmtree(tmp_path / "shard_00001")
+    assert small(tmp_path).frames_hash == whole
+
+
+def test_foreign_files_under_our_names_are_never_deleted(tmp_path: Path) -> None:
+    precious = tmp_path / "shard_00001" / "thesis.txt"
+    precious.parent.mkdir()
+    precious.write_text("years of work")
+    with pytest.raises(OSError, match="shard_00001"):
+        small(tmp_path)
+    assert precious.read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, "seed=0 (not 1)"),
+        ({"n_steps": 102, "policy": "random_without_noop"}, "policy='random' (not 'random_without"),
+        ({"views": ["agent"]}, "views=['screen', 'agent'] (not ['agent'])"),
+        ({"game": "pong"}, "game='breakout' (not 'pong')"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused_by_what_differs(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    small(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        small(tmp_path, **change)
+    assert contents(tmp_path) == before
+
+
+def test_a_damaged_shard_is_not_built_upon(tmp_path: Path) -> None:
+    small(tmp_path)
+    file = tmp_path / "shard_00001" / "ram.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"shard_00001/ram.npy to have the sha256 [0-9a-f]{64}"):
+        small(tmp_path)
+
+
+def test_too_small_a_disk_is_refused_before_playing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(OSError, match=r"bytes free for .*, got 1,000") as caught:
+        small(tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+    needed = int(re.findall(r"Expected ([\d,]+) bytes", str(caught.value))[0].replace(",", ""))
+    monkeypatch.undo()
+    small(tmp_path)
+    written = sum(path.stat().st_size for path in tmp_path.glob("shard_*/*"))
+    assert needed == written
+
+
+@pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
+def test_a_disk_that_fills_up_keeps_finished_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Any
+) -> None:
+    written = 0
+
+    def write(self: shards.ShardWriter, name: str, content: bytes) -> None:
+        nonlocal written
+        written += len(content)
+        if self.index == 2 and written > 3_000_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        original(self, name, content)
+
+    original = shards.ShardWriter._write
+    with monkeypatch.context() as patch:
+        patch.setattr(shards.ShardWriter, "_write", write)
+        with pytest.raises(OSError, match="the disk is full") as caught:
+            small(tmp_path, n_workers=1, policy=policy)
+    n_kept = 2 if policy == "random" else 0  # in lock-step all end together
+    assert f"{n_kept} of 3 shards are finished and kept" in str(caught.value)
+    assert len(list(tmp_path.glob("shard_*"))) == n_kept
+    assert len(small(tmp_path, policy=policy)) == 101
+
+
+def test_writers_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
+    threads = [threading.Thread(target=small, args=(tmp_path,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(load_frames(tmp_path)) == 101
+
+
+def test_games_without_labels_are_collected_and_not_labelled(tmp_path: Path) -> None:
+    frames = small(tmp_path, game="tetris", n_steps=6)
+    with pytest.raises(ValueError, match=r"RAM labels .* got 'tetris'. Labelled are asteroids"):
+        frames.labelled()
+
+
+def answer(value: Any) -> Callable[[Array], Any]:
+    return lambda _stacks: value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"game": "pnog"}, ValueError, "Did you mean 'pong'"),
+        ({"n_steps": 2}, ValueError, "Expected `n_steps` to be a finite number >= 3, got 2"),
+        ({"n_steps": 9.5}, TypeError, "Expected `n_steps` to be an integer"),
+        ({"n_shards": 0}, ValueError, "Expected `n_shards`"),
+        ({"seed": -1}, ValueError, "Expected `seed`"),
+        ({"n_workers": 0}, ValueError, "Expected `n_workers`"),
+        ({"progress": "no"}, TypeError, "Expected `progress` to be True or False"),
+        ({"views": "agent"}, ValueError, "Expected `views` to be distinct names"),
+        ({"views": []}, ValueError, "Expected `views`"),
+        ({"views": ["rgb"]}, ValueError, "Expected `views` to be one of"),
+        ({"policy": "greedy"}, ValueError, "Expected `policy` to be one of"),
+        ({"policy": 3}, TypeError, "or a function of observations, got int"),
+        ({"policy": "random", "policy_name": "x"}, ValueError, "Expected no `policy_name`"),
+        ({"policy": answer([0, 1])}, ValueError, "actions of shape (3,), got (2,)"),
+        ({"policy": answer([0.0, 1.0, 2.0])}, TypeError, "to return integers, got dtype float64"),
+        ({"policy": answer([0, 1, 4])}, ValueError, "actions in 0..3, got [0 1 4]"),
+        ({"policy": answer(([0, 1, 2], None))}, TypeError, "got a tuple"),
+    ],
+)
+def test_wrong_arguments_are_named(
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        small(tmp_path / "new", **arguments)
+    assert not list((tmp_path / "new").glob("shard*"))
