@@ -7,51 +7,105 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from rl_infonce.atari.games import resolve_game
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["SCREEN_SHAPE", "PixelMap", "load_pixel_maps"]
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.labels import load_labels
+from rl_infonce.checks import check_choice
+
+__all__ = ["SCREEN_SHAPE", "PixelMap", "load_pixel_maps", "to_pixels"]
 
 SCREEN_SHAPE = (210, 160)
 """Height and width of the screen in pixels."""
 
 
 class PixelMap(NamedTuple):
-    """From a byte to the centre of the object, in pixels of the 210x160 screen: byte + offset.
+    """From a byte to the centre of the object on the 210x160 screen: scale * position + offset.
 
     Attributes:
         axis: "x", to the right, or "y", downwards.
-        offset: In pixels, measured to within one and a half.
+        offset: In pixels, measured to within two.
+        scale: Pixels per unit; negative where the byte counts the other way.
+        coding: "binary" where the position is the byte itself. "nibbles" where it is kept as the
+            hardware is told it, 15 per unit of the low nibble less the signed high nibble.
+            "split_nibbles", of Asteroids, likewise, but the last bit of the low nibble, when 0,
+            stands for 87 pixels.
     """
 
     axis: str
     offset: float
+    scale: float = 1.0
+    coding: str = "binary"
 
 
-def load_pixel_maps(game: str) -> dict[str, PixelMap]:
-    """Return the pixel map of every position that was measured; empty for most games.
+def load_pixel_maps(game: str, version: str = "corrected") -> dict[str, PixelMap]:
+    """Return the pixel map of every position that was measured; empty for some games.
 
     Args:
         game: In any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
 
     Returns:
         Name of the variable, as in `load_labels`, to its map.
 
     Raises:
         TypeError: If `game` is not a string.
-        ValueError: If there is no such game.
+        ValueError: If there is no such game or version, or the game has no labels.
 
     Example:
         >>> load_pixel_maps("pong")["ball_x"]
-        PixelMap(axis='x', offset=-48.5)
+        PixelMap(axis='x', offset=-48.5, scale=1.0, coding='binary')
     """
-    return dict(_table().get(resolve_game(game), {}))
+    maps = _table().get(resolve_game(game), {})
+    labels = load_labels(game, version).items()
+    return {name: maps[variable.byte] for name, variable in labels if variable.byte in maps}
+
+
+def to_pixels(
+    values: npt.ArrayLike, game: str, variable: str, version: str = "corrected"
+) -> npt.NDArray[np.float64] | None:
+    """Return where the centre of the object is on the 210x160 screen, None where not measured.
+
+    What is not in play is often parked beyond the edges: only positions on the screen are seen.
+
+    Args:
+        values: [K] integers in 0..255, as `decode` or a probe's prediction holds them.
+        game: In any spelling that `resolve_game` understands.
+        variable: One of `load_labels(game, version)`.
+        version: One of `label_versions()`.
+
+    Returns:
+        [K] pixels along the axis of the variable's map.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game, version or variable, or the game has no labels.
+    """
+    check_choice("variable", variable, tuple(load_labels(game, version)))
+    found = load_pixel_maps(game, version).get(variable)
+    if found is None:
+        return None
+    position = _position(np.asarray(values, np.float64), found.coding)
+    return position * found.scale + found.offset
+
+
+def _position(values: npt.NDArray[np.float64], coding: str) -> npt.NDArray[np.float64]:
+    if coding == "binary":
+        return values
+    low = values % 16
+    high = (values - low) / 16
+    coarse = 15 * low if coding == "nibbles" else 15 * (low // 2) + 87 * (1 - low % 2)
+    position: npt.NDArray[np.float64] = coarse - high + 16 * (high >= 8)
+    return position
 
 
 @cache
-def _table() -> dict[str, dict[str, PixelMap]]:
+def _table() -> dict[str, dict[int, PixelMap]]:
+    """Return game -> byte -> map."""
     file = resources.files("rl_infonce.atari").joinpath("pixel_maps.json")
     games = json.loads(file.read_text(encoding="utf-8"))["games"]
     return {
-        game: {name: PixelMap(**entry) for name, entry in variables.items()}
-        for game, variables in games.items()
+        game: {int(byte): PixelMap(**entry) for byte, entry in maps.items()}
+        for game, maps in games.items()
     }
