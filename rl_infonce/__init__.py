@@ -9,15 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_infonce.atari import make_atari_vec_env
-    from rl_infonce.sb3 import InfoNCECallback, InfoNCEExtractor
+    from rl_infonce.sb3 import InfoNCECallback, InfoNCEExtractor, ProbeCallback
 
 __version__ = "0.1.0"
 
-__all__ = ["InfoNCECallback", "InfoNCEExtractor", "__version__", "make_atari_vec_env"]
+__all__ = [
+    "InfoNCECallback",
+    "InfoNCEExtractor",
+    "ProbeCallback",
+    "__version__",
+    "make_atari_vec_env",
+]
 
 _HOMES = {
     "InfoNCECallback": "rl_infonce.sb3",
     "InfoNCEExtractor": "rl_infonce.sb3",
+    "ProbeCallback": "rl_infonce.sb3",
     "make_atari_vec_env": "rl_infonce.atari",
 }
 

@@ -173,7 +173,7 @@ class TemporalInfoNCE(nn.Module):
         predictions = self.predict(batch, horizons)  # [K, B, D]
         scores = {
             term: torch.stack(
-                [self._scores(term, batch, predictions, k) for k in range(len(horizons))]
+                [self.scores(term, batch, predictions, k) for k in range(len(horizons))]
             )
             for term in self.settings.terms
         }  # global [K, B, B], local [K, P, B, B]
@@ -199,8 +199,18 @@ class TemporalInfoNCE(nn.Module):
         states = self.future(batch.actions, initial=summary)  # [B, largest horizon, D]
         return torch.stack([states[:, k - 1] if k else summary for k in horizons])
 
-    def _scores(self, term: str, batch: ContrastBatch, predictions: Tensor, k: int) -> Tensor:
-        """Return scores of one term at one horizon: [B, B], or [P, B, B] over positions."""
+    def scores(self, term: str, batch: ContrastBatch, predictions: Tensor, k: int) -> Tensor:
+        """Return scores of one term at the k-th horizon: [B, M], or [P, B, M] over positions.
+
+        Args:
+            term: One of the settings' terms.
+            batch: Encoded anchors and M futures per horizon; in training M = B.
+            predictions: What `predict` returned, [K, B, D].
+            k: Position of the horizon, from 0.
+
+        Raises:
+            ValueError: If a local term has no convolutional maps.
+        """
         critic = self.critics[term]
         if term == "global":
             scores: Tensor = critic(centred(predictions[k]), centred(batch.futures[k]), k)

@@ -2,5 +2,6 @@
 
 from rl_infonce.sb3.callbacks import InfoNCECallback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sb3.probe_callback import ProbeCallback
 
-__all__ = ["InfoNCECallback", "InfoNCEExtractor"]
+__all__ = ["InfoNCECallback", "InfoNCEExtractor", "ProbeCallback"]

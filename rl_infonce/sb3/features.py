@@ -21,6 +21,7 @@ __all__ = [
     "acting_extractor",
     "acting_network",
     "check_observes",
+    "evaluating",
     "feature_function",
     "untrained_policy",
 ]
@@ -59,7 +60,9 @@ def acting_extractor(policy: BasePolicy) -> BaseFeaturesExtractor:
     return extractor
 
 
-def feature_function(model: BaseAlgorithm | BasePolicy) -> FeatureFunction:
+def feature_function(
+    model: BaseAlgorithm | BasePolicy, *, vec_normalize: VecNormalize | None = None
+) -> FeatureFunction:
     """Return the function from raw images to the features that a model acts on.
 
     Images are preprocessed as SB3 does when the agent acts (and by the statistics of a
@@ -70,6 +73,7 @@ def feature_function(model: BaseAlgorithm | BasePolicy) -> FeatureFunction:
 
     Args:
         model: An algorithm or its policy.
+        vec_normalize: Whose statistics normalise the images; None takes the algorithm's own.
 
     Returns:
         uint8 tensor [B, C, H, W], channels first as in `model.observation_space`, to float32
@@ -86,7 +90,8 @@ def feature_function(model: BaseAlgorithm | BasePolicy) -> FeatureFunction:
         >>> features(torch.zeros(2, 4, 36, 36, dtype=torch.uint8)).shape
         torch.Size([2, 512])
     """
-    vec_normalize = None if isinstance(model, BasePolicy) else model.get_vec_normalize_env()
+    if vec_normalize is None and isinstance(model, BaseAlgorithm):
+        vec_normalize = model.get_vec_normalize_env()
 
     def features(images: Tensor) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy
@@ -97,7 +102,7 @@ def feature_function(model: BaseAlgorithm | BasePolicy) -> FeatureFunction:
                 f"Expected `images` of shape [B, *{shape}], got {tuple(images.shape)}."
             )
         extractor = acting_extractor(policy)
-        with _evaluating(extractor), torch.no_grad():
+        with evaluating(extractor), torch.no_grad():
             inputs = _normalized(images, vec_normalize).to(network.device)
             encoded: Tensor = extractor(
                 preprocess(
@@ -162,8 +167,8 @@ def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode; afterwards every submodule is in its own mode again."""
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode; afterwards every part is in its own mode again."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -1,0 +1,60 @@
+"""Frames of random play that are collected once and then found again."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_infonce.atari.collect import collect
+from rl_infonce.atari.games import resolve_game
+
+if TYPE_CHECKING:
+    from rl_infonce.atari.frames import LabelledFrames
+
+__all__ = ["cached_frames", "default_cache_folder"]
+
+
+def default_cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/rl_infonce`, by default `~/.cache/rl_infonce`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "rl_infonce"
+
+
+def cached_frames(
+    game: str,
+    n_frames: int,
+    *,
+    seed: int,
+    cache_folder: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> LabelledFrames:
+    """Return what an agent sees in random play, collected at the first call for these settings.
+
+    Kept in `<cache_folder>/frames/<settings>`, 7.1 kB per frame, with the emulator's RAM: labels of
+    any version are decoded when they are asked for. Delete the folder to free the space.
+
+    Args:
+        game: In any spelling that `resolve_game` understands.
+        n_frames: Number of states.
+        seed: Of the games.
+        cache_folder: None takes `default_cache_folder()`.
+        progress: Whether to show a bar while collecting.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If there is no such game, or the folder holds other frames than its name says.
+        OSError: If the folder cannot be written.
+    """
+    base = default_cache_folder() if cache_folder is None else Path(cache_folder)
+    name = f"{resolve_game(game)}-random-{n_frames}-seed-{seed}-ale-{version('ale-py')}"
+    return collect(
+        game,
+        n_frames,
+        folder=base / "frames" / name,
+        policy="random",
+        seed=seed,
+        views=("agent",),
+        progress=progress,
+    )

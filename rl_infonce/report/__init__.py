@@ -1,0 +1,1 @@
+"""Figures and TensorBoard pages of results; matplotlib and TensorBoard are imported when used."""

@@ -1,0 +1,133 @@
+"""Predicted and true values of a probe, drawn on the frames they belong to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_shape
+from rl_infonce.report.rendering import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Place", "objects_of", "prediction_overlay"]
+
+Values = Mapping[str, npt.NDArray[Any]]
+
+TRUE_COLOUR = "#2ca25f"
+PREDICTED_COLOUR = "#f03b20"
+_N_COLUMNS = 4
+_LINES_IN_MARGIN = 7
+
+
+class Place(NamedTuple):
+    """Where an object is along one axis, and where a probe says it is.
+
+    Attributes:
+        axis: "x" or "y".
+        true: [B] pixels of the screen.
+        predicted: [B] pixels of the screen.
+    """
+
+    axis: str
+    true: npt.NDArray[np.float64]
+    predicted: npt.NDArray[np.float64]
+
+
+def objects_of(places: Mapping[str, Place]) -> dict[str, list[Place]]:
+    """Return object to its one or two places: those of "ball_x" and "ball_y" for "ball"."""
+    objects: dict[str, list[Place]] = {}
+    for variable, place in places.items():
+        name = re.sub(rf"_{place.axis}(?=_|$)", "", variable, count=1)
+        objects.setdefault(name, []).append(place)
+    return objects
+
+
+def prediction_overlay(
+    frames: npt.NDArray[np.uint8],
+    labels: Values,
+    predictions: Values,
+    places: Mapping[str, Place],
+    *,
+    screen_shape: tuple[int, int],
+    title: str = "",
+) -> Figure:
+    """Return frames with a ring where each object is and a cross where the probe puts it.
+
+    An object with one known coordinate is a line across the frame. Variables without a place stand
+    in the margin, predicted / true, those that are wrong first.
+
+    Args:
+        frames: [B, H, W] gray; may be scaled from the screen.
+        labels: Variable to [B] true values.
+        predictions: Variable to [B] predicted values.
+        places: Variable to where it is on the screen.
+        screen_shape: Height and width in pixels of the screen that places refer to.
+        title: Above the frames.
+
+    Raises:
+        ValueError: If shapes do not fit.
+    """
+    check_shape("frames", frames, ("B", "H", "W"))
+    for name in predictions:
+        check_shape(f"predictions[{name!r}]", predictions[name], (len(frames),))
+        check_shape(f"labels[{name!r}]", labels[name], (len(frames),))
+    n_columns = min(_N_COLUMNS, len(frames))
+    n_rows = -(-len(frames) // n_columns)
+    written = [name for name in predictions if name not in places]
+    n_lines = min(len(written), _LINES_IN_MARGIN + 1)
+    figure = new_figure(2.6 * n_columns, (2.6 + 0.19 * n_lines) * n_rows + 0.6)
+    panels = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
+    scale = {"x": frames.shape[2] / screen_shape[1], "y": frames.shape[1] / screen_shape[0]}
+    for panel in panels:
+        panel.set_axis_off()
+    for index, panel in enumerate(panels[: len(frames)]):
+        panel.imshow(frames[index], cmap="gray", vmin=0, vmax=255)
+        for axes_of_object in objects_of(places).values():
+            _draw_object(panel, axes_of_object, index, scale)
+        panel.set_xlim(-0.5, frames.shape[2] - 0.5)
+        panel.set_ylim(frames.shape[1] - 0.5, -0.5)
+        _write_margin(
+            panel, [(n, int(predictions[n][index]), int(labels[n][index])) for n in written]
+        )
+    figure.suptitle(f"{title}\nring: true   cross: predicted".strip(), fontsize=11)
+    return figure
+
+
+def _draw_object(
+    panel: Axes, places: Sequence[Place], index: int, scale: Mapping[str, float]
+) -> None:
+    for which, colour, marker in (("true", TRUE_COLOUR, "o"), ("predicted", PREDICTED_COLOUR, "x")):
+        # +0.5: from the index of a pixel to its middle, and back after scaling
+        at = {
+            place.axis: (getattr(place, which)[index] + 0.5) * scale[place.axis] - 0.5
+            for place in places
+        }
+        if len(at) == 2:
+            style: dict[str, Any] = {"markersize": 11, "markeredgewidth": 1.8}
+            panel.plot(at["x"], at["y"], marker, color=colour, markerfacecolor="none", **style)
+        elif "x" in at:
+            panel.axvline(at["x"], color=colour, linewidth=1.2, alpha=0.8)
+        else:
+            panel.axhline(at["y"], color=colour, linewidth=1.2, alpha=0.8)
+
+
+def _write_margin(panel: Axes, values: Sequence[tuple[str, int, int]]) -> None:
+    """Write name, predicted and true value below a frame."""
+    ordered = sorted(values, key=lambda value: value[1] == value[2])
+    for line, (name, predicted, true) in enumerate(ordered[:_LINES_IN_MARGIN]):
+        colour = TRUE_COLOUR if predicted == true else PREDICTED_COLOUR
+        _write_line(panel, line, f"{name} {predicted} / {true}", colour)
+    if len(ordered) > _LINES_IN_MARGIN:
+        _write_line(panel, _LINES_IN_MARGIN, f"and {len(ordered) - _LINES_IN_MARGIN} more", "gray")
+
+
+def _write_line(panel: Axes, line: int, text: str, colour: str) -> None:
+    place = (0.0, -0.02 - 0.07 * line)
+    panel.text(*place, text, color=colour, transform=panel.transAxes, va="top", fontsize=8)

@@ -1,0 +1,80 @@
+"""Pages of TensorBoard that plain scalars do not make: reference lines and the projector."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_shape
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+__all__ = ["write_chart_layout", "write_projector"]
+
+
+def write_chart_layout(
+    writer: SummaryWriter, charts: Mapping[str, Mapping[str, Sequence[str]]]
+) -> None:
+    """Draw several scalars into one chart each, on TensorBoard's page "custom scalars".
+
+    TensorBoard shows the layout that a run received last.
+
+    Args:
+        writer: Of the run whose scalars are meant.
+        charts: Page section to chart title to the tags of its lines.
+    """
+    writer.add_custom_scalars(
+        {
+            section: {
+                # TensorBoard takes a tag for a regular expression that a tag may start with.
+                chart: ["Multiline", [f"^{re.escape(tag)}$" for tag in tags]]
+                for chart, tags in content.items()
+            }
+            for section, content in charts.items()
+        }
+    )
+
+
+def write_projector(
+    writer: SummaryWriter,
+    features: npt.NDArray[np.float32],
+    labels: Mapping[str, npt.NDArray[Any]],
+    thumbnails: npt.NDArray[np.uint8],
+    *,
+    step: int,
+    tag: str,
+) -> None:
+    """Show features as points on TensorBoard's page "projector", with their frames and labels.
+
+    Args:
+        writer: Of the run.
+        features: [B, D], one point each.
+        labels: Variable to [B] values, to colour and search the points by.
+        thumbnails: [B, H, W] gray pictures of the points.
+        step: Training step.
+        tag: Name of the cloud.
+
+    Raises:
+        ValueError: If shapes do not fit.
+    """
+    import torch
+
+    check_shape("features", features, ("B", "D"))
+    check_shape("thumbnails", thumbnails, (len(features), "H", "W"))
+    for name, values in labels.items():
+        check_shape(f"labels[{name!r}]", values, (len(features),))
+    pictures = torch.as_tensor(thumbnails)[:, None].expand(-1, 3, -1, -1) / 255
+    rows = [[str(values[k]) for values in labels.values()] for k in range(len(features))]
+    writer.add_embedding(
+        torch.as_tensor(features),
+        metadata=rows,
+        metadata_header=list(labels),
+        label_img=pictures,
+        global_step=step,
+        tag=tag,
+    )

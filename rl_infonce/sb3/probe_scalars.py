@@ -1,0 +1,65 @@
+"""How the scores of a probe are called in the logger and laid out in TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_infonce.probing import ProbeScores
+
+__all__ = ["chart_layout", "on_screen", "probe_scalars", "section_of"]
+
+_ON_SCREEN = ("f1_", "untrained_f1_mean", "majority_f1_mean")
+
+
+def section_of(protocol: str) -> str:
+    """Return the first part of the tags: "probe" for the converged protocol."""
+    return "probe" if protocol == "converged" else f"probe_{protocol}"
+
+
+def probe_scalars(
+    scores: ProbeScores, untrained: ProbeScores, majority: ProbeScores
+) -> dict[str, float]:
+    """Return tag to number; F1 is the weighted one.
+
+    Args:
+        scores: Of the features now.
+        untrained: Of an untrained network, by the same protocol.
+        majority: Of the most frequent class.
+    """
+    section = section_of(scores.protocol)
+    numbers = {f"{section}/accuracy_mean": scores.mean.accuracy}
+    for prefix, each in (("", scores), ("untrained_", untrained), ("majority_", majority)):
+        numbers[f"{section}/{prefix}f1_mean"] = each.mean.f1_weighted
+        for category, score in each.categories.items():
+            numbers[f"{section}/{prefix}f1_{category}"] = score.f1_weighted
+    for variable, score in scores.variables.items():
+        numbers[f"{section}_variables/{variable}"] = score.f1_weighted
+    return numbers
+
+
+def on_screen(tag: str) -> bool:
+    """Return whether the terminal shows this number, too."""
+    return tag.split("/", 1)[1].startswith(_ON_SCREEN) and "_variables/" not in tag
+
+
+def chart_layout(
+    protocols: Sequence[str], categories: Sequence[str]
+) -> dict[str, Mapping[str, list[str]]]:
+    """Return page section to chart to tags: F1 with its two reference lines.
+
+    Args:
+        protocols: Names of the protocols in use.
+        categories: Categories that have a score.
+    """
+    return {
+        section_of(protocol): {
+            f"F1 {name}": [
+                f"{section_of(protocol)}/{prefix}f1_{name}"
+                for prefix in ("", "untrained_", "majority_")
+            ]
+            for name in ("mean", *categories)
+        }
+        for protocol in protocols
+    }
