@@ -1,0 +1,58 @@
+"""The probe scores that Anand et al. 2019 published, to stand beside one's own."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.checks import check_choice
+
+__all__ = ["PUBLISHED_SOURCE", "published_categories", "published_scores"]
+
+PUBLISHED_SOURCE = 'Anand et al. 2019, "Unsupervised State Representation Learning in Atari"'
+
+
+def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, float]:
+    """Return method -> weighted F1 of a game, the mean over its categories; one run each.
+
+    Args:
+        game: In any spelling that `resolve_game` understands.
+        frames_of: "random_agent" (tables 2 and 8) or "ppo_agent" (tables 6 and 10).
+
+    Returns:
+        Empty for a game that the paper does not have.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game or agent.
+
+    Example:
+        >>> published_scores("pong")["random-cnn"]
+        0.17
+    """
+    name = resolve_game(game)
+    check_choice("frames_of", frames_of, _file()["games"])
+    return dict(_file()["games"][frames_of].get(name, {}))
+
+
+def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str, float]]:
+    """Return category -> method -> weighted F1, the mean over the paper's games that have it.
+
+    Args:
+        frames_of: "random_agent" (tables 3 and 9) or "ppo_agent" (table 7).
+
+    Raises:
+        ValueError: If there is no such agent.
+    """
+    check_choice("frames_of", frames_of, _file()["categories"])
+    return {category: dict(f1) for category, f1 in _file()["categories"][frames_of].items()}
+
+
+@cache
+def _file() -> dict[str, Any]:
+    file = resources.files("rl_infonce.atari").joinpath("published_scores.json")
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
