@@ -27,34 +27,40 @@ def cached_frames(
     n_frames: int,
     *,
     seed: int,
+    policy: str = "random",
+    view: str = "agent",
     cache_folder: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> LabelledFrames:
-    """Return what an agent sees in random play, collected at the first call for these settings.
+    """Return frames of random play, collected at the first call for these settings.
 
-    Kept in `<cache_folder>/frames/<settings>`, 7.1 kB per frame, with the emulator's RAM: labels of
-    any version are decoded when they are asked for. Delete the folder to free the space.
+    Kept in `<cache_folder>/frames/<settings>`, 7.1 kB per frame of an agent and 33.6 kB per screen,
+    with the emulator's RAM: labels of any version are decoded when they are asked for. Delete the
+    folder to free the space.
 
     Args:
         game: In any spelling that `resolve_game` understands.
         n_frames: Number of states.
         seed: Of the games.
+        policy: "random" or "random_without_noop", as in `collect`.
+        view: "agent" or "screen".
         cache_folder: None takes `default_cache_folder()`.
         progress: Whether to show a bar while collecting.
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If there is no such game, or the folder holds other frames than its name says.
+        ValueError: If there is no such game, policy or view, or the folder holds other frames than
+            its name says.
         OSError: If the folder cannot be written.
     """
     base = default_cache_folder() if cache_folder is None else Path(cache_folder)
-    name = f"{resolve_game(game)}-random-{n_frames}-seed-{seed}-ale-{version('ale-py')}"
+    settings = f"{policy}-{view}-{n_frames}-seed-{seed}-ale-{version('ale-py')}"
     return collect(
         game,
         n_frames,
-        folder=base / "frames" / name,
-        policy="random",
+        folder=base / "frames" / f"{resolve_game(game)}-{settings}",
+        policy=policy,
         seed=seed,
-        views=("agent",),
+        views=(view,),
         progress=progress,
     )

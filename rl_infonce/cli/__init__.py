@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import train
+from rl_infonce.cli import probe, train
 
 __all__ = ["main"]
 
@@ -19,13 +19,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train.add_parser(subparsers)
+    probe.add_parser(subparsers)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code.
 
-    Exit codes: 0 done, 1 failed (an exception; what was trained is saved), 2 wrong usage, 75
+    Exit codes: 0 done, 1 failed (what was done is saved), 2 wrong usage, 75
     stopped by SIGTERM, 130 stopped by Ctrl-C.
 
     Raises:

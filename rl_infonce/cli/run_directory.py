@@ -14,7 +14,16 @@ from typing import Any
 
 import rl_infonce
 
-__all__ = ["FORMAT_VERSION", "claim_run_directory", "git_commit", "new_record", "write_record"]
+__all__ = [
+    "FORMAT_VERSION",
+    "claim_run_directory",
+    "git_commit",
+    "new_record",
+    "now",
+    "replace_text",
+    "software",
+    "write_record",
+]
 
 FORMAT_VERSION = 1
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
@@ -52,21 +61,33 @@ def new_record(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
         "status": "running",
         "arguments": dict(arguments),
         "seed": seed,
+        **software(),
+        "start_time": now(),
+    }
+
+
+def software() -> dict[str, Any]:
+    """Return the versions of what computes, and the commit of this checkout."""
+    return {
         "versions": {
             "python": platform.python_version(),
             "rl_infonce": rl_infonce.__version__,
             **{package: version(package) for package in _PACKAGES},
         },
         "git_commit": git_commit(Path(rl_infonce.__file__).parents[1]),
-        "start_time": now(),
     }
 
 
 def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
-    """Replace `run.json` in one move, so that a reader never meets half of it."""
-    partial = run_dir / "run.json.partial"
-    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, run_dir / "run.json")
+    """Replace `run.json`."""
+    replace_text(run_dir / "run.json", json.dumps(record, indent=2) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file in one move, so that a reader never meets half of it."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
 
 
 def now() -> str:

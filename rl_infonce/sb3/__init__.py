@@ -3,5 +3,6 @@
 from rl_infonce.sb3.callbacks import InfoNCECallback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.probe_callback import ProbeCallback
+from rl_infonce.sb3.saved_model import read_encoder
 
-__all__ = ["InfoNCECallback", "InfoNCEExtractor", "ProbeCallback"]
+__all__ = ["InfoNCECallback", "InfoNCEExtractor", "ProbeCallback", "read_encoder"]

@@ -25,13 +25,16 @@ class TrustedEncoder(nn.Module):
     Attributes:
         image_shape: Channels, height, width.
         features_dim: D, number of features.
+        extractor_name: Class of the extractor.
     """
 
     def __init__(self, policy: BasePolicy) -> None:
         super().__init__()
         self.policy = policy
         self.image_shape = tuple(policy.observation_space.shape or ())
-        self.features_dim = acting_extractor(policy).features_dim
+        extractor = acting_extractor(policy)
+        self.features_dim = extractor.features_dim
+        self.extractor_name = type(extractor).__name__
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.

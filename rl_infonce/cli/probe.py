@@ -1,0 +1,186 @@
+"""`rl-infonce probe`: what do the features of saved models know about the game?"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_infonce.atari.games import resolve_game
+from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM
+
+if TYPE_CHECKING:
+    from rl_infonce.cli.probe_encoders import ProbedEncoder
+
+__all__ = ["add_parser", "run"]
+
+_VIEWS = {"screen": (1, 210, 160), "agent": (4, 84, 84)}
+_PROTOCOLS = ("converged", "anand2019")
+_POLICIES = ("random", "random-without-noop")
+_SAID = ("output", "device", "progress", "command")
+"""Flags that change no score."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `probe` and its flags."""
+    parser = subparsers.add_parser(
+        "probe",
+        help="score what the features of saved models know about the game",
+        description="Fit linear probes from frozen features to the variables in the emulator's "
+        "RAM (Anand et al. 2019) and write scores.json and scores.md. Untrained weights of the "
+        "same architecture and the majority class are always scored beside what is asked. Run "
+        "again with the same --output to add encoders, games or seeds; what is done is kept.",
+    )
+    add = parser.add_argument
+    add("--game", type=_game, nargs="+", required=True, metavar="GAME", help='names, or "all"')
+    add(
+        "--encoder",
+        nargs="+",
+        default=[RANDOM],
+        metavar="FILE",
+        help="models saved by SB3 (.zip), run directories, encoders (.safetensors), "
+        f'"{RANDOM}" or "{MAJORITY}" ({RANDOM})',
+    )
+    add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="of split and probe (0)")
+    add("--protocol", nargs="+", default=list(_PROTOCOLS), choices=_PROTOCOLS, help="(both)")
+    add("--view", choices=tuple(_VIEWS), help="images (those the encoders read; screen if none)")
+    add("--labels", default="corrected", metavar="VERSION", help="of the variables (%(default)s)")
+    add("--n-frames", type=int, metavar="N", help="per game (50000, or all of --frames)")
+    add("--policy", choices=_POLICIES, help="that plays while frames are collected (random)")
+    add("--data-seed", type=int, metavar="N", help="of the games played (0)")
+    add("--frames", type=Path, metavar="DIR", help="collected frames (collected into a cache)")
+    add("--precision", choices=("fp32", "bf16"), default="fp32", help="of encoders (%(default)s)")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
+    add("-o", "--output", type=Path, default=Path("probes"), metavar="DIR", help="(%(default)s)")
+    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add(
+        "--trust-pickle",
+        action="store_true",
+        help="let model files that cannot be read safely execute the code they contain",
+    )
+    parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+
+
+def _game(name: str) -> str:
+    if name == "all":
+        return name
+    try:
+        return resolve_game(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Score every game, encoder, seed and protocol that the output folder lacks.
+
+    Returns:
+        0, or 1 if one of them failed (the others are scored), or 130 after Ctrl-C.
+    """
+    try:
+        games = _games(arguments.game, arguments.labels)
+        asked, beside = _encoders(arguments)
+    except (ValueError, TypeError, OSError) as error:
+        arguments.usage_error(str(error))
+    from rl_infonce.cli import probe_cells, probe_frames
+    from rl_infonce.cli.probe_scores import ScoresFile
+
+    try:
+        view = _view(arguments.view, asked)
+        source = probe_frames.find_frames(
+            games,
+            arguments.frames,
+            view,
+            n_steps=arguments.n_frames,
+            policy=arguments.policy and arguments.policy.replace("-", "_"),
+            seed=arguments.data_seed,
+        )
+        device = probe_cells.usable_device(arguments.device)
+        settings = source.settings | {"labels": arguments.labels, "precision": arguments.precision}
+        scores = ScoresFile(arguments.output, settings)
+    except (ValueError, TypeError, OSError) as error:
+        arguments.usage_error(str(error))
+    progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
+    encoders = [*asked, *beside(view)]
+    plan = probe_cells.Plan(
+        source=source,
+        encoders={encoder.key: encoder for encoder in encoders},
+        seeds=arguments.seeds,
+        protocols=arguments.protocol,
+        labels=arguments.labels,
+        precision=arguments.precision,
+        device=device,
+        progress=progress,
+    )
+    return probe_cells.probe_games(plan, games, scores, command=_command(arguments))
+
+
+def _games(names: list[str], labels: str) -> list[str]:
+    """Return the games asked for, once each, after checking that all have labels."""
+    from rl_infonce.atari.labels import labelled_games, load_labels
+
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(labelled_games(labels) if name == "all" else [name])
+    for game in found:
+        load_labels(game, labels)
+    return list(found)
+
+
+def _encoders(arguments: argparse.Namespace) -> tuple[list[ProbedEncoder], Any]:
+    """Return what is asked for, and a function from the view to what stands beside it."""
+    from rl_infonce.cli.probe_encoders import majority, open_encoder, paper_encoder
+
+    for seed in arguments.seeds:
+        if seed < 0:
+            raise ValueError(f"Expected `--seeds` to be at least 0, got {seed}.")
+    asked, untrained = [], []
+    for name in dict.fromkeys(arguments.encoder):
+        if name not in (RANDOM, MAJORITY):
+            trained, same_untrained = open_encoder(name, trust_pickle=arguments.trust_pickle)
+            asked.append(trained)
+            untrained.append(same_untrained)
+
+    def beside(view: str) -> list[ProbedEncoder]:
+        of_paper = [paper_encoder(view)] if RANDOM in arguments.encoder else []
+        return [*untrained, *of_paper, majority()]
+
+    return asked, beside
+
+
+def _view(view: str | None, encoders: list[ProbedEncoder]) -> str:
+    """Return the images to collect, which every encoder must be able to read."""
+    shapes: dict[Any, str] = {shape: name for name, shape in _VIEWS.items()}
+    if view is None:
+        read = (shapes.get(encoder.image_shape) for encoder in encoders if encoder.image_shape)
+        view = next((name for name in read if name is not None), "agent" if encoders else "screen")
+    for encoder in encoders:
+        if encoder.image_shape != _VIEWS[view]:
+            raise ValueError(
+                f"Expected {encoder.name} to read images of shape {_VIEWS[view]}, those of --view "
+                f"{view}, got an encoder of observations of shape {encoder.image_shape}. "
+                f"{_other_view(shapes, encoder)}"
+            )
+    return view
+
+
+def _other_view(shapes: dict[Any, str], encoder: ProbedEncoder) -> str:
+    fitting = shapes.get(encoder.image_shape)
+    if fitting is None:
+        return "Train on rl_infonce.make_atari_vec_env, or probe it in Python."
+    return f"Use --view {fitting}, and another --output for each view."
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """Return the command line, with what is not default."""
+    words = ["rl-infonce", "probe"]
+    for name, value in vars(arguments).items():
+        if callable(value) or name == "command" or value == arguments.default_of(name):
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-"))
+        else:
+            words += [flag, *map(str, value if isinstance(value, list) else [value])]
+    return shlex.join(words)

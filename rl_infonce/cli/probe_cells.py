@@ -1,0 +1,221 @@
+"""The work of `rl-infonce probe`: features, probes and scores, one cell after the other."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tqdm import tqdm
+
+from rl_infonce.atari.labels import labels_hash
+from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM, ProbedEncoder
+from rl_infonce.cli.probe_scores import Cell, ScoresFile
+from rl_infonce.cli.probe_table import scores_table
+from rl_infonce.cli.run_directory import now, replace_text, software
+from rl_infonce.probing import extract_features, majority_scores, make_task, probe_features
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from rl_infonce.cli.probe_frames import FrameSource
+    from rl_infonce.probing import LabelledObservations, ProbeScores, ProbingTask
+
+__all__ = ["TASKS", "Plan", "probe_games", "usable_device"]
+
+TASKS: dict[str, dict[str, Any]] = {
+    "converged": {},
+    # The published filters; the split is shuffled, as the published code meant to do.
+    "anand2019": {"min_episode_length": 65, "entropy_on": "all"},
+}
+Features = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to score, and how.
+
+    Attributes:
+        source: Of the frames.
+        encoders: By key.
+        seeds: Of split, untrained weights and probe.
+        protocols: Of `TASKS`.
+        labels: Version of the variables.
+        precision: "fp32", or "bf16" for bfloat16 autocast of the encoders.
+        device: For encoders and probes.
+        progress: Whether to show bars.
+    """
+
+    source: FrameSource
+    encoders: Mapping[str, ProbedEncoder]
+    seeds: Sequence[int]
+    protocols: Sequence[str]
+    labels: str
+    precision: str
+    device: torch.device
+    progress: bool
+
+    def cells(self, game: str) -> Iterator[Cell]:
+        """Yield the cells of a game, in an order in which features are needed once."""
+        for key in self.encoders:
+            for seed in self.seeds:
+                for protocol in self.protocols:
+                    yield Cell(game, key, seed, protocol)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return a device after trying it; "auto" is the GPU if there is one.
+
+    Raises:
+        ValueError: If it cannot be used.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise ValueError(f"Expected `--device` to be usable: {error}") from error
+
+
+def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command: str) -> int:
+    """Score what is missing, write `scores.json` and `scores.md`, and return the exit code."""
+    for encoder in plan.encoders.values():
+        if scores.name_encoder(encoder.key, encoder.for_json()):
+            print(f"{encoder.name} has changed: the scores of its earlier content are dropped.")
+    run = {"command": command, "start_time": now(), **software(), "hardware": _hardware(plan)}
+    scores.content["runs"].append(run)
+    table = scores.path.with_suffix(".md")
+    start, code = time.perf_counter(), 0
+    try:
+        for game in games:
+            code = max(code, _probe_game(plan, game, scores))
+            replace_text(table, scores_table(scores.content))
+    except KeyboardInterrupt:
+        code = 130
+        print("Stopped. Run the same command to go on.", file=sys.stderr)
+    finally:
+        run["wall_seconds"] = round(time.perf_counter() - start, 1)
+        scores.write()
+        replace_text(table, scores_table(scores.content))
+    print(f"Scores: {scores.path}\nTable:  {table}")
+    return code
+
+
+def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> int:
+    missing = [cell for cell in plan.cells(game) if not scores.done(cell)]
+    n_kept = len(list(plan.cells(game))) - len(missing)
+    if n_kept:
+        print(f"{game}: {n_kept} finished before")
+    if not missing:
+        return 0
+    try:
+        frames = plan.source.open(game, progress=plan.progress)
+        labelled = frames.labelled(plan.source.view, plan.labels)
+    except Exception as error:  # noqa: BLE001 (the other games are to be scored)
+        for cell in missing:
+            _fail(plan, cell, scores, error)
+        return 1
+    if scores.drop_other_frames(game, frames.frames_hash):
+        print(f"{game}: frames have changed, the scores of the earlier ones are dropped")
+        missing = list(plan.cells(game))
+    score_cell = _scorer(plan, labelled)
+    about = {
+        "labels_hash": labels_hash(game, plan.labels),
+        "frames_hash": frames.frames_hash,
+    }
+    code = 0
+    for cell in missing:
+        start = time.perf_counter()
+        try:
+            found = score_cell(cell)
+        except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
+            _fail(plan, cell, scores, error)
+            code = 1
+            continue
+        seconds = round(time.perf_counter() - start, 2)
+        scores.put(cell, status="done", seconds=seconds, **about, scores=found.to_json())
+        f1 = found.mean.f1_weighted
+        print(f"{_shown(plan, cell)}: F1 {f1:.3f} ({seconds:.0f} s)", flush=True)
+    return code
+
+
+def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], ProbeScores]:
+    """Return the function that scores a cell; it keeps tasks, and the features used last."""
+
+    @functools.cache
+    def task_of(seed: int, protocol: str) -> ProbingTask:
+        return make_task(labelled, np.random.default_rng(seed), **TASKS[protocol])
+
+    @functools.lru_cache(maxsize=1)
+    def features_of(key: str, seed: int | None) -> Features:
+        module = plan.encoders[key].of_seed(seed or 0)
+        return _extract(plan, module, labelled.observations, plan.encoders[key].name)
+
+    def score_cell(cell: Cell) -> ProbeScores:
+        task = task_of(cell.seed, cell.protocol)
+        kind = plan.encoders[cell.encoder].kind
+        if kind == MAJORITY:
+            return majority_scores(task, seed=cell.seed)
+        features = features_of(cell.encoder, cell.seed if kind == RANDOM else None)
+        found, _ = probe_features(
+            features, task, protocol=cell.protocol, seed=cell.seed, device=plan.device
+        )
+        return found
+
+    return score_cell
+
+
+def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Features:
+    module = module.to(plan.device)
+    half = plan.precision == "bf16"
+    if half:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with tqdm(
+        total=len(observations), desc=name, unit="frame", disable=not plan.progress, leave=False
+    ) as bar:
+
+        def encode(images: Tensor) -> Tensor:
+            with torch.autocast(plan.device.type, dtype=torch.bfloat16, enabled=half):
+                features: Tensor = module(images)
+            bar.update(len(images))
+            return features
+
+        return extract_features(encode, observations, device=plan.device)
+
+
+def _fail(plan: Plan, cell: Cell, scores: ScoresFile, error: Exception) -> None:
+    text = f"{type(error).__name__}: {error}"
+    scores.put(cell, status="failed", error=text)
+    print(f"{_shown(plan, cell)}: FAILED: {text}", file=sys.stderr, flush=True)
+
+
+def _shown(plan: Plan, cell: Cell) -> str:
+    return f"{cell.game}, {plan.encoders[cell.encoder].name}, seed {cell.seed}, {cell.protocol}"
+
+
+def _hardware(plan: Plan) -> dict[str, Any]:
+    on_gpu = plan.device.type == "cuda"
+    return {
+        "cpu": _cpu_name(),
+        "n_cores": os.cpu_count(),
+        "n_torch_threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(plan.device) if on_gpu else str(plan.device),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

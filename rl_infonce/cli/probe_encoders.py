@@ -1,0 +1,150 @@
+"""What `rl-infonce probe` probes: saved models, saved encoders, untrained ones, the majority."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["MAJORITY", "RANDOM", "ProbedEncoder", "majority", "open_encoder", "paper_encoder"]
+
+MAJORITY, RANDOM = "majority", "random"
+
+
+@dataclass(frozen=True)
+class ProbedEncoder:
+    """One row of the table.
+
+    Attributes:
+        name: As the user wrote it.
+        kind: "file", "random" or "majority".
+        key: Changes with the weights and the architecture; scores are kept under it.
+        description: The architecture in few words.
+        image_shape: Channels, height, width it reads; None reads nothing.
+        of_seed: Returns the module; only untrained ones look at the seed.
+    """
+
+    name: str
+    kind: str
+    key: str
+    description: str
+    image_shape: tuple[int, ...] | None
+    of_seed: Callable[[int], nn.Module]
+
+    def for_json(self) -> dict[str, Any]:
+        """Return what `scores.json` says of it."""
+        return {"name": self.name, "kind": self.kind, "description": self.description}
+
+
+def majority() -> ProbedEncoder:
+    """Return the row of the most frequent training label, which needs no features."""
+
+    def of_seed(_seed: int) -> nn.Module:
+        raise TypeError("The majority class has no encoder.")
+
+    return ProbedEncoder(MAJORITY, MAJORITY, MAJORITY, "most frequent label", None, of_seed)
+
+
+def paper_encoder(view: str) -> ProbedEncoder:
+    """Return untrained weights of the paper's encoder ("screen") or of NatureCNN ("agent")."""
+    import torch
+
+    from rl_infonce.encoders import STDIMEncoder
+    from rl_infonce.pixel_encoder import PixelEncoder
+
+    if view == "screen":
+        return _untrained_like(STDIMEncoder(torch.Generator().manual_seed(0)))
+    return _untrained_like(PixelEncoder((4, 84, 84), generator=None))
+
+
+def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, ProbedEncoder]:
+    """Return the encoder in a file and, beside it, untrained weights of its architecture.
+
+    Args:
+        name: A zip file of SB3's `model.save` (with or without the ending), a run directory of
+            `rl-infonce train`, or a file of `save_encoder`.
+        trust_pickle: Whether a model that cannot be read safely may execute its own code.
+
+    Raises:
+        ValueError: If the file cannot be read or rebuilt; the message says why.
+        OSError: If there is no such file.
+    """
+    from rl_infonce.saved_encoder import describe, load_encoder
+    from rl_infonce.sb3.saved_model import NotRebuildableError, read_encoder
+
+    path = _find(name)
+    if path.suffix == ".safetensors":
+        encoder: Any = load_encoder(path)
+    else:
+        try:
+            encoder = read_encoder(path)
+        except NotRebuildableError:
+            if not trust_pickle:
+                raise
+            return _open_trusted(name, path)
+    probed = ProbedEncoder(
+        name, "file", _file_key(path), describe(encoder), encoder.image_shape, lambda _seed: encoder
+    )
+    return probed, _untrained_like(encoder)
+
+
+def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
+    from rl_infonce.sb3.trusted_model import read_trusted_encoder
+
+    print(
+        f"Executing the code that {path} contains, with all your rights (--trust-pickle).",
+        file=sys.stderr,
+    )
+    encoder = read_trusted_encoder(path)
+    shape = "x".join(map(str, encoder.image_shape))
+    description = f"{encoder.extractor_name} {encoder.features_dim} on {shape}"
+    key = _file_key(path)
+    trained = ProbedEncoder(
+        name, "file", key, description, encoder.image_shape, lambda _seed: encoder
+    )
+    untrained = ProbedEncoder(
+        RANDOM,
+        RANDOM,
+        f"random-{key}",
+        description,
+        encoder.image_shape,
+        lambda seed: read_trusted_encoder(path, untrained_seed=seed),
+    )
+    return trained, untrained
+
+
+def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
+    from rl_infonce.saved_encoder import describe, settings_of, untrained
+
+    settings = settings_of(encoder)
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return ProbedEncoder(
+        RANDOM,
+        RANDOM,
+        f"random-{digest}",
+        describe(encoder),
+        tuple(settings["image_shape"]),
+        lambda seed: untrained(encoder, seed),
+    )
+
+
+def _find(name: str) -> Path:
+    path = Path(name)
+    for candidate in (path / "model.zip", path, Path(f"{name}.zip")):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(
+        f"Expected `--encoder` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
+        f"directory or a file of save_encoder, got {name!r}: there is no such file."
+    )
+
+
+def _file_key(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""`scores.json`: every finished probe of a folder, readable at every moment, and continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_infonce.cli.run_directory import replace_text
+
+__all__ = ["Cell", "ScoresFile"]
+
+FORMAT_VERSION = 1
+
+
+class Cell(NamedTuple):
+    """One probe: of an encoder, on a game, with a seed, under a protocol."""
+
+    game: str
+    encoder: str
+    seed: int
+    protocol: str
+
+
+class ScoresFile:
+    """The scores in a folder.
+
+    Args:
+        folder: Made if it is not there.
+        settings: What all scores of the folder share; they compare with nothing else.
+
+    Raises:
+        ValueError: If the folder's scores have other settings or are no scores.
+        OSError: If the folder cannot be made or written.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "scores.json"
+        self.content: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "settings": dict(settings),
+            "encoders": {},
+            "runs": [],
+            "cells": [],
+        }
+        if self.path.exists():
+            self.content = _read(self.path, settings)
+        self.write()
+
+    def write(self) -> None:
+        """Replace the file in one move."""
+        replace_text(self.path, json.dumps(self.content, indent=1) + "\n")
+
+    def name_encoder(self, key: str, described: Mapping[str, Any]) -> bool:
+        """Note what a key stands for; drop the scores of another file that had the name.
+
+        Returns:
+            Whether scores were dropped.
+        """
+        encoders = self.content["encoders"]
+        stale = [
+            other
+            for other, entry in encoders.items()
+            if other != key and (entry["kind"], entry["name"]) == ("file", described["name"])
+        ]
+        for other in stale:
+            del encoders[other]
+        self.content["cells"] = [
+            entry for entry in self.content["cells"] if entry["encoder"] not in stale
+        ]
+        encoders[key] = dict(described)
+        return bool(stale)
+
+    def drop_other_frames(self, game: str, frames_hash: str) -> bool:
+        """Drop a game's scores unless they are of these frames; return whether there were any."""
+        kept = [
+            entry
+            for entry in self.content["cells"]
+            if entry["game"] != game or entry.get("frames_hash") in (None, frames_hash)
+        ]
+        dropped = len(kept) < len(self.content["cells"])
+        self.content["cells"] = kept
+        return dropped
+
+    def done(self, cell: Cell) -> bool:
+        """Return whether this probe has scores."""
+        entry = self._find(cell)
+        return entry is not None and entry["status"] == "done"
+
+    def put(self, cell: Cell, **entry: Any) -> None:
+        """Keep what came of a probe, in place of what an earlier try left, and write."""
+        found = self._find(cell)
+        if found is not None:
+            self.content["cells"].remove(found)
+        run = len(self.content["runs"]) - 1
+        self.content["cells"].append({**cell._asdict(), "run": run, **entry})
+        self.content["cells"].sort(key=lambda e: [e[name] for name in ("game", "protocol", "seed")])
+        self.write()
+
+    def scored(self) -> Iterable[dict[str, Any]]:
+        """Return the entries that have scores."""
+        return [entry for entry in self.content["cells"] if entry["status"] == "done"]
+
+    def _find(self, cell: Cell) -> dict[str, Any] | None:
+        wanted = cell._asdict()
+        for entry in self.content["cells"]:
+            if all(entry[name] == value for name, value in wanted.items()):
+                found: dict[str, Any] = entry
+                return found
+        return None
+
+
+def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version, stored = content["format_version"], content["settings"]
+        _ = content["cells"], content["runs"], content["encoders"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"Expected {path} to hold scores of `rl-infonce probe`, got {error!r}. Choose another "
+            "--output."
+        ) from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"Expected {path} in format {FORMAT_VERSION}, got {version!r}. Choose another --output."
+        )
+    for name in sorted(settings.keys() | stored.keys()):
+        if settings.get(name) != stored.get(name):
+            raise ValueError(
+                f"Expected the same settings as the scores in {path}, got {name}="
+                f"{settings.get(name)!r} instead of {stored.get(name)!r}. Pass the same, or choose "
+                "another --output."
+            )
+    return dict(content)

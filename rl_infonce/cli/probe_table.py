@@ -1,0 +1,182 @@
+"""`scores.md`: the scores of a folder as tables, beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+from rl_infonce.atari.labels import CATEGORIES
+from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
+
+__all__ = ["scores_table"]
+
+_PUBLISHED = ("maj-clf", "random-cnn", "cpc", "st-dim", "supervised")
+_SHORT = {
+    "agent_localization": "agent",
+    "small_object_localization": "small objects",
+    "other_localization": "other objects",
+    "score_clock_lives_display": "score, clock, lives",
+    "misc": "misc",
+}
+_PUBLISHED_SETTINGS = {
+    "view": "screen",
+    "labels": "anand2019",
+    "policy": "random_without_noop",
+    "n_frames": 50_000,
+}
+_N_PAPER_GAMES = 22
+Entries = Sequence[dict[str, Any]]
+
+
+def scores_table(content: dict[str, Any]) -> str:
+    """Return the Markdown text of what `scores.json` holds."""
+    scored = [entry for entry in content["cells"] if entry["status"] == "done"]
+    failed = [entry for entry in content["cells"] if entry["status"] != "done"]
+    names = _names(content["encoders"])
+    protocols = sorted({entry["protocol"] for entry in scored}, reverse=True)
+    parts = [_heading(content, scored)]
+    for protocol in protocols:
+        entries = [entry for entry in scored if entry["protocol"] == protocol]
+        parts += [f"## Protocol `{protocol}`", _categories(entries, names)]
+    for protocol in protocols:
+        entries = [entry for entry in scored if entry["protocol"] == protocol]
+        parts += [f"## Variables, protocol `{protocol}`", *_variables(entries, names)]
+    if failed:
+        parts += ["## Failed", "\n".join(_failure(entry, names) for entry in failed)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _names(encoders: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return key -> name in the table, asked encoders first, then untrained ones, majority."""
+    order = {"file": 0, "random": 1, "majority": 2}
+    several = sum(entry["kind"] == "random" for entry in encoders.values()) > 1
+    return {
+        key: f"untrained {entry['description']}"
+        if several and entry["kind"] == "random"
+        else str(entry["name"])
+        for key, entry in sorted(encoders.items(), key=lambda item: order[item[1]["kind"]])
+    }
+
+
+def _heading(content: dict[str, Any], scored: Entries) -> str:
+    settings = content["settings"]
+    seeds = sorted({entry["seed"] for entry in scored})
+    differs = [f"{k}={settings[k]}" for k, v in _PUBLISHED_SETTINGS.items() if settings[k] != v]
+    spread = (
+        "mean over the seeds, lowest to highest in brackets"
+        if len(seeds) > 1
+        else "in brackets the 95 % bootstrap interval over test episodes"
+    )
+    return "\n\n".join(
+        [
+            "# Probe scores",
+            f"Weighted F1 of linear probes on frozen features: {spread}. Frames: "
+            f"{settings['n_frames']:,} per game, view `{settings['view']}`, policy "
+            f"`{settings['policy']}`, data seed {settings['data_seed']}. Labels: "
+            f"`{settings['labels']}`. Encoders in {settings['precision']}. Seeds: "
+            f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
+            f"Published rows: {PUBLISHED_SOURCE}, protocol `anand2019`, one run."
+            + (f" Measured rows differ in {', '.join(differs)}." if differs else ""),
+            *(f"    {run['command']}" for run in content["runs"][-1:]),
+        ]
+    )
+
+
+def _categories(entries: Entries, names: dict[str, str]) -> str:
+    games = sorted({entry["game"] for entry in entries})
+    rows = []
+    for game in games:
+        of_game = [entry for entry in entries if entry["game"] == game]
+        for key, name in names.items():
+            same = [entry["scores"] for entry in of_game if entry["encoder"] == key]
+            if same:
+                rows.append([game, name, _mean_and_spread(same), *_category_means(same)])
+        rows += [
+            [game, f"*published, {method}*", f"{f1:.2f}", *["-"] * len(CATEGORIES)]
+            for method, f1 in published_scores(game).items()
+            if method in _PUBLISHED
+        ]
+    if len(games) > 1:
+        rows += _over_games(entries, games, names)
+    return _table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
+
+
+def _over_games(entries: Entries, games: list[str], names: dict[str, str]) -> list[list[str]]:
+    label = f"mean of {len(games)}"
+    rows = []
+    for key, name in names.items():
+        own = [entry for entry in entries if entry["encoder"] == key]
+        if {entry["game"] for entry in own} != set(games):
+            continue
+        per_game = [[e["scores"] for e in own if e["game"] == game] for game in games]
+        means = [fmean(s["mean"]["f1_weighted"] for s in scores) for scores in per_game]
+        categories = [
+            [fmean(f1) for scores in per_game if (f1 := _category_f1(scores, category))]
+            for category in CATEGORIES
+        ]
+        rows.append([label, name, f"{fmean(means):.3f}", *(_mean_or_dash(c) for c in categories)])
+    published = [published_scores(game) for game in games]
+    by_category = published_categories()
+    whole_paper = len(games) == _N_PAPER_GAMES and all(published)
+    for method in _PUBLISHED:
+        if all(method in scores for scores in published):
+            mean = fmean(scores[method] for scores in published)
+            cells = [f"{by_category[c][method]:.2f}" if whole_paper else "-" for c in CATEGORIES]
+            rows.append([label, f"*published, {method}*", f"{mean:.2f}", *cells])
+    return rows
+
+
+def _mean_and_spread(scores: Entries) -> str:
+    means = [s["mean"]["f1_weighted"] for s in scores]
+    low, high = (min(means), max(means)) if len(means) > 1 else scores[0]["intervals"]["mean"]
+    spread = "" if low is None else f" ({low:.3f} to {high:.3f})"
+    return f"{fmean(means):.3f}{spread}"
+
+
+def _category_f1(scores: Entries, category: str) -> list[float]:
+    return [s["categories"][category]["f1_weighted"] for s in scores if category in s["categories"]]
+
+
+def _category_means(scores: Entries) -> list[str]:
+    return [_mean_or_dash(_category_f1(scores, category)) for category in CATEGORIES]
+
+
+def _mean_or_dash(figures: Sequence[float]) -> str:
+    return f"{fmean(figures):.3f}" if figures else "-"
+
+
+def _variables(entries: Entries, names: dict[str, str]) -> Iterable[str]:
+    """Yield, per game, a table of variables by encoders, and what was not probed."""
+    for game in sorted({entry["game"] for entry in entries}):
+        of_game = [entry for entry in entries if entry["game"] == game]
+        scores = {
+            name: [entry["scores"] for entry in of_game if entry["encoder"] == key]
+            for key, name in names.items()
+        }
+        shown = {name: found for name, found in scores.items() if found}
+        variables = sorted({v for found in shown.values() for s in found for v in s["variables"]})
+        rows = [
+            [variable, *(_mean_or_dash(_variable_f1(found, variable)) for found in shown.values())]
+            for variable in variables
+        ]
+        yield f"### {game}\n\n{_table(['variable', *shown], rows)}"
+        reasons = of_game[0]["scores"]["not_probed"]
+        if reasons:
+            seed = of_game[0]["seed"]
+            listed = "; ".join(f"{variable}: {why}" for variable, why in sorted(reasons.items()))
+            yield f"Not probed (seed {seed}): {listed}."
+
+
+def _variable_f1(scores: Entries, variable: str) -> list[float]:
+    return [s["variables"][variable]["f1_weighted"] for s in scores if variable in s["variables"]]
+
+
+def _failure(entry: dict[str, Any], names: dict[str, str]) -> str:
+    name = names.get(entry["encoder"], entry["encoder"])
+    return f"- {entry['game']}, {name}, seed {entry['seed']}, {entry['protocol']}: {entry['error']}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)

@@ -1,0 +1,426 @@
+"""`rl-infonce probe` from flags to files, on few frames and small encoders."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.envs import FakeImageEnv
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import Tensor, nn
+
+from rl_infonce.atari import collect, labels_hash
+from rl_infonce.cli import main, make_parser, probe_cells
+from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.probing import ProbeScores, majority_scores
+from rl_infonce.saved_encoder import save_encoder
+
+pytestmark = pytest.mark.atari
+
+SMALL = PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(0))
+
+
+class HalfCNN(NatureCNN):
+    """An extractor of a user's own."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return super().forward(observations / 2)
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("frames")
+    for game in ("pong", "boxing"):
+        collect(game, 1200, folder=folder / game, views=["agent"], seed=3)
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, frames: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder to work in, with an encoder and links to frames of two games."""
+    monkeypatch.chdir(tmp_path)
+    save_encoder(SMALL, "small.safetensors")
+    (tmp_path / "frames").symlink_to(frames)
+    return tmp_path
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str, int]]:
+    """Replace the fitting; return what reaches it: a feature, protocol and seed of each probe."""
+    seen: list[tuple[float, str, int]] = []
+
+    def fake(
+        features: Any, task: Any, *, protocol: str, seed: int, device: torch.device
+    ) -> tuple[ProbeScores, None]:
+        assert features.shape == (1200, features.shape[1])
+        seen.append((float(features.sum()), protocol, seed))
+        return majority_scores(task, seed=seed), None
+
+    monkeypatch.setattr(probe_cells, "probe_features", fake)
+    return seen
+
+
+def probe(*flags: str) -> int:
+    return main(["probe", "--game", "pong", "--frames", "frames", "--device", "cpu", *flags])
+
+
+def content(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "probes" / "scores.json").read_text("utf-8"))
+    return found
+
+
+def cells(folder: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
+    found = content(folder)
+    names = {key: entry["name"] for key, entry in found["encoders"].items()}
+    return {(names[c["encoder"]], c["seed"], c["protocol"]): c for c in found["cells"]}
+
+
+def test_probing_writes_scores_and_table_and_is_not_repeated(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert probe("--encoder", "small.safetensors", "--protocol", "anand2019") == 0
+    found, scored = content(here), cells(here)
+    assert found["settings"] == {
+        "view": "agent",
+        "n_frames": 1200,
+        "policy": "random",
+        "data_seed": 3,
+        "labels": "corrected",
+        "precision": "fp32",
+    }
+    assert set(scored) == {(n, 0, "anand2019") for n in ("small.safetensors", "random", "majority")}
+    (run,) = found["runs"]
+    assert run["versions"]["torch"] == torch.__version__
+    assert run["hardware"]["device"] == "cpu"
+    assert run["wall_seconds"] > 0
+    for name, cell in ((key[0], cell) for key, cell in scored.items()):
+        scores = ProbeScores.from_json(cell["scores"])
+        assert scores.protocol == ("majority" if name == "majority" else "anand2019")
+        assert scores.settings["data"]["min_episode_length"] == 65
+        assert "player_x" in scores.not_probed
+        assert (cell["labels_hash"], cell["game"]) == (labels_hash("pong"), "pong")
+    table = (here / "probes" / "scores.md").read_text("utf-8")
+    f1 = scored["small.safetensors", 0, "anand2019"]["scores"]["mean"]["f1_weighted"]
+    assert f"| pong | small.safetensors | {f1:.3f} (" in table
+    assert "| pong | *published, st-dim* | 0.81 |" in table
+    printed = capsys.readouterr().out
+    assert f"pong, small.safetensors, seed 0, anand2019: F1 {f1:.3f} (" in printed
+
+    monkeypatch.setattr(probe_cells, "probe_features", None)
+    assert probe("--encoder", "small.safetensors", "--protocol", "anand2019") == 0
+    assert content(here)["cells"] == found["cells"]
+    assert "pong: 3 finished before" in capsys.readouterr().out
+
+
+def test_a_seed_changes_split_untrained_weights_and_probe(
+    here: Path, quick: list[tuple[float, str, int]]
+) -> None:
+    assert probe("--encoder", "small.safetensors", "--seeds", "0", "1") == 0
+    assert [(protocol, seed) for _, protocol, seed in quick] == 2 * [
+        (protocol, seed) for seed in (0, 1) for protocol in ("converged", "anand2019")
+    ]
+    trained, untrained = (
+        {round(feature, 3) for feature, _, _ in part} for part in (quick[:4], quick[4:])
+    )
+    assert (len(trained), len(untrained)) == (1, 2)
+    majority = [cells(here)["majority", seed, "converged"]["scores"]["mean"] for seed in (0, 1)]
+    assert majority[0] != majority[1], "the split is the same"
+    assert len(cells(here)) == 12
+
+
+def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+
+    def fake(features: Any, task: Any, **_settings: Any) -> tuple[ProbeScores, None]:
+        taken.append(features)
+        return majority_scores(task), None
+
+    monkeypatch.setattr(probe_cells, "probe_features", fake)
+    flags = ("--encoder", "small.safetensors", "--protocol", "converged")
+    assert probe(*flags) == 0
+    observations = collect(
+        "pong", 1200, folder="frames/pong", views=["agent"], seed=3
+    ).observations("agent")
+    with torch.no_grad():
+        expected = SMALL(torch.from_numpy(observations[500:510])).numpy()
+    np.testing.assert_allclose(taken[0][500:510], expected, rtol=1e-4, atol=1e-6)
+    assert probe(*flags, "--precision", "bf16", "-o", "half") == 0
+    error = np.abs(taken[2][500:510] - expected).max()
+    assert 0 < error < 0.02 * np.abs(expected).max()
+
+
+def test_runs_add_up_in_one_folder(here: Path, quick: list[tuple[float, str, int]]) -> None:
+    save_encoder(PixelEncoder((4, 84, 84), 5, generator=torch.Generator()), "other.safetensors")
+    assert probe("--encoder", "small.safetensors", "--protocol", "converged") == 0
+    assert probe("--encoder", "other.safetensors", "--protocol", "converged") == 0
+    assert len(quick) == 4
+    assert len(content(here)["runs"]) == 2
+    assert [cell["run"] for cell in content(here)["cells"]] == [0, 0, 0, 1, 1]
+    table = (here / "probes" / "scores.md").read_text("utf-8")
+    for row in ("small.safetensors", "untrained nature 4 on 4x84x84, fp32", "majority"):
+        assert f"| pong | {row} | " in table
+
+
+def test_another_file_of_the_same_name_replaces_the_scores(
+    here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--encoder", "small.safetensors", "--protocol", "converged")
+    assert probe(*flags) == 0
+    save_encoder(
+        PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(9)),
+        "small.safetensors",
+    )
+    capsys.readouterr()
+    assert probe(*flags) == 0
+    assert "small.safetensors has changed" in capsys.readouterr().out
+    assert len(quick) == 3  # trained, untrained, changed
+    assert len(cells(here)) == len(content(here)["cells"]) == 3
+
+
+def test_other_frames_replace_the_scores(
+    here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--game", "pong", "--encoder", "random", "--protocol", "converged")
+    assert probe(*flags, "--view", "agent") == 0
+    (here / "frames").unlink()
+    collect("pong", 1200, folder="frames/pong", views=["agent"], seed=3, n_shards=9)
+    assert probe(*flags, "--view", "agent", "--seeds", "0", "1") == 0
+    assert "frames have changed" in capsys.readouterr().out
+    assert {cell["frames_hash"] for cell in content(here)["cells"]} == {
+        content(here)["cells"][0]["frames_hash"]
+    }
+    assert len(content(here)["cells"]) == 4
+
+
+def test_the_majority_alone_reads_no_features(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_cells, "extract_features", None)
+    assert probe("--encoder", "majority", "--view", "agent", "--protocol", "converged") == 0
+    assert list(cells(here)) == [("majority", 0, "converged")]
+
+
+def test_a_failed_cell_is_named_the_others_done_and_the_next_run_heals_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail_converged(_features: Any, task: Any, *, protocol: str, **_: Any) -> Any:
+        if protocol == "converged":
+            raise FloatingPointError("the cat ate the gradient")
+        return majority_scores(task), None
+
+    flags = ("--game", "pong", "boxing", "--encoder", "random", "--view", "agent")
+    monkeypatch.setattr(probe_cells, "probe_features", fail_converged)
+    assert probe(*flags) == 1
+    found = content(here)
+    status = {
+        (cell["game"], found["encoders"][cell["encoder"]]["name"], cell["protocol"]): cell["status"]
+        for cell in found["cells"]
+    }
+    assert status == {
+        (game, name, protocol): "failed" if (name, protocol) == ("random", "converged") else "done"
+        for game in ("boxing", "pong")
+        for name in ("random", "majority")
+        for protocol in ("converged", "anand2019")
+    }
+    reason = "pong, random, seed 0, converged: FAILED: FloatingPointError: the cat ate"
+    assert reason in capsys.readouterr().err
+    table = (here / "probes" / "scores.md").read_text("utf-8")
+    assert "- pong, random, seed 0, converged: FloatingPointError: the cat" in table
+
+    monkeypatch.setattr(
+        probe_cells, "probe_features", lambda _f, task, **_: (majority_scores(task), None)
+    )
+    assert probe(*flags) == 0
+    assert {cell["status"] for cell in content(here)["cells"]} == {"done"}
+    assert "Failed" not in (here / "probes" / "scores.md").read_text("utf-8")
+
+
+def test_frames_that_cannot_be_opened_fail_their_game_alone(
+    here: Path, quick: list[tuple[float, str, int]], frames: Path
+) -> None:
+    (here / "frames").unlink()
+    (here / "frames").mkdir()
+    (here / "frames" / "boxing").symlink_to(frames / "boxing")
+    shutil.copytree(frames / "pong", here / "frames" / "pong")
+    damaged = min((here / "frames" / "pong").rglob("*.npy"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    flags = ("--game", "pong", "boxing", "--encoder", "majority", "--view", "agent")
+    assert probe(*flags, "--protocol", "converged") == 1
+    by_game = {cell["game"]: cell for cell in content(here)["cells"]}
+    assert (by_game["boxing"]["status"], by_game["pong"]["status"]) == ("done", "failed")
+    assert damaged.name in by_game["pong"]["error"]
+
+
+def test_stopping_keeps_what_is_done(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(_features: Any, task: Any, *, protocol: str, **_: Any) -> Any:
+        if protocol == "anand2019":
+            raise KeyboardInterrupt
+        return majority_scores(task), None
+
+    monkeypatch.setattr(probe_cells, "probe_features", stop)
+    assert probe("--encoder", "small.safetensors") == 130
+    assert list(cells(here)) == [("small.safetensors", 0, "converged")]
+    assert "Run the same command to go on" in capsys.readouterr().err
+    assert sorted(path.name for path in (here / "probes").iterdir()) == ["scores.json", "scores.md"]
+
+
+def save_model(path: Path, extractor: type[nn.Module], size: int = 84) -> None:
+    env = FakeImageEnv(screen_height=size, screen_width=size, n_channels=4, channel_first=True)
+    kwargs = {
+        "features_extractor_class": extractor,
+        "features_extractor_kwargs": {"features_dim": 16},
+    }
+    PPO("CnnPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs).save(path)
+
+
+def test_models_are_found_by_file_and_run_directory(
+    here: Path, quick: list[tuple[float, str, int]]
+) -> None:
+    save_model(here / "ppo.zip", NatureCNN)
+    (here / "pong_1").mkdir()
+    save_model(here / "pong_1" / "model.zip", NatureCNN)
+    assert probe("--encoder", "ppo", "pong_1", "--protocol", "converged") == 0
+    assert [name for name, _, _ in cells(here)] == ["ppo", "pong_1", "random", "majority"]
+
+
+def test_code_of_a_model_runs_only_when_trusted(
+    here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_model(here / "own.zip", HalfCNN)
+    with pytest.raises(SystemExit) as leaving:
+        probe("--encoder", "own.zip")
+    assert leaving.value.code == 2
+    assert "HalfCNN" in capsys.readouterr().err
+    assert probe("--encoder", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
+    assert "Executing the code that own.zip contains" in capsys.readouterr().err
+    assert quick[0] != quick[1]  # trained and untrained
+    descriptions = [entry["description"] for entry in content(here)["encoders"].values()]
+    assert descriptions == 2 * ["HalfCNN 16 on 4x84x84"] + ["most frequent label"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--game", "breakuot"], "Did you mean 'breakout'"),
+        (["--game", "tetris"], "RAM labels .*Labelled are asteroids, .*zaxxon|Labelled are"),
+        (["--labels", "correct"], "`version` .*Did you mean 'corrected'"),
+        (["--protocol", "convergd"], "invalid choice: 'convergd'"),
+        (["--encoder", "none.zip"], "`--encoder` .* got 'none.zip': there is no such file"),
+        (["--encoder", "text.zip"], "text.zip to be a whole zip file"),
+        (["--encoder", "text.safetensors"], "safetensors file at text.safetensors"),
+        (
+            ["--encoder", "tall.zip"],
+            r"tall.zip to read images of shape \(4, 84, 84\), .*shape \(4, 96, 96\)",
+        ),
+        (
+            ["--encoder", "small.safetensors", "--view", "screen"],
+            r"of shape \(1, 210, 160\), .* shape \(4, 84, 84\). Use --view agent",
+        ),
+        (["--seeds", "0", "-1"], "`--seeds` to be at least 0, got -1"),
+        (["--n-frames", "7"], "`--n-frames`.*>= 8"),
+        (["--n-frames", "1300"], "--n-frames as the frames in .*have it, 1200, got 1300"),
+        (["--policy", "random-without-noop"], "--policy as the frames in .* 'random', got"),
+        (["--data-seed", "0"], "--data-seed as the frames in .*have it, 3, got 0"),
+        (["--view", "screen"], r"view 'screen' in frames.*\['agent'\]"),
+        (["--game", "boxing", "--frames", "frames/pong"], "frames of boxing in .* got pong"),
+        (["--device", "cuda:99"], "--device"),
+        (["--output", "file"], "File exists|Not a directory"),
+        (["--output", "foreign"], "scores.json to hold scores of `rl-infonce probe`"),
+    ],
+)
+def test_wrong_usage_exits_2_with_the_reason_before_anything_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    for name in ("file", "text.zip", "text.safetensors"):
+        (here / name).write_text("nothing")
+    (here / "foreign").mkdir()
+    (here / "foreign" / "scores.json").write_text("{}")
+    if "tall.zip" in flags:
+        save_model(here / "tall.zip", NatureCNN, size=96)
+    view = [] if "--view" in flags else ["--view", "agent"]
+    with pytest.raises(SystemExit) as leaving:
+        probe("--encoder", "majority", *view, *flags)
+    assert leaving.value.code == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    assert re.search(message, error)
+    assert not (here / "probes").exists()
+    assert (here / "foreign" / "scores.json").read_text() == "{}"
+
+
+def test_scores_of_other_settings_are_left_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--encoder", "majority", "--view", "agent", "--protocol", "converged")
+    assert probe(*flags) == 0
+    before = content(here)
+    for other, message in (
+        (("--labels", "anand2019"), "labels='anand2019' instead of 'corrected'"),
+        (("--precision", "bf16"), "precision='bf16' instead of 'fp32'"),
+    ):
+        with pytest.raises(SystemExit) as leaving:
+            probe(*flags, *other)
+        assert leaving.value.code == 2
+        assert message in capsys.readouterr().err
+    assert content(here) == before
+
+
+def test_all_games_are_those_with_labels(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fake(_plan: Any, games: list[str], _scores: Any, **_: Any) -> int:
+        asked.extend(games)
+        return 0
+
+    monkeypatch.setattr(probe_cells, "probe_games", fake)
+    assert main(["probe", "--game", "all", "pong", "--labels", "anand2019"]) == 0
+    assert len(asked) == len(set(asked)) == 22
+
+
+def test_frames_go_into_a_cache_that_the_settings_name(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+    flags = ["--encoder", "majority", "--protocol", "converged", "--n-frames", "1200"]
+    policy = ["--policy", "random-without-noop", "--view", "agent", "--data-seed", "5"]
+    assert main(["probe", "--game", "pong", *flags, *policy]) == 0
+    (folder,) = (here / "cache" / "rl_infonce" / "frames").iterdir()
+    assert folder.name.startswith("pong-random_without_noop-agent-1200-seed-5-ale-")
+    assert content(here)["settings"]["policy"] == "random_without_noop"
+
+
+def test_the_command_is_recorded_as_it_can_be_run_again(here: Path) -> None:
+    given = ["--encoder", "majority", "--view", "agent", "--protocol", "converged", "--no-progress"]
+    assert probe(*given) == 0
+    (run,) = content(here)["runs"]
+    words = shlex.split(run["command"])
+    parsed = vars(make_parser().parse_args(words[1:]))
+    expected = vars(
+        make_parser().parse_args(
+            ["probe", "--game", "pong", "--frames", "frames", "--device", "cpu", *given]
+        )
+    )
+    assert {k: v for k, v in parsed.items() if not callable(v)} == {
+        k: v for k, v in expected.items() if not callable(v)
+    }
+
+
+def test_usage_is_checked_before_heavy_imports() -> None:
+    code = (
+        "import sys, rl_infonce.cli as cli\n"
+        "try: cli.main(['probe', '--game', 'tetris'])\n"
+        "except SystemExit as leaving: print(leaving.code, 'torch' in sys.modules)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "2 False"
