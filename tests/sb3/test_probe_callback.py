@@ -37,7 +37,7 @@ from tests.sb3.worlds import (
     record_logger,
 )
 
-QUICK = (Converged(penalties=(1e-3,), max_iterations=10),)
+QUICK = (Converged(penalties=(1e-2,)),)
 LABELLED = stamped_observations()
 
 
