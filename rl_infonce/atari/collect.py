@@ -40,10 +40,12 @@ def collect(
 
     The protocol of Anand et al. 2019 where it shapes the data: no sticky actions, four frames per
     action, the maximum of the last two, up to 29 idle frames at the start of a game, a lost life
-    ends an episode while the game goes on, 8 emulators of 6,250 steps each. Deviations: RAM and
-    image always belong to the same state (the published code gives the first frame of an episode
-    the labels of the state before), gray is the emulator's own instead of OpenCV's, and FIRE is
-    pressed at the start of a game only, not after a lost life.
+    ends an episode while the game goes on, 8 emulators of 6,250 steps each. Deviations, so that an
+    agent trained in `make_atari_vec_env` is probed on exactly what it sees: FIRE is pressed at the
+    start of a game only, not after a lost life, where there is no idle step either; the maximum is
+    taken over gray frames and not over colours (other values in below 1% of the pixels, in Battle
+    Zone 6%). And RAM and image always belong to the same state, where the published code gives
+    the first frame of an episode the labels of the state before.
 
     Each shard is one emulator, seeded by `seed` and its number. With a named policy its bytes
     depend on nothing else: not on `n_workers`, not on interruptions. Call again with the same
@@ -55,8 +57,9 @@ def collect(
             not divide.
         folder: Where the frames go; it is made, and must hold nothing else.
         policy: "random", uniform over the game's own actions; "random_without_noop", the paper's,
-            uniform without the first of them; or a function from uint8 [B, 4, 84, 84] to actions
-            [B], called in lock-step for up to 8 shards at once, with B constant.
+            without NOOP; or a function from uint8 [B, 4, 84, 84] to actions [B], called in
+            lock-step for up to 8 shards at once, such as
+            `rl_infonce.sb3.policies.epsilon_greedy_policy(model, 0.2, rng)`.
         policy_name: What the manifest calls a function; None takes the function's own name. Give
             two functions two names: a folder is only completed by the policy that began it.
         seed: At least 0.
@@ -72,7 +75,8 @@ def collect(
     Raises:
         TypeError: If an argument is of the wrong type, or the function returns no integers.
         ValueError: If an argument is out of range, the game is unknown, the function returns
-            actions of another shape or range, or the folder holds frames of other settings or
+            actions of another shape or range or has an attribute `n_actions` that is not the
+            game's, or the folder holds frames of other settings or
             damaged ones.
         OSError: If the disk is too small, checked before the start and while writing. Finished
             shards are kept.
@@ -111,11 +115,17 @@ def _settings(
     _check_count("n_steps", n_steps, at_least=n_shards)
     _check_count("seed", seed, at_least=0)
     name = _checked_policy_name(policy, policy_name)
+    facts = emulator.game_facts(rom_id)
+    n_actions = getattr(policy, "n_actions", len(facts.actions))
+    if n_actions != len(facts.actions):
+        raise ValueError(
+            f"Expected `policy` with the {len(facts.actions)} actions of {rom_id}, got one with "
+            f"{n_actions}: it was trained on another game."
+        )
     if isinstance(views, str) or not views or len(set(views)) != len(views):
         raise ValueError(f"Expected `views` to be distinct names of {VIEWS}, got {views!r}.")
     for view in views:
         check_choice("views", view, VIEWS)
-    ale = emulator.make_ale(rom_id, seed=0)
     return {
         "game": rom_id,
         "policy": name,
@@ -123,8 +133,8 @@ def _settings(
         "n_steps": int(n_steps),
         "n_shards": int(n_shards),
         "views": [view for view in VIEWS if view in views],
-        "screen_shape": list(ale.getScreenDims()),
-        "actions": [action.name for action in ale.getMinimalActionSet()],
+        "screen_shape": list(facts.screen_shape),
+        "actions": list(facts.actions),
         "frame_skip": emulator.FRAME_SKIP,
         "noop_max": emulator.NOOP_MAX,
         "max_frames_per_game": emulator.MAX_FRAMES_PER_GAME,

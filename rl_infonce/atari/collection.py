@@ -17,15 +17,13 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 import rl_infonce
+from rl_infonce.atari.manifest import MANIFEST, read_manifest, write_manifest
 from rl_infonce.atari.shards import (
-    MANIFEST,
     ShardWriter,
     check_shard_files,
     columns,
     n_bytes,
-    read_manifest,
     shard_folder,
-    write_manifest,
 )
 
 __all__ = ["Collection"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import ale_py
 import cv2
@@ -17,6 +18,8 @@ __all__ = [
     "NOOP_MAX",
     "N_STACKED",
     "Emulator",
+    "GameFacts",
+    "game_facts",
     "make_ale",
 ]
 
@@ -42,6 +45,30 @@ def make_ale(game: str, seed: int) -> Any:
     ale.setInt("random_seed", seed)
     ale.loadROM(str(roms.get_rom_path(game)))
     return ale
+
+
+class GameFacts(NamedTuple):
+    """What is known of a game without playing it.
+
+    Attributes:
+        actions: Names of its own actions, in the order that counts.
+        screen_shape: Height and width.
+    """
+
+    actions: tuple[str, ...]
+    screen_shape: tuple[int, int]
+
+
+@cache
+def game_facts(game: str) -> GameFacts:
+    """Return the facts of a game; the first call loads it, which takes 0.1 s.
+
+    Args:
+        game: As `games()` spells it.
+    """
+    ale = make_ale(game, seed=0)
+    height, width = ale.getScreenDims()
+    return GameFacts(tuple(action.name for action in ale.getMinimalActionSet()), (height, width))
 
 
 class Emulator:
@@ -76,11 +103,6 @@ class Emulator:
         self.is_over = True
 
     @property
-    def action_names(self) -> list[str]:
-        """Return the names of the game's own actions; `step` takes an index into them."""
-        return [action.name for action in self._actions]
-
-    @property
     def lives(self) -> int:
         """Return the lives left; 0 throughout in games without any."""
         return int(self._ale.lives())
@@ -109,7 +131,7 @@ class Emulator:
         """Hold an action for four frames and return the raw reward they brought.
 
         Args:
-            action: Index into `action_names`.
+            action: Index into the game's own actions, see `game_facts`.
         """
         joystick = self._actions[action]
         reward = 0

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.atari.labels import decode, labels_hash, load_labels
+from rl_infonce.atari.manifest import read_manifest
 from rl_infonce.atari.shards import (
     check_shard_files,
     columns,
     open_shard,
-    read_manifest,
 )
 from rl_infonce.checks import check_choice
 

@@ -139,8 +139,9 @@ class _StopPlayingError(Exception):
 
 def _play_at_random(collection: Collection, pool: ThreadPoolExecutor, bar: Any) -> None:
     settings = collection.settings
-    n_actions = len(settings["actions"])
-    first_action = 1 if settings["policy"] == "random_without_noop" else 0
+    names = enumerate(settings["actions"])
+    keeps_noop = settings["policy"] == "random"
+    allowed = [action for action, name in names if keeps_noop or name != "NOOP"]
     n_played = [0] * settings["n_shards"]
     stop = threading.Event()
 
@@ -149,7 +150,7 @@ def _play_at_random(collection: Collection, pool: ThreadPoolExecutor, bar: Any) 
         try:
             while player.n_rows_left:
                 player.observe()
-                player.act(int(player.acting.integers(first_action, n_actions)))
+                player.act(allowed[player.acting.integers(len(allowed))])
                 n_played[index] += 1
                 if stop.is_set():
                     raise _StopPlayingError

@@ -1,14 +1,12 @@
-"""How labelled frames lie on disk: a manifest, and shards of plain `.npy` files.
+"""Shards of labelled frames: folders of plain `.npy` files, one per column.
 
-FOLDER/manifest.json lists settings and finished shards; FOLDER/shard_00000/ holds one file per
-column. A shard appears under its name in one move when it is complete, and the manifest names the
-size and SHA-256 of every file. Nothing is pickled, so reading executes no code.
+A shard appears under its name, FOLDER/shard_00000, in one move when it is complete, and the
+manifest names the size and SHA-256 of every file. Nothing is pickled, so reading runs no code.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "FORMAT_VERSION",
-    "MANIFEST",
     "VIEWS",
     "Column",
     "ShardWriter",
@@ -29,14 +25,10 @@ __all__ = [
     "columns",
     "n_bytes",
     "open_shard",
-    "read_manifest",
     "shard_folder",
-    "write_manifest",
+    "sync_folder",
 ]
 
-FORMAT = "rl_infonce labelled frames"
-FORMAT_VERSION = 1
-MANIFEST = "manifest.json"
 VIEWS = ("screen", "agent")
 
 _AGENT_SHAPE = (84, 84)
@@ -141,7 +133,7 @@ class ShardWriter:
             file.close()
         self._remove(self._final)  # left by a run that died before it listed the shard
         os.replace(self._partial, self._final)
-        _sync_folder(self._final.parent)
+        sync_folder(self._final.parent)
         return {"index": self.index, "rows": self.n_rows, "files": files}
 
     def discard(self) -> None:
@@ -160,10 +152,10 @@ class ShardWriter:
 
     def _flush(self) -> None:
         for name, buffer in self.buffers.items():
-            self._write(name, buffer[: self.position].tobytes())
+            self._write(name, buffer[: self.position].reshape(-1).view(np.uint8).data)
         self.position = 0
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, content: bytes | memoryview) -> None:
         self._files[name].write(content)
         self._hashes[name].update(content)
 
@@ -175,59 +167,6 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
         stream, {"descr": description, "fortran_order": False, "shape": shape}
     )
     return stream.getvalue()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut, where the system offers it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest in one move, so that a reader never meets half of it.
-
-    Raises:
-        OSError: If the disk is full or cannot be written.
-    """
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
-    partial = folder / f"{MANIFEST}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, folder / MANIFEST)
-    _sync_folder(folder)
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a folder.
-
-    Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is not one, or of another format version.
-    """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"Expected collected frames in `folder`, but there is no {path}. Collect some with "
-            "rl_infonce.atari.collect."
-        )
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        found, version = manifest["format"], manifest["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"Expected {path} to be a manifest of {FORMAT!r}: {error!r}.") from error
-    if found != FORMAT or version != FORMAT_VERSION:
-        raise ValueError(
-            f"Expected {path} to be of {FORMAT!r} version {FORMAT_VERSION}, got {found!r} version "
-            f"{version!r}. Collect again with this version of rl_infonce."
-        )
-    return dict(manifest)
 
 
 def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -> None:
@@ -279,7 +218,10 @@ def open_shard(
     arrays = {}
     for name, (dtype, shape) in content.items():
         path = shard_folder(folder, index) / f"{name}.npy"
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError) as error:  # no array, or one of pickled objects
+            raise ValueError(f"Expected {path} to hold an array: {error}.") from error
         if array.dtype != dtype or array.shape != (n_rows, *shape):
             raise ValueError(
                 f"Expected {path} to hold {np.dtype(dtype)} {(n_rows, *shape)}, got {array.dtype} "
@@ -287,3 +229,14 @@ def open_shard(
             )
         arrays[name] = array
     return arrays
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system offers it."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

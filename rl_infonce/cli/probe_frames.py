@@ -10,7 +10,7 @@ from typing import Any
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.frames import LabelledFrames, load_frames
-from rl_infonce.atari.shards import MANIFEST, read_manifest
+from rl_infonce.atari.manifest import MANIFEST, read_manifest
 from rl_infonce.checks import check_number
 
 __all__ = ["FrameSource", "find_frames"]

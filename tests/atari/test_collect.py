@@ -65,6 +65,20 @@ def is_lit(
 
 
 @pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    small(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    """Return a finished folder that a test may change."""
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture(scope="module")
 def breakout(tmp_path_factory: pytest.TempPathFactory) -> LabelledFrames:
     return collect("breakout", 900, folder=tmp_path_factory.mktemp("breakout"), n_shards=2)
 
@@ -171,27 +185,32 @@ def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:
 @pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, policy: Any) -> None:
     for n_workers in (1, 3):
-        small(tmp_path / str(n_workers), policy=policy, n_workers=n_workers)
+        small(tmp_path / str(n_workers), policy=policy, n_workers=n_workers, n_steps=60)
     assert contents(tmp_path / "1") == contents(tmp_path / "3")
     assert contents(tmp_path / "1") != {}
 
 
 def test_seeds_and_shards_differ(tmp_path: Path) -> None:
-    frames = [small(tmp_path / str(seed), seed=seed, views=["agent"]) for seed in (0, 1)]
-    hashes = {
-        shard["files"]["actions.npy"]["sha256"] for f in frames for shard in f.manifest["shards"]
-    }
-    assert len(hashes) == 6
+    frames = [small(tmp_path / str(seed), seed=seed, n_shards=2) for seed in (0, 1)]
+    for name in ("actions.npy", "screen.npy"):
+        hashes = {shard["files"][name]["sha256"] for f in frames for shard in f.manifest["shards"]}
+        assert len(hashes) == 4
 
 
 def test_random_policies_are_uniform_with_and_without_noop(tmp_path: Path) -> None:
     for policy, expected in (("random", 4), ("random_without_noop", 3)):
-        frames = small(tmp_path / policy, policy=policy, n_steps=600, views=["agent"])
+        frames = small(tmp_path / policy, policy=policy, n_steps=600, n_shards=1)
         counts = np.bincount(frames.column("actions"), minlength=4)
         assert (counts > 0).sum() == expected
         assert abs(counts[-3:] / 600 - 1 / expected).max() < 0.07  # 3.6 standard deviations
     assert counts[0] == 0
     assert frames.manifest["settings"]["actions"][0] == "NOOP"
+
+
+def test_a_game_whose_first_action_is_no_noop_keeps_it(tmp_path: Path) -> None:
+    frames = small(tmp_path, game="video_checkers", policy="random_without_noop", n_shards=1)
+    assert "NOOP" not in frames.manifest["settings"]["actions"]
+    assert (frames.column("actions") == 0).any()
 
 
 def test_a_function_sees_what_is_recorded_in_lockstep(tmp_path: Path) -> None:
@@ -213,8 +232,8 @@ def test_a_function_sees_what_is_recorded_in_lockstep(tmp_path: Path) -> None:
 
 def test_a_function_works_where_only_screens_are_kept(tmp_path: Path) -> None:
     policy = seeded_by_image(4)
-    both = small(tmp_path / "both", policy=policy)
-    screens = small(tmp_path / "screens", policy=policy, views=["screen"])
+    both = small(tmp_path / "both", policy=policy, n_shards=1)
+    screens = small(tmp_path / "screens", policy=policy, n_shards=1, views=["screen"])
     np.testing.assert_array_equal(both.column("actions"), screens.column("actions"))
 
 
@@ -239,9 +258,8 @@ def stop_after(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupted_collection_is_completed_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small(tmp_path / "whole")
     folder = tmp_path / "halves"
     with monkeypatch.context() as patch:
         stop_after(1, patch)
@@ -255,26 +273,24 @@ def test_an_interrupted_collection_is_completed_to_the_same_bytes(
     before = {path: path.stat().st_mtime_ns for path in kept.iterdir()}
     small(folder)
     assert {path: path.stat().st_mtime_ns for path in kept.iterdir()} == before
-    assert contents(folder) == contents(tmp_path / "whole")
+    assert contents(folder) == contents(finished)
 
 
-def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
-    small(tmp_path / "whole")
-    folder = tmp_path / "killed"
-    small(folder)
+def test_what_a_killed_process_left_is_replaced(finished: Path, copied: Path) -> None:
+    folder = copied
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["shards"] = manifest["shards"][:1]
     (folder / "manifest.json").write_text(json.dumps(manifest))  # shard 1 was moved, not listed
     (folder / "shard_00002").rename(folder / "shard_00002.partial")
     (folder / "shard_00001" / "ram.npy").write_bytes(b"half")
     small(folder)
-    assert contents(folder) == contents(tmp_path / "whole")
+    assert contents(folder) == contents(finished)
 
 
-def test_a_lost_shard_is_played_again(tmp_path: Path) -> None:
-    whole = small(tmp_path).frames_hash
-    shutil.rmtree(tmp_path / "shard_00001")
-    assert small(tmp_path).frames_hash == whole
+def test_a_lost_shard_is_played_again(finished: Path, copied: Path) -> None:
+    shutil.rmtree(copied / "shard_00001")
+    small(copied)
+    assert contents(copied) == contents(finished)
 
 
 def test_foreign_files_under_our_names_are_never_deleted(tmp_path: Path) -> None:
@@ -296,27 +312,24 @@ def test_foreign_files_under_our_names_are_never_deleted(tmp_path: Path) -> None
     ],
 )
 def test_a_folder_of_other_settings_is_refused_by_what_differs(
-    tmp_path: Path, change: dict[str, Any], message: str
+    finished: Path, copied: Path, change: dict[str, Any], message: str
 ) -> None:
-    small(tmp_path)
-    before = contents(tmp_path)
     with pytest.raises(ValueError, match=re.escape(message)):
-        small(tmp_path, **change)
-    assert contents(tmp_path) == before
+        small(copied, **change)
+    assert contents(copied) == contents(finished)
 
 
-def test_a_damaged_shard_is_not_built_upon(tmp_path: Path) -> None:
-    small(tmp_path)
-    file = tmp_path / "shard_00001" / "ram.npy"
+def test_a_damaged_shard_is_not_built_upon(copied: Path) -> None:
+    file = copied / "shard_00001" / "ram.npy"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"shard_00001/ram.npy to have the sha256 [0-9a-f]{64}"):
-        small(tmp_path)
+        small(copied)
 
 
 def test_too_small_a_disk_is_refused_before_playing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -324,10 +337,8 @@ def test_too_small_a_disk_is_refused_before_playing(
         small(tmp_path)
     assert caught.value.errno == errno.ENOSPC
     needed = int(re.findall(r"Expected ([\d,]+) bytes", str(caught.value))[0].replace(",", ""))
-    monkeypatch.undo()
-    small(tmp_path)
-    written = sum(path.stat().st_size for path in tmp_path.glob("shard_*/*"))
-    assert needed == written
+    assert needed == sum(path.stat().st_size for path in finished.glob("shard_*/*"))
+    assert not list(tmp_path.glob("shard_*"))
 
 
 @pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
@@ -336,7 +347,7 @@ def test_a_disk_that_fills_up_keeps_finished_shards(
 ) -> None:
     written = 0
 
-    def write(self: shards.ShardWriter, name: str, content: bytes) -> None:
+    def write(self: shards.ShardWriter, name: str, content: bytes | memoryview) -> None:
         nonlocal written
         written += len(content)
         if self.index == 2 and written > 3_000_000:
@@ -355,22 +366,27 @@ def test_a_disk_that_fills_up_keeps_finished_shards(
 
 
 def test_writers_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
-    threads = [threading.Thread(target=small, args=(tmp_path,)) for _ in range(3)]
+    arguments: dict[str, Any] = {"n_steps": 20, "n_shards": 1}
+    threads = [threading.Thread(target=small, args=(tmp_path,), kwargs=arguments) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(load_frames(tmp_path)) == 101
+    assert len(load_frames(tmp_path)) == 20
 
 
 def test_games_without_labels_are_collected_and_not_labelled(tmp_path: Path) -> None:
-    frames = small(tmp_path, game="tetris", n_steps=6)
+    frames = small(tmp_path, game="tetris", n_steps=6, n_shards=1)
     with pytest.raises(ValueError, match=r"RAM labels .* got 'tetris'. Labelled are asteroids"):
         frames.labelled()
 
 
-def answer(value: Any) -> Callable[[Array], Any]:
-    return lambda _stacks: value
+def answer(value: Any, **attributes: Any) -> Callable[[Array], Any]:
+    def policy(_stacks: Array) -> Any:
+        return value
+
+    vars(policy).update(attributes)
+    return policy
 
 
 @pytest.mark.parametrize(
@@ -389,10 +405,13 @@ def answer(value: Any) -> Callable[[Array], Any]:
         ({"policy": "greedy"}, ValueError, "Expected `policy` to be one of"),
         ({"policy": 3}, TypeError, "or a function of observations, got int"),
         ({"policy": "random", "policy_name": "x"}, ValueError, "Expected no `policy_name`"),
-        ({"policy": answer([0, 1])}, ValueError, "actions of shape (3,), got (2,)"),
-        ({"policy": answer([0.0, 1.0, 2.0])}, TypeError, "to return integers, got dtype float64"),
-        ({"policy": answer([0, 1, 4])}, ValueError, "actions in 0..3, got [0 1 4]"),
-        ({"policy": answer(([0, 1, 2], None))}, TypeError, "got a tuple"),
+        ({"policy": answer([0, 1]), "n_shards": 1}, ValueError, "of shape (1,), got (2,)"),
+        ({"policy": answer([1.0]), "n_shards": 1}, TypeError, "to return integers, got dtype fl"),
+        ({"policy": answer([4]), "n_shards": 1}, ValueError, "actions in 0..3, got [4]"),
+        ({"policy": answer([-1]), "n_shards": 1}, ValueError, "actions in 0..3, got [-1]"),
+        ({"policy": answer(([0], None)), "n_shards": 1}, TypeError, "got a tuple"),
+        ({"policy": answer([0], n_actions=6)}, ValueError, "the 4 actions of breakout, got one"),
+        ({"policy": answer([0]), "policy_name": "random"}, ValueError, "`policy_name` other than"),
     ],
 )
 def test_wrong_arguments_are_named(

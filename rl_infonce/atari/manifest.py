@@ -1,0 +1,84 @@
+"""The manifest of a collection: FOLDER/manifest.json, its settings and its finished shards."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.atari.games import games
+from rl_infonce.atari.shards import columns, sync_folder
+
+__all__ = ["FORMAT_VERSION", "MANIFEST", "read_manifest", "write_manifest"]
+
+FORMAT = "rl_infonce labelled frames"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Replace the manifest in one move, so that a reader never meets half of it.
+
+    Raises:
+        OSError: If the disk is full or cannot be written.
+    """
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
+    partial = folder / f"{MANIFEST}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, folder / MANIFEST)
+    sync_folder(folder)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a folder.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is not one, or of another format version.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected collected frames in `folder`, but there is no {path}. Collect some with "
+            "rl_infonce.atari.collect."
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        found = (manifest["format"], manifest["format_version"])
+        if found == (FORMAT, FORMAT_VERSION):
+            _check(manifest)
+            return dict(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"Expected {path} to be a manifest of {FORMAT!r}: {error!r}.") from error
+    raise ValueError(
+        f"Expected {path} to be of {FORMAT!r} version {FORMAT_VERSION}, got {found[0]!r} version "
+        f"{found[1]!r}. Collect again with this version of rl_infonce."
+    )
+
+
+def _check(manifest: Mapping[str, Any]) -> None:
+    """Raise an error of any kind unless a manifest can be relied upon: it may be from anyone."""
+    settings, shards = manifest["settings"], manifest["shards"]
+    _demand(settings["game"] in games(), "settings.game")
+    for name in ("n_steps", "n_shards", "seed"):
+        _demand(isinstance(settings[name], int), f"settings.{name}")
+    _demand(all(isinstance(size, int) for size in settings["screen_shape"]), "screen_shape")
+    content = columns(settings["views"], settings["screen_shape"])
+    indices = [shard["index"] for shard in shards]
+    _demand(len(set(indices)) == len(indices), "distinct shards")
+    for shard in shards:
+        _demand(shard["index"] in range(settings["n_shards"]), "shard.index")
+        _demand(isinstance(shard["rows"], int), "shard.rows")
+        _demand(set(shard["files"]) == {f"{name}.npy" for name in content}, "shard.files")
+        for file in shard["files"].values():
+            _demand(isinstance(file["bytes"], int) and isinstance(file["sha256"], str), "file")
+
+
+def _demand(is_so: bool, what: str) -> None:
+    if not is_so:
+        raise ValueError(what)
