@@ -191,7 +191,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, policy: An
 
 
 def test_seeds_and_shards_differ(tmp_path: Path) -> None:
-    frames = [small(tmp_path / str(seed), seed=seed, n_shards=2) for seed in (0, 1)]
+    frames = [small(tmp_path / str(seed), seed=seed, n_shards=2, n_steps=60) for seed in (0, 1)]
     for name in ("actions.npy", "screen.npy"):
         hashes = {shard["files"][name]["sha256"] for f in frames for shard in f.manifest["shards"]}
         assert len(hashes) == 4

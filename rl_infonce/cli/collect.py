@@ -1,0 +1,193 @@
+"""`rl-infonce collect`: frames of an Atari game with RAM labels, for probing."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_infonce.atari.games import resolve_game
+
+if TYPE_CHECKING:
+    from rl_infonce.atari.playing import Policy
+
+__all__ = ["add_parser", "run"]
+
+_RANDOM = ("random", "random-without-noop")
+_VIEWS = ("screen", "agent")
+_EPSILON = 0.2  # Anand et al. 2019
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `collect` and its flags."""
+    parser = subparsers.add_parser(
+        "collect",
+        help="collect frames of an Atari game with RAM labels",
+        description="Play an Atari game and keep its images, RAM and episode ids in FOLDER. Call "
+        "again with the same flags to complete what was interrupted.",
+    )
+    add = parser.add_argument
+    add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
+    add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=_shown("agent steps"))
+    add(
+        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="new, or to be completed"
+    )
+    add(
+        "--policy",
+        default="random",
+        metavar="NAME",
+        help="random, random-without-noop (the one of Anand et al. 2019), or the model.zip of a "
+        "PPO, A2C or DQN agent (random)",
+    )
+    add(
+        "--epsilon",
+        type=float,
+        metavar="X",
+        help=f"probability of a uniform action instead of the agent's ({_EPSILON})",
+    )
+    add(
+        "--deterministic",
+        action="store_true",
+        help="take the agent's most probable action instead of sampling",
+    )
+    add(
+        "--trust-pickle",
+        action="store_true",
+        help="load the model as SB3 does, which runs whatever code its maker put into the file; "
+        "needed for classes other than SB3's own and InfoNCEExtractor",
+    )
+    add("--seed", type=int, default=0, metavar="N", help=_shown("0 or more"))
+    add("--n-shards", type=int, default=8, metavar="N", help=_shown("emulators, one per shard"))
+    add(
+        "--views",
+        nargs="+",
+        choices=_VIEWS,
+        default=list(_VIEWS),
+        metavar="VIEW",
+        help="screen (210x160 gray), agent (84x84, stacked when read) (both)",
+    )
+    add("--n-workers", type=int, metavar="N", help="threads (one per core)")
+    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def _shown(meaning: str) -> str:
+    return f"{meaning} (%(default)s)"
+
+
+def _game(name: str) -> str:
+    try:
+        return resolve_game(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Collect, print where the frames are, and return the exit code.
+
+    0: done. 1: failed, with one line that says why (a folder of other settings, a damaged shard or
+    model, a full disk); finished shards are kept. 130: stopped by Ctrl-C, likewise. Wrong usage
+    leaves with 2.
+
+    Args:
+        arguments: What the parser returned.
+    """
+    from rl_infonce.atari.collect import collect
+
+    _check_usage(arguments)
+    start = time.perf_counter()
+    try:
+        policy, policy_name = _policy(arguments)
+        frames = collect(
+            arguments.game,
+            arguments.n_steps,
+            folder=arguments.output,
+            policy=policy,
+            policy_name=policy_name,
+            seed=arguments.seed,
+            n_shards=arguments.n_shards,
+            views=arguments.views,
+            n_workers=arguments.n_workers,
+            progress=sys.stderr.isatty() if arguments.progress is None else arguments.progress,
+        )
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        print(f"rl-infonce collect: {_reason(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            f"Stopped. Finished shards are kept in {arguments.output}; the same command goes on.",
+            file=sys.stderr,
+        )
+        return 130
+    seconds = time.perf_counter() - start
+    print(f"{len(frames)} states of {frames.game} in {arguments.output} ({seconds:.0f} s)")
+    print(f"Read:  rl_infonce.atari.load_frames({str(arguments.output)!r})")
+    return 0
+
+
+def _reason(error: Exception) -> str:
+    """Return a message without the error's number."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename else "")
+    return str(error)
+
+
+def _check_usage(arguments: argparse.Namespace) -> None:
+    """Leave with code 2 if a flag is out of range or does not fit the others."""
+    from rl_infonce.checks import check_number
+
+    try:
+        check_number("--n-shards", arguments.n_shards, at_least=1)
+        check_number("--n-steps", arguments.n_steps, at_least=arguments.n_shards)
+        check_number("--seed", arguments.seed, at_least=0)
+        if arguments.n_workers is not None:
+            check_number("--n-workers", arguments.n_workers, at_least=1)
+        if arguments.epsilon is not None:
+            check_number("--epsilon", arguments.epsilon, at_least=0, at_most=1)
+        if len(set(arguments.views)) != len(arguments.views):
+            raise ValueError(f"Expected distinct `--views`, got {' '.join(arguments.views)}.")
+        _check_policy(arguments)
+    except ValueError as error:
+        arguments.usage_error(str(error))
+
+
+def _check_policy(arguments: argparse.Namespace) -> None:
+    if arguments.policy in _RANDOM:
+        if arguments.epsilon is not None or arguments.deterministic or arguments.trust_pickle:
+            raise ValueError(
+                "Expected `--policy` to be a model beside --epsilon, --deterministic or "
+                f"--trust-pickle, got {arguments.policy}."
+            )
+    elif not Path(arguments.policy).is_file():
+        raise ValueError(
+            f"Expected `--policy` to be {', '.join(_RANDOM)} or the file of a saved model, got "
+            f"{arguments.policy!r}."
+        )
+
+
+def _policy(arguments: argparse.Namespace) -> tuple[str | Policy, str | None]:
+    """Return what acts, and the name by which the folder knows a model: its file's hash."""
+    if arguments.policy in _RANDOM:
+        return arguments.policy.replace("-", "_"), None
+    import numpy as np
+
+    from rl_infonce.sb3.policies import epsilon_greedy_policy
+
+    model: Any
+    if arguments.trust_pickle:
+        from rl_infonce.sb3.trusted_model import read_trusted_encoder
+
+        model = read_trusted_encoder(arguments.policy).policy
+    else:
+        from rl_infonce.sb3.saved_policy import read_policy
+
+        model = read_policy(arguments.policy)
+    epsilon = _EPSILON if arguments.epsilon is None else arguments.epsilon
+    rng = np.random.default_rng(arguments.seed)
+    policy = epsilon_greedy_policy(model, epsilon, rng, deterministic=arguments.deterministic)
+    digest = hashlib.sha256(Path(arguments.policy).read_bytes()).hexdigest()
+    choice = "deterministic" if arguments.deterministic else "sampled"
+    return policy, f"model sha256={digest} {choice} epsilon={epsilon:g}"
