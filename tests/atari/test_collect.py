@@ -213,7 +213,10 @@ def test_a_game_whose_first_action_is_no_noop_keeps_it(tmp_path: Path) -> None:
     assert (frames.column("actions") == 0).any()
 
 
-def test_a_function_sees_what_is_recorded_in_lockstep(tmp_path: Path) -> None:
+def test_a_function_sees_what_is_recorded_in_lockstep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playing, "Emulator", partial(Emulator, max_frames_per_game=42))
     seen: list[Array] = []
 
     def policy(stacks: Array) -> list[int]:
@@ -223,6 +226,7 @@ def test_a_function_sees_what_is_recorded_in_lockstep(tmp_path: Path) -> None:
     frames = small(tmp_path, policy=policy, policy_name="counting", views=["agent"])
     assert frames.manifest["settings"]["policy"] == "counting"
     stacks, actions = frames.observations("agent"), frames.column("actions")
+    assert frames.column("game_starts").sum() > 6
     assert len(seen) == 34
     for step, observations in enumerate(seen):
         rows = [first + step for first in (0, 34, 68) if first + step < 101]
