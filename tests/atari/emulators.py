@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from ale_py import roms
 
+from rl_infonce.atari import load_labels
+
 Bytes = npt.NDArray[np.uint8]
 Array = npt.NDArray[np.int64]
 NOOP = ale_py.Action.NOOP
@@ -27,31 +29,63 @@ def emulator(game: str) -> ale_py.ALEInterface:
     return ale
 
 
+def byte(game: str, name: str, version: str = "corrected") -> int:
+    return load_labels(game, version)[name].byte
+
+
+def decimal(values: npt.ArrayLike) -> Array:
+    """Return 0 to 99 from two decimal digits in a byte."""
+    high, low = np.divmod(np.asarray(values, np.int64), 16)
+    return high * 10 + low
+
+
 class Stops(NamedTuple):
-    """A game, states in which it was stopped, and their RAM [K, 128]."""
+    """A game, states in which it was stopped, and what held then.
+
+    RAM [K, 128], lives [K], and the rewards since the episode began [K]; `start` is the RAM [128]
+    with which episodes begin.
+    """
 
     ale: ale_py.ALEInterface
     states: list[ale_py.ALEState]
-    ram_at_stops: Bytes
+    ram: Bytes
+    lives: Array
+    score: Array
+    start: Bytes
+
+    def after(self, state: int, action: ale_py.Action, n_frames: int) -> Array:
+        """Return the RAM [128] after an action was held for some frames."""
+        self.ale.restoreSystemState(self.states[state])
+        for _ in range(n_frames):
+            self.ale.act(action)
+        return self.ale.getRAM().astype(np.int64)
+
+    def written(self, state: int, byte: int, value: int) -> int:
+        """Return the reward of one frame for which a byte was written."""
+        self.ale.restoreSystemState(self.states[state])
+        self.ale.setRAM(byte, value)
+        return self.ale.act(NOOP)
 
 
 @cache
 def stops(game: str, n_states: int = 60, steps_between: int = 6) -> Stops:
     """Play at random, an action for 12 frames, and stop now and then after a pause."""
     ale, rng = emulator(game), np.random.default_rng(0)
-    actions, states, ram = ale.getMinimalActionSet(), [], []
+    start, actions, score = ale.getRAM().copy(), ale.getMinimalActionSet(), 0
+    states, ram, lives, scores = [], [], [], []
     for _ in range(n_states):
         for _ in range(steps_between):
             action = actions[rng.integers(len(actions))]
-            for _ in range(12):
-                ale.act(action)
+            score += sum(ale.act(action) for _ in range(12))
             if ale.game_over():
                 ale.reset_game()
-        for _ in range(3):
-            ale.act(NOOP)
-        ram.append(ale.getRAM().copy())
+                score = 0
+        score += sum(ale.act(NOOP) for _ in range(3))
         states.append(ale.cloneSystemState())
-    return Stops(ale, states, np.stack(ram))
+        ram.append(ale.getRAM().copy())
+        lives.append(ale.lives())
+        scores.append(score)
+    return Stops(ale, states, np.stack(ram), np.array(lives), np.array(scores), start)
 
 
 class Sighting(NamedTuple):

@@ -30,8 +30,8 @@ def seen(game: str, write: int, read: int, enough: int = 80) -> list[Sighting]:
     """Write values near the byte's own, and some that it had in other states, if it varied."""
     stopped, found = stops(game), []
     for state in np.random.default_rng(0).permutation(len(stopped.states)):
-        near = int(stopped.ram_at_stops[state, write]) + np.array([-6, 0, 6])
-        others = stopped.ram_at_stops[state % 12 :: 12, write]
+        near = int(stopped.ram[state, write]) + np.array([-6, 0, 6])
+        others = stopped.ram[state % 12 :: 12, write]
         if len(set(others)) < 3:
             others = np.array([40, 80, 120])
         for values in (near[(near >= 0) & (near < 256)], others):

@@ -107,7 +107,7 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
         scores = ProbeScores.from_json(cell["scores"])
         assert scores.protocol == ("majority" if name == "majority" else "anand2019")
         assert scores.settings["data"]["min_episode_length"] == 65
-        assert "player_x" in scores.not_probed
+        assert "player_score" in scores.not_probed
         assert (cell["labels_hash"], cell["game"]) == (labels_hash("pong"), "pong")
     table = (here / "probes" / "scores.md").read_text("utf-8")
     f1 = scored["small.safetensors", 0, "anand2019"]["scores"]["mean"]["f1_weighted"]
