@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,24 +13,47 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rl_infonce.checks import check_number
 from rl_infonce.probing.data import Labels
+from rl_infonce.probing.lbfgs import BatchedLBFGS, Pair
 from rl_infonce.probing.linear import Classifier, Probe
+from rl_infonce.probing.softmax_loss import SoftmaxLosses, fast_products
 from rl_infonce.probing.splits import Split
+from rl_infonce.probing.standardise import Standardisation, principal_axes
 
-__all__ = ["Converged", "fit_converged", "standardisation"]
+__all__ = ["Converged", "fit_converged"]
 
 
 @dataclass(frozen=True)
 class Converged:
     """Settings of the converged probe.
 
+    Multinomial logistic regression on standardised features, over the classes that occur in
+    training, with an L2 penalty on the weights (not on the biases) chosen per variable by the
+    validation loss. Scores do not depend on the scale or offset of a feature.
+
     Attributes:
-        penalties: The L2 penalties to choose from, per variable, by validation loss.
-        max_iterations: Of L-BFGS, per penalty.
+        penalties: What to choose from, falling: half the squared weights times the penalty is added
+            to the mean loss per frame in nats (scikit-learn's C is 1 / (penalty * frames)). The
+            path ends, per variable, where the validation loss rises.
+        tolerance: Nats. A classifier has converged when its quasi-Newton model promises less than
+            this decrease of the penalised loss.
+        path_tolerance: The same while penalties are compared.
+        max_evaluations: Bound of the passes over the training part, for comparing and for the end.
     """
 
-    penalties: tuple[float, ...] = (1e-2, 1e-3, 1e-4, 1e-5)
-    max_iterations: int = 50
+    penalties: tuple[float, ...] = tuple(10.0 ** (-exponent / 2) for exponent in range(13))
+    tolerance: float = 1e-5
+    path_tolerance: float = 1e-4
+    max_evaluations: int = 1000
+
+    def __post_init__(self) -> None:
+        for penalty in self.penalties:
+            check_number("penalties", penalty, above=0)
+        if not self.penalties or list(self.penalties) != sorted(self.penalties, reverse=True):
+            raise ValueError(f"Expected falling `penalties`, got {self.penalties}.")
+        check_number("tolerance", self.tolerance, above=0)
+        check_number("path_tolerance", self.path_tolerance, above=0)
 
 
 def fit_converged(
@@ -39,61 +65,183 @@ def fit_converged(
     device: torch.device | str,
 ) -> Probe:
     """Fit regularised multinomial logistic regressions; see `Converged` and `fit_probe`."""
-    mean, scale, varies = standardisation(features[split.train])
-    inputs = torch.as_tensor((features - mean) / scale, dtype=torch.float32, device=device)
-    inputs[:, ~torch.as_tensor(varies)] = 0
-    classifiers, penalties = {}, {}
-    for name, values in labels.items():
-        classifiers[name], penalties[name] = _fit(inputs, np.asarray(values), split, settings)
+    standardisation = Standardisation.of(features[split.train])
+    standardised = standardisation(features[split.train])
+    # s / penalty bounds what an axis of variance s can take off the loss; all together stay unseen
+    negligible = settings.tolerance * settings.penalties[-1] / features.shape[1]
+    axes, variances = principal_axes(standardised, negligible)
+    problem = _Problem.of(
+        _with_ones(standardised @ axes, device),
+        _with_ones(standardisation(features[split.validation]) @ axes, device),
+        {name: np.asarray(values) for name, values in labels.items()},
+        split,
+        torch.as_tensor(np.append(variances, 1.0), dtype=torch.float32, device=device),
+    )
+    with fast_products():
+        choices = _choose_penalties(problem, settings)
+    weights = _minimise(problem, choices, settings)
+    back = torch.as_tensor(axes.T, dtype=torch.float32, device=device)
+    classifiers = {
+        name: Classifier(each[:, :-1] @ back, each[:, -1].clone(), classes)
+        for name, each, classes in zip(labels, weights, problem.classes, strict=True)
+    }
+    chosen = {name: choice.penalty for name, choice in zip(labels, choices, strict=True)}
     return Probe(
         "converged",
         classifiers,
-        torch.as_tensor(mean, dtype=torch.float32, device=device),
-        torch.as_tensor(scale, dtype=torch.float32, device=device),
-        {**asdict(settings), "chosen_penalty": penalties},
+        torch.as_tensor(standardisation.mean, dtype=torch.float32, device=device),
+        torch.as_tensor(standardisation.scale, dtype=torch.float32, device=device),
+        {**asdict(settings), "chosen_penalty": chosen},
     )
 
 
-def standardisation(
-    features: npt.NDArray[np.float32],
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return mean, scale and whether it varies of each dimension; the scale of others is 1."""
-    mean = features.mean(axis=0, dtype=np.float64)
-    scale = features.std(axis=0, dtype=np.float64)
-    varies = scale > np.finfo(np.float32).eps * np.abs(features).max(axis=0)
-    return mean, np.where(varies, scale, 1.0), varies
+class _Problem(NamedTuple):
+    """All variables' regressions on the principal axes; the last input is 1, for the bias."""
 
+    losses: SoftmaxLosses
+    validation: Tensor  # [N, D]
+    validation_targets: list[Tensor]  # V times [N], -1 where training lacks the class
+    classes: list[npt.NDArray[np.uint8]]
+    priors: list[Tensor]  # V times [C], share of each class in training
+    variances: Tensor  # [D]
 
-def _fit(
-    inputs: Tensor, values: npt.NDArray[np.int64], split: Split, settings: Converged
-) -> tuple[Classifier, float]:
-    classes = np.unique(values[split.train])
-    position = np.full(256, -1)
-    position[classes] = np.arange(len(classes))
-    targets = torch.as_tensor(position[values], device=inputs.device)
-    known = split.validation[position[values[split.validation]] >= 0]
-    weight = torch.zeros(len(classes), inputs.shape[1], requires_grad=True)
-    bias = torch.zeros(len(classes), requires_grad=True)
-    best, best_loss, best_penalty = (weight.detach().clone(), bias.detach().clone()), np.inf, 0.0
-    for penalty in settings.penalties:
-        optimizer = torch.optim.LBFGS(
-            [weight, bias], max_iter=settings.max_iterations, line_search_fn="strong_wolfe"
+    @classmethod
+    def of(
+        cls,
+        train: Tensor,
+        validation: Tensor,
+        labels: dict[str, npt.NDArray[np.int64]],
+        split: Split,
+        variances: Tensor,
+    ) -> _Problem:
+        classes, targets, validation_targets, priors = [], [], [], []
+        for values in labels.values():
+            found, counts = np.unique(values[split.train], return_counts=True)
+            position = np.full(256, -1)
+            position[found] = np.arange(len(found))
+            classes.append(found.astype(np.uint8))
+            priors.append(torch.as_tensor(counts / len(split.train)).to(train))
+            targets.append(torch.as_tensor(position[values[split.train]]))
+            known = torch.as_tensor(position[values[split.validation]])
+            validation_targets.append(known.to(train.device))
+        losses = SoftmaxLosses(
+            train, torch.stack(targets).to(train.device), [len(found) for found in classes]
+        )
+        return cls(losses, validation, validation_targets, classes, priors, variances)
+
+    def validation_loss(self, variable: int, weights: Tensor) -> float:
+        """Return the mean loss over the validation frames whose class training has."""
+        targets = self.validation_targets[variable]
+        if bool((targets < 0).all()):
+            return 0.0
+        return float(F.cross_entropy(self.validation @ weights.T, targets, ignore_index=-1))
+
+    def solver(
+        self, start: list[Tensor], penalties: Sequence[float], pairs: Sequence[Pair] = ()
+    ) -> BatchedLBFGS:
+        """Return a solver that starts from the given weights and knowledge of the curvature."""
+        priors = torch.cat(self.priors)
+        sizes = torch.tensor(self.losses.sizes, device=priors.device)
+        # the Hessian's diagonal where the probabilities are the shares of the classes
+        spread = (priors * (1 - priors)).clamp_min(1e-4)
+        penalised = torch.ones_like(self.variances)
+        penalised[-1] = 0
+        return BatchedLBFGS(
+            torch.cat(start),
+            torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes),
+            spread[:, None] * self.variances,
+            torch.tensor(penalties, dtype=torch.float64, device=priors.device),
+            penalised,
+            pairs=pairs,
         )
 
-        def objective(penalty: float = penalty, optimizer: torch.optim.LBFGS = optimizer) -> float:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(
-                F.linear(inputs[split.train], weight, bias), targets[split.train]
-            )
-            loss = loss + penalty / 2 * weight.square().sum()
-            loss.backward()  # type: ignore[no-untyped-call]
-            return float(loss.detach())
 
-        optimizer.step(objective)  # type: ignore[no-untyped-call]
-        with torch.no_grad():
-            scores = F.linear(inputs[known], weight, bias)
-            loss = float(F.cross_entropy(scores, targets[known])) if len(known) else 0.0
-        if loss < best_loss:
-            best, best_loss = (weight.detach().clone(), bias.detach().clone()), loss
-            best_penalty = penalty
-    return Classifier(*best, classes.astype(np.uint8)), best_penalty
+class _Choice(NamedTuple):
+    penalty: float
+    weights: Tensor
+    validation_loss: float
+    pairs: list[Pair]  # where the path ended: they serve the way back, too
+
+
+def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
+    """Follow each variable from the strongest penalty to where the validation loss rises."""
+    start = [torch.zeros(len(p), len(problem.variances)).to(p) for p in problem.priors]
+    for weights, priors in zip(start, problem.priors, strict=True):
+        weights[:, -1] = priors.log()
+    strongest = settings.penalties[0]
+    choices = [_Choice(strongest, weights, np.inf, []) for weights in start]
+    solver = problem.solver(start, [strongest] * len(start))
+    position = [0] * len(start)
+    active = list(range(len(start)))
+    for _ in range(settings.max_evaluations):
+        accepted = solver.tell(*problem.losses(solver.trial_points, active))
+        done = accepted & (solver.expected_decreases < settings.path_tolerance)
+        if not bool(done.any()):
+            continue
+        keep, penalties = torch.ones_like(done), solver.penalties.clone()
+        points = torch.split(solver.points, [problem.losses.sizes[index] for index in active])
+        for place in torch.nonzero(done).flatten().tolist():
+            variable = active[place]
+            loss = problem.validation_loss(variable, points[place])
+            better = loss < choices[variable].validation_loss
+            if better:
+                penalty = settings.penalties[position[variable]]
+                choices[variable] = _Choice(penalty, points[place].clone(), loss, [])
+            position[variable] += 1
+            if better and position[variable] < len(settings.penalties):
+                penalties[place] = settings.penalties[position[variable]]
+            else:
+                keep[place] = False
+                pairs = solver.pairs_of(place)
+                choices[variable] = choices[variable]._replace(pairs=pairs)
+        solver.set_penalties(penalties)
+        solver.keep(keep)
+        active = [variable for place, variable in enumerate(active) if keep[place]]
+        if not active:
+            break
+    return choices
+
+
+def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) -> list[Tensor]:
+    """Go on from the chosen weights until each variable has converged."""
+    found = [choice.weights for choice in choices]
+    pairs = _side_by_side([choice.pairs for choice in choices], found)
+    solver = problem.solver(found, [choice.penalty for choice in choices], pairs)
+    active = list(range(len(found)))
+    for _ in range(settings.max_evaluations):
+        accepted = solver.tell(*problem.losses(solver.trial_points, active))
+        for variable, points in zip(
+            active,
+            torch.split(solver.points, [problem.losses.sizes[index] for index in active]),
+            strict=True,
+        ):
+            found[variable] = points
+        left = ~accepted | (solver.expected_decreases >= settings.tolerance)
+        active = [variable for place, variable in enumerate(active) if left[place]]
+        if not active:
+            return found
+        solver.keep(left)
+    warnings.warn(
+        f"{len(active)} of {len(found)} variables have not converged to {settings.tolerance:g} "
+        f"nats after `max_evaluations`={settings.max_evaluations} passes. Raise it.",
+        stacklevel=4,
+    )
+    return found
+
+
+def _side_by_side(pairs: list[list[Pair]], like: list[Tensor]) -> list[Pair]:
+    """Join the pairs of several variables into those of one solver, latest with latest."""
+    longest = max(len(each) for each in pairs)
+    padded = []
+    for each, weights in zip(pairs, like, strict=True):
+        nothing = torch.zeros_like(weights)
+        padded.append([Pair(nothing, nothing)] * (longest - len(each)) + each)
+    return [
+        Pair(torch.cat([step for step, _ in joined]), torch.cat([change for _, change in joined]))
+        for joined in zip(*padded, strict=True)
+    ]
+
+
+def _with_ones(inputs: npt.NDArray[np.float64], device: torch.device | str) -> Tensor:
+    ones = np.ones((len(inputs), 1))
+    return torch.as_tensor(np.append(inputs, ones, axis=1), dtype=torch.float32, device=device)

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rl_infonce.probing.converged import standardisation
 from rl_infonce.probing.data import Labels, check_labels
 from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.splits import Split
+from rl_infonce.probing.standardise import Standardisation
 
 __all__ = ["knn_predictions"]
 
@@ -53,11 +53,14 @@ def knn_predictions(
             f"Expected `n_neighbours` in 1..{len(split.train)}, the training frames, "
             f"got {n_neighbours}."
         )
-    mean, scale, _ = standardisation(features[split.train])
-    if not standardise:
-        scale = np.ones_like(scale)  # centred all the same: distances lose fewer digits
+    standardisation = Standardisation.of(features[split.train])
+    if not standardise:  # centred all the same: distances lose fewer digits
+        standardisation = standardisation._replace(
+            scale=np.ones_like(standardisation.scale),
+            varies=np.ones_like(standardisation.varies),
+        )
     train, test = (
-        torch.as_tensor((features[rows] - mean) / scale, dtype=torch.float32, device=device)
+        torch.as_tensor(standardisation(features[rows]), dtype=torch.float32, device=device)
         for rows in (split.train, split.test)
     )
     neighbours = _nearest(train, test, n_neighbours)  # [n_test, n]

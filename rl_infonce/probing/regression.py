@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
-from rl_infonce.probing.converged import standardisation
 from rl_infonce.probing.metrics import FloatArray
 from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.splits import Split
+from rl_infonce.probing.standardise import Standardisation
 
 __all__ = ["RidgeScore", "ridge_probe"]
 
@@ -89,13 +89,10 @@ class _Ridge:
     """All penalties at once: one eigendecomposition of the features' covariance."""
 
     def __init__(self, features: npt.NDArray[np.float32], train: npt.NDArray[np.int64]) -> None:
-        self.mean, self.scale, self.varies = standardisation(features[train])
-        self.inputs = self._standardised(features[train])
+        self.standardised = Standardisation.of(features[train])
+        self.inputs = self.standardised(features[train])
         variances, self.axes = np.linalg.eigh(self.inputs.T @ self.inputs / len(train))
         self.variances = np.maximum(variances, 0).astype(np.float64)
-
-    def _standardised(self, features: npt.NDArray[np.float32]) -> FloatArray:
-        return np.asarray((features - self.mean) / self.scale * self.varies)
 
     def read(
         self,
@@ -108,11 +105,11 @@ class _Ridge:
         centre = target[parts.train].mean()
         moments = self.axes.T @ (self.inputs.T @ (target[parts.train] - centre)) / len(parts.train)
         solutions = moments[:, None] / (self.variances[:, None] + np.asarray(penalties))  # [D, P]
-        rotated = self._standardised(features[parts.validation]) @ self.axes
+        rotated = self.standardised(features[parts.validation]) @ self.axes
         errors = rotated @ solutions + centre - target[parts.validation][:, None]
         best = int(np.square(errors).mean(axis=0).argmin())
         coefficients = self.axes @ solutions[:, best]
-        return self._standardised(features[rows]) @ coefficients + centre, penalties[best]
+        return self.standardised(features[rows]) @ coefficients + centre, penalties[best]
 
 
 def _score(readings: FloatArray, target: FloatArray, penalty: float) -> RidgeScore:
