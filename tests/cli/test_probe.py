@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rl_infonce.atari import collect, labels_hash
 from rl_infonce.cli import main, make_parser, probe_cells
 from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.probing import ProbeScores, majority_scores
+from rl_infonce.probing import ProbeScores, extract_features, majority_scores
 from rl_infonce.saved_encoder import save_encoder
 
 pytestmark = pytest.mark.atari
@@ -41,7 +41,7 @@ class HalfCNN(NatureCNN):
 def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("frames")
     for game in ("pong", "boxing"):
-        collect(game, 1200, folder=folder / game, views=["agent"], seed=3)
+        collect(game, 640, folder=folder / game, views=["agent"], seed=3)
     return folder
 
 
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str, int]]:
     def fake(
         features: Any, task: Any, *, protocol: str, seed: int, device: torch.device
     ) -> tuple[ProbeScores, None]:
-        assert features.shape == (1200, features.shape[1])
+        assert features.shape == (640, features.shape[1])
         seen.append((float(features.sum()), protocol, seed))
         return majority_scores(task, seed=seed), None
 
@@ -92,7 +92,7 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
     found, scored = content(here), cells(here)
     assert found["settings"] == {
         "view": "agent",
-        "n_frames": 1200,
+        "n_frames": 640,
         "policy": "random",
         "data_seed": 3,
         "labels": "corrected",
@@ -123,8 +123,15 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
 
 
 def test_a_seed_changes_split_untrained_weights_and_probe(
-    here: Path, quick: list[tuple[float, str, int]]
+    here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    extracted: list[Any] = []
+
+    def count(encode: Any, observations: Any, **settings: Any) -> Any:
+        extracted.append(encode)
+        return extract_features(encode, observations, **settings)
+
+    monkeypatch.setattr(probe_cells, "extract_features", count)
     assert probe("--encoder", "small.safetensors", "--seeds", "0", "1") == 0
     assert [(protocol, seed) for _, protocol, seed in quick] == 2 * [
         (protocol, seed) for seed in (0, 1) for protocol in ("converged", "anand2019")
@@ -132,7 +139,7 @@ def test_a_seed_changes_split_untrained_weights_and_probe(
     trained, untrained = (
         {round(feature, 3) for feature, _, _ in part} for part in (quick[:4], quick[4:])
     )
-    assert (len(trained), len(untrained)) == (1, 2)
+    assert (len(trained), len(untrained), len(extracted)) == (1, 2, 3)
     majority = [cells(here)["majority", seed, "converged"]["scores"]["mean"] for seed in (0, 1)]
     assert majority[0] != majority[1], "the split is the same"
     assert len(cells(here)) == 12
@@ -148,15 +155,15 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(probe_cells, "probe_features", fake)
     flags = ("--encoder", "small.safetensors", "--protocol", "converged")
     assert probe(*flags) == 0
-    observations = collect(
-        "pong", 1200, folder="frames/pong", views=["agent"], seed=3
-    ).observations("agent")
+    observations = collect("pong", 640, folder="frames/pong", views=["agent"], seed=3).observations(
+        "agent"
+    )
     with torch.no_grad():
         expected = SMALL(torch.from_numpy(observations[500:510])).numpy()
     np.testing.assert_allclose(taken[0][500:510], expected, rtol=1e-4, atol=1e-6)
     assert probe(*flags, "--precision", "bf16", "-o", "half") == 0
     error = np.abs(taken[2][500:510] - expected).max()
-    assert 0 < error < 0.02 * np.abs(expected).max()
+    assert 1e-4 < error / np.abs(expected).max() < 0.02
 
 
 def test_runs_add_up_in_one_folder(here: Path, quick: list[tuple[float, str, int]]) -> None:
@@ -184,7 +191,7 @@ def test_another_file_of_the_same_name_replaces_the_scores(
     assert probe(*flags) == 0
     assert "small.safetensors has changed" in capsys.readouterr().out
     assert len(quick) == 3  # trained, untrained, changed
-    assert len(cells(here)) == len(content(here)["cells"]) == 3
+    assert len(cells(here)) == len(content(here)["cells"]) == len(content(here)["encoders"]) == 3
 
 
 def test_other_frames_replace_the_scores(
@@ -193,7 +200,7 @@ def test_other_frames_replace_the_scores(
     flags = ("--game", "pong", "--encoder", "random", "--protocol", "converged")
     assert probe(*flags, "--view", "agent") == 0
     (here / "frames").unlink()
-    collect("pong", 1200, folder="frames/pong", views=["agent"], seed=3, n_shards=9)
+    collect("pong", 640, folder="frames/pong", views=["agent"], seed=3, n_shards=9)
     assert probe(*flags, "--view", "agent", "--seeds", "0", "1") == 0
     assert "frames have changed" in capsys.readouterr().out
     assert {cell["frames_hash"] for cell in content(here)["cells"]} == {
@@ -328,7 +335,7 @@ def test_code_of_a_model_runs_only_when_trusted(
         ),
         (["--seeds", "0", "-1"], "`--seeds` to be at least 0, got -1"),
         (["--n-frames", "7"], "`--n-frames`.*>= 8"),
-        (["--n-frames", "1300"], "--n-frames as the frames in .*have it, 1200, got 1300"),
+        (["--n-frames", "1300"], "--n-frames as the frames in .*have it, 640, got 1300"),
         (["--policy", "random-without-noop"], "--policy as the frames in .* 'random', got"),
         (["--data-seed", "0"], "--data-seed as the frames in .*have it, 3, got 0"),
         (["--view", "screen"], r"view 'screen' in frames.*\['agent'\]"),
@@ -390,11 +397,11 @@ def test_frames_go_into_a_cache_that_the_settings_name(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    flags = ["--encoder", "majority", "--protocol", "converged", "--n-frames", "1200"]
+    flags = ["--encoder", "majority", "--protocol", "converged", "--n-frames", "640"]
     policy = ["--policy", "random-without-noop", "--view", "agent", "--data-seed", "5"]
     assert main(["probe", "--game", "pong", *flags, *policy]) == 0
     (folder,) = (here / "cache" / "rl_infonce" / "frames").iterdir()
-    assert folder.name.startswith("pong-random_without_noop-agent-1200-seed-5-ale-")
+    assert folder.name.startswith("pong-random_without_noop-agent-640-seed-5-ale-")
     assert content(here)["settings"]["policy"] == "random_without_noop"
 
 

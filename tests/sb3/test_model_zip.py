@@ -159,10 +159,13 @@ def test_sizes_are_compared_before_anything_is_unpacked(
     def read(*_args: object) -> bytes:
         raise AssertionError("a member was unpacked")
 
-    members = sound | {"data": bytes(2**28 + 1)}  # 268 MB of zeros, 260 kB packed
+    members = sound | {"data": bytes(2**20 + 1)}  # a megabyte of zeros, a kilobyte packed
+    monkeypatch.setitem(model_zip._LARGEST, "data", 2**20)
     path = write(tmp_path / "model.zip", members, zipfile.ZIP_DEFLATED)
     monkeypatch.setattr(zipfile.ZipFile, "read", read)
-    with pytest.raises(ValueError, match=r"`data` in .*model.zip .* 268,435,456 bytes, got 268,4"):
+    with pytest.raises(
+        ValueError, match=r"`data` in .*model.zip .* 1,048,576 bytes, got 1,048,577"
+    ):
         read_model_zip(path)
 
 
