@@ -23,6 +23,8 @@ from rl_infonce.atari.shards import (
     check_shard_files,
     columns,
     n_bytes,
+    partial_folder,
+    remove_shard,
     shard_folder,
 )
 
@@ -55,6 +57,8 @@ class Collection:
         self._manifest = self._read() if (folder / MANIFEST).exists() else self._new()
         finished = {shard["index"] for shard in self._manifest["shards"]}
         self.missing = [i for i in range(settings["n_shards"]) if i not in finished]
+        for index in self.missing:  # a killed process leaves these, and they take space
+            remove_shard(partial_folder(folder, index), self._content)
         self._listing = threading.Lock()
 
     @classmethod

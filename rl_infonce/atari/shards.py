@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +25,8 @@ __all__ = [
     "columns",
     "n_bytes",
     "open_shard",
+    "partial_folder",
+    "remove_shard",
     "shard_folder",
     "sync_folder",
 ]
@@ -78,6 +80,23 @@ def shard_folder(folder: Path, index: int) -> Path:
     return folder / f"shard_{index:05d}"
 
 
+def partial_folder(folder: Path, index: int) -> Path:
+    """Return where a shard lies while it is written."""
+    return shard_folder(folder, index).with_suffix(".partial")
+
+
+def remove_shard(shard: Path, names: Iterable[str]) -> None:
+    """Remove the columns of a shard and its folder, finished or not, if it is there.
+
+    Raises:
+        OSError: If the folder holds other files: they are not ours.
+    """
+    if shard.exists():
+        for name in names:
+            (shard / f"{name}.npy").unlink(missing_ok=True)
+        shard.rmdir()
+
+
 class ShardWriter:
     """Write a shard row by row, under a temporary name until `commit`.
 
@@ -107,9 +126,9 @@ class ShardWriter:
         }
         self.position = 0
         self._final = shard_folder(folder, index)
-        self._partial = self._final.with_suffix(".partial")
+        self._partial = partial_folder(folder, index)
         self._columns = tuple(content)
-        self._remove(self._partial)
+        remove_shard(self._partial, self._columns)
         self._partial.mkdir()
         self._hashes = {name: hashlib.sha256() for name in content}
         self._files = {name: (self._partial / f"{name}.npy").open("wb") for name in content}
@@ -131,7 +150,7 @@ class ShardWriter:
             os.fsync(file.fileno())
             files[f"{name}.npy"] = {"bytes": file.tell(), "sha256": self._hashes[name].hexdigest()}
             file.close()
-        self._remove(self._final)  # left by a run that died before it listed the shard
+        remove_shard(self._final, self._columns)  # of a run that died before listing it
         os.replace(self._partial, self._final)
         sync_folder(self._final.parent)
         return {"index": self.index, "rows": self.n_rows, "files": files}
@@ -141,14 +160,7 @@ class ShardWriter:
         for file in self._files.values():
             with suppress(OSError):  # the disk is full: what was buffered is lost anyway
                 file.close()
-        self._remove(self._partial)
-
-    def _remove(self, shard: Path) -> None:
-        """Remove a shard and nothing that is not ours: a folder with other files raises."""
-        if shard.exists():
-            for name in self._columns:
-                (shard / f"{name}.npy").unlink(missing_ok=True)
-            shard.rmdir()
+        remove_shard(self._partial, self._columns)
 
     def _flush(self) -> None:
         for name, buffer in self.buffers.items():

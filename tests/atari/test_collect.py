@@ -280,14 +280,25 @@ def test_an_interrupted_collection_is_completed_to_the_same_bytes(
     assert contents(folder) == contents(finished)
 
 
-def test_what_a_killed_process_left_is_replaced(finished: Path, copied: Path) -> None:
+def test_what_a_killed_process_left_is_replaced(
+    finished: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = copied
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["shards"] = manifest["shards"][:1]
     (folder / "manifest.json").write_text(json.dumps(manifest))  # shard 1 was moved, not listed
     (folder / "shard_00002").rename(folder / "shard_00002.partial")
     (folder / "shard_00001" / "ram.npy").write_bytes(b"half")
+    usage = shutil.disk_usage
+    left: list[Path] = []
+
+    def look(path: Path) -> Any:
+        left.extend(folder.glob("*.partial"))
+        return usage(path)
+
+    monkeypatch.setattr(shutil, "disk_usage", look)
     small(folder)
+    assert not left, "takes space that is counted as missing"
     assert contents(folder) == contents(finished)
 
 
