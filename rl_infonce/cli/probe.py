@@ -19,8 +19,6 @@ __all__ = ["add_parser", "run"]
 _VIEWS = {"screen": (1, 210, 160), "agent": (4, 84, 84)}
 _PROTOCOLS = ("converged", "anand2019")
 _POLICIES = ("random", "random-without-noop")
-_SAID = ("output", "device", "progress", "command")
-"""Flags that change no score."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from rl_infonce.atari.labels import labels_hash
 from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM, ProbedEncoder
 from rl_infonce.cli.probe_scores import Cell, ScoresFile
-from rl_infonce.cli.probe_table import scores_table
+from rl_infonce.cli.probe_table import encoder_names, scores_table
 from rl_infonce.cli.run_directory import now, replace_text, software
 from rl_infonce.probing import extract_features, majority_scores, make_task, probe_features
 
@@ -122,7 +122,7 @@ def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> int:
         labelled = frames.labelled(plan.source.view, plan.labels)
     except Exception as error:  # noqa: BLE001 (the other games are to be scored)
         for cell in missing:
-            _fail(plan, cell, scores, error)
+            _fail(cell, scores, error)
         return 1
     if scores.drop_other_frames(game, frames.frames_hash):
         print(f"{game}: frames have changed, the scores of the earlier ones are dropped")
@@ -138,13 +138,13 @@ def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> int:
         try:
             found = score_cell(cell)
         except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
-            _fail(plan, cell, scores, error)
+            _fail(cell, scores, error)
             code = 1
             continue
         seconds = round(time.perf_counter() - start, 2)
         scores.put(cell, status="done", seconds=seconds, **about, scores=found.to_json())
         f1 = found.mean.f1_weighted
-        print(f"{_shown(plan, cell)}: F1 {f1:.3f} ({seconds:.0f} s)", flush=True)
+        print(f"{_shown(cell, scores)}: F1 {f1:.3f} ({seconds:.0f} s)", flush=True)
     return code
 
 
@@ -192,14 +192,15 @@ def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Fea
         return extract_features(encode, observations, device=plan.device)
 
 
-def _fail(plan: Plan, cell: Cell, scores: ScoresFile, error: Exception) -> None:
+def _fail(cell: Cell, scores: ScoresFile, error: Exception) -> None:
     text = f"{type(error).__name__}: {error}"
     scores.put(cell, status="failed", error=text)
-    print(f"{_shown(plan, cell)}: FAILED: {text}", file=sys.stderr, flush=True)
+    print(f"{_shown(cell, scores)}: FAILED: {text}", file=sys.stderr, flush=True)
 
 
-def _shown(plan: Plan, cell: Cell) -> str:
-    return f"{cell.game}, {plan.encoders[cell.encoder].name}, seed {cell.seed}, {cell.protocol}"
+def _shown(cell: Cell, scores: ScoresFile) -> str:
+    name = encoder_names(scores.content["encoders"])[cell.encoder]
+    return f"{cell.game}, {name}, seed {cell.seed}, {cell.protocol}"
 
 
 def _hardware(plan: Plan) -> dict[str, Any]:

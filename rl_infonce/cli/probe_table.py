@@ -9,7 +9,7 @@ from typing import Any
 from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
 
-__all__ = ["scores_table"]
+__all__ = ["encoder_names", "scores_table"]
 
 _PUBLISHED = ("maj-clf", "random-cnn", "cpc", "st-dim", "supervised")
 _SHORT = {
@@ -33,7 +33,7 @@ def scores_table(content: dict[str, Any]) -> str:
     """Return the Markdown text of what `scores.json` holds."""
     scored = [entry for entry in content["cells"] if entry["status"] == "done"]
     failed = [entry for entry in content["cells"] if entry["status"] != "done"]
-    names = _names(content["encoders"])
+    names = encoder_names(content["encoders"])
     protocols = sorted({entry["protocol"] for entry in scored}, reverse=True)
     parts = [_heading(content, scored)]
     for protocol in protocols:
@@ -47,7 +47,7 @@ def scores_table(content: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _names(encoders: dict[str, dict[str, Any]]) -> dict[str, str]:
+def encoder_names(encoders: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Return key -> name in the table, asked encoders first, then untrained ones, majority."""
     order = {"file": 0, "random": 1, "majority": 2}
     several = sum(entry["kind"] == "random" for entry in encoders.values()) > 1
@@ -74,7 +74,8 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             f"Weighted F1 of linear probes on frozen features: {spread}. Frames: "
             f"{settings['n_frames']:,} per game, view `{settings['view']}`, policy "
             f"`{settings['policy']}`, data seed {settings['data_seed']}. Labels: "
-            f"`{settings['labels']}`. Encoders in {settings['precision']}. Seeds: "
+            f"`{settings['labels']}`. Encoders in "
+            f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
             f"Published rows: {PUBLISHED_SOURCE}, protocol `anand2019`, one run."
             + (f" Measured rows differ in {', '.join(differs)}." if differs else ""),

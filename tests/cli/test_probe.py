@@ -19,6 +19,7 @@ from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor, nn
 
+from rl_infonce import InfoNCEExtractor
 from rl_infonce.atari import collect, labels_hash
 from rl_infonce.cli import main, make_parser, probe_cells
 from rl_infonce.pixel_encoder import PixelEncoder
@@ -166,11 +167,15 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
     assert 1e-4 < error / np.abs(expected).max() < 0.02
 
 
-def test_runs_add_up_in_one_folder(here: Path, quick: list[tuple[float, str, int]]) -> None:
+def test_runs_add_up_in_one_folder(
+    here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
     save_encoder(PixelEncoder((4, 84, 84), 5, generator=torch.Generator()), "other.safetensors")
     assert probe("--encoder", "small.safetensors", "--protocol", "converged") == 0
     assert probe("--encoder", "other.safetensors", "--protocol", "converged") == 0
     assert len(quick) == 4
+    printed = capsys.readouterr().out
+    assert "pong, untrained nature 5 on 4x84x84, fp32, seed 0, converged: F1" in printed
     assert len(content(here)["runs"]) == 2
     assert [cell["run"] for cell in content(here)["cells"]] == [0, 0, 0, 1, 1]
     table = (here / "probes" / "scores.md").read_text("utf-8")
@@ -295,7 +300,7 @@ def test_models_are_found_by_file_and_run_directory(
 ) -> None:
     save_model(here / "ppo.zip", NatureCNN)
     (here / "pong_1").mkdir()
-    save_model(here / "pong_1" / "model.zip", NatureCNN)
+    save_model(here / "pong_1" / "model.zip", InfoNCEExtractor)  # channels-last NatureCNN
     assert probe("--encoder", "ppo", "pong_1", "--protocol", "converged") == 0
     assert [name for name, _, _ in cells(here)] == ["ppo", "pong_1", "random", "majority"]
 
