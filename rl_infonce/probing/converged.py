@@ -54,6 +54,7 @@ class Converged:
             raise ValueError(f"Expected falling `penalties`, got {self.penalties}.")
         check_number("tolerance", self.tolerance, above=0)
         check_number("path_tolerance", self.path_tolerance, above=0)
+        check_number("max_evaluations", self.max_evaluations, at_least=1)
 
 
 def fit_converged(
@@ -81,6 +82,7 @@ def fit_converged(
         choices = _choose_penalties(problem, settings)
     weights = _minimise(problem, choices, settings)
     back = torch.as_tensor(axes.T, dtype=torch.float32, device=device)
+    back[:, torch.as_tensor(~standardisation.varies, device=back.device)] = 0
     classifiers = {
         name: Classifier(each[:, :-1] @ back, each[:, -1].clone(), classes)
         for name, each, classes in zip(labels, weights, problem.classes, strict=True)
@@ -91,7 +93,7 @@ def fit_converged(
         classifiers,
         torch.as_tensor(standardisation.mean, dtype=torch.float32, device=device),
         torch.as_tensor(standardisation.scale, dtype=torch.float32, device=device),
-        {**asdict(settings), "chosen_penalty": chosen},
+        {**asdict(settings), "penalties": list(settings.penalties), "chosen_penalty": chosen},
     )
 
 
@@ -198,7 +200,8 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
         solver.keep(keep)
         active = [variable for place, variable in enumerate(active) if keep[place]]
         if not active:
-            break
+            return choices
+    _warn_unfinished(len(active), "reach the end of their penalties", problem, settings)
     return choices
 
 
@@ -221,12 +224,16 @@ def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) ->
         if not active:
             return found
         solver.keep(left)
-    warnings.warn(
-        f"{len(active)} of {len(found)} variables have not converged to {settings.tolerance:g} "
-        f"nats after `max_evaluations`={settings.max_evaluations} passes. Raise it.",
-        stacklevel=4,
-    )
+    _warn_unfinished(len(active), f"converge to {settings.tolerance:g} nats", problem, settings)
     return found
+
+
+def _warn_unfinished(n_left: int, what: str, problem: _Problem, settings: Converged) -> None:
+    warnings.warn(
+        f"{n_left} of {len(problem.classes)} variables did not {what} within "
+        f"`max_evaluations`={settings.max_evaluations} passes. Raise it.",
+        stacklevel=5,
+    )
 
 
 def _side_by_side(pairs: list[list[Pair]], like: list[Tensor]) -> list[Pair]:

@@ -59,6 +59,8 @@ def ridge_probe(
             above 0 or a part has no frame with a position.
     """
     check_features(features, split)
+    if not penalties:
+        raise ValueError("Expected at least one of `penalties`, got none.")
     for penalty in penalties:
         check_number("penalties", penalty, above=0)
     scores, readings = {}, {}

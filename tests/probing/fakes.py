@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,3 +37,13 @@ def one_hot(task: ProbingTask) -> npt.NDArray[np.float32]:
     """Return features that hold every label."""
     columns = [values[:, None] == np.unique(values) for values in task.labels.values()]
     return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def uneven_task() -> ProbingTask:
+    """Return a task whose most frequent labels take 70 % and 60 % of the frames."""
+    data, rng = labelled(4000), np.random.default_rng(5)
+    labels = {
+        "state": rng.choice(4, 4000, p=[0.7, 0.1, 0.1, 0.1]),
+        "flag": rng.choice(2, 4000, p=[0.4, 0.6]),
+    }
+    return make_task(replace(data, labels=labels, categories={}), rng)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, f1_score
+
+from rl_infonce.probing import accuracy, f1_macro, f1_weighted
+from rl_infonce.probing.metrics import bootstrap_f1_weighted, bootstrap_weights, class_counts
+
+CLASSES = st.sampled_from([0, 1, 2, 7, 80, 254, 255])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(CLASSES, CLASSES), min_size=1, max_size=40))
+def test_figures_equal_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    predictions, labels = np.array(pairs, np.uint8).T
+    assert accuracy(predictions, labels) == pytest.approx(accuracy_score(labels, predictions))
+    for ours, average in ((f1_weighted, "weighted"), (f1_macro, "macro")):
+        theirs = f1_score(labels, predictions, average=average, zero_division=0)
+        assert ours(predictions, labels) == pytest.approx(theirs, abs=1e-12)
+
+
+def test_figures_without_frames_are_nan_without_a_warning() -> None:
+    nothing = np.zeros(0, np.uint8)
+    for figure in (f1_weighted, f1_macro, accuracy):
+        assert np.isnan(figure(nothing, nothing))
+
+
+def test_predictions_and_labels_must_have_one_length() -> None:
+    with pytest.raises(ValueError, match=r"`predictions` of shape \[3\], got \(2,\)"):
+        accuracy(np.zeros(2, int), np.zeros(3, int))
+
+
+def _episodes(rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], ...]:
+    groups = np.repeat(np.arange(5), [3, 1, 6, 2, 4])
+    labels = rng.integers(0, 4, len(groups))
+    return rng.integers(0, 4, len(groups)), labels, groups
+
+
+def test_bootstrap_resamples_whole_episodes() -> None:
+    rng = np.random.default_rng(0)
+    predictions, labels, groups = _episodes(rng)
+    weights = bootstrap_weights(5, 50, rng)
+    assert (weights.sum(axis=1) == 5).all()
+    found = bootstrap_f1_weighted(class_counts(predictions, labels, groups), weights)
+    for figure, times in zip(found, weights.astype(int), strict=True):
+        rows = np.concatenate([np.flatnonzero(groups == e) for e in np.repeat(range(5), times)])
+        expected = f1_score(labels[rows], predictions[rows], average="weighted", zero_division=0)
+        assert figure == pytest.approx(expected, abs=1e-12)
+
+
+def test_bootstrap_comes_from_its_generator_alone() -> None:
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
+    first, again = (bootstrap_weights(4, 9, np.random.default_rng(3)) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    after = np.random.get_state()[1]  # type: ignore[index]  # noqa: NPY002
+    np.testing.assert_array_equal(before, after)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bootstrap_weights(1, 3, np.random.default_rng(0)).tolist() == [[1.0]] * 3

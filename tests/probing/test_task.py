@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_infonce.probing import LabelledObservations, make_task
+from tests.probing import fakes
+
+
+def test_task_holds_what_its_parts_say() -> None:
+    data = fakes.labelled()
+    task = make_task(data, np.random.default_rng(0))
+    assert set(task.labels) == {"ball_x", "flag"}
+    assert "entropy of 0.000 nats" in task.not_probed["lives"]
+    assert [len(rows) for rows in task.split] == [840, 120, 240]
+    assert task.categories["flag"] == ("misc",)
+    assert task.provenance["game"] == "fake"
+    assert task.provenance["entropy_threshold"] == 0.6
+    assert task.provenance["n_test_duplicates"] == 0
+
+
+def test_repeated_frames_leave_the_test_part() -> None:
+    data = fakes.labelled()
+    plain = make_task(data, np.random.default_rng(0))
+    data.observations[plain.split.test[:7]] = data.observations[plain.split.train[0]]
+    task = make_task(data, np.random.default_rng(0))
+    np.testing.assert_array_equal(task.split.test, plain.split.test[7:])
+    assert task.provenance["n_test_duplicates"] == 7
+
+
+def test_a_test_part_that_vanishes_is_an_error() -> None:
+    data = fakes.labelled()
+    data.observations[:] = 0
+    with pytest.raises(ValueError, match="do not occur in training or validation, got 0 of 240"):
+        make_task(data, np.random.default_rng(0))
+
+
+def test_nothing_to_probe_lists_the_reasons() -> None:
+    with pytest.raises(ValueError, match=r"a variable to probe, got none \(ball_x: entropy of 2"):
+        make_task(fakes.labelled(), np.random.default_rng(0), threshold=9)
+
+
+def test_short_episodes_can_be_left_out() -> None:
+    data = fakes.labelled()
+    ids = np.repeat(np.arange(26), [70] * 16 + [8] * 10)
+    task = make_task(
+        replace(data, episode_ids=ids), np.random.default_rng(0), min_episode_length=65
+    )
+    assert sum(len(rows) for rows in task.split) == 16 * 70
+    with pytest.raises(ValueError, match=r"`min_episode_length`=71 frames, got 26 of at most 70"):
+        make_task(replace(data, episode_ids=ids), np.random.default_rng(0), min_episode_length=71)
+
+
+def test_entropy_on_train_does_not_look_at_the_test_part() -> None:
+    data = fakes.labelled()
+    task = make_task(data, np.random.default_rng(0))
+    late = np.zeros(len(data.episode_ids), np.uint8)
+    late[task.split.test] = np.arange(len(task.split.test)) % 9
+    labels = {**data.labels, "late": late}
+    tasks = {
+        on: make_task(replace(data, labels=labels), np.random.default_rng(0), entropy_on=on)
+        for on in ("train", "all")
+    }
+    assert "late" in tasks["train"].not_probed
+    assert "late" in tasks["all"].labels
+    with pytest.raises(ValueError, match=r"`entropy_on` to be one of \['all', 'train'\]"):
+        make_task(data, np.random.default_rng(0), entropy_on="test")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": {}}, ValueError, "`labels` of at least one variable"),
+        ({"labels": {"x": np.zeros(7, int)}}, ValueError, r"`labels\['x'\]` of shape \[1200\]"),
+        ({"labels": {"x": np.full(1200, 256)}}, ValueError, r"`labels\['x'\]` in 0..255, got 256"),
+        ({"labels": {"x": np.full(1200, -1)}}, ValueError, r"in 0..255, got -1..-1"),
+        ({"labels": {"x": np.zeros(1200)}}, TypeError, r"`labels\['x'\]` to hold integers"),
+        ({"episode_ids": np.zeros(5, int)}, ValueError, r"`episode_ids` of shape \[1200\]"),
+        ({"categories": {"y": ("misc",)}}, ValueError, r"in `labels`, got \['y'\]"),
+    ],
+)
+def test_bad_data_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    data = replace(fakes.labelled(), categories={})
+    with pytest.raises(error, match=message):
+        LabelledObservations(**{**vars(data), **change})
