@@ -18,7 +18,12 @@ from rl_infonce.atari.labels import (
     labels_hash,
     load_labels,
 )
-from rl_infonce.atari.pixel_maps import PixelMap, load_pixel_maps, to_pixels
+from rl_infonce.atari.pixel_maps import (
+    PixelMap,
+    load_pixel_maps,
+    screen_positions,
+    to_pixels,
+)
 
 if TYPE_CHECKING:
     from rl_infonce.atari.vec_env import AtariVecEnv, make_atari_vec_env
@@ -38,6 +43,7 @@ __all__ = [
     "load_pixel_maps",
     "make_atari_vec_env",
     "resolve_game",
+    "screen_positions",
     "to_pixels",
 ]
 

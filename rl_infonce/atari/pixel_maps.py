@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import load_labels
 from rl_infonce.checks import check_choice
 
-__all__ = ["SCREEN_SHAPE", "PixelMap", "load_pixel_maps", "to_pixels"]
+__all__ = ["SCREEN_SHAPE", "PixelMap", "load_pixel_maps", "screen_positions", "to_pixels"]
 
 SCREEN_SHAPE = (210, 160)
 """Height and width of the screen in pixels."""
@@ -88,6 +89,34 @@ def to_pixels(
         return None
     position = _position(np.asarray(values, np.float64), found.coding)
     return position * found.scale + found.offset
+
+
+def screen_positions(
+    labels: Mapping[str, npt.NDArray[Any]], game: str, version: str = "corrected"
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the positions that can be seen, of the variables whose map was measured.
+
+    Args:
+        labels: Variable to [K] integers in 0..255, of `load_labels(game, version)`.
+        game: In any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
+    Returns:
+        Variable to [K] pixels, NaN where the object is beyond the edge of the screen; variables
+        without a map are missing.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game or version, or the game has no labels.
+    """
+    found = {}
+    for name, pixel_map in load_pixel_maps(game, version).items():
+        if name in labels:
+            pixels = to_pixels(labels[name], game, name, version)
+            assert pixels is not None  # noqa: S101 (the variable has a map)
+            size = SCREEN_SHAPE[0] if pixel_map.axis == "y" else SCREEN_SHAPE[1]
+            found[name] = np.where((pixels >= 0) & (pixels < size), pixels, np.nan)
+    return found
 
 
 def _position(values: npt.NDArray[np.float64], coding: str) -> npt.NDArray[np.float64]:

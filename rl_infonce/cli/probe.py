@@ -18,6 +18,7 @@ __all__ = ["add_parser", "run"]
 
 _VIEWS = {"screen": (1, 210, 160), "agent": (4, 84, 84)}
 _PROTOCOLS = ("converged", "anand2019")
+_CHECKS = ("knn", "ridge")
 _POLICIES = ("random", "random-without-noop")
 
 
@@ -42,7 +43,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         f'"{RANDOM}" or "{MAJORITY}" ({RANDOM})',
     )
     add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="of split and probe (0)")
-    add("--protocol", nargs="+", default=list(_PROTOCOLS), choices=_PROTOCOLS, help="(both)")
+    add(
+        "--protocol",
+        nargs="+",
+        default=list(_PROTOCOLS),
+        choices=_PROTOCOLS + _CHECKS,
+        help="the two linear probes (default), knn (nearest neighbours: no training) and ridge "
+        "(positions in pixels)",
+    )
     add("--view", choices=tuple(_VIEWS), help="images (those the encoders read; screen if none)")
     add("--labels", default="corrected", metavar="VERSION", help="of the variables (%(default)s)")
     add("--n-frames", type=int, metavar="N", help="per game (50000, or all of --frames)")

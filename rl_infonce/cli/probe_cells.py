@@ -18,17 +18,26 @@ import torch
 from tqdm import tqdm
 
 from rl_infonce.atari.labels import labels_hash
+from rl_infonce.atari.pixel_maps import screen_positions
 from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM, ProbedEncoder
 from rl_infonce.cli.probe_scores import Cell, ScoresFile
 from rl_infonce.cli.probe_table import encoder_names, scores_table
 from rl_infonce.cli.run_directory import now, replace_text, software
-from rl_infonce.probing import extract_features, majority_scores, make_task, probe_features
+from rl_infonce.probing import (
+    extract_features,
+    knn_scores,
+    majority_scores,
+    make_task,
+    mean_position_scores,
+    probe_features,
+    ridge_probe,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from rl_infonce.cli.probe_frames import FrameSource
-    from rl_infonce.probing import LabelledObservations, ProbeScores, ProbingTask
+    from rl_infonce.probing import LabelledObservations, ProbingTask
 
 __all__ = ["TASKS", "Plan", "probe_games", "usable_device"]
 
@@ -36,6 +45,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "converged": {},
     # The published filters; the split is shuffled, as the published code meant to do.
     "anand2019": {"min_episode_length": 65, "entropy_on": "all"},
+    "knn": {},
+    "ridge": {},
 }
 Features = npt.NDArray[np.float32]
 
@@ -136,19 +147,22 @@ def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> int:
     for cell in missing:
         start = time.perf_counter()
         try:
-            found = score_cell(cell)
+            found, headline = score_cell(cell)
         except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
             _fail(cell, scores, error)
             code = 1
             continue
         seconds = round(time.perf_counter() - start, 2)
-        scores.put(cell, status="done", seconds=seconds, **about, scores=found.to_json())
-        f1 = found.mean.f1_weighted
-        print(f"{_shown(cell, scores)}: F1 {f1:.3f} ({seconds:.0f} s)", flush=True)
+        scores.put(cell, status="done", seconds=seconds, **about, scores=found)
+        print(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)", flush=True)
     return code
 
 
-def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], ProbeScores]:
+Scored = tuple[dict[str, Any], str]
+"""Scores as JSON, and the figure to print."""
+
+
+def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], Scored]:
     """Return the function that scores a cell; it keeps tasks, and the features used last."""
 
     @functools.cache
@@ -160,18 +174,61 @@ def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], Prob
         module = plan.encoders[key].of_seed(seed or 0)
         return _extract(plan, module, labelled.observations, plan.encoders[key].name)
 
-    def score_cell(cell: Cell) -> ProbeScores:
+    def score_cell(cell: Cell) -> Scored:
         task = task_of(cell.seed, cell.protocol)
         kind = plan.encoders[cell.encoder].kind
-        if kind == MAJORITY:
-            return majority_scores(task, seed=cell.seed)
-        features = features_of(cell.encoder, cell.seed if kind == RANDOM else None)
-        found, _ = probe_features(
-            features, task, protocol=cell.protocol, seed=cell.seed, device=plan.device
-        )
-        return found
+        features = None
+        if kind != MAJORITY:
+            features = features_of(cell.encoder, cell.seed if kind == RANDOM else None)
+        if cell.protocol == "ridge":
+            return _positions(features, task, cell.game, plan.labels)
+        return _classes(features, task, cell, plan.device)
 
     return score_cell
+
+
+def _classes(
+    features: Features | None, task: ProbingTask, cell: Cell, device: torch.device
+) -> Scored:
+    """Score predicted classes; without features, the most frequent one."""
+    if features is None:
+        found = majority_scores(task, seed=cell.seed)
+    elif cell.protocol == "knn":
+        found = knn_scores(features, task, seed=cell.seed, device=device)
+    else:
+        found, _ = probe_features(
+            features, task, protocol=cell.protocol, seed=cell.seed, device=device
+        )
+    return found.to_json(), f"F1 {found.mean.f1_weighted:.3f}"
+
+
+def _positions(features: Features | None, task: ProbingTask, game: str, labels: str) -> Scored:
+    """Score positions in pixels; without features, their mean.
+
+    Raises:
+        ValueError: If no variable of the task has a place on the screen that was measured.
+    """
+    positions = screen_positions(task.labels, game, labels)
+    seen = {
+        name: values
+        for name, values in positions.items()
+        if all(np.isfinite(values[rows]).any() for rows in task.split)
+    }
+    if not seen:
+        raise ValueError(f"{game} has no position that varies and whose pixels were measured")
+    if features is None:
+        found = mean_position_scores(seen, task.split)
+    else:
+        found, _ = ridge_probe(features, seen, task.split)
+    variables = {
+        name: {
+            "r2": None if np.isnan(score.r2) else score.r2,
+            "median_absolute_error": score.median_absolute_error,
+        }
+        for name, score in found.items()
+    }
+    median = np.median([score.median_absolute_error for score in found.values()])
+    return {"variables": variables}, f"median error {median:.1f} px"
 
 
 def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Features:

@@ -34,11 +34,15 @@ def scores_table(content: dict[str, Any]) -> str:
     scored = [entry for entry in content["cells"] if entry["status"] == "done"]
     failed = [entry for entry in content["cells"] if entry["status"] != "done"]
     names = encoder_names(content["encoders"])
-    protocols = sorted({entry["protocol"] for entry in scored}, reverse=True)
+    used = {entry["protocol"] for entry in scored}
+    protocols = [protocol for protocol in ("converged", "anand2019", "knn") if protocol in used]
     parts = [_heading(content, scored)]
     for protocol in protocols:
         entries = [entry for entry in scored if entry["protocol"] == protocol]
         parts += [f"## Protocol `{protocol}`", _categories(entries, names)]
+    if "ridge" in used:
+        in_pixels = [entry for entry in scored if entry["protocol"] == "ridge"]
+        parts += ["## Positions, protocol `ridge`", _positions(in_pixels, names)]
     for protocol in protocols:
         entries = [entry for entry in scored if entry["protocol"] == protocol]
         parts += [f"## Variables, protocol `{protocol}`", *_variables(entries, names)]
@@ -167,6 +171,32 @@ def _variables(entries: Entries, names: dict[str, str]) -> Iterable[str]:
             seed = of_game[0]["seed"]
             listed = "; ".join(f"{variable}: {why}" for variable, why in sorted(reasons.items()))
             yield f"Not probed (seed {seed}): {listed}."
+
+
+def _positions(entries: Entries, names: dict[str, str]) -> str:
+    """Return the table of median errors in pixels with R^2, of ridge regressions."""
+    shown = {key: name for key, name in names.items() if any(e["encoder"] == key for e in entries)}
+    cells: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for entry in entries:
+        for variable, found in entry["scores"]["variables"].items():
+            row = cells.setdefault((entry["game"], variable), {key: [] for key in shown})
+            row[entry["encoder"]].append(found)
+    rows = [
+        [*row, *(_error_and_r2(found) for found in by_encoder.values())]
+        for row, by_encoder in sorted(cells.items())
+    ]
+    columns = ["mean position" if n == "majority" else n for n in shown.values()]
+    return "Median absolute error in pixels of the 210x160 screen, and R^2.\n\n" + _table(
+        ["game", "variable", *columns], rows
+    )
+
+
+def _error_and_r2(found: Sequence[dict[str, Any]]) -> str:
+    if not found:
+        return "-"
+    error = fmean(score["median_absolute_error"] for score in found)
+    r2 = [score["r2"] for score in found if score["r2"] is not None]
+    return f"{error:.1f} ({fmean(r2):.2f})" if r2 else f"{error:.1f}"
 
 
 def _variable_f1(scores: Entries, variable: str) -> list[float]:

@@ -6,9 +6,9 @@ from rl_infonce.probing.data import LabelledObservations
 from rl_infonce.probing.features import extract_features
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.metrics import Score, accuracy, f1_macro, f1_weighted
-from rl_infonce.probing.neighbours import knn_predictions
+from rl_infonce.probing.neighbours import knn_predictions, knn_scores
 from rl_infonce.probing.probe import PROTOCOLS, fit_probe
-from rl_infonce.probing.regression import RidgeScore, ridge_probe
+from rl_infonce.probing.regression import RidgeScore, mean_position_scores, ridge_probe
 from rl_infonce.probing.scores import (
     ProbeScores,
     majority_scores,
@@ -47,8 +47,10 @@ __all__ = [
     "fit_probe",
     "frame_digests",
     "knn_predictions",
+    "knn_scores",
     "majority_scores",
     "make_task",
+    "mean_position_scores",
     "probe_features",
     "ridge_probe",
     "score_predictions",

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from rl_infonce.probing.data import Labels, check_labels
 from rl_infonce.probing.probe import check_features
+from rl_infonce.probing.scores import ProbeScores, score_predictions
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
+from rl_infonce.probing.task import ProbingTask
 
-__all__ = ["knn_predictions"]
+__all__ = ["knn_predictions", "knn_scores"]
 
 _DISTANCES_PER_BLOCK = 2**24  # 64 MB of float32
 
@@ -69,6 +71,36 @@ def knn_predictions(
         known = torch.as_tensor(np.asarray(values)[split.train], dtype=torch.int64, device=device)
         found[name] = _vote(known[neighbours]).cpu().numpy().astype(np.uint8)
     return found
+
+
+def knn_scores(
+    features: npt.NDArray[np.float32],
+    task: ProbingTask,
+    *,
+    n_neighbours: int = 5,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> ProbeScores:
+    """Score the majority label of the nearest training frames; see `knn_predictions`.
+
+    Args:
+        features: [K, D] float32, one row per observation the task was made from.
+        task: Split and labels.
+        n_neighbours: Neighbours that vote.
+        seed: Of the bootstrap.
+        device: Where to compute.
+
+    Returns:
+        The scores, with the protocol "knn".
+
+    Raises:
+        ValueError: If the features do not fit the task.
+    """
+    predictions = knn_predictions(
+        features, task.labels, task.split, n_neighbours=n_neighbours, device=device
+    )
+    settings = {"n_neighbours": n_neighbours, "seed": seed}
+    return score_predictions(predictions, task, protocol="knn", settings=settings, seed=seed)
 
 
 def _nearest(train: Tensor, test: Tensor, n_neighbours: int) -> Tensor:

@@ -14,7 +14,7 @@ from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
 
-__all__ = ["RidgeScore", "ridge_probe"]
+__all__ = ["RidgeScore", "mean_position_scores", "ridge_probe"]
 
 _PENALTIES = tuple(float(10.0**exponent) for exponent in range(-6, 3))
 
@@ -77,6 +77,31 @@ def ridge_probe(
         present = np.isfinite(target[split.test])
         scores[name] = _score(readings[name][present], target[parts.test], penalty)
     return scores, readings
+
+
+def mean_position_scores(
+    positions: Mapping[str, npt.NDArray[Any]], split: Split
+) -> dict[str, RidgeScore]:
+    """Score the mean position of the training part: the floor of every `ridge_probe`.
+
+    Args:
+        positions: Variable to [K] positions, NaN where there is none.
+        split: Rows for training, validation and test.
+
+    Returns:
+        Variable to its score, at an infinite penalty.
+
+    Raises:
+        ValueError: If shapes do not fit or a part has no frame with a position.
+    """
+    scores = {}
+    for name, values in positions.items():
+        target = np.asarray(values, np.float64)
+        parts = Split(*(rows[np.isfinite(target[rows])] for rows in split))
+        _check_parts(name, parts)
+        readings = np.full(len(parts.test), target[parts.train].mean())
+        scores[name] = _score(readings, target[parts.test], np.inf)
+    return scores
 
 
 def _check_parts(name: str, parts: Split) -> None:

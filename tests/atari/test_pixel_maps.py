@@ -7,7 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from rl_infonce.atari import label_versions, labelled_games, load_labels, load_pixel_maps, to_pixels
+from rl_infonce.atari import (
+    label_versions,
+    labelled_games,
+    load_labels,
+    load_pixel_maps,
+    screen_positions,
+    to_pixels,
+)
 from rl_infonce.atari.pixel_maps import SCREEN_SHAPE
 from tests.atari.emulators import Sighting, sightings, stops
 
@@ -95,6 +102,16 @@ def test_to_pixels_by_hand() -> None:
         to_pixels([0x03, 0x12], "asteroids", "player_x"), [-3 + 15, -3 + 15 + 87 - 1]
     )
     assert to_pixels([1, 2], "pong", "enemy_score") is None
+
+
+def test_positions_beyond_the_edge_are_not_seen() -> None:
+    labels = {
+        "ball_x": np.array([48, 49, 208, 209], np.uint8),  # offset -48.5, 160 columns
+        "enemy_score": np.zeros(4, np.uint8),
+    }
+    found = screen_positions(labels, "pong")
+    assert set(found) == {"ball_x"}
+    np.testing.assert_array_equal(found["ball_x"], [np.nan, 0.5, 159.5, np.nan])
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,37 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
     assert "pong: 3 finished before" in capsys.readouterr().out
 
 
+def test_neighbours_and_positions_are_scored_beside_the_probes(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--encoder", "small.safetensors", "--protocol", "knn", "ridge", "--seeds", "0", "1")
+    assert probe(*flags) == 0
+    scored = cells(here)
+    names = ("small.safetensors", "random", "majority")
+    assert set(scored) == {(n, s, p) for n in names for s in (0, 1) for p in ("knn", "ridge")}
+    assert ProbeScores.from_json(scored["random", 0, "knn"]["scores"]).protocol == "knn"
+    assert ProbeScores.from_json(scored["majority", 0, "knn"]["scores"]).protocol == "majority"
+    errors: dict[str, list[float]] = {
+        name: [
+            scored[name, seed, "ridge"]["scores"]["variables"]["ball_x"]["median_absolute_error"]
+            for seed in (0, 1)
+        ]
+        for name in names
+    }
+    assert errors["random"] != errors["majority"]
+    floor = scored["majority", 0, "ridge"]["scores"]["variables"]
+    assert all(score["r2"] <= 0 for score in floor.values())  # the mean position of other frames
+    table = (here / "probes" / "scores.md").read_text("utf-8")
+    assert "## Protocol `knn`" in table
+    assert "## Protocol `ridge`" not in table
+    (row,) = (line for line in table.splitlines() if line.startswith("| pong | ball_x |"))
+    assert [cell.split(" (")[0].strip() for cell in row.split("|")[3:6]] == [
+        f"{np.mean(errors[name]):.1f}" for name in names
+    ]
+    assert "| variable | small.safetensors | random | mean position |" in table
+    assert "pong, random, seed 0, ridge: median error " in capsys.readouterr().out
+
+
 def test_a_seed_changes_split_untrained_weights_and_probe(
     here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rl_infonce.probing import Split, knn_predictions, neighbours
+from rl_infonce.probing import Split, knn_predictions, knn_scores, neighbours
+from tests.probing import fakes
 
 SPLIT = Split(np.arange(150), np.arange(150, 160), np.arange(160, 220))
 
@@ -52,3 +53,16 @@ def test_number_of_neighbours_must_exist(n_neighbours: int) -> None:
     features = np.random.default_rng(0).normal(size=(220, 2)).astype(np.float32)
     with pytest.raises(ValueError, match=f"`n_neighbours` in 1..150, .* got {n_neighbours}"):
         knn_predictions(features, {"x": np.zeros(220, int)}, SPLIT, n_neighbours=n_neighbours)
+
+
+def test_scores_are_those_of_the_predictions() -> None:
+    task = fakes.task()
+    scores = knn_scores(fakes.one_hot(task), task, n_neighbours=3)
+    assert scores.protocol == "knn"
+    assert scores.settings["n_neighbours"] == 3
+    assert scores.mean.f1_weighted == 1
+    noise = np.random.default_rng(0).normal(size=(len(task.episode_ids), 4)).astype(np.float32)
+    found = knn_predictions(noise, task.labels, task.split, n_neighbours=3)
+    for name, score in knn_scores(noise, task, n_neighbours=3).variables.items():
+        right = found[name] == task.labels[name][task.split.test]
+        assert score.accuracy == pytest.approx(right.mean())

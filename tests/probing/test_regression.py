@@ -6,7 +6,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import median_absolute_error, r2_score
 
-from rl_infonce.probing import Split, ridge_probe
+from rl_infonce.probing import Split, mean_position_scores, ridge_probe
 
 SPLIT = Split(np.arange(300), np.arange(300, 400), np.arange(400, 600))
 
@@ -47,6 +47,17 @@ def test_scores_and_readings_equal_scikit_learn() -> None:
     assert found.median_absolute_error == pytest.approx(
         median_absolute_error(noisy[SPLIT.test], expected)
     )
+
+
+def test_the_floor_is_the_training_mean() -> None:
+    split = Split(np.arange(4), np.arange(4, 6), np.arange(6, 10))
+    position = np.array([1.0, 3.0, np.nan, 8.0, 0.0, 0.0, 2.0, np.nan, 5.0, 9.0])  # mean 4
+    score = mean_position_scores({"x": position}, split)["x"]
+    assert score.median_absolute_error == 2  # of 2, 1 and 5
+    assert score.r2 == pytest.approx(
+        1 - (4 + 1 + 25) / np.square(np.array([2, 5, 9]) - 16 / 3).sum()
+    )
+    assert score.penalty == np.inf
 
 
 def test_noise_reads_nothing() -> None:
