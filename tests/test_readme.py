@@ -29,6 +29,7 @@ def section(title: str) -> str:
 def small(block: str) -> str:
     """Shrink the budget, and nothing else, of a python block."""
     block = re.sub(r'PPO\(\s*"CnnPolicy",', 'PPO("CnnPolicy", n_steps=64, n_epochs=4, env=', block)
+    block = block.replace('ProbeCallback("pong")', 'ProbeCallback("pong", n_frames=1000)')
     return re.sub(r"(?<=learn\()[\d_]+", "256", block).replace("n_envs=8", "n_envs=2")
 
 
@@ -50,6 +51,7 @@ def test_python_blocks_run_and_train_with_the_loss(
     index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     names: dict[str, object] = {}
     exec(compile(small(blocks("python")[index]), f"README python {index}", "exec"), names)
     (extractor,) = {

@@ -22,7 +22,7 @@ Values = Mapping[str, npt.NDArray[Any]]
 
 TRUE_COLOUR = "#2ca25f"
 PREDICTED_COLOUR = "#f03b20"
-_N_COLUMNS = 4
+_N_COLUMNS = 3
 _LINES_IN_MARGIN = 7
 
 
@@ -60,8 +60,8 @@ def prediction_overlay(
 ) -> Figure:
     """Return frames with a ring where each object is and a cross where the probe puts it.
 
-    An object with one known coordinate is a line across the frame. Variables without a place stand
-    in the margin, predicted / true, those that are wrong first.
+    An object with one known coordinate is a line across the frame, with its name. Variables
+    without a place stand in the margin, predicted / true, those that are wrong first.
 
     Args:
         frames: [B, H, W] gray; may be scaled from the screen.
@@ -82,26 +82,26 @@ def prediction_overlay(
     n_rows = -(-len(frames) // n_columns)
     written = [name for name in predictions if name not in places]
     n_lines = min(len(written), _LINES_IN_MARGIN + 1)
-    figure = new_figure(2.6 * n_columns, (2.6 + 0.19 * n_lines) * n_rows + 0.6)
+    figure = new_figure(2.6 * n_columns, (2.6 + 0.2 * n_lines) * n_rows + 0.6)
     panels = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
     scale = {"x": frames.shape[2] / screen_shape[1], "y": frames.shape[1] / screen_shape[0]}
     for panel in panels:
         panel.set_axis_off()
     for index, panel in enumerate(panels[: len(frames)]):
         panel.imshow(frames[index], cmap="gray", vmin=0, vmax=255)
-        for axes_of_object in objects_of(places).values():
-            _draw_object(panel, axes_of_object, index, scale)
+        for name, places_of_object in objects_of(places).items():
+            _draw_object(panel, name, places_of_object, index, scale)
         panel.set_xlim(-0.5, frames.shape[2] - 0.5)
         panel.set_ylim(frames.shape[1] - 0.5, -0.5)
         _write_margin(
             panel, [(n, int(predictions[n][index]), int(labels[n][index])) for n in written]
         )
-    figure.suptitle(f"{title}\nring: true   cross: predicted".strip(), fontsize=11)
+    figure.suptitle(f"{title}\ngreen: true    red: predicted".strip(), fontsize=11)
     return figure
 
 
 def _draw_object(
-    panel: Axes, places: Sequence[Place], index: int, scale: Mapping[str, float]
+    panel: Axes, name: str, places: Sequence[Place], index: int, scale: Mapping[str, float]
 ) -> None:
     for which, colour, marker in (("true", TRUE_COLOUR, "o"), ("predicted", PREDICTED_COLOUR, "x")):
         # +0.5: from the index of a pixel to its middle, and back after scaling
@@ -112,10 +112,18 @@ def _draw_object(
         if len(at) == 2:
             style: dict[str, Any] = {"markersize": 11, "markeredgewidth": 1.8}
             panel.plot(at["x"], at["y"], marker, color=colour, markerfacecolor="none", **style)
-        elif "x" in at:
-            panel.axvline(at["x"], color=colour, linewidth=1.2, alpha=0.8)
+            continue
+        line: dict[str, Any] = {"color": colour, "linewidth": 1.2}
+        line["linestyle"] = "-" if which == "true" else "--"
+        written = name if which == "true" else ""
+        text: dict[str, Any] = {"color": colour, "fontsize": 8, "clip_on": True}
+        if "x" in at:
+            panel.axvline(at["x"], **line)
+            across = panel.get_xaxis_transform()
+            panel.text(at["x"], 0.99, written, transform=across, rotation=90, va="top", **text)
         else:
-            panel.axhline(at["y"], color=colour, linewidth=1.2, alpha=0.8)
+            panel.axhline(at["y"], **line)
+            panel.text(0.01, at["y"], written, transform=panel.get_yaxis_transform(), **text)
 
 
 def _write_margin(panel: Axes, values: Sequence[tuple[str, int, int]]) -> None:

@@ -55,7 +55,7 @@ def write_projector(
         writer: Of the run.
         features: [B, D], one point each.
         labels: Variable to [B] values, to colour and search the points by.
-        thumbnails: [B, H, W] gray pictures of the points.
+        thumbnails: [B, H, W] gray pictures of the points, shown as negatives.
         step: Training step.
         tag: Name of the cloud.
 
@@ -68,7 +68,8 @@ def write_projector(
     check_shape("thumbnails", thumbnails, (len(features), "H", "W"))
     for name, values in labels.items():
         check_shape(f"labels[{name!r}]", values, (len(features),))
-    pictures = torch.as_tensor(thumbnails)[:, None].expand(-1, 3, -1, -1) / 255
+    # Negatives: most games are dark, and the projector multiplies a picture by its label's colour.
+    pictures = 1 - torch.as_tensor(thumbnails)[:, None].expand(-1, 3, -1, -1) / 255
     rows = [[str(values[k]) for values in labels.values()] for k in range(len(features))]
     writer.add_embedding(
         torch.as_tensor(features),

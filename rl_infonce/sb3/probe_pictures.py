@@ -29,7 +29,7 @@ __all__ = [
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
 
-_N_OVERLAYS = 8
+_N_OVERLAYS = 6
 
 
 def thumbnails(observations: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -105,7 +105,7 @@ def critic_figures(
         labelled.observations,
         labelled.episode_ids,
         np.random.default_rng(seed),
-        n_steps=max(extractor.horizons) * 2 + 5,
+        n_steps=max(extractor.horizons) * 2 + 1,
         normalize_images=acting_network(policy).normalize_images,
     )
     if scores is None:

@@ -46,7 +46,7 @@ def test_the_projector_gets_points_labels_and_pictures(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.loadtxt(folder / "tensors.tsv"), features)
     sprite = np.asarray(Image.open(folder / "sprite.png"))
     assert sprite.shape == (12, 12, 3)
-    np.testing.assert_array_equal(sprite[[0, 0, 6, 6], [0, 6, 0, 6], 0], [10, 20, 30, 40])
+    np.testing.assert_array_equal(sprite[[0, 0, 6, 6], [0, 6, 0, 6], 0], [245, 235, 225, 215])
     config = (tmp_path / "projector_config.pbtxt").read_text()
     assert "00007/features/tensors.tsv" in config
 
