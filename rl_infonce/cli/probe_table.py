@@ -25,6 +25,7 @@ _PUBLISHED_SETTINGS = {
     "policy": "random_without_noop",
     "n_frames": 50_000,
 }
+_PUBLISHED_PROTOCOL = "anand2019"
 _N_PAPER_GAMES = 22
 Entries = Sequence[dict[str, Any]]
 
@@ -39,7 +40,11 @@ def scores_table(content: dict[str, Any]) -> str:
     parts = [_heading(content, scored)]
     for protocol in protocols:
         entries = [entry for entry in scored if entry["protocol"] == protocol]
-        parts += [f"## Protocol `{protocol}`", _categories(entries, names)]
+        # Beside their own protocol: under another, the same features score otherwise.
+        compared = protocol == (
+            _PUBLISHED_PROTOCOL if _PUBLISHED_PROTOCOL in used else protocols[0]
+        )
+        parts += [f"## Protocol `{protocol}`", _categories(entries, names, compared)]
     if "ridge" in used:
         in_pixels = [entry for entry in scored if entry["protocol"] == "ridge"]
         parts += ["## Positions, protocol `ridge`", _positions(in_pixels, names)]
@@ -81,14 +86,15 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             f"`{settings['labels']}`. Encoders in "
             f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
-            f"Published rows: {PUBLISHED_SOURCE}, protocol `anand2019`, one run."
+            f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run."
             + (f" Measured rows differ in {', '.join(differs)}." if differs else ""),
             *(f"    {run['command']}" for run in content["runs"][-1:]),
         ]
     )
 
 
-def _categories(entries: Entries, names: dict[str, str]) -> str:
+def _categories(entries: Entries, names: dict[str, str], compared: bool) -> str:
+    """Return the table of means and categories; `compared` adds the published rows."""
     games = sorted({entry["game"] for entry in entries})
     rows = []
     for game in games:
@@ -100,14 +106,16 @@ def _categories(entries: Entries, names: dict[str, str]) -> str:
         rows += [
             [game, f"*published, {method}*", f"{f1:.2f}", *["-"] * len(CATEGORIES)]
             for method, f1 in published_scores(game).items()
-            if method in _PUBLISHED
+            if compared and method in _PUBLISHED
         ]
     if len(games) > 1:
-        rows += _over_games(entries, games, names)
+        rows += _over_games(entries, games, names, compared)
     return _table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
 
 
-def _over_games(entries: Entries, games: list[str], names: dict[str, str]) -> list[list[str]]:
+def _over_games(
+    entries: Entries, games: list[str], names: dict[str, str], compared: bool
+) -> list[list[str]]:
     label = f"mean of {len(games)}"
     rows = []
     for key, name in names.items():
@@ -124,7 +132,7 @@ def _over_games(entries: Entries, games: list[str], names: dict[str, str]) -> li
     published = [published_scores(game) for game in games]
     by_category = published_categories()
     whole_paper = len(games) == _N_PAPER_GAMES and all(published)
-    for method in _PUBLISHED:
+    for method in _PUBLISHED if compared else ():
         if all(method in scores for scores in published):
             mean = fmean(scores[method] for scores in published)
             cells = [f"{by_category[c][method]:.2f}" if whole_paper else "-" for c in CATEGORIES]

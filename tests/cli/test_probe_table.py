@@ -74,6 +74,16 @@ def test_asked_encoders_come_first_then_untrained_majority_and_published() -> No
     assert "| pong | *published, random-cnn* | 0.17 | - | - | - | - | - |" in lines
 
 
+def test_published_rows_stand_beside_their_own_protocol_if_that_was_scored() -> None:
+    published = entry("pong", "a", 0, 0.3, protocol="anand2019")
+    for entries, place in (
+        ([entry("pong", "a", 0, 0.3), published], 1),
+        ([entry("pong", "a", 0, 0.3), entry("pong", "a", 0, 0.3, protocol="knn")], 0),
+    ):
+        parts = "\n".join(table(*entries)).split("## Protocol")[1:]
+        assert ["*published" in part for part in parts] == [place == 0, place == 1]
+
+
 def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None:
     text = "\n".join(table(entry("pong", "a", 0, 0.3)))
     assert "one run.\n" in text
