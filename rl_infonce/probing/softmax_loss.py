@@ -46,7 +46,7 @@ class SoftmaxLosses:
             targets = self.targets[:, start : start + _ROWS_PER_BLOCK]
             for position, part in enumerate(torch.split(scores, sizes)):
                 losses[position] += _to_excess_(part, targets[which[position]])
-            gradients.addmm_(scores, block)
+            gradients += scores @ block
         return losses / len(self.inputs), gradients.div_(len(self.inputs))
 
 
