@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_infonce.atari.published import published_scores
 from tests.experiments.loading import EXPERIMENTS, load
 
 README = (EXPERIMENTS / "README.md").read_text()
@@ -72,3 +73,23 @@ def test_on_pong_the_default_learns_more_than_both_floors(path: Path) -> None:
     assert curves["step"][-1] <= 51_000
     assert end["loss"] < end["mi_ceiling"] / 4
     assert end["accuracy_k4"] > max(end["floor_pixels_k4"], end["floor_random_k4"])
+
+
+def test_the_untrained_encoder_beside_the_papers_comes_from_the_committed_scores() -> None:
+    content = json.loads((RESULTS / "probe_table" / "scores.json").read_text())
+    names = {key: entry["name"] for key, entry in content["encoders"].items()}
+    for game in ("boxing", "breakout", "pong"):
+        cells = []
+        for name, method in (("random", "random-cnn"), ("majority", "maj-clf")):
+            for protocol in ("anand2019", "converged"):
+                means = [
+                    cell["scores"]["mean"]["f1_weighted"]
+                    for cell in content["cells"]
+                    if (cell["game"], names[cell["encoder"]], cell["protocol"])
+                    == (game, name, protocol)
+                ]
+                assert len(means) == 3
+                spread = f" ({min(means):.3f} to {max(means):.3f})" if name == "random" else ""
+                cells.append(f"{sum(means) / 3:.3f}{spread}")
+            cells.insert(len(cells) - 2, f"{published_scores(game)[method]:.2f}")
+        assert f"| {game} | {' | '.join(cells)} |" in README
