@@ -25,9 +25,10 @@ from stable_baselines3 import PPO
 from rl_infonce import InfoNCEExtractor, ProbeCallback, make_atari_vec_env
 
 MAX_BYTES = 150_000
+WAIT_MS = 12_000
 PAGES = {
     "curves": "#custom_scalars",
-    "scalars": "#scalars",
+    "scalars": "?tagFilter=%5Eprobe%2F#timeseries",
     "figures": "#images",
     "projector": "#projector",
 }
@@ -54,11 +55,13 @@ def train(folder: Path, n_steps: int, callback: ProbeCallback) -> None:
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serve a folder's curves on loopback, and yield the address."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--port", "0"]
+    # from the folder above, so that the page shows a short name
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", folder.name, "--port", "0"]
     command += ["--host", "127.0.0.1", "--load_fast", "false"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder.parent, stderr=pipe, text=True) as server:
         try:
-            assert server.stderr is not None  # noqa: S101 (narrows a pipe)
+            assert server.stderr is not None  # noqa: S101 (it is a pipe)
             for line in server.stderr:
                 found = re.search(r"http://[\w.]+:\d+/", line)
                 if found:
@@ -88,7 +91,9 @@ def photograph(address: str, pages: dict[str, str], output: Path) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     paths = []
     with sync_playwright() as driver:
-        arguments = ["--no-sandbox", "--disable-background-networking", "--use-gl=swiftshader"]
+        # the projector draws with WebGL, here without a graphics card
+        arguments = ["--no-sandbox", "--disable-background-networking", "--use-angle=swiftshader"]
+        arguments += ["--enable-unsafe-swiftshader", "--ignore-gpu-blocklist"]
         browser = driver.chromium.launch(executable_path=chromium(), args=arguments)
         for name, page_address in pages.items():
             page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -103,12 +108,18 @@ def photograph(address: str, pages: dict[str, str], output: Path) -> list[Path]:
 
 
 def _prepare(page: Any, name: str) -> None:
-    """Wait for a page and unfold what it keeps folded."""
-    page.wait_for_timeout(6000)
-    if name in ("scalars", "figures"):
-        page.get_by_placeholder(re.compile("Filter tags")).first.fill("probe")
-        page.wait_for_timeout(2500)
-    page.wait_for_timeout(2500)
+    """Wait for a page, and unfold or choose what it keeps closed."""
+    page.wait_for_timeout(WAIT_MS)
+    if name == "curves":
+        page.locator(".toggle-matches-button").first.click()
+    elif name == "scalars":
+        page.get_by_role("button", name="Settings").first.click()
+    elif name == "projector":
+        projector = next(f for f in page.frames if f.url.endswith("projector_binary.html"))
+        projector.locator('paper-dropdown-menu[label="Color by"]').click()
+        projector.locator("paper-item:visible", has_text="ball_y").first.click()
+    page.mouse.move(0, 0)  # no tooltip in the picture
+    page.wait_for_timeout(WAIT_MS // 4)
 
 
 def small_png(picture: bytes) -> bytes:
@@ -126,13 +137,13 @@ def main() -> None:
     """Parse the command line, train, and photograph."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--n-steps", type=int, default=40_000)
+    parser.add_argument("--n-steps", type=int, default=24_576)
     parser.add_argument("--logdir", type=Path, help="photograph this run instead of training one")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        logdir = args.logdir or Path(folder)
+        logdir = args.logdir or Path(folder) / "logs"
         if args.logdir is None:
-            train(logdir, args.n_steps, ProbeCallback("pong", 625, projector=True))
+            train(logdir, args.n_steps, ProbeCallback("pong", 384, projector=True))
         with served(logdir) as address:
             for path in photograph(address, PAGES, args.output):
                 print(f"{path}: {path.stat().st_size:,} bytes")
