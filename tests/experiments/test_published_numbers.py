@@ -93,3 +93,19 @@ def test_the_untrained_encoder_beside_the_papers_comes_from_the_committed_scores
                 cells.append(f"{sum(means) / 3:.3f}{spread}")
             cells.insert(len(cells) - 2, f"{published_scores(game)[method]:.2f}")
         assert f"| {game} | {' | '.join(cells)} |" in README
+
+
+def test_what_the_page_says_of_breakouts_frames_comes_from_the_committed_scores() -> None:
+    content = json.loads((RESULTS / "probe_table" / "scores.json").read_text())
+    found = {
+        (
+            cell["protocol"],
+            sum(cell["scores"]["n_frames"].values())
+            + cell["scores"]["settings"]["data"]["n_test_duplicates"],
+            len(cell["scores"]["variables"]),
+        )
+        for cell in content["cells"]
+        if cell["game"] == "breakout"
+    }
+    assert found == {("anand2019", 18_843, 7), ("converged", 50_000, 5)}
+    assert "18,843\n  of 50,000 frames, and 7 variables" in README
