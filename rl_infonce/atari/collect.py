@@ -1,4 +1,4 @@
-"""Collect frames with RAM and episode ids: one emulator per shard, in threads, resumable."""
+"""Collect frames with RAM and episode ids: one emulator per shard, in parallel, resumable."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def collect(
         n_shards: Number of emulators, at least 1.
         views: Of "screen" (gray as the emulator shows it, 33.6 kB per state) and "agent" (84x84,
             7.1 kB per state; stacked when read).
-        n_workers: Threads, at least 1; None takes one per core. At most one per shard is used.
+        n_workers: Processes for a named policy, at least 1, at most one per shard; None takes one
+            per core, fewer for little work. A function is called in this process only.
         progress: Whether to show a bar.
 
     Returns:
@@ -78,8 +79,8 @@ def collect(
             actions of another shape or range or has an attribute `n_actions` that is not the
             game's, or the folder holds frames of other settings or
             damaged ones.
-        OSError: If the disk is too small, checked before the start and while writing. Finished
-            shards are kept.
+        OSError: If the disk is too small, checked before the start and while writing, or a process
+            was killed. Finished shards are kept.
     """
     # OpenCV is needed to collect, not to read what was collected.
     from rl_infonce.atari.collection import Collection
@@ -94,7 +95,7 @@ def collect(
     with Collection.opened(path, settings) as collection:
         if collection.missing:
             collection.check_free_space()
-            play(collection, policy, n_workers=n_workers or _n_cores(), progress=progress)
+            play(collection, policy, n_workers=n_workers, progress=progress)
     return load_frames(path, verify=False)  # found shards were verified, new ones just written
 
 
@@ -164,9 +165,3 @@ def _check_count(name: str, value: int, *, at_least: int) -> None:
     check_number(name, value, at_least=at_least)
     if not isinstance(value, Integral):
         raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")
-
-
-def _n_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

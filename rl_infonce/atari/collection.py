@@ -6,7 +6,6 @@ import errno
 import logging
 import platform
 import shutil
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +18,12 @@ from filelock import FileLock, Timeout
 import rl_infonce
 from rl_infonce.atari.manifest import MANIFEST, read_manifest, write_manifest
 from rl_infonce.atari.shards import (
-    ShardWriter,
     check_shard_files,
     columns,
     n_bytes,
-    partial_folder,
-    remove_shard,
+    remove_partial_shard,
     shard_folder,
+    shard_rows,
 )
 
 __all__ = ["Collection"]
@@ -41,6 +39,7 @@ class Collection:
         settings: Everything that decides which bytes are collected.
 
     Attributes:
+        folder: As given.
         settings: As given.
         missing: Indices of the shards which the folder lacks, ascending.
 
@@ -52,14 +51,13 @@ class Collection:
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.settings = dict(settings)
-        self._folder = folder
+        self.folder = folder
         self._content = columns(settings["views"], settings["screen_shape"])
         self._manifest = self._read() if (folder / MANIFEST).exists() else self._new()
         finished = {shard["index"] for shard in self._manifest["shards"]}
         self.missing = [i for i in range(settings["n_shards"]) if i not in finished]
         for index in self.missing:  # a killed process leaves these, and they take space
-            remove_shard(partial_folder(folder, index), self._content)
-        self._listing = threading.Lock()
+            remove_partial_shard(folder, settings, index)
 
     @classmethod
     @contextmanager
@@ -79,29 +77,14 @@ class Collection:
     @property
     def n_rows_missing(self) -> int:
         """Return the number of rows of all missing shards."""
-        return sum(self.n_rows(index) for index in self.missing)
+        return sum(len(shard_rows(self.settings, index)) for index in self.missing)
 
-    def n_rows(self, index: int) -> int:
-        """Return the rows of a shard: the first ones get the remainder."""
-        quotient, remainder = divmod(self.settings["n_steps"], self.settings["n_shards"])
-        return int(quotient + (index < remainder))
-
-    def first_row(self, index: int) -> int:
-        """Return the number of a shard's first row in the collection."""
-        return sum(self.n_rows(i) for i in range(index))
-
-    def open_writer(self, index: int) -> ShardWriter:
-        """Return a writer of a missing shard; from any thread."""
-        return ShardWriter(self._folder, index, self.n_rows(index), self._content)
-
-    def finish(self, writer: ShardWriter) -> None:
-        """Move a complete shard to its place and list it in the manifest; from any thread."""
-        entry = writer.commit()
-        with self._listing:
-            shards = [*self._manifest["shards"], entry]
-            self._manifest["shards"] = sorted(shards, key=lambda shard: int(shard["index"]))
-            write_manifest(self._folder, self._manifest)
-            self.missing.remove(writer.index)
+    def finish(self, entry: Mapping[str, Any]) -> None:
+        """List a complete shard in the manifest, by what its writer's `commit` returned."""
+        shards = [*self._manifest["shards"], entry]
+        self._manifest["shards"] = sorted(shards, key=lambda shard: int(shard["index"]))
+        write_manifest(self.folder, self._manifest)
+        self.missing.remove(entry["index"])
 
     def check_free_space(self) -> None:
         """Raise unless the missing shards fit on the disk.
@@ -109,7 +92,7 @@ class Collection:
         Raises:
             OSError: With `errno.ENOSPC`, if they do not.
         """
-        free = shutil.disk_usage(self._folder).free
+        free = shutil.disk_usage(self.folder).free
         if free < self._n_bytes_missing():
             raise self.full_disk(free)
 
@@ -119,13 +102,14 @@ class Collection:
         found = "" if free is None else f", got {free:,}"
         return OSError(
             errno.ENOSPC,
-            f"Expected {self._n_bytes_missing():,} bytes free for {self._folder}{found}: the disk "
+            f"Expected {self._n_bytes_missing():,} bytes free for {self.folder}{found}: the disk "
             f"is full. {n_shards - len(self.missing)} of {n_shards} shards are finished and kept; "
             "free some space and collect again with the same settings",
         )
 
     def _n_bytes_missing(self) -> int:
-        return sum(n_bytes(self._content, self.n_rows(index)) for index in self.missing)
+        rows = (shard_rows(self.settings, index) for index in self.missing)
+        return sum(n_bytes(self._content, len(shard)) for shard in rows)
 
     def _new(self) -> dict[str, Any]:
         versions = {
@@ -135,20 +119,20 @@ class Collection:
             "opencv": cv2.__version__,
         }
         manifest = {"settings": self.settings, "versions": versions, "shards": []}
-        write_manifest(self._folder, manifest)
+        write_manifest(self.folder, manifest)
         return manifest
 
     def _read(self) -> dict[str, Any]:
-        manifest = read_manifest(self._folder)
+        manifest = read_manifest(self.folder)
         found, wanted = manifest["settings"], self.settings
         differing = [key for key in wanted if found.get(key) != wanted[key]]
         if differing:
             listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted[k]!r})" for k in differing)
             raise ValueError(
-                f"Expected `folder` to be new or of the same settings, got {self._folder} with "
+                f"Expected `folder` to be new or of the same settings, got {self.folder} with "
                 f"{listed}. Choose another folder, or delete this one."
             )
-        shards = [s for s in manifest["shards"] if shard_folder(self._folder, s["index"]).exists()]
+        shards = [s for s in manifest["shards"] if shard_folder(self.folder, s["index"]).exists()]
         for shard in shards:
-            check_shard_files(self._folder, shard, verify=True)
+            check_shard_files(self.folder, shard, verify=True)
         return {**manifest, "shards": shards}

@@ -24,10 +24,11 @@ __all__ = [
     "check_shard_files",
     "columns",
     "n_bytes",
+    "n_rows_on_disk",
     "open_shard",
-    "partial_folder",
-    "remove_shard",
+    "remove_partial_shard",
     "shard_folder",
+    "shard_rows",
     "sync_folder",
 ]
 
@@ -80,12 +81,42 @@ def shard_folder(folder: Path, index: int) -> Path:
     return folder / f"shard_{index:05d}"
 
 
-def partial_folder(folder: Path, index: int) -> Path:
+def shard_rows(settings: Mapping[str, Any], index: int) -> range:
+    """Return a shard's rows, as numbered in the collection; the first shards get the remainder.
+
+    Args:
+        settings: Of the collection, with its "n_steps" and "n_shards".
+        index: Of the shard.
+    """
+    quotient, remainder = divmod(settings["n_steps"], settings["n_shards"])
+    start = index * quotient + min(index, remainder)
+    return range(start, start + quotient + (index < remainder))
+
+
+def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int:
+    """Return how many rows of a shard are written so far, finished or not; a few may be late."""
+    if shard_folder(folder, index).exists():
+        return len(shard_rows(settings, index))
+    column = columns(settings["views"], settings["screen_shape"])["ram"]
+    try:
+        size = (_partial_folder(folder, index) / "ram.npy").stat().st_size
+    except FileNotFoundError:
+        return 0
+    return max(0, size - _HEADER_BYTES) // int(np.prod(column.shape))
+
+
+def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
+    """Remove what a killed process wrote of a shard."""
+    content = columns(settings["views"], settings["screen_shape"])
+    _remove_shard(_partial_folder(folder, index), content)
+
+
+def _partial_folder(folder: Path, index: int) -> Path:
     """Return where a shard lies while it is written."""
     return shard_folder(folder, index).with_suffix(".partial")
 
 
-def remove_shard(shard: Path, names: Iterable[str]) -> None:
+def _remove_shard(shard: Path, names: Iterable[str]) -> None:
     """Remove the columns of a shard and its folder, finished or not, if it is there.
 
     Raises:
@@ -126,9 +157,9 @@ class ShardWriter:
         }
         self.position = 0
         self._final = shard_folder(folder, index)
-        self._partial = partial_folder(folder, index)
+        self._partial = _partial_folder(folder, index)
         self._columns = tuple(content)
-        remove_shard(self._partial, self._columns)
+        _remove_shard(self._partial, self._columns)
         self._partial.mkdir()
         self._hashes = {name: hashlib.sha256() for name in content}
         self._files = {name: (self._partial / f"{name}.npy").open("wb") for name in content}
@@ -150,7 +181,7 @@ class ShardWriter:
             os.fsync(file.fileno())
             files[f"{name}.npy"] = {"bytes": file.tell(), "sha256": self._hashes[name].hexdigest()}
             file.close()
-        remove_shard(self._final, self._columns)  # of a run that died before listing it
+        _remove_shard(self._final, self._columns)  # of a run that died before listing it
         os.replace(self._partial, self._final)
         sync_folder(self._final.parent)
         return {"index": self.index, "rows": self.n_rows, "files": files}
@@ -160,7 +191,7 @@ class ShardWriter:
         for file in self._files.values():
             with suppress(OSError):  # the disk is full: what was buffered is lost anyway
                 file.close()
-        remove_shard(self._partial, self._columns)
+        _remove_shard(self._partial, self._columns)
 
     def _flush(self) -> None:
         for name, buffer in self.buffers.items():

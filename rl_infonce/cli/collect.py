@@ -69,7 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="VIEW",
         help="screen (210x160 gray), agent (84x84, stacked when read) (both)",
     )
-    add("--n-workers", type=int, metavar="N", help="threads (one per core)")
+    add("--n-workers", type=int, metavar="N", help="processes (one per core)")
     add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     parser.set_defaults(run=run, usage_error=parser.error)
 

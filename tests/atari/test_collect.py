@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,13 +18,14 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
+from loky import ProcessPoolExecutor
 
 from rl_infonce.atari import (
     LabelledFrames,
     collect,
     load_frames,
     make_atari_vec_env,
-    playing,
+    shard_player,
     shards,
 )
 from rl_infonce.atari.collection import Collection
@@ -130,7 +135,7 @@ def test_pong_paddle_and_ball_are_where_ram_says_and_only_then(
 def test_agent_view_is_bit_for_bit_that_of_the_vector_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, game: str, n_steps: int
 ) -> None:
-    monkeypatch.setattr(playing, "NOOP_MAX", 1)  # both draw idle frames, from other generators
+    monkeypatch.setattr(shard_player, "NOOP_MAX", 1)  # both draw idle frames, from other generators
     frames = collect(game, n_steps, folder=tmp_path, n_shards=1, seed=5)
     env = make_atari_vec_env(game, 1, seed=machine_seed(5, 0), noop_max=1, clip_reward=False)
     stacks, actions = frames.observations("agent"), frames.column("actions")
@@ -150,7 +155,7 @@ def test_agent_view_is_bit_for_bit_that_of_the_vector_environment(
 def test_a_game_cut_off_after_its_frames_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(playing, "Emulator", partial(Emulator, max_frames_per_game=42))
+    monkeypatch.setattr(shard_player, "Emulator", partial(Emulator, max_frames_per_game=42))
     frames = small(tmp_path, game="pong", n_steps=30, n_shards=1)
     assert np.flatnonzero(frames.column("game_starts")).tolist() == [0, 11, 22]  # ceil(42 / 4)
     assert np.unique(frames.episode_ids).tolist() == [0, 11, 22]
@@ -182,7 +187,7 @@ def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:
     return lambda stacks: stacks.reshape(len(stacks), -1).sum(1, dtype=np.int64) % n_actions
 
 
-@pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
+@pytest.mark.parametrize("policy", ["random", "random_without_noop"])
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, policy: Any) -> None:
     for n_workers in (1, 3):
         small(tmp_path / str(n_workers), policy=policy, n_workers=n_workers, n_steps=60)
@@ -216,7 +221,7 @@ def test_a_game_whose_first_action_is_no_noop_keeps_it(tmp_path: Path) -> None:
 def test_a_function_sees_what_is_recorded_in_lockstep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(playing, "Emulator", partial(Emulator, max_frames_per_game=42))
+    monkeypatch.setattr(shard_player, "Emulator", partial(Emulator, max_frames_per_game=42))
     seen: list[Array] = []
 
     def policy(stacks: Array) -> list[int]:
@@ -249,14 +254,12 @@ def stop_after(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the emulators fail as soon as some shards are finished."""
     finish = Collection.finish
     finished: list[int] = []
-    lock = threading.Lock()
 
-    def finish_or_fail(self: Collection, writer: Any) -> None:
-        with lock:
-            if len(finished) == n_shards:
-                raise StoppedError
-            finish(self, writer)
-            finished.append(writer.index)
+    def finish_or_fail(self: Collection, entry: dict[str, Any]) -> None:
+        if len(finished) == n_shards:
+            raise StoppedError
+        finish(self, entry)
+        finished.append(entry["index"])
 
     monkeypatch.setattr(Collection, "finish", finish_or_fail)
 
@@ -269,15 +272,62 @@ def test_an_interrupted_collection_is_completed_to_the_same_bytes(
         stop_after(1, patch)
         with pytest.raises(StoppedError):
             small(folder, n_workers=2)
-    (kept,) = folder.glob("shard_*")
     assert not list(folder.rglob("*.partial"))
-    assert len(json.loads((folder / "manifest.json").read_text())["shards"]) == 1
+    (listed,) = json.loads((folder / "manifest.json").read_text())["shards"]
+    kept = folder / f"shard_{listed['index']:05d}"
     with pytest.raises(ValueError, match=r"got 1 of 3 shards. Collect again with the same"):
         load_frames(folder)
     before = {path: path.stat().st_mtime_ns for path in kept.iterdir()}
     small(folder)
     assert {path: path.stat().st_mtime_ns for path in kept.iterdir()} == before
     assert contents(folder) == contents(finished)
+
+
+def test_a_killed_worker_ends_the_collection_and_leaves_no_half_of_a_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = ProcessPoolExecutor.submit
+
+    def submit_killer(self: Any, play: Any, index: int) -> Any:
+        return submit(self, os._exit, 1) if index == 2 else submit(self, play, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessPoolExecutor, "submit", submit_killer)
+        with pytest.raises(ChildProcessError, match=r"killed, perhaps for want of memory"):
+            small(tmp_path, n_workers=2, n_steps=3000)
+    assert not list(tmp_path.rglob("*.partial"))
+    assert len(small(tmp_path, n_steps=3000)) == 3000
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    code = (
+        "from rl_infonce.atari import collect\n"
+        f"collect('pong', 60_000, folder={str(tmp_path)!r}, n_shards=2, n_workers=2)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as parent:
+        wait_until(lambda: len(list(tmp_path.glob("*.partial/ram.npy"))) == 2)
+        parent.kill()
+    time.sleep(1)
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*")]
+    time.sleep(1)  # in which a player that lives writes a thousand rows
+    assert [path.stat().st_size for path in tmp_path.rglob("*")] == sizes
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_bar_follows_the_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small(tmp_path, n_steps=3000, n_workers=2, progress=True)
+    shown = [int(n) for n in re.findall(r"(\d+)/3000", capsys.readouterr().err)]
+    assert shown == sorted(shown)
+    assert shown[0] == 0
+    assert any(0 < n < 3000 for n in shown)
+    assert shown[-1] == 3000
 
 
 def test_what_a_killed_process_left_is_replaced(

@@ -13,7 +13,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
-from rl_infonce.atari import load_frames, playing
+from rl_infonce.atari import load_frames, random_play
 from rl_infonce.cli import main, make_parser
 
 pytestmark = pytest.mark.atari
@@ -136,7 +136,7 @@ def test_ctrl_c_leaves_with_130_and_says_how_to_go_on(
     def interrupt(*_arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(playing, "_wait", interrupt)
+    monkeypatch.setattr(random_play, "play_shard", interrupt)
     assert main(command(tmp_path / "new")) == 130
     assert "the same command goes on" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.partial"))

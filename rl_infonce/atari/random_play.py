@@ -1,0 +1,135 @@
+"""Play the missing shards of a collection at random, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
+
+from rl_infonce.atari.collection import Collection
+from rl_infonce.atari.shard_player import ShardPlayer
+from rl_infonce.atari.shards import n_rows_on_disk, remove_partial_shard
+
+__all__ = ["play_at_random", "play_shard"]
+
+_REFRESH_SECONDS = 0.2
+_IDLE_SECONDS = 10  # after which a process ends that nobody gives a shard: its parent may be dead
+_MIN_ROWS_PER_PROCESS = 2_000  # one second, of which a process takes half to start
+
+
+def play_at_random(
+    collection: Collection, *, n_workers: int | None, show: Callable[[int], object]
+) -> None:
+    """Play every shard that a collection lacks by its named policy.
+
+    In processes: emulators in threads wait for Python's lock after every frame, and two are no
+    faster than one.
+
+    Args:
+        collection: Where the shards go.
+        n_workers: Processes, at least 1; None takes one per core, fewer for little work.
+        show: Called with the number of rows that were played since the last call.
+
+    Raises:
+        OSError: If the disk is full or a process was killed; finished shards are kept.
+    """
+    if n_workers is None:
+        n_workers = min(_n_cores(), collection.n_rows_missing // _MIN_ROWS_PER_PROCESS)
+    n_processes = min(n_workers, len(collection.missing))
+    if n_processes > 1 and not multiprocessing.current_process().daemon:
+        _play_in_processes(collection, n_processes, show)
+        return
+    for index in list(collection.missing):
+        collection.finish(play_shard(collection.folder, collection.settings, index, show))
+
+
+def play_shard(
+    folder: Path,
+    settings: Mapping[str, Any],
+    index: int,
+    show: Callable[[int], object],
+) -> dict[str, Any]:
+    """Play one shard by its named policy and return its entry for the manifest.
+
+    Args:
+        folder: Of the collection.
+        settings: Of the collection.
+        index: Of the shard.
+        show: Called with 1 after every row.
+    """
+    keeps_noop = settings["policy"] == "random"
+    names = enumerate(settings["actions"])
+    allowed = [action for action, name in names if keeps_noop or name != "NOOP"]
+    player = ShardPlayer(folder, settings, index)
+    try:
+        while player.n_rows_left:
+            player.observe()
+            player.act(allowed[player.acting.integers(len(allowed))])
+            show(1)
+        return player.writer.commit()
+    finally:
+        player.writer.discard()
+
+
+def _play_in_processes(
+    collection: Collection, n_processes: int, show: Callable[[int], object]
+) -> None:
+    folder, indices = collection.folder, list(collection.missing)
+    # Loky's workers, unlike those of multiprocessing, do not run the user's script again.
+    pool = ProcessPoolExecutor(n_processes, timeout=_IDLE_SECONDS, initializer=_ignore_interrupts)
+    try:
+        play = partial(_play_for, os.getpid(), folder, collection.settings)
+        futures = [pool.submit(play, index) for index in indices]
+        _wait(collection, futures, show)
+    except BrokenProcessPool as error:
+        raise ChildProcessError(
+            f"Expected to finish all shards in {folder}, but a process that played was killed, "
+            "perhaps for want of memory. Finished shards are kept: collect again with the same "
+            "settings, or with a smaller `n_workers`."
+        ) from error
+    finally:
+        pool.shutdown(kill_workers=True)
+        for index in indices:
+            remove_partial_shard(folder, collection.settings, index)
+
+
+def _play_for(parent: int, folder: Path, settings: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """Play a shard while the parent lives: after it, another process may write into the folder."""
+
+    def stop_if_orphaned(_n_rows: int) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return play_shard(folder, settings, index, stop_if_orphaned)
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _wait(
+    collection: Collection, futures: list[Future[dict[str, Any]]], show: Callable[[int], object]
+) -> None:
+    indices = list(collection.missing)
+    pending, n_shown = set(futures), 0
+    while pending:
+        done, pending = wait(pending, _REFRESH_SECONDS, return_when=FIRST_EXCEPTION)
+        for future in done:
+            collection.finish(future.result())
+        rows = [n_rows_on_disk(collection.folder, collection.settings, i) for i in indices]
+        show(sum(rows) - n_shown)
+        n_shown = sum(rows)
+
+
+def _n_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

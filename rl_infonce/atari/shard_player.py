@@ -1,0 +1,90 @@
+"""One emulator and the shard it fills, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.atari.emulator import AGENT_SIZE, N_STACKED, NOOP_MAX, Emulator
+from rl_infonce.atari.shards import ShardWriter, columns, shard_rows
+
+__all__ = ["ShardPlayer"]
+
+_N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
+
+
+class ShardPlayer:
+    """One emulator and the shard it fills: `observe`, then `act`, once per row.
+
+    The emulator's seed and its idle frames depend on the collection's seed and the shard's index
+    only, so that a shard is the same whoever plays it, and whenever.
+
+    Args:
+        folder: Of the collection; it exists.
+        settings: Of the collection, as its manifest holds them.
+        index: Of the shard.
+        stacks: Whether to keep `stack` up to date, for a policy that looks at it.
+
+    Attributes:
+        acting: Generator for random actions, seeded like the emulator.
+        stack: [4, 84, 84] uint8, what an agent sees in the state of the last `observe`.
+        n_rows_left: Rows still to be played.
+        writer: Of the shard.
+    """
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], index: int, *, stacks: bool = False
+    ) -> None:
+        root = np.random.SeedSequence(settings["seed"], spawn_key=(index,))
+        machine, idling, acting = (np.random.default_rng(child) for child in root.spawn(3))
+        self.acting = acting
+        self._idling = idling
+        self._emulator = Emulator(settings["game"], int(machine.integers(_N_SEEDS)))
+        rows = shard_rows(settings, index)
+        self._row = self._episode_id = rows.start
+        self._lives = 0
+        self._stacks = stacks
+        self.stack: npt.NDArray[np.uint8] = np.zeros((N_STACKED, AGENT_SIZE, AGENT_SIZE), np.uint8)
+        self.n_rows_left = len(rows)
+        content = columns(settings["views"], settings["screen_shape"])
+        self.writer = ShardWriter(folder, index, len(rows), content)
+
+    def observe(self) -> None:
+        """Write the state: images, RAM, lives and ids, all of the same instant."""
+        emulator, buffers, position = self._emulator, self.writer.buffers, self.writer.position
+        is_new_game = emulator.is_over
+        if is_new_game:
+            emulator.restart(int(self._idling.integers(NOOP_MAX)))
+        lives = emulator.lives
+        if is_new_game or lives < self._lives:
+            self._episode_id = self._row
+        self._lives = lives
+        emulator.read_ram(buffers["ram"][position])
+        buffers["episode_ids"][position] = self._episode_id
+        buffers["game_starts"][position] = is_new_game
+        buffers["lives"][position] = lives
+        if "screen" in buffers:
+            buffers["screen"][position] = emulator.screen
+        if "agent" in buffers:
+            emulator.render_agent_view(buffers["agent"][position])
+        if self._stacks:
+            self._push_onto_stack(is_new_game)
+
+    def act(self, action: int) -> None:
+        """Take an action in the state that was observed, and write both it and its reward."""
+        buffers, position = self.writer.buffers, self.writer.position
+        buffers["actions"][position] = action
+        buffers["rewards"][position] = self._emulator.step(action)
+        self.writer.advance()
+        self._row += 1
+        self.n_rows_left -= 1
+
+    def _push_onto_stack(self, is_new_game: bool) -> None:
+        if is_new_game:
+            self.stack[:] = 0
+        self.stack[:-1] = self.stack[1:].copy()
+        self._emulator.render_agent_view(self.stack[-1])
