@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cv2
 from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from rl_infonce.atari.collection import Collection
@@ -83,7 +84,7 @@ def _play_in_processes(
 ) -> None:
     folder, indices = collection.folder, list(collection.missing)
     # Loky's workers, unlike those of multiprocessing, do not run the user's script again.
-    pool = ProcessPoolExecutor(n_processes, timeout=_IDLE_SECONDS, initializer=_ignore_interrupts)
+    pool = ProcessPoolExecutor(n_processes, timeout=_IDLE_SECONDS, initializer=_prepare_worker)
     try:
         play = partial(_play_for, os.getpid(), folder, collection.settings)
         futures = [pool.submit(play, index) for index in indices]
@@ -110,9 +111,9 @@ def _play_for(parent: int, folder: Path, settings: Mapping[str, Any], index: int
     return play_shard(folder, settings, index, stop_if_orphaned)
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _prepare_worker() -> None:
+    cv2.setNumThreads(1)  # its own threads would take the cores of the other workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
 
 
 def _wait(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.checks import check_number
 from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=_PROTOCOLS + _CHECKS,
         help="the two linear probes (default), knn (nearest neighbours: no training) and ridge "
         "(positions in pixels)",
+    )
+    add(
+        "--min-episode-length",
+        type=int,
+        metavar="N",
+        help="frames that an episode must have to be used (1; anand2019: 65, as published)",
     )
     add("--view", choices=tuple(_VIEWS), help="images (those the encoders read; screen if none)")
     add("--labels", default="corrected", metavar="VERSION", help="of the variables (%(default)s)")
@@ -104,6 +111,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
         device = probe_cells.usable_device(arguments.device)
         settings = source.settings | {"labels": arguments.labels, "precision": arguments.precision}
+        if arguments.min_episode_length is not None:
+            check_number("--min-episode-length", arguments.min_episode_length, at_least=1)
+            settings["min_episode_length"] = arguments.min_episode_length
         scores = ScoresFile(arguments.output, settings)
     except (ValueError, TypeError, OSError) as error:
         arguments.usage_error(str(error))
@@ -115,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         seeds=arguments.seeds,
         protocols=arguments.protocol,
         labels=arguments.labels,
+        min_episode_length=arguments.min_episode_length,
         precision=arguments.precision,
         device=device,
         progress=progress,

@@ -61,6 +61,8 @@ class Plan:
         seeds: Of split, untrained weights and probe.
         protocols: Of `TASKS`.
         labels: Version of the variables.
+        min_episode_length: Frames that an episode must have to be used; None leaves it to the
+            protocol.
         precision: "fp32", or "bf16" for bfloat16 autocast of the encoders.
         device: For encoders and probes.
         progress: Whether to show bars.
@@ -71,6 +73,7 @@ class Plan:
     seeds: Sequence[int]
     protocols: Sequence[str]
     labels: str
+    min_episode_length: int | None
     precision: str
     device: torch.device
     progress: bool
@@ -167,7 +170,10 @@ def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], Scor
 
     @functools.cache
     def task_of(seed: int, protocol: str) -> ProbingTask:
-        return make_task(labelled, np.random.default_rng(seed), **TASKS[protocol])
+        settings = dict(TASKS[protocol])
+        if plan.min_episode_length is not None:
+            settings["min_episode_length"] = plan.min_episode_length
+        return make_task(labelled, np.random.default_rng(seed), **settings)
 
     @functools.lru_cache(maxsize=1)
     def features_of(key: str, seed: int | None) -> Features:

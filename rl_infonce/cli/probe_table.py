@@ -72,6 +72,9 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
     settings = content["settings"]
     seeds = sorted({entry["seed"] for entry in scored})
     differs = [f"{k}={settings[k]}" for k, v in _PUBLISHED_SETTINGS.items() if settings[k] != v]
+    shortest = settings.get("min_episode_length")
+    if shortest is not None:
+        differs.append(f"min_episode_length={shortest}")
     spread = (
         "mean over the seeds, lowest to highest in brackets"
         if len(seeds) > 1

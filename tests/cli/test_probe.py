@@ -124,6 +124,20 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
     assert "pong: 3 finished before" in capsys.readouterr().out
 
 
+def test_the_shortest_episode_that_is_used_can_be_chosen(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--encoder", "majority", "--view", "agent", "--min-episode-length")
+    assert probe(*flags, "81") == 1
+    assert "at least `min_episode_length`=81 frames, got 8 of at most 80" in capsys.readouterr().err
+    assert probe(*flags, "1", "--output", "all") == 0
+    found = json.loads((here / "all" / "scores.json").read_text("utf-8"))
+    assert found["settings"]["min_episode_length"] == 1
+    used = [cell["scores"]["settings"]["data"]["min_episode_length"] for cell in found["cells"]]
+    assert used == [1, 1]
+    assert "min_episode_length=1" in (here / "all" / "scores.md").read_text("utf-8")
+
+
 def test_neighbours_and_positions_are_scored_beside_the_probes(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -410,6 +424,7 @@ def test_scores_of_other_settings_are_left_alone(
     for other, message in (
         (("--labels", "anand2019"), "labels='anand2019' instead of 'corrected'"),
         (("--precision", "bf16"), "precision='bf16' instead of 'fp32'"),
+        (("--min-episode-length", "2"), "min_episode_length=2 instead of None"),
     ):
         with pytest.raises(SystemExit) as leaving:
             probe(*flags, *other)
