@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 
 from rl_infonce.checks import check_shape
 from rl_infonce.probing.anand2019 import Anand2019, draw_rows
+from rl_infonce.probing.converged import Converged
 from rl_infonce.probing.data import IntArray, check_labels
 from rl_infonce.probing.metrics import (
     FloatArray,
@@ -29,6 +31,7 @@ __all__ = ["ProbeScores", "majority_scores", "probe_features", "score_prediction
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
 _N_RESAMPLES = 1000
+_MIN_VALIDATION_EPISODES = 3
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,16 @@ def probe_features(
     Returns:
         The scores, and the predictions for every test frame, in the order of `task.split.test`.
 
+    Warns:
+        UserWarning: If penalties are to be chosen on fewer than 3 validation episodes.
+
     Raises:
         ValueError: If the features do not fit the task; see `fit_probe`.
     """
     check_shape("features", features, (len(task.episode_ids), "D"))
     settings = protocol_settings(protocol)
+    if isinstance(settings, Converged) and len(settings.penalties) > 1:
+        _warn_of_few_episodes(task)
     probe = fit_probe(
         features,
         task.labels,
@@ -142,6 +150,17 @@ def probe_features(
         seed=seed,
     )
     return scores, predictions
+
+
+def _warn_of_few_episodes(task: ProbingTask) -> None:
+    n_episodes = len(np.unique(task.episode_ids[task.split.validation]))
+    if n_episodes < _MIN_VALIDATION_EPISODES:
+        warnings.warn(
+            f"Expected at least {_MIN_VALIDATION_EPISODES} episodes in the validation part to "
+            f"choose the probe's penalties by, got {n_episodes}: the scores may be too low. "
+            "Collect more frames, or pass protocol=Converged(penalties=(1e-3,)).",
+            stacklevel=3,
+        )
 
 
 def _resampled_positions(task: ProbingTask, batch_size: int, rng: np.random.Generator) -> IntArray:

@@ -11,6 +11,7 @@ from sklearn.metrics import f1_score
 
 from rl_infonce.probing import (
     Anand2019,
+    Converged,
     ProbeScores,
     ProbingTask,
     Split,
@@ -141,6 +142,22 @@ def test_published_test_frames_are_resampled_and_can_be_switched_off() -> None:
     # 3 batches of 64 frames: accuracies are multiples of 1 / 192
     hits = resampled.variables["ball_x"].accuracy * 192
     assert hits == pytest.approx(round(hits))
+
+
+def test_a_choice_on_few_validation_episodes_is_warned_of(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    task = fakes.task()
+    features = fakes.one_hot(task)
+    probe_features(features, task, protocol=Converged(penalties=(1e-2, 1e-3)))
+    assert not recwarn
+    validation = task.split.validation
+    rows = validation[task.episode_ids[validation] == task.episode_ids[validation[0]]]
+    few = replace(task, split=task.split._replace(validation=rows))
+    probe_features(features, few, protocol=Converged(penalties=(1e-3,)))
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"at least 3 episodes in the validation part .*, got 1"):
+        probe_features(features, few, protocol=Converged(penalties=(1e-2, 1e-3)))
 
 
 BAD_FEATURES: list[tuple[Any, str]] = [
