@@ -2,8 +2,9 @@
 
 Alternates three arms so that a busy moment hits all of them, and prints medians:
 `gymnasium` plays the same actions in two environments, one AtariPreprocessing for each view, and
-saves arrays at the end; `one_worker` and `collect` are `rl_infonce.atari.collect` with one thread
-and with one per core.
+saves arrays at the end; `one_worker` and `collect` are `rl_infonce.atari.collect` with one process
+and with one per core. What limits them is the emulator: `emulator` only plays, four frames a step,
+nothing read and nothing written, in one process; all cores together could do that many times.
 
     python experiments/benchmarks/collect_speed.py --output experiments/results/collect_speed.json
 """
@@ -28,6 +29,7 @@ import numpy.typing as npt
 from gymnasium.wrappers import AtariPreprocessing
 
 from rl_infonce.atari import collect
+from rl_infonce.atari.emulator import FRAME_SKIP, make_ale
 
 VIEW_SIZES: dict[str, tuple[int, int]] = {"screen": (160, 210), "agent": (84, 84)}  # width, height
 GYMNASIUM_IDS = {"pong": "ALE/Pong-v5", "breakout": "ALE/Breakout-v5", "boxing": "ALE/Boxing-v5"}
@@ -38,8 +40,8 @@ class Args:
     """What to measure."""
 
     games: tuple[str, ...] = ("pong", "breakout", "boxing")
-    n_steps: int = 16_000
-    n_repetitions: int = 5
+    n_steps: int = 24_000
+    n_repetitions: int = 3
 
 
 def make_env(game: str, view: str) -> Any:
@@ -76,8 +78,20 @@ def collect_with_gymnasium(game: str, n_steps: int, folder: Path) -> None:
         env.close()
 
 
+def play_only(game: str, n_steps: int, _folder: Path) -> None:
+    """Hold random actions for four frames each, and look at nothing but the end of the game."""
+    ale = make_ale(game, seed=0)
+    actions = ale.getMinimalActionSet()
+    for index in np.random.default_rng(0).integers(len(actions), size=n_steps):
+        for _ in range(FRAME_SKIP):
+            ale.act(actions[index])
+            if ale.game_over():
+                ale.reset_game()
+
+
 ARMS: dict[str, Callable[[str, int, Path], object]] = {
     "gymnasium": collect_with_gymnasium,
+    "emulator": play_only,
     "one_worker": lambda game, n_steps, folder: collect(game, n_steps, folder=folder, n_workers=1),
     "collect": lambda game, n_steps, folder: collect(game, n_steps, folder=folder),
 }

@@ -16,7 +16,7 @@ def test_every_arm_runs_and_the_table_holds_their_medians() -> None:
     args = collect_speed.Args(games=("pong",), n_steps=16, n_repetitions=1)
     summary = collect_speed.compare(args)
     speeds = summary["steps_per_second"]["pong"]
-    assert set(speeds) == {"gymnasium", "one_worker", "collect"}
+    assert set(speeds) == {"gymnasium", "emulator", "one_worker", "collect"}
     assert all(speed["lowest"] <= speed["median"] <= speed["highest"] for speed in speeds.values())
     ratio = speeds["collect"]["median"] / speeds["gymnasium"]["median"]
     assert collect_speed.table(summary).endswith(f" | {ratio:.1f} |")
