@@ -54,6 +54,32 @@ def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
     assert max(summary["memory"]["extra_mb"].values()) < 300
 
 
+def test_the_speed_of_probes_comes_from_the_committed_run() -> None:
+    probe_speed = load("benchmarks/probe_speed.py")
+    summary = json.loads((RESULTS / "probe_speed.json").read_text())
+    assert probe_speed.table(summary) in README
+    assert probe_speed.limits_table(summary) in README
+    arms = summary["arms"]
+    assert (summary["frames"], len(summary["classes"])) == (50_000, 15)
+    assert arms["ours"]["seconds"] < 60
+    assert arms["adam"]["reached"] == 15
+    assert arms["adam"]["lowest"] >= 10
+
+
+def test_the_speed_of_collecting_comes_from_the_committed_run() -> None:
+    collect_speed = load("benchmarks/collect_speed.py")
+    summary = json.loads((RESULTS / "collect_speed.json").read_text())
+    assert collect_speed.table(summary) in README
+    medians = {
+        game: {arm: speed["median"] for arm, speed in arms.items()}
+        for game, arms in summary["steps_per_second"].items()
+    }
+    assert min(medians["pong"]["collect"], medians["breakout"]["collect"]) > 4_000
+    shares = [m["collect"] / m["emulator"] / 2 for m in medians.values()]
+    assert (round(min(shares), 2), round(max(shares), 2)) == (0.48, 0.62)
+    assert all(m["collect"] > 4 * m["gymnasium"] for m in medians.values())
+
+
 def test_emulator_threads_come_from_the_committed_run() -> None:
     summary = json.loads((RESULTS / "env_threads.json").read_text())
     assert load("benchmarks/env_threads.py").table(summary) in README
