@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_flag, check_number, check_shape
-from rl_infonce.encoders import conv_output_shape, make_trunk, randomise_
+from rl_infonce.encoders import FINE_LAYERS, conv_output_shape, make_trunk, randomise_
 
 __all__ = ["PixelEncoder"]
 
@@ -63,7 +63,9 @@ class PixelEncoder(nn.Module):
         self.channels_last = channels_last
         with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
             trunk = make_trunk(encoder, self.image_shape)
-            n_inputs = math.prod(conv_output_shape(trunk, self.image_shape))
+            map_shape = conv_output_shape(trunk, self.image_shape)
+            self.local_dim, self.fine_dim = map_shape[0], FINE_LAYERS[encoder][1]
+            n_inputs = math.prod(map_shape)
             self.cnn = nn.Sequential(*trunk, nn.Flatten())
             self.linear = nn.Sequential(nn.Linear(n_inputs, features_dim), nn.ReLU())
         if generator is not None:
@@ -76,14 +78,38 @@ class PixelEncoder(nn.Module):
         Raises:
             ValueError: If the images are of another shape.
         """
+        half = self.precision == "bf16"
+        autocast = torch.autocast(images.device.type, dtype=torch.bfloat16)
+        with autocast if half else contextlib.nullcontext():
+            features = self.head(self.local_features(images))
+        return features.float()
+
+    def local_features(self, images: Tensor) -> Tensor:
+        """Return the map [K, local_dim, height, width] that the trunk makes of images.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        return self.local_maps(images)[1]
+
+    def local_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a fine map [K, fine_dim, height, width] and that of `local_features`.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
         check_shape("images", images, ("K", *self.image_shape))
         pixels = images.float()
         if self.divide_by != 1:
             pixels = pixels / self.divide_by
         if self.channels_last:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
-        half = self.precision == "bf16"
-        autocast = torch.autocast(images.device.type, dtype=torch.bfloat16)
-        with autocast if half else contextlib.nullcontext():
-            features: Tensor = self.linear(self.cnn(pixels))
-        return features.float()
+        n_fine, _ = FINE_LAYERS[self.encoder]
+        fine: Tensor = self.cnn[:n_fine](pixels)
+        coarse: Tensor = self.cnn[n_fine:-1](fine)
+        return fine, coarse
+
+    def head(self, maps: Tensor) -> Tensor:
+        """Return features [K, D] of a map of `local_features`."""
+        features: Tensor = self.linear(maps.flatten(1))
+        return features
