@@ -1,0 +1,106 @@
+"""Which frames make a sample: whole episodes held out, neighbours in time, others of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_number, check_shape
+
+__all__ = ["EpisodeFrames", "hold_out_episodes"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EpisodeFrames:
+    """Frames in the order of time, and the episodes they belong to.
+
+    Attributes:
+        observations: K of them: an array, a memory map, or a view with `__len__` and `.shape` that
+            integer arrays index, giving uint8 [B, C, H, W].
+        episode_ids: [K] integers; the frames of an episode follow one another.
+        rows: [N] rows that may be used, ascending, of whole episodes.
+        labels: Variable to [K] integers in 0..255, for objectives that are told them.
+
+    Raises:
+        ValueError: If lengths differ or an episode is torn apart.
+    """
+
+    observations: Any
+    episode_ids: IntArray
+    rows: IntArray
+    labels: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_shape("episode_ids", self.episode_ids, (len(self.observations),))
+        for name, values in self.labels.items():
+            check_shape(f"labels[{name!r}]", values, (len(self.observations),))
+        n_runs = 1 + int((np.diff(self.episode_ids) != 0).sum())
+        n_episodes = len(np.unique(self.episode_ids))
+        if n_runs != n_episodes:
+            raise ValueError(
+                f"Expected the frames of each episode one after the other, got {n_episodes} "
+                f"episodes in {n_runs} pieces. Number the episodes of all environments apart."
+            )
+
+    def starts(self, length: int) -> IntArray:
+        """Return the usable rows with which `length` frames of one episode begin.
+
+        Raises:
+            ValueError: If no episode is that long.
+        """
+        last = self.rows + length - 1
+        inside = last < len(self.episode_ids)
+        rows = self.rows[inside]
+        legal: IntArray = rows[self.episode_ids[rows] == self.episode_ids[rows + length - 1]]
+        if len(legal) == 0:
+            _, counts = np.unique(self.episode_ids[self.rows], return_counts=True)
+            raise ValueError(
+                f"Expected an episode of at least {length} frames, got {len(counts)} of at most "
+                f"{counts.max(initial=0)}. Collect longer episodes, or choose an objective that "
+                "looks less far."
+            )
+        return legal
+
+    def others(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return for each row another one of its episode, uniformly; the row itself if alone."""
+        starts = np.flatnonzero(np.diff(self.episode_ids, prepend=self.episode_ids[0] - 1))
+        ends = np.append(starts[1:], len(self.episode_ids))
+        run = np.searchsorted(starts, rows, side="right") - 1
+        n_others = np.maximum(ends[run] - starts[run] - 1, 1)
+        steps = rng.integers(1, n_others, endpoint=True)
+        drawn = starts[run] + (rows - starts[run] + steps) % (ends[run] - starts[run])
+        return drawn.astype(np.int64)
+
+
+def hold_out_episodes(
+    episode_ids: IntArray, rng: np.random.Generator, *, share: float = 0.2
+) -> tuple[IntArray, IntArray]:
+    """Return the rows for training and those held out, ascending, whole episodes each.
+
+    Args:
+        episode_ids: [K] integers, equal within an episode and different between any two.
+        rng: Source of all randomness.
+        share: Of the episodes to hold out, in (0, 1); at least one on either side.
+
+    Raises:
+        ValueError: If there are fewer than 2 episodes or the share is out of range.
+    """
+    check_shape("episode_ids", episode_ids, ("K",))
+    check_number("share", share, above=0)
+    episodes, episode_of_row = np.unique(episode_ids, return_inverse=True)
+    if len(episodes) < 2 or share >= 1:
+        raise ValueError(
+            f"Expected at least 2 episodes and a share below 1 to hold some out, got "
+            f"{len(episodes)} in {len(episode_ids)} frames and {share}. Collect more steps."
+        )
+    n_held_out = min(max(round(share * len(episodes)), 1), len(episodes) - 1)
+    is_held_out = np.zeros(len(episodes), dtype=np.bool_)
+    is_held_out[rng.permutation(len(episodes))[:n_held_out]] = True
+    held_out = is_held_out[episode_of_row]
+    return np.flatnonzero(~held_out).astype(np.int64), np.flatnonzero(held_out).astype(np.int64)

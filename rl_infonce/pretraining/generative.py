@@ -1,0 +1,123 @@
+"""Objectives that paint pixels: a variational autoencoder, and the next frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+from rl_infonce.pretraining.objective import (
+    Encoded,
+    Encoder,
+    FrameBatch,
+    PretrainingLoss,
+    PretrainingObjective,
+    draw_default_weights_,
+    draw_rows,
+    fresh_linear,
+)
+
+__all__ = ["PixelPrediction", "VariationalAutoencoder", "screen_decoder"]
+
+
+def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
+    """Return features [B, n_inputs] -> gray screens [B, 1, 210, 160] in 0..1.
+
+    The layers of `STDIMEncoder` backwards, with transposed convolutions.
+    """
+    with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+        decoder = nn.Sequential(
+            nn.Linear(n_inputs, 64 * 9 * 6),
+            nn.ReLU(),
+            nn.Unflatten(1, (64, 9, 6)),
+            nn.ConvTranspose2d(64, 128, kernel_size=3),
+            nn.ReLU(),
+            nn.ConvTranspose2d(128, 64, kernel_size=4, stride=2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(64, 32, kernel_size=4, stride=2, output_padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(32, 1, kernel_size=8, stride=4, output_padding=(2, 0)),
+            nn.Sigmoid(),
+        )
+    draw_default_weights_(decoder.to_empty(device=generator.device), generator)
+    return decoder
+
+
+def _of_screens(encoder: Encoder) -> STDIMEncoder:
+    if not isinstance(encoder, STDIMEncoder):
+        raise ValueError(
+            f"Expected an STDIMEncoder to paint 210x160 screens, got {type(encoder).__name__}. "
+            "Choose a contrastive objective for stacked frames."
+        )
+    return encoder
+
+
+class VariationalAutoencoder(PretrainingObjective):
+    """A VAE (Kingma and Welling 2014), as Anand et al. 2019 compare with.
+
+    The encoder's features are the mean of the code, a second linear layer beside it gives the
+    logarithm of the variance. Squared error summed over pixels plus the KL divergence from a unit
+    normal, mean over the batch.
+    """
+
+    contrasts = False
+
+    encoder: STDIMEncoder
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__(_of_screens(encoder), generator)
+        self.log_variance = fresh_linear(64 * 9 * 6, encoder.features_dim, generator)
+        self.decoder = screen_decoder(encoder.features_dim, generator)
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 1]."""
+        return draw_rows(frames, n_samples, (0,), rng)
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Return means and log-variances [B, D] of images [B, 1, 1, 210, 160]."""
+        flat = self.encoder.head[:-1](self.encoder.local_features(images[:, 0]))
+        return self.encoder.head[-1](flat), self.log_variance(flat)
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the negative evidence lower bound, up to constants."""
+        means, log_variances = encoded
+        generator = torch.Generator(means.device).manual_seed(batch.seed)
+        noise = torch.randn(means.shape, generator=generator, device=means.device)
+        codes = means + torch.exp(log_variances / 2) * noise
+        painted = self.decoder(codes).float()
+        error = F.mse_loss(painted, batch.images[:, 0] / 255, reduction="sum")
+        divergence = (means**2 + log_variances.exp() - 1 - log_variances).sum() / 2
+        return PretrainingLoss((error + divergence) / len(means), means.new_full((), torch.nan))
+
+
+class PixelPrediction(PretrainingObjective):
+    """PIXEL-PRED (Anand et al. 2019): the next frame from the features, without the action.
+
+    A linear layer and the VAE's decoder; mean squared error over pixels of 0..1.
+    """
+
+    contrasts = False
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__(_of_screens(encoder), generator)
+        n_features = encoder.features_dim
+        self.transition = fresh_linear(n_features, n_features, generator)
+        self.decoder = screen_decoder(n_features, generator)
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 2]: the frame, the next one."""
+        return draw_rows(frames, n_samples, (0, self.horizon), rng)
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Return features [B, D] of the first of images [B, 2, 1, 210, 160]."""
+        return (self.encoder(images[:, 0]),)
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the mean squared error."""
+        (features,) = encoded
+        painted = self.decoder(self.transition(features)).float()
+        loss = F.mse_loss(painted, batch.images[:, 1] / 255)
+        return PretrainingLoss(loss, features.new_full((), torch.nan))

@@ -1,0 +1,56 @@
+"""The plugin's own loss, on single frames: temporal InfoNCE between features."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE
+from rl_infonce.presets import PRESETS
+from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+from rl_infonce.pretraining.objective import (
+    Encoded,
+    Encoder,
+    FrameBatch,
+    PretrainingLoss,
+    PretrainingObjective,
+    draw_rows,
+)
+
+__all__ = ["GlobalInfoNCE"]
+
+
+class GlobalInfoNCE(PretrainingObjective):
+    """What `InfoNCEExtractor` does by default: features pick those of the frame one horizon ahead.
+
+    The pairs of Global-T-DIM (Anand et al. 2019), which scores them the other way round and by a
+    bilinear form; here the critic is the plugin's, a cosine of two projections over a temperature.
+    """
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__(encoder, generator)
+        shape = ObjectiveShape(encoder.features_dim, local_dim=0, n_horizons=1)
+        self.contrast = TemporalInfoNCE(PRESETS["cpc"], shape, generator=generator)
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 2]: now, the future."""
+        return draw_rows(frames, n_samples, (0, self.horizon), rng)
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Return features [B, 2, D] of images [B, 2, C, H, W]."""
+        features: Tensor = self.encoder(images.flatten(0, 1))
+        return (features.view(*images.shape[:2], -1),)
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the loss in nats."""
+        (features,) = encoded
+        n_samples = len(features)
+        contrasted = ContrastBatch(
+            context=features[:, :1],
+            context_used=features.new_ones(n_samples, 1, dtype=torch.bool),
+            futures=features[:, 1].unsqueeze(0),
+            mask=features.new_ones(1, n_samples, n_samples, dtype=torch.bool),
+        )
+        found = self.contrast(contrasted, (self.horizon,))
+        return PretrainingLoss(found.loss, found.accuracy.mean())

@@ -1,0 +1,158 @@
+"""What every pretraining objective is: frames to draw, an encoder, and a loss of what it says."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+
+__all__ = [
+    "Encoded",
+    "Encoder",
+    "FrameBatch",
+    "PretrainingLoss",
+    "PretrainingObjective",
+    "draw_default_weights_",
+    "draw_rows",
+    "fresh_linear",
+]
+
+Encoded = tuple[Tensor, ...]
+Encoder = STDIMEncoder | PixelEncoder
+
+
+@dataclass(frozen=True)
+class FrameBatch:
+    """Frames of B samples.
+
+    Attributes:
+        images: [B, L, C, H, W] uint8, the L frames of each sample.
+        labels: Variable to [B] int64 of each sample's first frame; empty where nobody asks.
+        seed: Of whatever an objective draws.
+    """
+
+    images: Tensor
+    labels: Mapping[str, Tensor] = field(default_factory=dict)
+    seed: int = 0
+
+
+class PretrainingLoss(NamedTuple):
+    """A loss, and how often the right answer came first.
+
+    Attributes:
+        loss: [] what is minimised.
+        accuracy: [] in 0..1, detached; NaN for objectives that pick nothing.
+    """
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+class PretrainingObjective(nn.Module, ABC):
+    """An encoder with what trains it; its heads are thrown away afterwards.
+
+    `encode` treats every sample on its own, `loss` may compare them: so a large batch can be
+    encoded in parts, or on several machines.
+
+    Args:
+        encoder: An `STDIMEncoder`, or a `PixelEncoder` of stacked frames.
+        generator: Source of the initial weights of the heads.
+
+    Attributes:
+        encoder: What is kept.
+        horizon: Frames from now to the future: as many as the encoder sees at once, so that both
+            share none.
+        contrasts: Whether the samples of a batch are one another's negatives.
+        default_batch_size: Samples per step.
+    """
+
+    contrasts: ClassVar[bool] = True
+    default_batch_size: ClassVar[int] = 64
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__()
+        if not hasattr(encoder, "local_features"):
+            raise TypeError(
+                "Expected `encoder` to be an STDIMEncoder or a PixelEncoder, whose map has places, "
+                f"got {type(encoder).__name__}."
+            )
+        self.encoder = encoder
+        self.horizon = encoder.image_shape[0]
+
+    @abstractmethod
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return the rows [B, L] of B samples.
+
+        Raises:
+            ValueError: If no episode is long enough.
+        """
+
+    @abstractmethod
+    def encode(self, images: Tensor) -> Encoded:
+        """Return what the loss needs to know of images [B, L, C, H, W], each [B, ...]."""
+
+    @abstractmethod
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the loss of encoded samples; `encoded` is float32."""
+
+
+def draw_rows(
+    frames: EpisodeFrames, n_samples: int, offsets: Sequence[int], rng: np.random.Generator
+) -> IntArray:
+    """Return rows [B, L] at fixed offsets from starts within episodes, all equally likely.
+
+    A repeated start would be its own negative: starts repeat only when there are too few, then each
+    equally often, give or take one.
+
+    Args:
+        frames: To draw from.
+        n_samples: B.
+        offsets: L of them, from 0, ascending.
+        rng: Source of all randomness.
+
+    Raises:
+        ValueError: If no episode is long enough.
+    """
+    starts = frames.starts(offsets[-1] + 1)
+    n_rounds, n_rest = divmod(n_samples, len(starts))
+    rest = rng.choice(starts, size=n_rest, replace=False)
+    chosen = np.concatenate([np.tile(starts, n_rounds), rest])
+    rows: IntArray = chosen[:, None] + np.asarray(offsets)
+    return rows
+
+
+def fresh_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a linear layer with torch's usual initial weights, from `generator`."""
+    with torch.device("meta"):  # elsewhere the layer would draw from torch's global stream
+        layer = nn.Linear(n_inputs, n_outputs)
+    draw_default_weights_(layer.to_empty(device=generator.device), generator)
+    return layer
+
+
+def draw_default_weights_(module: nn.Module, generator: torch.Generator) -> None:
+    """Fill linear, convolutional and recurrent layers as torch does, from `generator`, in place."""
+    for layer in module.modules():
+        own = dict(layer.named_parameters(recurse=False))
+        if not own:
+            continue
+        bound = 1 / math.sqrt(_fan_in(layer, own))
+        with torch.no_grad():
+            for parameter in own.values():
+                parameter.uniform_(-bound, bound, generator=generator)
+
+
+def _fan_in(layer: nn.Module, own: Mapping[str, Any]) -> int:
+    if isinstance(layer, nn.RNNBase):
+        return int(layer.hidden_size)
+    weight: Tensor = own["weight"]
+    return math.prod(weight.shape[1:])

@@ -1,0 +1,116 @@
+"""Objectives on the places of the convolutional map: ST-DIM and its relatives."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rl_infonce.nce import info_nce, retrieval_accuracy
+from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+from rl_infonce.pretraining.objective import (
+    Encoded,
+    Encoder,
+    FrameBatch,
+    PretrainingLoss,
+    PretrainingObjective,
+    draw_rows,
+    fresh_linear,
+)
+
+__all__ = ["JSDSpatioTemporalDIM", "SpatioTemporalDIM", "StaticDIM", "places"]
+
+
+def places(maps: Tensor) -> Tensor:
+    """Return maps [B, C, H, W] as [H * W, B, C]: one problem per place."""
+    return maps.flatten(2).permute(2, 0, 1)
+
+
+class _SpatialObjective(PretrainingObjective):
+    """Features and maps of every frame of a sample, and a linear predictor from features."""
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__(encoder, generator)
+        self.from_features = fresh_linear(encoder.features_dim, encoder.local_dim, generator)
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Return features [B, L, D] and maps [B, L, C, H, W] of images [B, L, C, H, W]."""
+        maps = self.encoder.local_features(images.flatten(0, 1))
+        features: Tensor = self.encoder.head(maps)
+        shape = images.shape[:2]
+        return features.view(*shape, -1), maps.view(*shape, *maps.shape[1:])
+
+
+class SpatioTemporalDIM(_SpatialObjective):
+    """ST-DIM (Anand et al. 2019, equations 2 to 4).
+
+    The features of a frame, and each place of its map, pick the frame before it at that place
+    among the frames before all others of the batch: bilinear scores, mean over the 88 places, sum
+    of both terms. Deviations from the published code: a sample starts at any frame but an
+    episode's first, all equally likely; there the first frame was paired with the episode's last,
+    episodes were drawn before frames, and one could occur twice in a batch.
+    """
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__(encoder, generator)
+        self.from_map = fresh_linear(encoder.local_dim, encoder.local_dim, generator)
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 2]: the frame before, the frame."""
+        return draw_rows(frames, n_samples, (0, self.horizon), rng)
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the sum of the global-local and the local-local term, in nats."""
+        features, maps = encoded
+        before, now = places(maps[:, 0]), places(maps[:, 1])  # [P, B, C]
+        global_local = self.from_features(features[:, 1]) @ before.mT  # [P, B, B]
+        local_local = self.from_map(now) @ before.mT
+        losses = [info_nce(scores, validate_args=False) for scores in (global_local, local_local)]
+        accuracy = retrieval_accuracy(local_local.detach()).float().mean()
+        return PretrainingLoss(losses[0].mean() + losses[1].mean(), accuracy)
+
+
+class StaticDIM(_SpatialObjective):
+    """Static-DIM (Anand et al. 2019): the global-local term within one frame, without time."""
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 1]."""
+        return draw_rows(frames, n_samples, (0,), rng)
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the loss in nats."""
+        features, maps = encoded
+        scores = self.from_features(features[:, 0]) @ places(maps[:, 0]).mT
+        loss = info_nce(scores, validate_args=False).mean()
+        return PretrainingLoss(loss, retrieval_accuracy(scores.detach()).float().mean())
+
+
+class JSDSpatioTemporalDIM(_SpatialObjective):
+    """JSD-ST-DIM (Anand et al. 2019): ST-DIM's pairs, told from one negative by a yes or no.
+
+    The negative is another frame of the same episode, at the same place. Binary cross-entropy, the
+    mean over positives and negatives; a lower bound of the Jensen-Shannon divergence between joint
+    and marginals up to a constant (Hjelm et al. 2019, equation 4).
+    """
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__(encoder, generator)
+        self.from_map = fresh_linear(encoder.local_dim, encoder.local_dim, generator)
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 3]: the frame before, the frame, another one of the episode."""
+        rows = draw_rows(frames, n_samples, (0, self.horizon), rng)
+        return np.column_stack([rows, frames.others(rows[:, 1], rng)])
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the sum of both terms, in nats."""
+        features, maps = encoded
+        before, now, other = (places(maps[:, i]) for i in range(3))  # [P, B, C]
+        losses = []
+        for predictions in (self.from_features(features[:, 1]), self.from_map(now)):
+            positive = (predictions * before).sum(-1)  # [P, B]
+            negative = (predictions * other).sum(-1)
+            losses.append((F.softplus(-positive) + F.softplus(negative)).mean() / 2)
+        is_right = torch.stack([positive > 0, negative < 0]).float()
+        return PretrainingLoss(losses[0] + losses[1], is_right.mean().detach())

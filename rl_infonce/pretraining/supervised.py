@@ -1,0 +1,69 @@
+"""The upper bound: the encoder is told the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+from rl_infonce.pretraining.objective import (
+    Encoded,
+    Encoder,
+    FrameBatch,
+    PretrainingLoss,
+    PretrainingObjective,
+    draw_rows,
+    fresh_linear,
+)
+
+__all__ = ["Supervised"]
+
+_N_VALUES = 256  # of a byte of RAM
+
+
+class Supervised(PretrainingObjective):
+    """A linear classifier of every variable, trained with the encoder.
+
+    Deviation from Anand et al. 2019, who train a copy of the encoder for each variable: one encoder
+    learns them all, and is probed afterwards like any other.
+
+    Args:
+        encoder: To train.
+        generator: Source of the initial weights of the classifiers.
+        variables: Names of the labels to learn.
+    """
+
+    contrasts = False
+
+    def __init__(
+        self, encoder: Encoder, generator: torch.Generator, variables: Sequence[str]
+    ) -> None:
+        super().__init__(encoder, generator)
+        if not variables:
+            raise ValueError(
+                "Expected `variables` to learn, got none. Give labels with the frames."
+            )
+        self.variables = tuple(variables)
+        n_outputs = len(self.variables) * _N_VALUES
+        self.heads = fresh_linear(encoder.features_dim, n_outputs, generator)
+
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return rows [B, 1]."""
+        return draw_rows(frames, n_samples, (0,), rng)
+
+    def encode(self, images: Tensor) -> Encoded:
+        """Return features [B, D] of images [B, 1, C, H, W]."""
+        return (self.encoder(images[:, 0]),)
+
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the mean cross-entropy over variables, in nats."""
+        (features,) = encoded
+        scores = self.heads(features).float().unflatten(1, (len(self.variables), _N_VALUES))
+        targets = torch.stack([batch.labels[name] for name in self.variables], dim=1)  # [B, V]
+        loss = F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+        accuracy = (scores.argmax(-1) == targets).float().mean()
+        return PretrainingLoss(loss, accuracy)

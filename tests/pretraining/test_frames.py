@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rl_infonce.pretraining import EpisodeFrames, hold_out_episodes
+
+
+def frames_of(lengths: tuple[int, ...], used: tuple[int, ...] | None = None) -> EpisodeFrames:
+    """Return frames of episodes of the given lengths, of which some are used."""
+    ids = np.repeat(np.arange(len(lengths)) * 10, lengths)
+    used = tuple(range(len(lengths))) if used is None else used
+    rows = np.flatnonzero(np.isin(ids, np.array(used) * 10))
+    return EpisodeFrames(np.zeros((len(ids), 1, 2, 2), np.uint8), ids, rows)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_starts_equal_brute_force_on_every_small_case(length: int) -> None:
+    for lengths in itertools.chain(*(itertools.product(range(1, 4), repeat=n) for n in (1, 2, 3))):
+        for used in itertools.chain(
+            *(itertools.combinations(range(len(lengths)), n) for n in (1, 2, 3))
+        ):
+            frames = frames_of(lengths, used)
+            ids = frames.episode_ids
+            expected = [
+                row
+                for row in frames.rows.tolist()
+                if row + length <= len(ids) and len(set(ids[row : row + length])) == 1
+            ]
+            if expected:
+                assert frames.starts(length).tolist() == expected
+            else:
+                with pytest.raises(ValueError, match=f"at least {length} frames, got"):
+                    frames.starts(length)
+
+
+def test_others_are_uniform_over_the_rest_of_the_episode() -> None:
+    frames = frames_of((1, 4, 2))
+    rng = np.random.default_rng(0)
+    rows = np.tile(np.arange(7), 3000)
+    drawn = frames.others(rows, rng)
+    counts = np.zeros((7, 7), int)
+    np.add.at(counts, (rows, drawn), 1)
+    allowed = [[0], *[[r for r in (1, 2, 3, 4) if r != row] for row in (1, 2, 3, 4)], [6], [5]]
+    for row, others in enumerate(allowed):
+        assert np.flatnonzero(counts[row]).tolist() == others
+        assert abs(counts[row, others] / 3000 - 1 / len(others)).max() < 0.05
+
+
+def test_episodes_are_held_out_whole() -> None:
+    ids = np.repeat(np.arange(10), 3)
+    seen = set()
+    for seed in range(20):
+        train, held_out = hold_out_episodes(ids, np.random.default_rng(seed))
+        assert sorted([*train, *held_out]) == list(range(30))
+        assert set(ids[train]).isdisjoint(ids[held_out])
+        assert len(held_out) == 6
+        seen.add(tuple(held_out))
+    assert len(seen) > 10
+    train, held_out = hold_out_episodes(ids[:6], np.random.default_rng(0), share=0.01)
+    assert (len(train), len(held_out)) == (3, 3)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    images = np.zeros((4, 1, 2, 2), np.uint8)
+    with pytest.raises(ValueError, match="one after the other, got 2 episodes in 3 pieces"):
+        EpisodeFrames(images, np.array([0, 1, 0, 0]), np.arange(4))
+    with pytest.raises(ValueError, match=r"`episode_ids` of shape \[4\], got \(3,\)"):
+        EpisodeFrames(images, np.zeros(3, int), np.arange(3))
+    with pytest.raises(ValueError, match=r"`labels\['x'\]` of shape \[4\]"):
+        EpisodeFrames(images, np.zeros(4, int), np.arange(4), {"x": np.zeros(3, int)})
+    with pytest.raises(ValueError, match="at least 2 episodes"):
+        hold_out_episodes(np.zeros(4, int), np.random.default_rng(0))

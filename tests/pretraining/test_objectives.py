@@ -1,0 +1,288 @@
+"""Every loss against loops written from the papers' equations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.pretraining import (
+    OBJECTIVES,
+    EpisodeFrames,
+    FrameBatch,
+    PretrainingObjective,
+    make_objective,
+)
+from rl_infonce.pretraining.cpc import CPC
+from rl_infonce.pretraining.generative import screen_decoder
+from rl_infonce.pretraining.global_infonce import GlobalInfoNCE
+from rl_infonce.pretraining.multiscale import MultiScaleDIM, draw_clusters
+from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
+from rl_infonce.pretraining.supervised import Supervised
+
+N_FRAMES = {"cpc": 100, "jsd_stdim": 3} | dict.fromkeys(
+    ("stdim", "multiscale_dim", "infonce", "pixel_pred"), 2
+)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def encoder() -> STDIMEncoder:
+    return STDIMEncoder(generator())
+
+
+def build(name: str) -> PretrainingObjective:
+    variables = ("x", "y") if name == "supervised" else ()
+    return make_objective(name, encoder(), generator(), variables=variables)
+
+
+def no_images(n_samples: int) -> FrameBatch:
+    return FrameBatch(torch.zeros(n_samples, 1, 1, 210, 160, dtype=torch.uint8))
+
+
+def frames(n_frames: int = 240, episode_length: int = 120) -> EpisodeFrames:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (n_frames, 1, 210, 160), dtype=np.uint8)
+    ids = np.arange(n_frames) // episode_length
+    labels = {name: rng.integers(0, 256, n_frames) for name in ("x", "y")}
+    return EpisodeFrames(images, ids, np.arange(n_frames), labels)
+
+
+def picks(prediction: Tensor, candidates: list[Tensor], positive: int) -> float:
+    """Return -log of the share that the positive has of all exponentiated inner products."""
+    scores = [float(prediction.double() @ candidate.double()) for candidate in candidates]
+    return -scores[positive] + math.log(sum(math.exp(score) for score in scores))
+
+
+def tiny(n_samples: int, n_frames: int, places: tuple[int, int] = (2, 3)) -> tuple[Tensor, Tensor]:
+    features = torch.randn(n_samples, n_frames, 256, generator=generator(1))
+    maps = torch.randn(n_samples, n_frames, 128, *places, generator=generator(2)) / 4
+    return features, maps
+
+
+def value(objective: PretrainingObjective, encoded: tuple[Tensor, ...], batch: FrameBatch) -> float:
+    with torch.no_grad():
+        return float(objective.loss(encoded, batch).loss)
+
+
+def affine(layer: Any, vector: Tensor) -> Tensor:
+    result: Tensor = layer.weight.detach() @ vector + layer.bias.detach()
+    return result
+
+
+def test_stdim_is_the_sum_of_its_two_terms() -> None:
+    objective = SpatioTemporalDIM(encoder(), generator())
+    features, maps = tiny(3, 2)
+    expected = 0.0
+    for y, x in np.ndindex(2, 3):
+        before = [maps[j, 0, :, y, x] for j in range(3)]
+        for i in range(3):
+            expected += picks(affine(objective.from_features, features[i, 1]), before, i) / 18
+            expected += picks(affine(objective.from_map, maps[i, 1, :, y, x]), before, i) / 18
+    assert value(objective, (features, maps), no_images(3)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_multiscale_dim_is_stdim_on_two_maps() -> None:
+    objective: Any = MultiScaleDIM(encoder(), generator())
+    features, coarse = tiny(3, 2)
+    fine = torch.randn(3, 2, 64, 2, 2, generator=generator(3)) / 4
+    expected = 0.0
+    for scale, maps in enumerate((fine, coarse)):
+        places = list(np.ndindex(*maps.shape[-2:]))
+        for (y, x), i in itertools.product(places, range(3)):
+            before = [maps[j, 0, :, y, x] for j in range(3)]
+            for prediction in (
+                affine(objective.from_features[scale], features[i, 1]),
+                affine(objective.from_map[scale], maps[i, 1, :, y, x]),
+            ):
+                expected += picks(prediction, before, i) / 3 / len(places)
+    found = value(objective, (features, fine, coarse), no_images(3))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_clusters_are_close_in_time_and_not_too_close() -> None:
+    starts = np.arange(0, 4000, 1)
+    rng = np.random.default_rng(0)
+    drawn = draw_clusters(starts, 60, rng, n_near=8, window=32)
+    assert drawn.shape == (60,)
+    clusters = [drawn[i : i + 8] for i in range(0, 60, 8)]
+    for cluster in clusters:
+        assert np.ptp(cluster) < 32
+        assert np.diff(np.sort(cluster)).min() >= 2
+    assert np.ptp([cluster[0] for cluster in clusters]) > 1000
+    many = np.concatenate(
+        [draw_clusters(starts[:64], 8, rng, n_near=8, window=32) for _ in range(3000)]
+    )
+    assert set(many.tolist()) == set(range(63))  # the last step of a window is left out
+    few = draw_clusters(starts[:5], 9, rng, n_near=8, window=32)
+    assert len(few) == 9
+    assert set(few.tolist()) <= set(range(5))
+
+
+def test_static_dim_looks_at_one_frame() -> None:
+    objective = StaticDIM(encoder(), generator())
+    features, maps = tiny(3, 1)
+    expected = 0.0
+    for y, x in np.ndindex(2, 3):
+        same = [maps[j, 0, :, y, x] for j in range(3)]
+        for i in range(3):
+            expected += picks(affine(objective.from_features, features[i, 0]), same, i) / 18
+    assert value(objective, (features, maps), no_images(3)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_jsd_stdim_answers_yes_or_no() -> None:
+    objective = JSDSpatioTemporalDIM(encoder(), generator())
+    features, maps = tiny(3, 3)
+
+    def cross_entropy(score: float, is_positive: bool) -> float:
+        probability = 1 / (1 + math.exp(-score))
+        return -math.log(probability if is_positive else 1 - probability)
+
+    expected = 0.0
+    for i, (y, x) in ((i, place) for i in range(3) for place in np.ndindex(2, 3)):
+        for prediction in (
+            affine(objective.from_features, features[i, 1]),
+            affine(objective.from_map, maps[i, 1, :, y, x]),
+        ):
+            positive = float(prediction @ maps[i, 0, :, y, x])
+            negative = float(prediction @ maps[i, 2, :, y, x])
+            terms = cross_entropy(positive, True) + cross_entropy(negative, False)
+            expected += terms / 2 / 18
+    assert value(objective, (features, maps), no_images(3)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_infonce_is_the_plugins_loss() -> None:
+    objective = GlobalInfoNCE(encoder(), generator())
+    features = torch.randn(4, 2, 256, generator=generator(1))
+    critic: Any = objective.contrast.critics["global"]
+    now, later = (features[:, i] - features[:, i].mean(0) for i in range(2))
+    anchors = [each / each.norm() for each in now @ critic.anchor_projection[0].detach()]
+    candidates = [each / each.norm() * 10 for each in later @ critic.candidate_projection.detach()]
+    expected = sum(picks(anchor, candidates, i) for i, anchor in enumerate(anchors)) / 4
+    assert value(objective, (features,), no_images(4)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_cpc_picks_among_all_sequences_and_times() -> None:
+    objective: Any = CPC(encoder(), generator())
+    features = torch.randn(2, 100, 256, generator=generator(1)) / 8
+    with torch.no_grad():
+        states = objective.summary(features)[0]
+    expected = 0.0
+    for head, offset in enumerate((1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45, 49)):
+        if offset not in (1, 49):  # loops are slow
+            continue
+        targets = [features[b, t] for b in range(2) for t in range(offset, 100)]
+        predictions = [
+            affine(objective.predictors[head], states[b, t])
+            for b in range(2)
+            for t in range(100 - offset)
+        ]
+        losses = [picks(prediction, targets, i) for i, prediction in enumerate(predictions)]
+        expected += sum(losses) / len(losses)
+        objective.predictors[head].requires_grad_(False)
+    whole = value(objective, (features,), no_images(2))
+    for head, offset in enumerate(range(1, 98, 4)):
+        if offset not in (1, 49):
+            continue
+        with torch.no_grad():  # without a say, a head scores all targets alike
+            objective.predictors[head].weight.zero_()
+            objective.predictors[head].bias.zero_()
+    chance = sum(math.log(2 * (100 - offset)) for offset in (1, 49))
+    silent = value(objective, (features,), no_images(2))
+    assert whole - silent == pytest.approx(expected - chance, rel=1e-3)
+    assert len(objective.predictors) == 25
+
+
+def test_vae_is_squared_error_plus_divergence() -> None:
+    objective: Any = build("vae")
+    images = torch.randint(0, 256, (2, 1, 1, 210, 160), generator=generator(3), dtype=torch.uint8)
+    means = torch.randn(2, 256, generator=generator(1))
+    log_variances = torch.randn(2, 256, generator=generator(2)) - 3
+    batch = FrameBatch(images, seed=5)
+    found = value(objective, (means, log_variances), batch)
+    noise = torch.randn(2, 256, generator=generator(5))
+    with torch.no_grad():
+        painted = objective.decoder(means + (log_variances / 2).exp() * noise)
+    error = ((painted - images[:, 0] / 255) ** 2).double().sum() / 2
+    posterior = torch.distributions.Normal(means, (log_variances / 2).exp())
+    unit = torch.distributions.Normal(torch.zeros(2, 256), torch.ones(2, 256))
+    divergence = torch.distributions.kl_divergence(posterior, unit).double().sum() / 2
+    assert found == pytest.approx(float(error + divergence), rel=1e-5)
+    assert value(objective, (means, log_variances), FrameBatch(images, seed=6)) != found
+
+
+def test_pixel_prediction_paints_the_next_frame() -> None:
+    objective: Any = build("pixel_pred")
+    images = torch.randint(0, 256, (2, 2, 1, 210, 160), generator=generator(3), dtype=torch.uint8)
+    with torch.no_grad():
+        features = objective.encode(images)
+        painted = objective.decoder(objective.transition(features[0]))
+    expected = ((painted - images[:, 1] / 255) ** 2).mean()
+    found = objective.loss(features, FrameBatch(images)).loss
+    assert float(found.detach()) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_supervised_is_the_mean_cross_entropy_of_its_variables() -> None:
+    objective = Supervised(encoder(), generator(), ["x", "y"])
+    features = torch.randn(3, 256, generator=generator(1))
+    labels = {"x": torch.tensor([0, 255, 3]), "y": torch.tensor([9, 9, 10])}
+    expected = 0.0
+    for i in range(3):
+        scores = affine(objective.heads, features[i]).double()
+        for first, name in ((0, "x"), (256, "y")):
+            of_variable = scores[first : first + 256]
+            expected += float(of_variable.logsumexp(0) - of_variable[labels[name][i]]) / 6
+    batch = FrameBatch(no_images(3).images, labels)
+    assert value(objective, (features,), batch) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="`variables` to learn, got none"):
+        make_objective("supervised", encoder(), generator())
+
+
+def test_decoder_paints_whole_screens() -> None:
+    painted = screen_decoder(256, generator())(torch.zeros(2, 256))
+    assert painted.shape == (2, 1, 210, 160)
+    assert bool(((painted > 0) & (painted < 1)).all())
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_samples_are_what_the_objective_says(name: str) -> None:
+    objective, given = build(name), frames()
+    n_frames = N_FRAMES.get(name, 1)
+    rows = objective.draw(given, 64, np.random.default_rng(0))
+    assert rows.shape == (64, n_frames)
+    ids = given.episode_ids[rows]
+    assert (ids == ids[:, :1]).all()
+    in_order = rows[:, :2] if name == "jsd_stdim" else rows
+    assert (np.diff(in_order, axis=1) == 1).all()
+    if name != "multiscale_dim":
+        assert len(np.unique(rows[:, 0])) == (42 if name == "cpc" else 64)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_parameter_learns_and_no_global_random_number_is_drawn(name: str) -> None:
+    before = torch.get_rng_state()
+    objective, given = build(name), frames()
+    rows = objective.draw(given, 2, np.random.default_rng(0))
+    images = torch.as_tensor(given.observations[rows])
+    labels = {k: torch.as_tensor(v[rows[:, 0]]) for k, v in given.labels.items()}
+    batch = FrameBatch(images, labels)
+    encoded = objective.encode(images)
+    assert all(len(each) == 2 for each in encoded)
+    objective.loss(encoded, batch).loss.backward()  # type: ignore[no-untyped-call]
+    for parameter_name, parameter in objective.named_parameters():
+        unused = name == "static_dim" and parameter_name.startswith("from_map")
+        assert unused or (parameter.grad is not None and bool(parameter.grad.any())), parameter_name
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_unknown_objective_names_the_known() -> None:
+    with pytest.raises(ValueError, match="stdim"):
+        make_objective("st-dim", encoder(), generator())
