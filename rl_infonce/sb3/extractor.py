@@ -351,7 +351,8 @@ class InfoNCEExtractor(ImageEncoder):
         session.withdraw_hooks()  # of a backward that never came
         if auxiliary is None:
             return features
-        if session.details_due or self.max_grad_ratio is not None:
+        is_compared = session.details_due or self.max_grad_ratio is not None
+        if is_compared and auxiliary.n_shared:  # a frozen encoder shares none
             session.withdraw_hooks = watch_gradients(
                 auxiliary, self._log_gradients, max_ratio=self.max_grad_ratio
             )
