@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import collect, probe, train
+from rl_infonce.cli import collect, pretrain, probe, train
 
 __all__ = ["main"]
 
@@ -20,6 +20,7 @@ def make_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train.add_parser(subparsers)
     collect.add_parser(subparsers)
+    pretrain.add_parser(subparsers)
     probe.add_parser(subparsers)
     return parser
 

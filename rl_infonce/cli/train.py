@@ -23,10 +23,20 @@ if TYPE_CHECKING:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 
+    from rl_infonce.pixel_encoder import PixelEncoder
+
 __all__ = ["add_parser", "run"]
 
 _EXTRACTOR_FLAGS = ("infonce_coef", "horizons", "preset", "precision", "n_pairs")
-_RUN_FLAGS = ("n_timesteps", "n_envs", "device", "num_threads", "log_folder", "tensorboard_log")
+_RUN_FLAGS = (
+    "n_timesteps",
+    "n_envs",
+    "device",
+    "encoder",
+    "num_threads",
+    "log_folder",
+    "tensorboard_log",
+)
 _N_STEPS, _BATCH_SIZE = 128, 256  # RL Zoo's PPO on Atari, as all numbers in _make_model
 _EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
 
@@ -45,6 +55,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--n-envs", type=int, default=8, metavar="N", help=_shown("games played at once"))
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
     add("--device", default="auto", help=_shown("auto, cpu, cuda, cuda:1, ..."))
+    add("--encoder", type=Path, metavar="FILE", help="start from a pretrained encoder.safetensors")
+    add("--freeze-encoder", action="store_true", help="leave its weights alone")
     add("--num-threads", type=int, default=-1, metavar="N", help="of torch on CPU (its own choice)")
     add(
         "-f",
@@ -97,7 +109,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
     try:
         _check(arguments, seed)
         model = _make_model(arguments, seed)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         arguments.usage_error(str(error))
     try:
         run_dir = claim_run_directory(arguments.log_folder / "ppo", arguments.game)
@@ -137,10 +149,14 @@ def _make_model(arguments: argparse.Namespace, seed: int) -> PPO:
     from stable_baselines3.common.utils import LinearSchedule
 
     from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+    from rl_infonce.sb3.pretrained import use_encoder
 
     given = {flag: getattr(arguments, flag) for flag in _EXTRACTOR_FLAGS}
+    pretrained = _pretrained(arguments)
+    if pretrained is not None:
+        given |= {"encoder": pretrained.encoder, "features_dim": pretrained.features_dim}
     env = make_atari_vec_env(arguments.game, arguments.n_envs, seed=seed)
-    return PPO(
+    model = PPO(
         "CnnPolicy",
         env,
         n_steps=_N_STEPS,
@@ -158,6 +174,27 @@ def _make_model(arguments: argparse.Namespace, seed: int) -> PPO:
         device=arguments.device,
         seed=seed,
     )
+    if pretrained is not None:
+        use_encoder(model, pretrained, freeze=arguments.freeze_encoder)
+    return model
+
+
+def _pretrained(arguments: argparse.Namespace) -> PixelEncoder | None:
+    """Return the encoder to start from, whose architecture the extractor takes over."""
+    from rl_infonce.pixel_encoder import PixelEncoder
+    from rl_infonce.saved_encoder import load_encoder
+
+    if arguments.encoder is None:
+        if arguments.freeze_encoder:
+            raise ValueError("Expected `--encoder` beside --freeze-encoder.")
+        return None
+    encoder = load_encoder(arguments.encoder)
+    if not isinstance(encoder, PixelEncoder):
+        raise ValueError(
+            f"Expected `--encoder` to read what agents see, got {type(encoder).__name__}. Pretrain "
+            "with --encoder nature or impala."
+        )
+    return encoder
 
 
 def _tensorboard_directory(folder: Path | None, run_dir: Path) -> Path:
@@ -281,6 +318,8 @@ def _counterpart(arguments: argparse.Namespace, seed: int) -> str:
         if name != "infonce_coef" and given != arguments.default_of(name):
             several = given if isinstance(given, list) else [given]
             words += [f"--{name.replace('_', '-')}", *map(str, several)]
+    if arguments.freeze_encoder:
+        words.append("--freeze-encoder")
     if arguments.infonce_coef == 0:
         return f"{shlex.join(words)}  # with InfoNCE"
     return f"{shlex.join(words)} --infonce-coef 0  # the baseline"

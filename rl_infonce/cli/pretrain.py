@@ -1,0 +1,249 @@
+"""`rl-infonce pretrain`: an encoder from frames alone."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_infonce.atari.games import resolve_game
+
+if TYPE_CHECKING:
+    from rl_infonce.pretraining import EpisodeFrames, PretrainingObjective, Progress
+
+__all__ = ["add_parser", "run"]
+
+_ENCODERS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
+_POLICIES = ("random-without-noop", "random")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `pretrain` and its flags."""
+    parser = subparsers.add_parser(
+        "pretrain",
+        help="train an encoder on frames of a game, without reward",
+        description="Train an encoder on frames of an Atari game, without reward, and write "
+        "encoder.safetensors, a checkpoint and TensorBoard curves to FOLDER. The same command goes "
+        "on where it was stopped. Under torchrun, ranks share each batch.",
+    )
+    add = parser.add_argument
+    add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
+    add("--objective", default="stdim", metavar="NAME", help="stdim, infonce, cpc, ... (stdim)")
+    add("--budget", default="10m", help='"10m", "1.5h", "90s" or "5000" (steps) (%(default)s)')
+    add(
+        "--encoder",
+        choices=tuple(_ENCODERS),
+        default="stdim",
+        help="stdim reads 210x160 screens; nature and impala read what agents see (%(default)s)",
+    )
+    add("-n", "--n-frames", type=int, default=100_000, metavar="N", help="(%(default)s)")
+    add("--policy", choices=_POLICIES, default=_POLICIES[0], help="that plays (%(default)s)")
+    add("--data-seed", type=int, default=1, metavar="N", help="of the games; probes use 0 (1)")
+    add("--batch-size", type=int, metavar="N", help="samples per step (64; cpc: 16)")
+    add("--micro-batch-size", type=int, metavar="N", help="encoded at a time (all)")
+    add("--learning-rate", type=float, default=3e-4, metavar="X", help="(%(default)s)")
+    add("--precision", choices=("bf16", "fp32"), default="bf16", help="(%(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="of weights and batches (0)")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
+    add("-o", "--output", type=Path, metavar="FOLDER", help="(pretrained/GAME-OBJECTIVE-SEED)")
+    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def _game(name: str) -> str:
+    try:
+        return resolve_game(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Pretrain, save the encoder and return the exit code.
+
+    0: done. 1: failed, with the reason; the last checkpoint is kept. 130: stopped by Ctrl-C,
+    likewise. Wrong usage leaves with 2.
+
+    Args:
+        arguments: What the parser returned.
+    """
+    from rl_infonce.checks import check_choice, check_number
+    from rl_infonce.pretraining import OBJECTIVES, parse_budget
+
+    try:
+        check_choice("--objective", arguments.objective, OBJECTIVES)
+        check_number("--n-frames", arguments.n_frames, at_least=8)
+        for flag in ("seed", "data_seed"):
+            check_number(f"--{flag.replace('_', '-')}", getattr(arguments, flag), at_least=0)
+        budget = parse_budget(arguments.budget)
+        settings = _settings(arguments)
+        device = _device(arguments.device)
+    except ValueError as error:
+        arguments.usage_error(str(error))
+    name = f"{arguments.game}-{arguments.objective}-{arguments.seed}"
+    folder = arguments.output or Path("pretrained") / name
+    try:
+        with _process_group(device):
+            folder.mkdir(parents=True, exist_ok=True)
+            _pretrain(arguments, folder, budget, settings, device)
+    except KeyboardInterrupt:
+        print(f"Stopped. The same command goes on from {folder}.", file=sys.stderr)
+        return 130
+    except (ValueError, TypeError, OSError, FloatingPointError) as error:
+        print(f"rl-infonce pretrain: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _settings(arguments: argparse.Namespace) -> Any:
+    from rl_infonce.pretraining import PretrainingSettings
+    from rl_infonce.pretraining.registry import default_batch_size
+
+    return PretrainingSettings(
+        batch_size=arguments.batch_size or default_batch_size(arguments.objective),
+        micro_batch_size=arguments.micro_batch_size,
+        learning_rate=arguments.learning_rate,
+        precision=arguments.precision,
+        seed=arguments.seed,
+    )
+
+
+def _device(name: str) -> Any:
+    import torch
+
+    if name == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise ValueError(f"Expected `--device` to be usable: {error}") from error
+
+
+def _process_group(device: Any) -> Any:
+    """Return the context of the process group that torchrun asks for, or one that does nothing."""
+    import contextlib
+
+    import torch.distributed as dist
+
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return contextlib.nullcontext()
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    stack = contextlib.ExitStack()
+    stack.callback(dist.destroy_process_group)
+    return stack
+
+
+def _pretrain(
+    arguments: argparse.Namespace, folder: Path, budget: Any, settings: Any, device: Any
+) -> None:
+    import torch
+    from torch.utils.tensorboard import SummaryWriter
+    from tqdm import tqdm
+
+    from rl_infonce.pretraining import make_objective, pretrain
+    from rl_infonce.saved_encoder import save_encoder
+
+    is_first = os.environ.get("RANK", "0") == "0"
+    shows = is_first and (sys.stderr.isatty() if arguments.progress is None else arguments.progress)
+    train, validation = _frames(arguments, progress=shows)
+    generator = torch.Generator().manual_seed(arguments.seed)
+    objective: PretrainingObjective = make_objective(
+        arguments.objective,
+        _encoder(arguments.encoder, generator),
+        generator,
+        variables=tuple(train.labels),
+    ).to(device)
+    about = {
+        name: getattr(arguments, name)
+        for name in ("game", "objective", "encoder", "n_frames", "policy", "data_seed")
+    }
+    with (
+        tqdm(desc=folder.name, unit="step", disable=not shows) as bar,
+        SummaryWriter(str(folder)) as writer,
+    ):
+        n_written = 0
+
+        def on_progress(progress: Progress) -> None:
+            nonlocal n_written
+            bar.total = progress.n_steps or None
+            bar.update(progress.step - bar.n)
+            if len(progress.history) == n_written or not is_first:
+                return
+            n_written = len(progress.history)
+            latest = progress.history[-1]
+            bar.set_postfix(loss=f"{latest['validation_loss']:.3f}")
+            for key, value in latest.items():
+                if key != "step" and value == value:  # NaN: the objective picks nothing
+                    writer.add_scalar(f"pretrain/{key}", value, progress.step)
+
+        progress = pretrain(
+            objective,
+            train,
+            validation,
+            budget,
+            settings,
+            folder=folder,
+            about=about,
+            on_progress=on_progress,
+        )
+    if not is_first:
+        return
+    path = folder / "encoder.safetensors"
+    provenance = {
+        **about,
+        "budget": arguments.budget,
+        "steps": progress.step,
+        "best_step": progress.best_step,
+        "validation_loss": progress.best_loss,
+        "seed": arguments.seed,
+        "seconds": round(progress.seconds, 1),
+    }
+    save_encoder(objective.encoder, path, provenance=provenance)
+    print(
+        f"{progress.step} steps in {progress.seconds:.0f} s, validation loss "
+        f"{progress.best_loss:.3f} at step {progress.best_step}\nEncoder: {path}\nNext:\n"
+        f"  rl-infonce probe --game {arguments.game} --encoder {path}"
+    )
+
+
+def _encoder(name: str, generator: Any) -> Any:
+    from rl_infonce.encoders import STDIMEncoder
+    from rl_infonce.pixel_encoder import PixelEncoder
+
+    if name == "stdim":
+        return STDIMEncoder(generator)
+    return PixelEncoder((4, 84, 84), encoder=name, generator=generator)
+
+
+def _frames(
+    arguments: argparse.Namespace, *, progress: bool
+) -> tuple[EpisodeFrames, EpisodeFrames]:
+    """Return the frames to learn from and those held out, with labels for who is told them."""
+    import numpy as np
+
+    from rl_infonce.atari.cache import cached_frames
+    from rl_infonce.pretraining import EpisodeFrames, hold_out_episodes
+    from rl_infonce.probing import drop_low_entropy
+
+    view = _ENCODERS[arguments.encoder]
+    frames = cached_frames(
+        arguments.game,
+        arguments.n_frames,
+        seed=arguments.data_seed,
+        policy=arguments.policy.replace("-", "_"),
+        view=view,
+        progress=progress,
+    )
+    rng = np.random.default_rng(arguments.seed)
+    train, held_out = hold_out_episodes(frames.episode_ids, rng)
+    labels: Any = {}
+    if arguments.objective == "supervised":
+        labels, _ = drop_low_entropy(frames.labelled(view).labels, train)
+    observations = frames.observations(view)
+    both = (
+        EpisodeFrames(observations, frames.episode_ids, rows, labels) for rows in (train, held_out)
+    )
+    return next(both), next(both)

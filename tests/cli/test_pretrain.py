@@ -1,0 +1,181 @@
+"""`rl-infonce pretrain` on real frames, then into probes and PPO."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rl_infonce.cli import main
+from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.pretraining import trainer
+from rl_infonce.saved_encoder import load_encoder, read_header, save_encoder
+
+pytestmark = pytest.mark.atari
+
+
+TINY = (
+    *("--game", "breakout", "--n-frames", "600"),
+    *("--batch-size", "4", "--device", "cpu"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pretrain(*flags: str, budget: str = "3") -> int:
+    return main(["pretrain", *TINY, "--budget", budget, *flags])
+
+
+def test_an_encoder_is_pretrained_and_says_how(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pretrain() == 0
+    folder = here / "pretrained" / "breakout-stdim-0"
+    encoder = load_encoder(folder / "encoder.safetensors")
+    assert isinstance(encoder, STDIMEncoder)
+    provenance = read_header(folder / "encoder.safetensors")["provenance"]
+    assert (provenance["game"], provenance["objective"], provenance["steps"]) == (
+        "breakout",
+        "stdim",
+        3,
+    )
+    with safe_open(folder / trainer.CHECKPOINT, "pt") as file:
+        history = json.loads(file.metadata()["progress"])["history"]
+    assert provenance["validation_loss"] == min(each["validation_loss"] for each in history)
+    curves = EventAccumulator(str(folder))
+    curves.Reload()
+    events = curves.Scalars("pretrain/validation_loss")
+    assert [event.value for event in events] == pytest.approx(
+        [each["validation_loss"] for each in history]
+    )
+    printed = capsys.readouterr().out
+    assert "rl-infonce probe --game breakout --encoder pretrained/breakout-stdim-0" in printed
+    assert pretrain() == 0, "a finished run is read again"
+    assert "3 steps in" in capsys.readouterr().out
+
+
+def test_what_agents_see_is_pretrained_and_trained_on(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pretrain("--encoder", "nature", "--objective", "infonce", "-o", "own") == 0
+    pretrained: Any = load_encoder(here / "own" / "encoder.safetensors")
+    assert isinstance(pretrained, PixelEncoder)
+    train = ["train", "--game", "breakout", "-n", "512", "--n-envs", "2", "--seed", "0"]
+    flags = ["--device", "cpu", "--n-pairs", "8", "--no-progress"]
+    more = ["--encoder", "own/encoder.safetensors", "--freeze-encoder"]
+    assert main([*train, *flags, *more]) == 0
+    assert "--encoder own/encoder.safetensors" in capsys.readouterr().out
+    from rl_infonce.sb3.saved_model import read_encoder
+
+    kept: Any = read_encoder(here / "logs" / "ppo" / "breakout_1" / "model.zip")
+    for name, tensor in pretrained.state_dict().items():
+        assert torch.equal(kept.state_dict()[name], tensor)
+    assert main([*train, *flags, *more[:2]]) == 0
+    moved: Any = read_encoder(here / "logs" / "ppo" / "breakout_2" / "model.zip")
+    assert not torch.equal(
+        moved.state_dict()["cnn.0.weight"], pretrained.state_dict()["cnn.0.weight"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--freeze-encoder"], "`--encoder` beside --freeze-encoder"),
+        (["--encoder", "none.safetensors"], "none.safetensors"),
+        (["--encoder", "screens.safetensors"], "Pretrain with --encoder nature"),
+    ],
+)
+def test_encoders_that_cannot_be_trained_on_are_named(
+    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    save_encoder(STDIMEncoder(torch.Generator()), here / "screens.safetensors")
+    with pytest.raises(SystemExit) as leaving:
+        main(["train", "--game", "breakout", *flags])
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_supervised_learns_labels_of_the_game(here: Path) -> None:
+    assert pretrain("--objective", "supervised", "-o", "told") == 0
+    with safe_open(here / "told" / trainer.CHECKPOINT, "pt") as file:
+        n_outputs = file.get_tensor("objective.heads.weight").shape[0]
+    assert n_outputs % 256 == 0
+    assert n_outputs >= 3 * 256
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--objective", "st-dim"], "Did you mean 'stdim'"),
+        (["--budget", "soon"], '"10m"'),
+        (["--n-frames", "7"], "--n-frames"),
+        (["--seed", "-1"], "--seed"),
+        (["--batch-size", "1"], "batch_size"),
+        (["--learning-rate", "0"], "learning_rate"),
+        (["--device", "abacus"], "--device"),
+    ],
+)
+def test_wrong_usage_exits_2_with_the_reason(
+    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        pretrain(*flags)
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (here / "pretrained").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--objective", "vae", "--encoder", "nature"], "Expected an STDIMEncoder to paint"),
+        (["--objective", "cpc", "--n-frames", "400"], "an episode of at least 100 frames, got"),
+    ],
+)
+def test_a_run_that_cannot_be_says_why(
+    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+) -> None:
+    assert pretrain(*flags) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_another_run_of_the_folder_is_left_alone(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert pretrain("-o", "run") == 0
+    assert pretrain("-o", "run", "--data-seed", "5") == 1
+    assert "data_seed=1 (not 5)" in capsys.readouterr().err
+
+
+def test_ranks_share_the_work(here: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    flags = [*TINY, "--precision", "fp32", "--budget", "3", "-o", "two"]
+    own = [*command, "-m", "rl_infonce", "pretrain", *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    answer = subprocess.run(own, capture_output=True, text=True, check=False, env=environment)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    assert answer.stdout.count("Encoder: two/encoder.safetensors") == 1
+    assert pretrain("-o", "one", "--precision", "fp32") == 0
+    one, two = (load_encoder(here / name / "encoder.safetensors") for name in ("one", "two"))
+    for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
