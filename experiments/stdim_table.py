@@ -1,0 +1,303 @@
+"""The table of Anand et al. 2019: what do pretrained encoders know of 22 games?
+
+Pretrains an encoder per game, objective and seed on 100,000 frames of a random agent, and probes it
+on 50,000 others, under both protocols and with the paper's labels. One file per cell; finished
+cells are kept, and several processes may share the folders. Then prints the table beside the
+published one.
+
+    python experiments/stdim_table.py run --budget 10m --runs RUNS --output OUTPUT
+    python experiments/stdim_table.py table --output OUTPUT
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.labels import labels_hash, load_labels
+from rl_infonce.atari.published import published_scores
+from rl_infonce.cli.probe_cells import TASKS
+from rl_infonce.cli.run_directory import replace_text, software
+from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.pretraining import (
+    OBJECTIVES,
+    EpisodeFrames,
+    PretrainingSettings,
+    hold_out_episodes,
+    make_objective,
+    parse_budget,
+    pretrain,
+)
+from rl_infonce.pretraining.registry import default_batch_size
+from rl_infonce.probing import (
+    ProbeScores,
+    drop_low_entropy,
+    extract_features,
+    majority_scores,
+    make_task,
+    probe_features,
+)
+
+PROTOCOLS = ("anand2019", "converged")
+GAMES = ("pong", "breakout", "boxing", "ms_pacman", "space_invaders", "freeway")
+ROWS = (
+    "majority",
+    "random",
+    "infonce",
+    "cpc",
+    "stdim",
+    "multiscale_dim",
+    "supervised",
+)
+PUBLISHED = {
+    "majority": "maj-clf",
+    "random": "random-cnn",
+    "infonce": "global-t-dim",
+    "cpc": "cpc",
+    "stdim": "st-dim",
+    "supervised": "supervised",
+    "vae": "vae",
+    "pixel_pred": "pixel-pred",
+    "static_dim": "static-dim",
+    "jsd_stdim": "jsd-st-dim",
+}
+LABELS, POLICY = "anand2019", "random_without_noop"
+PROBE_SEED, PRETRAINING_SEED = 0, 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    budget: str = "10m"
+    n_frames: int = 100_000
+    n_probe_frames: int = 50_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One encoder on one game."""
+
+    game: str
+    objective: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.game}-{self.objective}-{self.seed}"
+
+
+def run(cells: Sequence[Cell], sizes: Sizes, runs: Path, output: Path) -> None:
+    """Fill the cells that have no file yet."""
+    for cell in cells:
+        path = output / f"{cell.name}.json"
+        with claimed(path, runs) as is_missing:
+            if is_missing:
+                replace_text(path, json.dumps(fill(cell, sizes, runs)) + "\n")
+                print(path, flush=True)
+
+
+@contextmanager
+def claimed(path: Path, runs: Path) -> Iterator[bool]:
+    """Whether the file is missing and no other process is making it."""
+    with (runs / f"{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield not path.exists()
+
+
+def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
+    """Pretrain if there is something to train, probe, and return what the file says."""
+    training, encoder = {}, None
+    if cell.objective != "majority":
+        generator = torch.Generator().manual_seed(cell.seed)
+        encoder = STDIMEncoder(generator)
+    if encoder is not None and cell.objective != "random":
+        training = pretrained(cell, encoder, generator, sizes, runs)
+    return {
+        **asdict(cell),
+        **asdict(sizes),
+        **software(),
+        "labels": LABELS,
+        "labels_hash": labels_hash(cell.game, LABELS),
+        "hardware": {
+            "cpu": platform.processor() or platform.machine(),
+            "torch_threads": torch.get_num_threads(),
+            "device": str(device()),
+        },
+        "pretraining": training,
+        "scores": {p: s.to_json() for p, s in probed(cell, encoder, sizes).items()},
+    }
+
+
+def device() -> torch.device:
+    """Return the GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def pretrained(
+    cell: Cell, encoder: STDIMEncoder, generator: torch.Generator, sizes: Sizes, runs: Path
+) -> dict[str, Any]:
+    """Train the encoder in place and return how that went."""
+    frames = cached_frames(
+        cell.game, sizes.n_frames, seed=PRETRAINING_SEED, policy=POLICY, view="screen"
+    )
+    rng = np.random.default_rng(cell.seed)
+    train, held_out = hold_out_episodes(frames.episode_ids, rng)
+    labels: dict[str, Any] = {}
+    if cell.objective == "supervised":
+        labels, _ = drop_low_entropy(frames.labelled("screen", LABELS).labels, train)
+    used = EpisodeFrames(frames.observations("screen"), frames.episode_ids, train, labels)
+    objective = make_objective(cell.objective, encoder, generator, variables=tuple(labels))
+    settings = PretrainingSettings(batch_size=default_batch_size(cell.objective), seed=cell.seed)
+    folder = runs / cell.name
+    folder.mkdir(exist_ok=True)
+    progress = pretrain(
+        objective.to(device()),
+        used,
+        replace(used, rows=held_out),
+        parse_budget(sizes.budget),
+        settings,
+        folder=folder,
+        about=asdict(cell) | asdict(sizes),
+    )
+    return {"settings": asdict(settings), **asdict(progress)}
+
+
+def probed(cell: Cell, encoder: STDIMEncoder | None, sizes: Sizes) -> dict[str, ProbeScores]:
+    """Return the scores under both protocols; without an encoder, of the majority class."""
+    frames = cached_frames(
+        cell.game, sizes.n_probe_frames, seed=PROBE_SEED, policy=POLICY, view="screen"
+    )
+    labelled = frames.labelled("screen", LABELS)
+    features = None
+    if encoder is not None:
+        features = extract_features(encoder.to(device()), labelled.observations)
+    scores = {}
+    for protocol in PROTOCOLS:
+        task = make_task(labelled, np.random.default_rng(cell.seed), **TASKS[protocol])
+        scores[protocol] = (
+            majority_scores(task, seed=cell.seed)
+            if features is None
+            else probe_features(features, task, protocol=protocol, seed=cell.seed, device=device())[
+                0
+            ]
+        )
+    return scores
+
+
+Found = dict[tuple[str, str], list[ProbeScores]]
+
+
+def read(output: Path, protocol: str) -> Found:
+    """Return the scores of all files by game and objective, one per seed."""
+    found: Found = {}
+    for path in sorted(output.glob("*.json")):
+        content = json.loads(path.read_text())
+        scores = ProbeScores.from_json(content["scores"][protocol])
+        found.setdefault((content["game"], content["objective"]), []).append(scores)
+    return found
+
+
+def table(output: Path) -> str:
+    """Return both protocols: games and categories by objective, beside the published figures."""
+    blocks = []
+    for protocol in PROTOCOLS:
+        found = read(output, protocol)
+        games = sorted({game for game, _ in found})
+        rows = [row for row in ROWS if any(key[1] == row for key in found)]
+        lines = [f"| {protocol} | {' | '.join(rows)} |", "|---" * (len(rows) + 1) + "|"]
+        for game in games:
+            cells = [shown([s.mean.f1_weighted for s in found.get((game, r), [])]) for r in rows]
+            lines.append(f"| {game} | {' | '.join(cells)} |")
+            if protocol == "anand2019":
+                published = published_scores(game)
+                cells = [f"{published[PUBLISHED[r]]:.2f}" if r in PUBLISHED else "-" for r in rows]
+                lines.append(f"| *{game}, published* | {' | '.join(cells)} |")
+        lines.append(f"| mean of {len(games)} | {' | '.join(means(found, games, rows))} |")
+        for category in sorted({c for each in found.values() for s in each for c in s.categories}):
+            cells = [of_category(found, games, row, category) for row in rows]
+            lines.append(f"| {category.replace('_', ' ')} | {' | '.join(cells)} |")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def shown(figures: Sequence[float]) -> str:
+    """Return the mean over seeds with the lowest and highest."""
+    if not figures:
+        return "missing"
+    if len(figures) == 1:
+        return f"{figures[0]:.3f}"
+    return f"{np.mean(figures):.3f} ({min(figures):.3f} to {max(figures):.3f})"
+
+
+def means(found: Found, games: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
+    """Yield each objective's mean over games; missing unless it has all of them."""
+    for row in rows:
+        figures = [
+            np.mean([s.mean.f1_weighted for s in found[game, row]])
+            for game in games
+            if (game, row) in found
+        ]
+        yield f"{np.mean(figures):.3f}" if len(figures) == len(games) else "missing"
+
+
+def of_category(found: Found, games: Sequence[str], row: str, category: str) -> str:
+    """Return an objective's mean over the games that have a category."""
+    having = {game for (game, _), each in found.items() if category in each[0].categories}
+    figures = [
+        np.mean([s.categories[category].f1_weighted for s in found[game, row]])
+        for game in games
+        if game in having and (game, row) in found
+    ]
+    return f"{np.mean(figures):.3f}" if len(figures) == len(having) else "missing"
+
+
+def main() -> None:
+    """Parse the command line and run a stage."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stage", choices=("run", "table"))
+    parser.add_argument("--games", nargs="+", default=GAMES, metavar="GAME")
+    parser.add_argument(
+        "--objectives", nargs="+", default=ROWS, choices=("majority", "random", *OBJECTIVES)
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=(0,))
+    parser.add_argument("--budget", default=Sizes.budget)
+    parser.add_argument("--n-frames", type=int, default=Sizes.n_frames)
+    parser.add_argument("--n-probe-frames", type=int, default=Sizes.n_probe_frames)
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints")
+    parser.add_argument("--output", type=Path, required=True, help="one file per cell")
+    arguments = parser.parse_args()
+    if arguments.stage == "table":
+        print(table(arguments.output))
+        return
+    for game in arguments.games:
+        load_labels(game, LABELS)
+    for folder in (arguments.runs, arguments.output):
+        os.makedirs(folder, exist_ok=True)
+    cells = [
+        Cell(*each) for each in product(arguments.games, arguments.objectives, arguments.seeds)
+    ]
+    sizes = Sizes(arguments.budget, arguments.n_frames, arguments.n_probe_frames)
+    run(cells, sizes, arguments.runs, arguments.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The table of pretrained encoders: every stage on little data, and its arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.atari.published import published_scores
+from rl_infonce.probing import ProbeScores, Score
+from tests.experiments.loading import load
+
+
+@pytest.mark.atari
+def test_cells_are_filled_once_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("stdim_table.py")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(script, "PROTOCOLS", ("converged",))
+    sizes = script.Sizes("2", 800, 2000)
+    cells = [script.Cell("breakout", name, 0) for name in ("majority", "random", "infonce")]
+    runs, output = tmp_path / "runs", tmp_path / "output"
+    runs.mkdir()
+    output.mkdir()
+    script.run(cells, sizes, runs, output)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    script.run(cells, sizes, runs, output)
+    assert not capsys.readouterr().out
+    content = json.loads((output / "breakout-infonce-0.json").read_text())
+    assert content["pretraining"]["step"] == 2
+    f1 = content["scores"]["converged"]["mean"]["f1_weighted"]
+    assert f"| {f1:.3f} |" in script.table(output)
+
+
+def scores(f1: float, small: float | None = None) -> ProbeScores:
+    categories = {"agent_localization": Score(f1, f1, f1)}
+    if small is not None:
+        categories["small_object_localization"] = Score(small, small, small)
+    mean = Score(f1, f1, f1)
+    return ProbeScores("converged", mean, categories, {}, {}, {}, {"test": 1}, {"test": 1}, {})
+
+
+def put(folder: Path, game: str, objective: str, seed: int, found: ProbeScores) -> None:
+    both = {protocol: found.to_json() for protocol in ("anand2019", "converged")}
+    content: dict[str, Any] = {"game": game, "objective": objective, "seed": seed, "scores": both}
+    (folder / f"{game}-{objective}-{seed}.json").write_text(json.dumps(content))
+
+
+def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
+    script = load("stdim_table.py")
+    put(tmp_path, "pong", "random", 0, scores(0.2, 0.1))
+    put(tmp_path, "pong", "random", 1, scores(0.4, 0.3))
+    put(tmp_path, "pong", "stdim", 0, scores(0.8, 0.6))
+    put(tmp_path, "freeway", "random", 0, scores(0.5))
+    rows = script.table(tmp_path).splitlines()
+    assert rows[0] == "| anand2019 | random | stdim |"
+    assert "| freeway | 0.500 | missing |" in rows
+    published = published_scores("freeway")
+    assert (
+        f"| *freeway, published* | {published['random-cnn']:.2f} | {published['st-dim']:.2f} |"
+        in rows
+    )
+    assert "| pong | 0.300 (0.200 to 0.400) | 0.800 |" in rows
+    assert "| mean of 2 | 0.400 | missing |" in rows
+    assert "| agent localization | 0.400 | missing |" in rows
+    assert "| small object localization | 0.200 | 0.600 |" in rows
+    assert sum("published" in row for row in rows) == 2
