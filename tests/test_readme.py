@@ -6,13 +6,18 @@ import inspect
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCEExtractor, nce
 from rl_infonce.cli import make_parser
+from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.presets import PRESETS, InfoNCESettings
+from rl_infonce.pretraining import OBJECTIVES
+from rl_infonce.saved_encoder import save_encoder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -68,12 +73,43 @@ def test_python_blocks_run_and_train_with_the_loss(
         assert seen == {f"infonce/{name}" for name in names_explained - {"n_nonfinite"}}
 
 
-@pytest.mark.parametrize("block", [b for b in blocks("python") if ".learn(" not in b])
-def test_python_blocks_without_an_agent_run(block: str) -> None:
+def test_the_losses_print_has_gradients() -> None:
+    (block,) = (block for block in blocks("python") if "scores" in block)
     names: dict[str, object] = {}
     exec(compile(block, "README python", "exec"), names)
     gradient = names["scores"].grad  # type: ignore[attr-defined]
     assert bool(gradient.any())
+
+
+@pytest.mark.atari
+def test_the_pretrained_encoder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in blocks("python") if "use_encoder" in block)
+    commands = next(line for line in blocks("sh") if line.startswith("rl-infonce pretrain"))
+    pretrain, train = (shlex.split(line)[1:] for line in commands.splitlines())
+    made = vars(make_parser().parse_args(pretrain))
+    path = Path("pretrained", f"{made['game']}-{made['objective']}-{made['seed']}")
+    used = path / "encoder.safetensors"
+    assert make_parser().parse_args(train).encoder == used
+    path.mkdir(parents=True)
+    encoder = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0))
+    save_encoder(encoder, used)
+    names: dict[str, Any] = {}
+    exec(compile(small(block), "README python", "exec"), names)
+    weight = names["model"].policy.features_extractor.cnn[0].weight
+    assert torch.equal(weight, encoder.state_dict()["cnn.0.weight"])
+
+
+def test_the_objectives_explained_are_those_there_are() -> None:
+    explained = re.findall(
+        r"`(\w+)`",
+        "".join(
+            row.split("|")[1]
+            for row in section("Pretraining without reward").splitlines()
+            if row.startswith("| `")
+        ),
+    )
+    assert sorted(explained) == sorted(OBJECTIVES)
 
 
 def test_the_losses_explained_are_those_there_are() -> None:
