@@ -29,8 +29,6 @@ import torch
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.labels import labels_hash, load_labels
 from rl_infonce.atari.published import published_scores
-from rl_infonce.cli.probe_cells import TASKS
-from rl_infonce.cli.run_directory import replace_text, software
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
@@ -50,6 +48,8 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from rl_infonce.runs.run_directory import replace_text, software
+from rl_infonce.scoring.cells import TASKS
 
 PROTOCOLS = ("anand2019", "converged")
 GAMES = ("pong", "breakout", "boxing", "ms_pacman", "space_invaders", "freeway")

@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments: What the parser returned.
     """
     from rl_infonce.checks import check_choice, check_number
+    from rl_infonce.device import usable_device
     from rl_infonce.pretraining import OBJECTIVES, parse_budget
 
     try:
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
             check_number(f"--{flag.replace('_', '-')}", getattr(arguments, flag), at_least=0)
         budget = parse_budget(arguments.budget)
         settings = _settings(arguments)
-        device = _device(arguments.device)
+        device = usable_device(arguments.device)
     except ValueError as error:
         arguments.usage_error(str(error))
     name = f"{arguments.game}-{arguments.objective}-{arguments.seed}"
@@ -107,19 +108,6 @@ def _settings(arguments: argparse.Namespace) -> Any:
         precision=arguments.precision,
         seed=arguments.seed,
     )
-
-
-def _device(name: str) -> Any:
-    import torch
-
-    if name == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise ValueError(f"Expected `--device` to be usable: {error}") from error
 
 
 def _process_group(device: Any) -> Any:

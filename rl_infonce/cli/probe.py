@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shlex
 import sys
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_number
-from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM
+from rl_infonce.scoring.encoders import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
-    from rl_infonce.cli.probe_encoders import ProbedEncoder
+    from rl_infonce.scoring.encoders import ProbedEncoder
 
 __all__ = ["add_parser", "run"]
 
@@ -96,12 +97,13 @@ def run(arguments: argparse.Namespace) -> int:
         asked, beside = _encoders(arguments)
     except (ValueError, TypeError, OSError) as error:
         arguments.usage_error(str(error))
-    from rl_infonce.cli import probe_cells, probe_frames
-    from rl_infonce.cli.probe_scores import ScoresFile
+    from rl_infonce.device import usable_device
+    from rl_infonce.scoring import cells, frames
+    from rl_infonce.scoring.scores_file import ScoresFile
 
     try:
         view = _view(arguments.view, asked)
-        source = probe_frames.find_frames(
+        source = frames.find_frames(
             games,
             arguments.frames,
             view,
@@ -109,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
             policy=arguments.policy and arguments.policy.replace("-", "_"),
             seed=arguments.data_seed,
         )
-        device = probe_cells.usable_device(arguments.device)
+        device = usable_device(arguments.device)
         settings = source.settings | {"labels": arguments.labels, "precision": arguments.precision}
         if arguments.min_episode_length is not None:
             check_number("--min-episode-length", arguments.min_episode_length, at_least=1)
@@ -119,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.usage_error(str(error))
     progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
     encoders = [*asked, *beside(view)]
-    plan = probe_cells.Plan(
+    plan = cells.Plan(
         source=source,
         encoders={encoder.key: encoder for encoder in encoders},
         seeds=arguments.seeds,
@@ -129,8 +131,16 @@ def run(arguments: argparse.Namespace) -> int:
         precision=arguments.precision,
         device=device,
         progress=progress,
+        say=functools.partial(print, flush=True),
+        complain=functools.partial(print, file=sys.stderr, flush=True),
     )
-    return probe_cells.probe_games(plan, games, scores, command=_command(arguments))
+    try:
+        code = 0 if cells.probe_games(plan, games, scores, command=_command(arguments)) else 1
+    except KeyboardInterrupt:
+        code = 130
+        print("Stopped. Run the same command to go on.", file=sys.stderr)
+    print(f"Scores: {scores.path}\nTable:  {scores.table_path}")
+    return code
 
 
 def _games(names: list[str], labels: str) -> list[str]:
@@ -147,7 +157,7 @@ def _games(names: list[str], labels: str) -> list[str]:
 
 def _encoders(arguments: argparse.Namespace) -> tuple[list[ProbedEncoder], Any]:
     """Return what is asked for, and a function from the view to what stands beside it."""
-    from rl_infonce.cli.probe_encoders import majority, open_encoder, paper_encoder
+    from rl_infonce.scoring.encoders import majority, open_encoder, paper_encoder
 
     for seed in arguments.seeds:
         if seed < 0:

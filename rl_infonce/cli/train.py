@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.cli.run_directory import claim_run_directory, new_record, now, write_record
+from rl_infonce.runs.run_directory import claim_run_directory, new_record, now, write_record
 
 if TYPE_CHECKING:
     from stable_baselines3 import PPO
@@ -132,14 +132,11 @@ def _check(arguments: argparse.Namespace, seed: int) -> None:
     import torch
 
     from rl_infonce.checks import check_number
+    from rl_infonce.device import usable_device
 
     check_number("--n-timesteps", arguments.n_timesteps, at_least=1)
     check_number("--seed", seed, at_least=0, at_most=2**31 - 1)
-    if arguments.device != "auto":
-        try:
-            torch.empty(0, device=arguments.device)
-        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-            raise ValueError(f"Expected `--device` to be usable: {error}") from error
+    usable_device(arguments.device)
     if arguments.num_threads > 0:
         torch.set_num_threads(arguments.num_threads)
 

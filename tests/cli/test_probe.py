@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.atari import collect, labels_hash
-from rl_infonce.cli import main, make_parser, probe_cells
+from rl_infonce.cli import main, make_parser
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.probing import ProbeScores, extract_features, majority_scores
 from rl_infonce.saved_encoder import save_encoder
+from rl_infonce.scoring import cells as scoring_cells
 
 pytestmark = pytest.mark.atari
 
@@ -68,7 +69,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str, int]]:
         seen.append((float(features.sum()), protocol, seed))
         return majority_scores(task, seed=seed), None
 
-    monkeypatch.setattr(probe_cells, "probe_features", fake)
+    monkeypatch.setattr(scoring_cells, "probe_features", fake)
     return seen
 
 
@@ -118,7 +119,7 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
     printed = capsys.readouterr().out
     assert f"pong, small.safetensors, seed 0, anand2019: F1 {f1:.3f} (" in printed
 
-    monkeypatch.setattr(probe_cells, "probe_features", None)
+    monkeypatch.setattr(scoring_cells, "probe_features", None)
     assert probe("--encoder", "small.safetensors", "--protocol", "anand2019") == 0
     assert content(here)["cells"] == found["cells"]
     assert "pong: 3 finished before" in capsys.readouterr().out
@@ -178,7 +179,7 @@ def test_a_seed_changes_split_untrained_weights_and_probe(
         extracted.append(encode)
         return extract_features(encode, observations, **settings)
 
-    monkeypatch.setattr(probe_cells, "extract_features", count)
+    monkeypatch.setattr(scoring_cells, "extract_features", count)
     assert probe("--encoder", "small.safetensors", "--seeds", "0", "1") == 0
     assert [(protocol, seed) for _, protocol, seed in quick] == 2 * [
         (protocol, seed) for seed in (0, 1) for protocol in ("converged", "anand2019")
@@ -199,7 +200,7 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
         taken.append(features)
         return majority_scores(task), None
 
-    monkeypatch.setattr(probe_cells, "probe_features", fake)
+    monkeypatch.setattr(scoring_cells, "probe_features", fake)
     flags = ("--encoder", "small.safetensors", "--protocol", "converged")
     assert probe(*flags) == 0
     observations = collect("pong", 640, folder="frames/pong", views=["agent"], seed=3).observations(
@@ -261,7 +262,7 @@ def test_other_frames_replace_the_scores(
 
 
 def test_the_majority_alone_reads_no_features(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_cells, "extract_features", None)
+    monkeypatch.setattr(scoring_cells, "extract_features", None)
     assert probe("--encoder", "majority", "--view", "agent", "--protocol", "converged") == 0
     assert list(cells(here)) == [("majority", 0, "converged")]
 
@@ -275,7 +276,7 @@ def test_a_failed_cell_is_named_the_others_done_and_the_next_run_heals_it(
         return majority_scores(task), None
 
     flags = ("--game", "pong", "boxing", "--encoder", "random", "--view", "agent")
-    monkeypatch.setattr(probe_cells, "probe_features", fail_converged)
+    monkeypatch.setattr(scoring_cells, "probe_features", fail_converged)
     assert probe(*flags) == 1
     found = content(here)
     status = {
@@ -294,7 +295,7 @@ def test_a_failed_cell_is_named_the_others_done_and_the_next_run_heals_it(
     assert "- pong, random, seed 0, converged: FloatingPointError: the cat" in table
 
     monkeypatch.setattr(
-        probe_cells, "probe_features", lambda _f, task, **_: (majority_scores(task), None)
+        scoring_cells, "probe_features", lambda _f, task, **_: (majority_scores(task), None)
     )
     assert probe(*flags) == 0
     assert {cell["status"] for cell in content(here)["cells"]} == {"done"}
@@ -325,7 +326,7 @@ def test_stopping_keeps_what_is_done(
             raise KeyboardInterrupt
         return majority_scores(task), None
 
-    monkeypatch.setattr(probe_cells, "probe_features", stop)
+    monkeypatch.setattr(scoring_cells, "probe_features", stop)
     assert probe("--encoder", "small.safetensors") == 130
     assert list(cells(here)) == [("small.safetensors", 0, "converged")]
     assert "Run the same command to go on" in capsys.readouterr().err
@@ -359,8 +360,8 @@ def test_code_of_a_model_runs_only_when_trusted(
         probe("--encoder", "own.zip")
     assert leaving.value.code == 2
     assert "HalfCNN" in capsys.readouterr().err
-    assert probe("--encoder", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
-    assert "Executing the code that own.zip contains" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=r"Executing the code that own.zip contains"):
+        assert probe("--encoder", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
     assert quick[0] != quick[1]  # trained and untrained
     descriptions = [entry["description"] for entry in content(here)["encoders"].values()]
     assert descriptions == 2 * ["HalfCNN 16 on 4x84x84"] + ["most frequent label"]
@@ -436,11 +437,11 @@ def test_scores_of_other_settings_are_left_alone(
 def test_all_games_are_those_with_labels(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def fake(_plan: Any, games: list[str], _scores: Any, **_: Any) -> int:
+    def fake(_plan: Any, games: list[str], _scores: Any, **_: Any) -> bool:
         asked.extend(games)
-        return 0
+        return True
 
-    monkeypatch.setattr(probe_cells, "probe_games", fake)
+    monkeypatch.setattr(scoring_cells, "probe_games", fake)
     assert main(["probe", "--game", "all", "pong", "--labels", "anand2019"]) == 0
     assert len(asked) == len(set(asked)) == 22
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +98,9 @@ def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, Probe
 def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
     from rl_infonce.sb3.trusted_model import read_trusted_encoder
 
-    print(
+    warnings.warn(
         f"Executing the code that {path} contains, with all your rights (--trust-pickle).",
-        file=sys.stderr,
+        stacklevel=2,
     )
     encoder = read_trusted_encoder(path)
     shape = "x".join(map(str, encoder.image_shape))

@@ -1,11 +1,10 @@
-"""The work of `rl-infonce probe`: features, probes and scores, one cell after the other."""
+"""Features, probes and scores, one cell after the other."""
 
 from __future__ import annotations
 
 import functools
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,6 @@ from tqdm import tqdm
 
 from rl_infonce.atari.labels import labels_hash
 from rl_infonce.atari.pixel_maps import screen_positions
-from rl_infonce.cli.probe_encoders import MAJORITY, RANDOM, ProbedEncoder
-from rl_infonce.cli.probe_scores import Cell, ScoresFile
-from rl_infonce.cli.probe_table import encoder_names, scores_table
-from rl_infonce.cli.run_directory import now, replace_text, software
 from rl_infonce.probing import (
     extract_features,
     knn_scores,
@@ -32,14 +27,18 @@ from rl_infonce.probing import (
     probe_features,
     ridge_probe,
 )
+from rl_infonce.runs.run_directory import now, replace_text, software
+from rl_infonce.scoring.encoders import MAJORITY, RANDOM, ProbedEncoder
+from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.scoring.table import encoder_names, scores_table
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rl_infonce.cli.probe_frames import FrameSource
     from rl_infonce.probing import LabelledObservations, ProbingTask
+    from rl_infonce.scoring.frames import FrameSource
 
-__all__ = ["TASKS", "Plan", "probe_games", "usable_device"]
+__all__ = ["TASKS", "Plan", "probe_games"]
 
 TASKS: dict[str, dict[str, Any]] = {
     "converged": {},
@@ -66,6 +65,8 @@ class Plan:
         precision: "fp32", or "bf16" for bfloat16 autocast of the encoders.
         device: For encoders and probes.
         progress: Whether to show bars.
+        say: Receives a line about what is done.
+        complain: Receives a line about what failed.
     """
 
     source: FrameSource
@@ -77,6 +78,8 @@ class Plan:
     precision: str
     device: torch.device
     progress: bool
+    say: Callable[[str], object]
+    complain: Callable[[str], object]
 
     def cells(self, game: str) -> Iterator[Cell]:
         """Yield the cells of a game, in an order in which features are needed once."""
@@ -86,79 +89,64 @@ class Plan:
                     yield Cell(game, key, seed, protocol)
 
 
-def usable_device(name: str) -> torch.device:
-    """Return a device after trying it; "auto" is the GPU if there is one.
+def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command: str) -> bool:
+    """Score what is missing, write `scores.json` and `scores.md`; return whether all succeeded.
 
     Raises:
-        ValueError: If it cannot be used.
+        KeyboardInterrupt: As it came; what is done is written.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise ValueError(f"Expected `--device` to be usable: {error}") from error
-
-
-def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command: str) -> int:
-    """Score what is missing, write `scores.json` and `scores.md`, and return the exit code."""
     for encoder in plan.encoders.values():
         if scores.name_encoder(encoder.key, encoder.for_json()):
-            print(f"{encoder.name} has changed: the scores of its earlier content are dropped.")
+            plan.say(f"{encoder.name} has changed: the scores of its earlier content are dropped.")
     run = {"command": command, "start_time": now(), **software(), "hardware": _hardware(plan)}
     scores.content["runs"].append(run)
-    table = scores.path.with_suffix(".md")
-    start, code = time.perf_counter(), 0
+    start, succeeded = time.perf_counter(), True
     try:
         for game in games:
-            code = max(code, _probe_game(plan, game, scores))
-            replace_text(table, scores_table(scores.content))
-    except KeyboardInterrupt:
-        code = 130
-        print("Stopped. Run the same command to go on.", file=sys.stderr)
+            succeeded &= _probe_game(plan, game, scores)
+            replace_text(scores.table_path, scores_table(scores.content))
     finally:
         run["wall_seconds"] = round(time.perf_counter() - start, 1)
         scores.write()
-        replace_text(table, scores_table(scores.content))
-    print(f"Scores: {scores.path}\nTable:  {table}")
-    return code
+        replace_text(scores.table_path, scores_table(scores.content))
+    return succeeded
 
 
-def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> int:
+def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
     missing = [cell for cell in plan.cells(game) if not scores.done(cell)]
     n_kept = len(list(plan.cells(game))) - len(missing)
     if n_kept:
-        print(f"{game}: {n_kept} finished before")
+        plan.say(f"{game}: {n_kept} finished before")
     if not missing:
-        return 0
+        return True
     try:
         frames = plan.source.open(game, progress=plan.progress)
         labelled = frames.labelled(plan.source.view, plan.labels)
     except Exception as error:  # noqa: BLE001 (the other games are to be scored)
         for cell in missing:
-            _fail(cell, scores, error)
-        return 1
+            _fail(cell, plan, scores, error)
+        return False
     if scores.drop_other_frames(game, frames.frames_hash):
-        print(f"{game}: frames have changed, the scores of the earlier ones are dropped")
+        plan.say(f"{game}: frames have changed, the scores of the earlier ones are dropped")
         missing = list(plan.cells(game))
     score_cell = _scorer(plan, labelled)
     about = {
         "labels_hash": labels_hash(game, plan.labels),
         "frames_hash": frames.frames_hash,
     }
-    code = 0
+    succeeded = True
     for cell in missing:
         start = time.perf_counter()
         try:
             found, headline = score_cell(cell)
         except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
-            _fail(cell, scores, error)
-            code = 1
+            _fail(cell, plan, scores, error)
+            succeeded = False
             continue
         seconds = round(time.perf_counter() - start, 2)
         scores.put(cell, status="done", seconds=seconds, **about, scores=found)
-        print(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)", flush=True)
-    return code
+        plan.say(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)")
+    return succeeded
 
 
 Scored = tuple[dict[str, Any], str]
@@ -255,10 +243,10 @@ def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Fea
         return extract_features(encode, observations, device=plan.device)
 
 
-def _fail(cell: Cell, scores: ScoresFile, error: Exception) -> None:
+def _fail(cell: Cell, plan: Plan, scores: ScoresFile, error: Exception) -> None:
     text = f"{type(error).__name__}: {error}"
     scores.put(cell, status="failed", error=text)
-    print(f"{_shown(cell, scores)}: FAILED: {text}", file=sys.stderr, flush=True)
+    plan.complain(f"{_shown(cell, scores)}: FAILED: {text}")
 
 
 def _shown(cell: Cell, scores: ScoresFile) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.atari import labelled_games
-from rl_infonce.cli.probe_table import scores_table
+from rl_infonce.scoring.table import scores_table
 
 SETTINGS = {
     "view": "screen",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rl_infonce
-from rl_infonce.cli.run_directory import (
+from rl_infonce.runs.run_directory import (
     claim_run_directory,
     git_commit,
     new_record,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_infonce.cli.run_directory import replace_text
+from rl_infonce.runs.run_directory import replace_text
 
 __all__ = ["Cell", "ScoresFile"]
 
@@ -30,6 +30,10 @@ class ScoresFile:
         folder: Made if it is not there.
         settings: What all scores of the folder share; they compare with nothing else.
 
+    Attributes:
+        path: Of `scores.json`.
+        table_path: Of `scores.md`, beside it.
+
     Raises:
         ValueError: If the folder's scores have other settings or are no scores.
         OSError: If the folder cannot be made or written.
@@ -38,6 +42,7 @@ class ScoresFile:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "scores.json"
+        self.table_path = folder / "scores.md"
         self.content: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "settings": dict(settings),

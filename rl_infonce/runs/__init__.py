@@ -1,0 +1,1 @@
+"""A run is a directory that says at every moment what it is."""
