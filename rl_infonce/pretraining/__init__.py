@@ -2,7 +2,11 @@
 
 from rl_infonce.pretraining.budget import Budget, parse_budget
 from rl_infonce.pretraining.checkpoint import Progress
-from rl_infonce.pretraining.frames import EpisodeFrames, hold_out_episodes
+from rl_infonce.pretraining.frames import (
+    EpisodeFrames,
+    hold_out_episodes,
+    training_and_validation,
+)
 from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
 from rl_infonce.pretraining.registry import OBJECTIVES, make_objective
 from rl_infonce.pretraining.trainer import PretrainingSettings, pretrain
@@ -20,4 +24,5 @@ __all__ = [
     "make_objective",
     "parse_budget",
     "pretrain",
+    "training_and_validation",
 ]

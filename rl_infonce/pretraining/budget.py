@@ -1,4 +1,4 @@
-"""How long to train: so many steps, or so many seconds."""
+"""How long to train: so many steps, or so many seconds, and when to validate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from rl_infonce.checks import check_number
 
-__all__ = ["Budget", "learning_rate_factor", "parse_budget"]
+__all__ = ["Budget", "Schedule", "learning_rate_factor", "parse_budget", "plan"]
 
+N_VALIDATIONS = 40
+_VALIDATION_SHARE = 0.2  # of a budget in seconds, at most
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -18,7 +20,7 @@ class Budget(NamedTuple):
 
     Attributes:
         n_steps: Gradient steps.
-        seconds: Of wall clock; the number of steps is found by timing the first ones.
+        seconds: Of wall clock; the number of steps follows from the speed so far.
     """
 
     n_steps: int | None = None
@@ -60,3 +62,50 @@ def learning_rate_factor(step: int, n_steps: int, *, warmup: float = 0.02) -> fl
     if step < n_warmup:
         return (step + 1) / (n_warmup + 1)
     return (1 + math.cos(math.pi * (step - n_warmup) / max(n_steps - n_warmup, 1))) / 2
+
+
+class Schedule(NamedTuple):
+    """What is left of a run.
+
+    Attributes:
+        n_steps: Of the whole run.
+        n_validations: Still to come; the last one is at the end.
+        next_validation: Step after which the next one is due.
+    """
+
+    n_steps: int
+    n_validations: int
+    next_validation: int
+
+
+def plan(
+    step: int,
+    n_validations: int,
+    *,
+    n_steps: int | None = None,
+    seconds: float = 0.0,
+    seconds_per_step: float = 1.0,
+    seconds_per_validation: float = 0.0,
+) -> Schedule:
+    """Return how to go on after a step.
+
+    Args:
+        step: Steps done.
+        n_validations: At most this many more; with none left the run is over.
+        n_steps: Of the whole run; None takes as many as the seconds that are left pay for.
+        seconds: Left.
+        seconds_per_step: So far.
+        seconds_per_validation: So far; they get a fifth of the time at most.
+    """
+    if n_validations == 0:
+        return Schedule(step, 0, step)
+    if n_steps is None:
+        if seconds_per_validation > 0:
+            affordable = int(_VALIDATION_SHARE * seconds / seconds_per_validation)
+            n_validations = min(n_validations, max(affordable, 1))
+        left = seconds - n_validations * seconds_per_validation
+        n_steps = step + max(int(left / seconds_per_step), 0)
+    n_left = max(n_steps - step, 0)
+    n_validations = min(n_validations, n_left)
+    every = math.ceil(n_left / n_validations) if n_validations else 0
+    return Schedule(n_steps, n_validations, step + every)

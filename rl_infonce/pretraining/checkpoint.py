@@ -26,21 +26,30 @@ class Progress:
 
     Attributes:
         step: Gradient steps done.
-        n_steps: Gradient steps in all; 0 until a budget in seconds has been turned into steps.
+        n_steps: Gradient steps in all; 0 until the first ones have been timed.
+        n_validations: Still to come.
+        next_validation: Step after which the next one is due.
         seconds: Wall clock of all sessions, up to this state.
+        step_seconds: Of these in gradient steps.
+        validation_seconds: Of these in validations.
         best_loss: Lowest validation loss so far.
         best_step: Where that was.
         n_stale: Validations since.
-        history: One entry per validation: step, losses, accuracies, frames per second.
+        history: One entry per validation: step, losses, accuracies (None where nothing is picked),
+            frames per second of the steps.
     """
 
     step: int = 0
     n_steps: int = 0
+    n_validations: int = 0
+    next_validation: int = 0
     seconds: float = 0.0
+    step_seconds: float = 0.0
+    validation_seconds: float = 0.0
     best_loss: float = float("inf")
     best_step: int = 0
     n_stale: int = 0
-    history: list[dict[str, float]] = field(default_factory=list)
+    history: list[dict[str, float | None]] = field(default_factory=list)
 
 
 def write_checkpoint(
@@ -93,18 +102,44 @@ def read_checkpoint(
         raise ValueError(f"Expected a checkpoint at {path}, got: {error}.") from error
     if metadata.get("format") != _FORMAT:
         raise ValueError(f"Expected {path} in format {_FORMAT!r}, got {metadata.get('format')!r}.")
-    _check_settings(path, json.loads(metadata["settings"]), settings)
-    groups: dict[str, dict[str, Tensor]] = {"objective": {}, "best": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition(".")
-        groups[group][rest] = tensor
-    objective.load_state_dict(groups["objective"])
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in groups["optimizer"].items():
-        index, _, key = name.partition(".")
-        state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    return Progress(**json.loads(metadata["progress"])), groups["best"]
+    try:
+        _check_settings(path, json.loads(metadata["settings"]), settings)
+        progress = Progress(**json.loads(metadata["progress"]))
+        objective.load_state_dict(_group(tensors, "objective"))
+        _load_moments(optimizer, _group(tensors, "optimizer"), is_started=progress.step > 0)
+        best = _group(tensors, "best")
+        if best.keys() != objective.encoder.state_dict().keys():
+            raise KeyError("best")
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"Expected a whole checkpoint of this run at {path}: {error!r}."
+        ) from error
+    return progress, best
+
+
+def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
+    start = f"{group}."
+    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+
+def _load_moments(
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], *, is_started: bool
+) -> None:
+    """Give each parameter its moments, in the parameter's own layout: fused Adam demands it."""
+    (group,) = optimizer.param_groups
+    for index, parameter in enumerate(group["params"]):
+        found = _group(tensors, str(index))
+        if is_started and found.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+            raise KeyError(f"optimizer.{index}")
+        moments = {}
+        for name, tensor in found.items():
+            like = tensor if name == "step" else parameter
+            if tensor.shape != like.shape:
+                raise RuntimeError(f"optimizer.{index}.{name} of shape {tuple(tensor.shape)}")
+            moments[name] = torch.empty_like(
+                like, dtype=tensor.dtype, device=parameter.device, requires_grad=False
+            ).copy_(tensor)
+        optimizer.state[parameter] = moments
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

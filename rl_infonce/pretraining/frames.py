@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
 
-__all__ = ["EpisodeFrames", "hold_out_episodes"]
+__all__ = ["EpisodeFrames", "hold_out_episodes", "training_and_validation"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -76,6 +76,21 @@ class EpisodeFrames:
         steps = rng.integers(1, n_others, endpoint=True)
         drawn = starts[run] + (rows - starts[run] + steps) % (ends[run] - starts[run])
         return drawn.astype(np.int64)
+
+
+def training_and_validation(
+    observations: Any,
+    episode_ids: IntArray,
+    rng: np.random.Generator,
+    *,
+    share: float = 0.2,
+) -> tuple[EpisodeFrames, EpisodeFrames]:
+    """Return the frames to learn from and those of held-out episodes; see `hold_out_episodes`."""
+    train, held_out = hold_out_episodes(episode_ids, rng, share=share)
+    return (
+        EpisodeFrames(observations, episode_ids, train),
+        EpisodeFrames(observations, episode_ids, held_out),
+    )
 
 
 def hold_out_episodes(

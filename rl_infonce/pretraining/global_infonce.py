@@ -22,10 +22,11 @@ __all__ = ["GlobalInfoNCE"]
 
 
 class GlobalInfoNCE(PretrainingObjective):
-    """What `InfoNCEExtractor` does by default: features pick those of the frame one horizon ahead.
+    """The loss of `InfoNCEExtractor`: features pick those of the frame one horizon ahead.
 
     The pairs of Global-T-DIM (Anand et al. 2019), which scores them the other way round and by a
     bilinear form; here the critic is the plugin's, a cosine of two projections over a temperature.
+    No candidate is masked: samples of large data are rarely close in time.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:

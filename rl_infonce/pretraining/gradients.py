@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from rl_infonce.nce import gather
 from rl_infonce.pretraining.objective import (
@@ -17,20 +17,22 @@ from rl_infonce.pretraining.objective import (
     PretrainingObjective,
 )
 
-__all__ = ["average_over_ranks_", "backward", "evaluate"]
+__all__ = ["average_gradients_", "backward", "evaluate"]
 
 
-def evaluate(objective: PretrainingObjective, batch: FrameBatch, *, half: bool) -> PretrainingLoss:
+@torch.no_grad()
+def evaluate(
+    objective: PretrainingObjective, batch: FrameBatch, *, half: bool, part: int
+) -> PretrainingLoss:
     """Return the loss of a batch; the batch of all ranks, where samples are contrasted.
 
     Args:
-        objective: In training or evaluation mode.
+        objective: In evaluation mode.
         batch: Of this rank.
-        half: Whether convolutions run in bfloat16; scores of contrasts never do.
+        half: Whether encoders and decoders run in bfloat16; scores of contrasts never do.
+        part: Samples to encode at a time, at least 1.
     """
-    with autocast(batch.images, half):
-        encoded = objective.encode(batch.images)
-    return _loss(objective, encoded, batch, half)
+    return _loss(objective, _encode_in_parts(objective, batch, half, part), batch, half)
 
 
 def backward(
@@ -46,30 +48,23 @@ def backward(
     Args:
         objective: In training mode.
         batch: Of this rank.
-        half: Whether convolutions run in bfloat16.
-        part: Samples to encode at a time, at least 1.
-
-    Raises:
-        FloatingPointError: If the loss is not finite; nothing was added then.
+        half: As in `evaluate`.
+        part: As in `evaluate`.
     """
-    n_samples = len(batch.images)
-    if part >= n_samples:
-        found = evaluate(objective, batch, half=half)
-        _check_finite(found.loss)
+    if part >= len(batch.images):
+        with _autocast(batch.images, half):
+            encoded = objective.encode(batch.images)
+        found = _loss(objective, encoded, batch, half)
         found.loss.backward()  # type: ignore[no-untyped-call]
         return PretrainingLoss(found.loss.detach(), found.accuracy)
-    parts = torch.split(batch.images, part)
-    with torch.no_grad(), autocast(batch.images, half):
-        encoded_parts = [objective.encode(images) for images in parts]
-    leaves = tuple(
-        torch.cat(each).float().requires_grad_() for each in zip(*encoded_parts, strict=True)
-    )
+    with torch.no_grad():
+        whole = _encode_in_parts(objective, batch, half, part)
+    leaves = tuple(each.float().requires_grad_() for each in whole)
     found = _loss(objective, leaves, batch, half)
-    _check_finite(found.loss)
     found.loss.backward()  # type: ignore[no-untyped-call]
     gradients = [torch.split(_gradient(leaf), part) for leaf in leaves]
-    for index, images in enumerate(parts):
-        with autocast(batch.images, half):
+    for index, images in enumerate(torch.split(batch.images, part)):
+        with _autocast(batch.images, half):
             encoded = objective.encode(images)
         torch.autograd.backward(
             encoded, [each[index].to(t.dtype) for each, t in zip(gradients, encoded, strict=True)]
@@ -77,21 +72,26 @@ def backward(
     return PretrainingLoss(found.loss.detach(), found.accuracy)
 
 
-def average_over_ranks_(module: nn.Module) -> None:
-    """Replace every gradient by its mean over ranks; without a process group, do nothing."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return
-    for parameter in module.parameters():
+def average_gradients_(objective: PretrainingObjective) -> float:
+    """Replace every gradient by its mean over ranks and return the norm of all together.
+
+    A loss that is not finite on any rank gives a norm that is not finite on every rank.
+    """
+    is_alone = not (dist.is_available() and dist.is_initialized())
+    for parameter in () if is_alone else objective.parameters():
         gradient = _gradient(parameter)
         dist.all_reduce(gradient)
         parameter.grad = gradient / dist.get_world_size()
+    gradients = [p.grad for p in objective.parameters() if p.grad is not None]
+    return float(torch.nn.utils.get_total_norm(gradients))
 
 
-@contextlib.contextmanager
-def autocast(images: Tensor, half: bool) -> Iterator[None]:
-    """Run what autocast covers in bfloat16."""
-    with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=half):
-        yield
+def _encode_in_parts(
+    objective: PretrainingObjective, batch: FrameBatch, half: bool, part: int
+) -> Encoded:
+    with _autocast(batch.images, half):
+        parts = [objective.encode(images) for images in torch.split(batch.images, part)]
+    return tuple(torch.cat(each) for each in zip(*parts, strict=True))
 
 
 def _loss(
@@ -100,14 +100,15 @@ def _loss(
     encoded = tuple(each.float() for each in encoded)
     if objective.contrasts:
         encoded = tuple(gather(each) for each in encoded)
-    with autocast(batch.images, half and not objective.contrasts):
+    with _autocast(batch.images, half and not objective.contrasts):
         return objective.loss(encoded, batch)
+
+
+@contextlib.contextmanager
+def _autocast(images: Tensor, half: bool) -> Iterator[None]:
+    with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=half):
+        yield
 
 
 def _gradient(tensor: Tensor) -> Tensor:
     return torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-
-
-def _check_finite(loss: Tensor) -> None:
-    if not bool(torch.isfinite(loss)):
-        raise FloatingPointError(f"Expected a finite loss, got {loss.item()}.")

@@ -20,30 +20,38 @@ from rl_infonce.pretraining.spatial import places
 __all__ = ["MultiScaleDIM", "draw_clusters"]
 
 _N_NEAR = 8
-_WINDOW = 32
 
 
 def draw_clusters(
-    starts: IntArray, n_samples: int, rng: np.random.Generator, *, n_near: int, window: int
+    starts: IntArray, n_samples: int, rng: np.random.Generator, *, n_near: int, spacing: int
 ) -> IntArray:
-    """Return starts [B] in clusters of `n_near` that lie within `window` entries of each other.
+    """Return distinct starts [B], in clusters of `n_near` that are close in time.
 
-    Entries of a cluster are at least two apart: the next frame is often the same one. Where there
-    are too few starts for a window, they are drawn from all.
+    A cluster lies within 2 * n_near * spacing entries of `starts` and its members are a multiple of
+    `spacing` apart; clusters do not overlap. At the seam of two episodes a cluster may hold both.
 
     Args:
-        starts: Ascending rows, at least one.
+        starts: Ascending rows.
         n_samples: B.
         rng: Source of all randomness.
         n_near: Size of a cluster.
-        window: Even, at least 2 * n_near.
+        spacing: At least 1.
+
+    Raises:
+        ValueError: If there are fewer windows than clusters.
     """
-    if len(starts) < window:
-        return rng.choice(starts, size=n_samples)
+    window = 2 * n_near * spacing
     n_clusters = -(-n_samples // n_near)
-    first = rng.integers(len(starts) - window + 1, size=n_clusters)
-    steps = np.stack([rng.permutation(window // 2)[:n_near] * 2 for _ in range(n_clusters)])
-    drawn: IntArray = starts[(first[:, None] + steps).ravel()[:n_samples]]
+    n_windows = len(starts) // window
+    if n_windows < n_clusters:
+        raise ValueError(
+            f"Expected {n_clusters * window} frames to draw {n_samples} samples in clusters from, "
+            f"got {len(starts)}. Collect more frames, or lower the batch size."
+        )
+    shift = int(rng.integers(len(starts) - n_windows * window + 1))
+    first = shift + window * rng.choice(n_windows, size=n_clusters, replace=False)
+    steps = np.stack([rng.permutation(2 * n_near)[:n_near] for _ in range(n_clusters)])
+    drawn: IntArray = starts[(first[:, None] + spacing * steps).ravel()[:n_samples]]
     return drawn
 
 
@@ -52,11 +60,13 @@ class MultiScaleDIM(PretrainingObjective):
 
     What it changes, and why:
 
-    - A second, finer map (8 pixels apart, not 16) is picked by the features and by its own places:
-      to tell a patch of 20x20 pixels among those of other frames, the features must say where a
-      ball or a missile is, not only in which quarter of the screen.
-    - Samples come in clusters of 8 within 32 frames of time. Within a cluster score, clock and
-      level are the same and pick nothing; what moves does. The other clusters keep those.
+    - A second, finer map is picked by the features and by its own places. On 210x160 screens they
+      are 8 pixels apart, not 16, and see 20x20 pixels: to tell such a patch among those of other
+      frames, the features must say where a ball or a missile is, not only in which part of the
+      screen.
+    - Samples come in clusters of 8 close in time. Within a cluster score, clock and level are the
+      same and pick nothing; what moves does. The other clusters keep those. Members are as far
+      apart as keeps each one's own frame out of the others' negatives.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
@@ -70,7 +80,7 @@ class MultiScaleDIM(PretrainingObjective):
     def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
         """Return rows [B, 2]: the frame before, the frame."""
         starts = frames.starts(self.horizon + 1)
-        first = draw_clusters(starts, n_samples, rng, n_near=_N_NEAR, window=_WINDOW)
+        first = draw_clusters(starts, n_samples, rng, n_near=_N_NEAR, spacing=self.horizon + 1)
         return np.stack([first, first + self.horizon], axis=1)
 
     def encode(self, images: torch.Tensor) -> Encoded:

@@ -89,10 +89,13 @@ class StaticDIM(_SpatialObjective):
 class JSDSpatioTemporalDIM(_SpatialObjective):
     """JSD-ST-DIM (Anand et al. 2019): ST-DIM's pairs, told from one negative by a yes or no.
 
-    The negative is another frame of the same episode, at the same place. Binary cross-entropy, the
+    The negative is another frame of the same episode, at the same place; now and then it is the
+    frame before, as in the published code. Binary cross-entropy, the
     mean over positives and negatives; a lower bound of the Jensen-Shannon divergence between joint
     and marginals up to a constant (Hjelm et al. 2019, equation 4).
     """
+
+    contrasts = False
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
         super().__init__(encoder, generator)

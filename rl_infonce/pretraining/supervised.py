@@ -28,8 +28,9 @@ _N_VALUES = 256  # of a byte of RAM
 class Supervised(PretrainingObjective):
     """A linear classifier of every variable, trained with the encoder.
 
-    Deviation from Anand et al. 2019, who train a copy of the encoder for each variable: one encoder
-    learns them all, and is probed afterwards like any other.
+    Deviations from Anand et al. 2019, who train a copy of the encoder for each variable on the
+    probes' training frames and score its own head: one encoder learns all variables on the frames
+    of pretraining, and is probed afterwards like any other.
 
     Args:
         encoder: To train.

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_number
-from rl_infonce.pretraining.budget import Budget, learning_rate_factor
+from rl_infonce.pretraining.batches import (
+    Ranks,
+    batch_of_rows,
+    mean_over_ranks,
+    training_batches,
+)
+from rl_infonce.pretraining.budget import N_VALIDATIONS, Budget, learning_rate_factor, plan
 from rl_infonce.pretraining.checkpoint import Progress, read_checkpoint, write_checkpoint
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
-from rl_infonce.pretraining.gradients import average_over_ranks_, backward, evaluate
-from rl_infonce.pretraining.objective import FrameBatch, PretrainingObjective
+from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
+from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
 
 __all__ = ["CHECKPOINT", "PretrainingSettings", "pretrain"]
 
 CHECKPOINT = "checkpoint.safetensors"
-_N_VALIDATIONS = 40
 _N_TIMED_STEPS = 10
-_N_WARM_STEPS = 5
+_UNKNOWN_N_STEPS = 10**6
 _VALIDATION_SEED = 2**32 - 1
 
 
@@ -38,8 +44,8 @@ class PretrainingSettings:
         batch_size: Samples per step, over all ranks, at least 2.
         micro_batch_size: Samples to encode at a time; None takes all. The gradient is the same.
         learning_rate: Of Adam, > 0; it rises over the first 2 % of the steps and falls to 0.
-        precision: Of convolutions, "bf16" or "fp32".
-        n_validation_samples: Held-out samples per validation, at least 2.
+        precision: Of encoders, "bf16" or "fp32".
+        n_validation_frames: Held-out frames per validation, in whole batches, at least 1.
         patience: Validations without progress, of 40, after which a run ends.
         seed: Of the batches.
     """
@@ -48,7 +54,7 @@ class PretrainingSettings:
     micro_batch_size: int | None = None
     learning_rate: float = 3e-4
     precision: str = "bf16"
-    n_validation_samples: int = 1024
+    n_validation_frames: int = 2048
     patience: int = 10
     seed: int = 0
 
@@ -58,7 +64,7 @@ class PretrainingSettings:
             check_number("micro_batch_size", self.micro_batch_size, at_least=1)
         check_number("learning_rate", self.learning_rate, above=0)
         check_choice("precision", self.precision, ("bf16", "fp32"))
-        check_number("n_validation_samples", self.n_validation_samples, at_least=2)
+        check_number("n_validation_frames", self.n_validation_frames, at_least=1)
         check_number("patience", self.patience, at_least=1)
         check_number("seed", self.seed, at_least=0)
 
@@ -76,8 +82,9 @@ def pretrain(
 ) -> Progress:
     """Train an objective in place; its encoder ends with the weights of the lowest validation loss.
 
-    Batches depend on the seed and the step alone: a run that is continued, and one on several
-    ranks, sees the same as one that is not.
+    Batches depend on the seed and the step alone. With a budget in steps, a run that was stopped
+    and continued ends with the very weights of one that was not, and several ranks with those of
+    one, but for rounding and the noise of "vae".
 
     Args:
         objective: On the device to train on.
@@ -86,7 +93,7 @@ def pretrain(
         budget: Steps, or seconds.
         settings: How.
         folder: Where `checkpoint.safetensors` goes after every validation, and whence a run is
-            continued; it exists. None keeps nothing.
+            continued; it exists, for all ranks. None keeps nothing.
         about: What else a checkpoint must agree in to be continued, as JSON can hold it.
         on_progress: Called after every step.
 
@@ -94,34 +101,36 @@ def pretrain(
         Losses and speeds.
 
     Raises:
-        FloatingPointError: If a loss is not finite; the step and its rows are named, and the last
-            checkpoint is kept.
+        FloatingPointError: If a gradient or a validation loss is not finite; the step and its rows
+            are named, and the last checkpoint is kept.
         ValueError: If no episode is long enough, or the folder holds a run of other settings.
-        OSError: If the folder cannot be written.
+        OSError: If the folder cannot be written, or another process trains in it.
+        MemoryError: If a GPU's memory does not hold a single sample, or one of several ranks has
+            too little.
     """
-    run = _Run(objective, train, validation, settings, folder, budget, dict(about or {}))
-    progress = run.progress
-    started = time.perf_counter() - progress.seconds
-    batches = run.batches(progress.step)
-    timed = 0.0
-    while not progress.n_steps or progress.step < progress.n_steps:
-        if progress.n_stale >= settings.patience:
-            break
-        run.step(next(batches))
-        progress.seconds = time.perf_counter() - started
-        if not progress.n_steps:
-            if progress.step == _N_WARM_STEPS:
-                timed = progress.seconds
-            elif progress.step == _N_WARM_STEPS + _N_TIMED_STEPS:
-                progress.n_steps = run.affordable_steps((progress.seconds - timed) / _N_TIMED_STEPS)
-        if progress.n_steps and run.is_due():
-            run.validate()
-            progress.seconds = time.perf_counter() - started
-            run.save()
-        if on_progress is not None:
-            on_progress(progress)
-    run.restore_best()
-    return progress
+    with _held(folder):
+        run = _Run(objective, train, validation, settings, folder, budget, dict(about or {}))
+        run.train(on_progress or (lambda _progress: None))
+        return run.progress
+
+
+@contextlib.contextmanager
+def _held(folder: Path | None) -> Any:
+    """Keep other processes out of a folder; those of this run wait for their first rank anyway."""
+    if folder is None or Ranks.here().rank > 0:
+        yield
+        return
+    lock = FileLock(folder / ".lock")  # the system frees the lock of a dead process
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise OSError(
+            f"Expected {folder} for this process, but another one trains in it."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Run:
@@ -137,167 +146,200 @@ class _Run:
         budget: Budget,
         about: dict[str, Any],
     ) -> None:
-        self.objective, self.train, self.validation = objective, train, validation
+        if (budget.n_steps is None) == (budget.seconds is None):
+            raise ValueError(f"Expected `budget` of steps or of seconds, got {budget}.")
+        self.objective, self.frames, self.held_out = objective, train, validation
         self.settings, self.budget = settings, budget
         self.path = None if folder is None else folder / CHECKPOINT
         self.device = next(objective.parameters()).device
-        self.rank, self.n_ranks = _rank()
-        if settings.batch_size % self.n_ranks:
+        self.ranks = Ranks.here()
+        if settings.batch_size % self.ranks.n_ranks:
             raise ValueError(
-                f"Expected `batch_size` to be a multiple of the {self.n_ranks} ranks, got "
+                f"Expected `batch_size` to be a multiple of the {self.ranks.n_ranks} ranks, got "
                 f"{settings.batch_size}."
             )
+        self.n_frames = self._frames_per_sample()
+        n_frames = settings.batch_size * self.n_frames
+        self.n_validation_batches = max(settings.n_validation_frames // n_frames, 1)
         self.half = settings.precision == "bf16"
         if self.half:
             objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = torch.optim.Adam(
             objective.parameters(), lr=settings.learning_rate, eps=1e-5, fused=True
         )
-        self.progress = Progress(n_steps=budget.n_steps or 0)
+        share = settings.batch_size // self.ranks.n_ranks
+        self.part = min(settings.micro_batch_size or share, share)
         self.best = _copy(objective.encoder)
+        self.progress = Progress(n_validations=N_VALIDATIONS)
         self.about = {**about, **asdict(settings), **budget._asdict()}
         if self.path is not None and self.path.exists():
-            self.progress, self.best = read_checkpoint(
-                self.path, objective, self.optimizer, self.about
-            )
-        self.part = settings.micro_batch_size or settings.batch_size
+            found = read_checkpoint(self.path, objective, self.optimizer, self.about)
+            self.progress, self.best = found
+        elif budget.n_steps is not None:
+            self._plan()
 
-    def batches(self, first: int) -> Iterator[tuple[IntArray, FrameBatch]]:
-        """Yield rows and batch of every step, loaded while the step before it runs."""
-        with ThreadPoolExecutor(1, "load") as loader:
-            step = first
-            coming = loader.submit(self._load, step)
-            while True:
-                loaded = coming.result()
-                step += 1
-                coming = loader.submit(self._load, step)
-                yield loaded
+    def _frames_per_sample(self) -> int:
+        """Return L, after trying to draw from both parts."""
+        for part, frames in (("training", self.frames), ("validation", self.held_out)):
+            try:
+                rows = self.objective.draw(frames, 1, np.random.default_rng(0))
+            except ValueError as error:
+                raise ValueError(f"The {part} part is too short. {error}") from error
+        return int(rows.shape[1])
 
-    def _load(self, step: int) -> tuple[IntArray, FrameBatch]:
-        rng = np.random.default_rng([self.settings.seed, step])
-        rows = self.objective.draw(self.train, self.settings.batch_size, rng)
-        return rows, self._batch(self.train, rows, step)
-
-    def _batch(self, frames: EpisodeFrames, rows: IntArray, seed: int) -> FrameBatch:
-        """Return this rank's share of the samples."""
-        share = len(rows) // self.n_ranks
-        rows = rows[self.rank * share : (self.rank + 1) * share]
-        images = frames.observations[rows.ravel()]
-        images = torch.as_tensor(images).view(*rows.shape, *images.shape[1:]).to(self.device)
-        labels = {
-            name: torch.as_tensor(np.asarray(values)[rows[:, 0]].astype(np.int64)).to(self.device)
-            for name, values in frames.labels.items()
-        }
-        return FrameBatch(images, labels, seed * self.n_ranks + self.rank)
-
-    def step(self, loaded: tuple[IntArray, FrameBatch]) -> None:
-        """Take a gradient step."""
-        rows, batch = loaded
+    def train(self, on_progress: Callable[[Progress], object]) -> None:
+        """Take all steps that are left, and give the encoder its best weights."""
         progress = self.progress
-        # while the first steps are timed, their number is not known: they hardly move
-        factor = learning_rate_factor(progress.step, progress.n_steps or 10**6)
+        session = time.perf_counter() - progress.seconds
+        batches = training_batches(
+            self.objective,
+            self.frames,
+            batch_size=self.settings.batch_size,
+            seed=self.settings.seed,
+            first_step=progress.step,
+            ranks=self.ranks,
+            device=self.device,
+        )
+        with contextlib.closing(batches):  # type: ignore[type-var]
+            while not self._is_done():
+                began = time.perf_counter()
+                latest = self._step(*next(batches))
+                progress.step_seconds += time.perf_counter() - began
+                progress.seconds = time.perf_counter() - session
+                if not progress.n_steps and progress.step == _N_TIMED_STEPS:
+                    self._plan()
+                if progress.n_steps and progress.step == progress.next_validation:
+                    began = time.perf_counter()
+                    self._validate(latest)
+                    progress.validation_seconds += time.perf_counter() - began
+                    progress.seconds = time.perf_counter() - session
+                    progress.n_validations -= 1
+                    self._plan()
+                    self._save()
+                on_progress(progress)
+        self.objective.encoder.load_state_dict(self.best)
+
+    def _is_done(self) -> bool:
+        progress = self.progress
+        is_over = bool(progress.n_steps) and progress.step >= progress.n_steps
+        return is_over or progress.n_stale >= self.settings.patience
+
+    def _plan(self) -> None:
+        """Decide on the steps and validations that are left, the same way on all ranks."""
+        progress = self.progress
+        if self.budget.seconds is None:
+            found = plan(progress.step, progress.n_validations, n_steps=self.budget.n_steps)
+        else:
+            per_step = progress.step_seconds / progress.step
+            per_validation = progress.validation_seconds / max(len(progress.history), 1)
+            times = torch.tensor(
+                [
+                    self.budget.seconds - progress.seconds,
+                    per_step,
+                    per_validation or self.n_validation_batches * per_step / 3,
+                ],
+                dtype=torch.float64,
+            )
+            left, per_step, per_validation = mean_over_ranks(times.to(self.device)).tolist()
+            found = plan(
+                progress.step,
+                progress.n_validations,
+                seconds=left,
+                seconds_per_step=per_step,
+                seconds_per_validation=per_validation,
+            )
+            if not progress.history and found.n_steps <= progress.step:
+                raise ValueError(
+                    f"Expected a budget for more than {progress.step} steps, which took "
+                    f"{progress.seconds:.1f} s, got {self.budget.seconds:g} s. Raise it."
+                )
+        progress.n_steps, progress.n_validations, progress.next_validation = found
+
+    def _step(self, rows: IntArray, batch: FrameBatch) -> PretrainingLoss:
+        """Take a gradient step and return its loss."""
+        progress = self.progress
+        n_steps = progress.n_steps or _UNKNOWN_N_STEPS  # the steps that are timed hardly move
+        factor = learning_rate_factor(progress.step, n_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * factor
         self.objective.train()
         self.optimizer.zero_grad()
-        self.latest = self._backward(rows, batch)
-        self.n_frames_per_sample = rows.shape[1]
-        average_over_ranks_(self.objective)
+        latest = self._within_memory(
+            lambda: backward(self.objective, batch, half=self.half, part=self.part)
+        )
+        if not math.isfinite(average_gradients_(self.objective)):
+            raise FloatingPointError(
+                f"Expected a finite gradient, got a loss of {float(latest.loss)} in step "
+                f"{progress.step}, whose first frames are rows {rows[:, 0].tolist()}. Lower the "
+                "learning rate, or look at these frames; the last checkpoint is kept."
+            )
         self.optimizer.step()
         progress.step += 1
+        return latest
 
-    def _backward(self, rows: IntArray, batch: FrameBatch) -> tuple[Tensor, Tensor]:
+    def _within_memory(self, compute: Callable[[], PretrainingLoss]) -> PretrainingLoss:
+        """Compute, with ever fewer samples at a time if memory runs out."""
         while True:
             try:
-                found = backward(self.objective, batch, half=self.half, part=self.part)
-                return found.loss, found.accuracy
-            except FloatingPointError as error:
-                raise FloatingPointError(
-                    f"{error} It is that of step {self.progress.step}, whose first frames are rows "
-                    f"{rows[:, 0].tolist()}. Lower the learning rate, or look at these frames; the "
-                    "last checkpoint is kept."
-                ) from error
-            except torch.cuda.OutOfMemoryError:
-                if self.part == 1:
-                    raise
-                self.part = max(self.part // 2, 1)
+                return compute()
+            except torch.cuda.OutOfMemoryError as error:
+                if self.part == 1 or self.ranks.n_ranks > 1:  # other ranks would not follow
+                    raise MemoryError(
+                        f"Expected memory to encode {self.part} samples at a time: {error}. Pass a "
+                        "smaller `micro_batch_size`."
+                    ) from error
+                self.part = self.part // 2
                 self.optimizer.zero_grad()
                 torch.cuda.empty_cache()
 
-    def is_due(self) -> bool:
-        """Return whether to validate now: 40 times, at the same steps however a run is cut."""
-        progress = self.progress
-        every = max(progress.n_steps // _N_VALIDATIONS, 1)
-        return progress.step % every == 0 or progress.step == progress.n_steps
-
-    @torch.no_grad()
-    def validate(self) -> None:
+    def _validate(self, latest: PretrainingLoss) -> None:
         """Add an entry to the history, and keep the encoder if it is the best so far."""
         progress, settings = self.progress, self.settings
         self.objective.eval()
-        losses, accuracies = [], []
-        n_batches = max(settings.n_validation_samples // settings.batch_size, 1)
-        for index in range(n_batches):
+        found = []
+        for index in range(self.n_validation_batches):
             rng = np.random.default_rng([settings.seed, _VALIDATION_SEED, index])
-            rows = self.objective.draw(self.validation, settings.batch_size, rng)
-            found = evaluate(
-                self.objective, self._batch(self.validation, rows, index), half=self.half
+            rows = self.objective.draw(self.held_out, settings.batch_size, rng)
+            batch = batch_of_rows(self.held_out, rows, index, self.ranks, self.device)
+            each = self._within_memory(
+                lambda batch=batch: evaluate(  # type: ignore[misc]
+                    self.objective, batch, half=self.half, part=self.part
+                )
             )
-            losses.append(_mean_over_ranks(found.loss))
-            accuracies.append(_mean_over_ranks(found.accuracy))
-        loss = float(np.mean(losses))
+            found.append(mean_over_ranks(torch.stack([each.loss, each.accuracy])))
+        loss, accuracy = torch.stack(found).double().mean(0).tolist()
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"Expected a finite validation loss, got {loss} after step {progress.step}. Lower "
+                "the learning rate; the last checkpoint is kept."
+            )
         progress.n_stale += 1
         if loss < progress.best_loss:
             progress.best_loss, progress.best_step, progress.n_stale = loss, progress.step, 0
             self.best = _copy(self.objective.encoder)
-        n_frames = progress.step * settings.batch_size * self.n_frames_per_sample
+        n_frames = progress.step * settings.batch_size * self.n_frames
         progress.history.append(
             {
                 "step": progress.step,
-                "train_loss": float(self.latest[0]),
-                "train_accuracy": float(self.latest[1]),
+                "train_loss": float(latest.loss),
+                "train_accuracy": _none_if_nan(float(latest.accuracy)),
                 "validation_loss": loss,
-                "validation_accuracy": float(np.mean(accuracies)),
-                "frames_per_second": n_frames / max(progress.seconds, 1e-9),
+                "validation_accuracy": _none_if_nan(accuracy),
+                "frames_per_second": n_frames / max(progress.step_seconds, 1e-9),
             }
         )
 
-    def affordable_steps(self, seconds_per_step: float) -> int:
-        """Return how many steps the budget pays for; the same on all ranks.
-
-        Validation without gradients takes a third of a step per batch.
-        """
-        n_batches = max(self.settings.n_validation_samples // self.settings.batch_size, 1)
-        left = (self.budget.seconds or 0.0) - self.progress.seconds
-        n_more = left / seconds_per_step - _N_VALIDATIONS * n_batches / 3
-        n_steps = self.progress.step + max(int(n_more), 1)
-        return round(_mean_over_ranks(torch.tensor(float(n_steps), device=self.device)))
-
-    def save(self) -> None:
+    def _save(self) -> None:
         """Write the checkpoint, from one rank."""
-        if self.path is not None and self.rank == 0:
+        if self.path is not None and self.ranks.rank == 0:
             write_checkpoint(
                 self.path, self.objective, self.optimizer, self.best, self.progress, self.about
             )
-
-    def restore_best(self) -> None:
-        """Give the encoder the weights of the lowest validation loss."""
-        self.objective.encoder.load_state_dict(self.best)
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
-def _rank() -> tuple[int, int]:
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
-    return 0, 1
-
-
-def _mean_over_ranks(value: Tensor) -> float:
-    if dist.is_available() and dist.is_initialized():
-        value = value.detach().clone()
-        dist.all_reduce(value)
-        value /= dist.get_world_size()
-    return float(value)
+def _none_if_nan(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -5,7 +5,13 @@ import math
 
 import pytest
 
-from rl_infonce.pretraining.budget import Budget, learning_rate_factor, parse_budget
+from rl_infonce.pretraining.budget import (
+    Budget,
+    Schedule,
+    learning_rate_factor,
+    parse_budget,
+    plan,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +41,32 @@ def test_learning_rate_rises_and_falls_to_nothing() -> None:
     assert factors[100] == pytest.approx(0)
     assert all(later < earlier for earlier, later in itertools.pairwise(factors[10:]))
     assert learning_rate_factor(0, 1) > 0
+
+
+@pytest.mark.parametrize("n_steps", [1, 5, 39, 40, 41, 73, 79, 119, 4000])
+def test_validations_are_spread_and_the_last_is_at_the_end(n_steps: int) -> None:
+    step, n_left, at = 0, 40, []
+    while True:
+        found = plan(step, n_left, n_steps=n_steps)
+        if found.n_validations == 0:
+            break
+        step, n_left = found.next_validation, found.n_validations - 1
+        at.append(step)
+    assert len(at) == min(n_steps, 40)
+    assert at[-1] == n_steps
+    gaps = [later - earlier for earlier, later in itertools.pairwise([0, *at])]
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_time_is_shared_by_steps_and_validations() -> None:
+    # 100 s: 40 validations of half a second, and 80 s of steps
+    assert plan(10, 40, seconds=100, seconds_per_step=0.1, seconds_per_validation=0.5) == Schedule(
+        810, 40, 30
+    )
+    # 40 of 5 s would take all: 4 take a fifth
+    assert plan(10, 40, seconds=100, seconds_per_step=0.1, seconds_per_validation=5) == Schedule(
+        810, 4, 210
+    )
+    assert plan(10, 7, seconds=-1, seconds_per_step=0.1, seconds_per_validation=5) == Schedule(
+        10, 0, 10
+    )

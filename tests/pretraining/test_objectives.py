@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
     EpisodeFrames,
@@ -108,23 +110,30 @@ def test_multiscale_dim_is_stdim_on_two_maps() -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_clusters_are_close_in_time_and_not_too_close() -> None:
-    starts = np.arange(0, 4000, 1)
+@pytest.mark.parametrize("horizon", [1, 4])
+def test_clusters_are_close_in_time_and_hold_no_frame_twice(horizon: int) -> None:
+    starts = np.arange(4000)
     rng = np.random.default_rng(0)
-    drawn = draw_clusters(starts, 60, rng, n_near=8, window=32)
-    assert drawn.shape == (60,)
+    drawn = draw_clusters(starts, 60, rng, n_near=8, spacing=horizon + 1)
+    assert len(np.unique(drawn)) == 60
     clusters = [drawn[i : i + 8] for i in range(0, 60, 8)]
     for cluster in clusters:
-        assert np.ptp(cluster) < 32
-        assert np.diff(np.sort(cluster)).min() >= 2
+        assert np.ptp(cluster) < 16 * (horizon + 1)
+    before, now = set(drawn.tolist()), set((drawn + horizon).tolist())
     assert np.ptp([cluster[0] for cluster in clusters]) > 1000
-    many = np.concatenate(
-        [draw_clusters(starts[:64], 8, rng, n_near=8, window=32) for _ in range(3000)]
-    )
-    assert set(many.tolist()) == set(range(63))  # the last step of a window is left out
-    few = draw_clusters(starts[:5], 9, rng, n_near=8, window=32)
-    assert len(few) == 9
-    assert set(few.tolist()) <= set(range(5))
+    own = [set(c.tolist()) & set((c + horizon).tolist()) for c in clusters]
+    assert own == 8 * [set()], "an anchor's own frame would be its negative"
+    assert len(before) == len(now) == 60
+
+
+def test_clusters_reach_every_start_and_say_when_there_are_too_few() -> None:
+    rng = np.random.default_rng(0)
+    many = [draw_clusters(np.arange(70), 8, rng, n_near=8, spacing=2) for _ in range(3000)]
+    assert set(np.concatenate(many).tolist()) == set(range(69))  # a window's last is never drawn
+    with pytest.raises(
+        ValueError, match="Expected 64 frames to draw 9 samples in clusters from, got 63"
+    ):
+        draw_clusters(np.arange(63), 9, rng, n_near=8, spacing=2)
 
 
 def test_static_dim_looks_at_one_frame() -> None:
@@ -187,7 +196,6 @@ def test_cpc_picks_among_all_sequences_and_times() -> None:
         ]
         losses = [picks(prediction, targets, i) for i, prediction in enumerate(predictions)]
         expected += sum(losses) / len(losses)
-        objective.predictors[head].requires_grad_(False)
     whole = value(objective, (features,), no_images(2))
     for head, offset in enumerate(range(1, 98, 4)):
         if offset not in (1, 49):
@@ -256,14 +264,14 @@ def test_decoder_paints_whole_screens() -> None:
 def test_samples_are_what_the_objective_says(name: str) -> None:
     objective, given = build(name), frames()
     n_frames = N_FRAMES.get(name, 1)
-    rows = objective.draw(given, 64, np.random.default_rng(0))
-    assert rows.shape == (64, n_frames)
+    n_samples = 56 if name == "multiscale_dim" else 64
+    rows = objective.draw(given, n_samples, np.random.default_rng(0))
+    assert rows.shape == (n_samples, n_frames)
     ids = given.episode_ids[rows]
     assert (ids == ids[:, :1]).all()
     in_order = rows[:, :2] if name == "jsd_stdim" else rows
     assert (np.diff(in_order, axis=1) == 1).all()
-    if name != "multiscale_dim":
-        assert len(np.unique(rows[:, 0])) == (42 if name == "cpc" else 64)
+    assert len(np.unique(rows[:, 0])) == (42 if name == "cpc" else n_samples)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -278,9 +286,34 @@ def test_every_parameter_learns_and_no_global_random_number_is_drawn(name: str) 
     assert all(len(each) == 2 for each in encoded)
     objective.loss(encoded, batch).loss.backward()  # type: ignore[no-untyped-call]
     for parameter_name, parameter in objective.named_parameters():
-        unused = name == "static_dim" and parameter_name.startswith("from_map")
-        assert unused or (parameter.grad is not None and bool(parameter.grad.any())), parameter_name
+        assert parameter.grad is not None, parameter_name
+        assert bool(parameter.grad.any()), parameter_name
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("trunk", ["nature", "impala"])
+@pytest.mark.parametrize("name", [n for n in OBJECTIVES if n not in ("vae", "pixel_pred")])
+def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: str) -> None:
+    stacked = PixelEncoder((4, 84, 84), 32, encoder=trunk, generator=generator())
+    objective: Any = make_objective(name, stacked, generator(), variables=("x",))
+    given = replace(frames(1200, 600), observations=np.zeros((1200, 4, 84, 84), np.uint8))
+    rows = objective.draw(given, 24, np.random.default_rng(0))
+    if name in ("stdim", "infonce", "multiscale_dim"):
+        assert (rows[:, 1] - rows[:, 0] == 4).all()
+    if name == "cpc":
+        assert objective.offsets[0] == 5
+        rows = rows[:2]
+    images = torch.randint(
+        0, 256, (2, rows.shape[1], 4, 84, 84), generator=generator(1), dtype=torch.uint8
+    )
+    batch = FrameBatch(images, {"x": torch.zeros(2, dtype=torch.int64)})
+    objective.loss(objective.encode(images), batch).loss.backward()
+    assert all(p.grad is not None and bool(p.grad.any()) for p in stacked.parameters())
+
+
+def test_an_encoder_without_places_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"whose map has places, got Linear"):
+        make_objective("stdim", torch.nn.Linear(2, 2), generator())  # type: ignore[arg-type]
 
 
 def test_an_unknown_objective_names_the_known() -> None:

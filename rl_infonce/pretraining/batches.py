@@ -1,0 +1,98 @@
+"""Batches of frames on the device, the next one loaded while the present one is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+from rl_infonce.pretraining.objective import FrameBatch, PretrainingObjective
+
+__all__ = ["Ranks", "batch_of_rows", "mean_over_ranks", "training_batches"]
+
+
+class Ranks(NamedTuple):
+    """This process among all.
+
+    Attributes:
+        rank: From 0.
+        n_ranks: At least 1.
+    """
+
+    rank: int = 0
+    n_ranks: int = 1
+
+    @classmethod
+    def here(cls) -> Ranks:
+        """Return what the process group says; alone without one."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
+
+
+def batch_of_rows(
+    frames: EpisodeFrames, rows: IntArray, seed: int, ranks: Ranks, device: torch.device
+) -> FrameBatch:
+    """Return this rank's share of the samples.
+
+    Args:
+        frames: What the rows are of.
+        rows: [B, L], of all ranks.
+        seed: Of what the objective draws; every rank gets its own.
+        ranks: B is a multiple of their number.
+        device: Where to.
+    """
+    share = len(rows) // ranks.n_ranks
+    own = rows[ranks.rank * share : (ranks.rank + 1) * share]
+    images = frames.observations[own.ravel()]
+    labels = {
+        name: torch.as_tensor(np.asarray(values)[own[:, 0]].astype(np.int64)).to(device)
+        for name, values in frames.labels.items()
+    }
+    tensor = torch.as_tensor(images).view(*own.shape, *images.shape[1:]).to(device)
+    return FrameBatch(tensor, labels, seed * ranks.n_ranks + ranks.rank)
+
+
+def training_batches(
+    objective: PretrainingObjective,
+    frames: EpisodeFrames,
+    *,
+    batch_size: int,
+    seed: int,
+    first_step: int,
+    ranks: Ranks,
+    device: torch.device,
+) -> Iterator[tuple[IntArray, FrameBatch]]:
+    """Yield the rows and the batch of every step; both depend on seed and step alone.
+
+    Close it when it is not needed any more: it loads in a thread.
+    """
+
+    def load(step: int) -> tuple[IntArray, FrameBatch]:
+        rng = np.random.default_rng([seed, step])
+        rows = objective.draw(frames, batch_size, rng)
+        return rows, batch_of_rows(frames, rows, int(rng.integers(2**31)), ranks, device)
+
+    with ThreadPoolExecutor(1, "load") as loader:
+        step = first_step
+        coming = loader.submit(load, step)
+        while True:
+            loaded = coming.result()
+            step += 1
+            coming = loader.submit(load, step)
+            yield loaded
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """Return the mean of a tensor over ranks, equal on all of them."""
+    if Ranks.here().n_ranks == 1:
+        return values
+    total = values.detach().clone()
+    dist.all_reduce(total)
+    return total / dist.get_world_size()
