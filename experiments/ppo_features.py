@@ -12,11 +12,8 @@ processes may work on one folder.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,6 +33,7 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from rl_infonce.runs.claim import claimed
 from rl_infonce.sb3.features import feature_function
 
 GAMES = ("pong", "breakout", "boxing")
@@ -66,18 +64,6 @@ def make_model(game: str, arm: str, seed: int) -> PPO:
     )
 
 
-@contextmanager
-def claimed(path: Path, runs: Path) -> Iterator[bool]:
-    """Whether the file is missing and no other process is making it."""
-    with (runs / f"{path.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield not path.exists()
-
-
 def train(runs: Path, n_steps: int) -> None:
     """Train every run that has no model yet."""
     for seed in SEEDS:
@@ -96,9 +82,7 @@ def train(runs: Path, n_steps: int) -> None:
 def labelled_frames(runs: Path, game: str, n_frames: int) -> LabelledObservations:
     """Return the stacks of a random agent, collected once; the same for all models of a game."""
     folder = runs / f"{game}-frames"
-    with (runs / f"{game}-frames.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        frames = collect(game, n_frames, folder=folder, views=("agent",), seed=0, n_workers=1)
+    frames = collect(game, n_frames, folder=folder, views=("agent",), seed=0, n_workers=1)
     return frames.labelled("agent", "corrected")
 
 

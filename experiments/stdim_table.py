@@ -12,12 +12,10 @@ published one.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -27,17 +25,16 @@ import numpy as np
 import torch
 
 from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import labels_hash, load_labels
 from rl_infonce.atari.published import published_scores
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pretraining import (
-    OBJECTIVES,
-    EpisodeFrames,
     PretrainingSettings,
-    hold_out_episodes,
     make_objective,
     parse_budget,
     pretrain,
+    training_and_validation,
 )
 from rl_infonce.pretraining.registry import default_batch_size
 from rl_infonce.probing import (
@@ -48,15 +45,21 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import replace_text, software
 from rl_infonce.scoring.cells import TASKS
 
 PROTOCOLS = ("anand2019", "converged")
 GAMES = ("pong", "breakout", "boxing", "ms_pacman", "space_invaders", "freeway")
+OBJECTIVES_BY_DEFAULT = ("infonce", "cpc", "stdim", "multiscale_dim", "supervised")
 ROWS = (
     "majority",
     "random",
+    "static_dim",
+    "vae",
+    "pixel_pred",
     "infonce",
+    "jsd_stdim",
     "cpc",
     "stdim",
     "multiscale_dim",
@@ -105,22 +108,23 @@ def run(cells: Sequence[Cell], sizes: Sizes, runs: Path, output: Path) -> None:
     """Fill the cells that have no file yet."""
     for cell in cells:
         path = output / f"{cell.name}.json"
+        check_sizes(path, sizes)
         with claimed(path, runs) as is_missing:
             if is_missing:
-                replace_text(path, json.dumps(fill(cell, sizes, runs)) + "\n")
+                content = fill(cell, sizes, runs)
+                replace_text(path, json.dumps(content, allow_nan=False) + "\n")
                 print(path, flush=True)
 
 
-@contextmanager
-def claimed(path: Path, runs: Path) -> Iterator[bool]:
-    """Whether the file is missing and no other process is making it."""
-    with (runs / f"{path.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield not path.exists()
+def check_sizes(path: Path, sizes: Sizes) -> None:
+    """Raise unless a cell that is filled has the sizes asked for."""
+    if path.exists():
+        content = json.loads(path.read_text())
+        found = {name: content[name] for name in asdict(sizes)}
+        if found != asdict(sizes):
+            raise ValueError(
+                f"Expected {path} with {asdict(sizes)}, got {found}. Choose another --output."
+            )
 
 
 def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
@@ -159,24 +163,26 @@ def pretrained(
     frames = cached_frames(
         cell.game, sizes.n_frames, seed=PRETRAINING_SEED, policy=POLICY, view="screen"
     )
-    rng = np.random.default_rng(cell.seed)
-    train, held_out = hold_out_episodes(frames.episode_ids, rng)
-    labels: dict[str, Any] = {}
+    train, held_out = training_and_validation(
+        frames.observations("screen"), frames.episode_ids, np.random.default_rng(cell.seed)
+    )
     if cell.objective == "supervised":
-        labels, _ = drop_low_entropy(frames.labelled("screen", LABELS).labels, train)
-    used = EpisodeFrames(frames.observations("screen"), frames.episode_ids, train, labels)
-    objective = make_objective(cell.objective, encoder, generator, variables=tuple(labels))
+        labels, _ = drop_low_entropy(frames.labelled("screen", LABELS).labels, train.rows)
+        train, held_out = replace(train, labels=labels), replace(held_out, labels=labels)
+    objective = make_objective(
+        cell.objective, encoder, generator, variables=tuple(train.labels)
+    ).to(device())
     settings = PretrainingSettings(batch_size=default_batch_size(cell.objective), seed=cell.seed)
     folder = runs / cell.name
     folder.mkdir(exist_ok=True)
     progress = pretrain(
-        objective.to(device()),
-        used,
-        replace(used, rows=held_out),
+        objective,
+        train,
+        held_out,
         parse_budget(sizes.budget),
         settings,
         folder=folder,
-        about=asdict(cell) | asdict(sizes),
+        about=asdict(cell) | {"n_frames": sizes.n_frames},
     )
     return {"settings": asdict(settings), **asdict(progress)}
 
@@ -228,15 +234,24 @@ def table(output: Path) -> str:
             cells = [shown([s.mean.f1_weighted for s in found.get((game, r), [])]) for r in rows]
             lines.append(f"| {game} | {' | '.join(cells)} |")
             if protocol == "anand2019":
-                published = published_scores(game)
-                cells = [f"{published[PUBLISHED[r]]:.2f}" if r in PUBLISHED else "-" for r in rows]
-                lines.append(f"| *{game}, published* | {' | '.join(cells)} |")
+                lines.append(f"| *{game}, published* | {' | '.join(published([game], rows))} |")
         lines.append(f"| mean of {len(games)} | {' | '.join(means(found, games, rows))} |")
+        if protocol == "anand2019":
+            lines.append(f"| *mean, published* | {' | '.join(published(games, rows))} |")
         for category in sorted({c for each in found.values() for s in each for c in s.categories}):
             cells = [of_category(found, games, row, category) for row in rows]
             lines.append(f"| {category.replace('_', ' ')} | {' | '.join(cells)} |")
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+def published(games: Sequence[str], rows: Sequence[str]) -> list[str]:
+    """Return the published mean over games of each objective."""
+    figures = [published_scores(game) for game in games]
+    return [
+        f"{np.mean([each[PUBLISHED[row]] for each in figures]):.2f}" if row in PUBLISHED else "-"
+        for row in rows
+    ]
 
 
 def shown(figures: Sequence[float]) -> str:
@@ -260,13 +275,15 @@ def means(found: Found, games: Sequence[str], rows: Sequence[str]) -> Iterator[s
 
 
 def of_category(found: Found, games: Sequence[str], row: str, category: str) -> str:
-    """Return an objective's mean over the games that have a category."""
-    having = {game for (game, _), each in found.items() if category in each[0].categories}
-    figures = [
-        np.mean([s.categories[category].f1_weighted for s in found[game, row]])
-        for game in games
-        if game in having and (game, row) in found
-    ]
+    """Return an objective's mean over the games in which any encoder was probed for a category."""
+    having = {
+        game for (game, _), each in found.items() if any(category in s.categories for s in each)
+    }
+    figures = []
+    for game in games:
+        scores = [s for s in found.get((game, row), []) if category in s.categories]
+        if scores:
+            figures.append(np.mean([s.categories[category].f1_weighted for s in scores]))
     return f"{np.mean(figures):.3f}" if len(figures) == len(having) else "missing"
 
 
@@ -274,9 +291,12 @@ def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stage", choices=("run", "table"))
-    parser.add_argument("--games", nargs="+", default=GAMES, metavar="GAME")
+    parser.add_argument("--games", nargs="+", default=GAMES, type=resolve_game, metavar="GAME")
     parser.add_argument(
-        "--objectives", nargs="+", default=ROWS, choices=("majority", "random", *OBJECTIVES)
+        "--objectives",
+        nargs="+",
+        default=("majority", "random", *OBJECTIVES_BY_DEFAULT),
+        choices=ROWS,
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=(0,))
     parser.add_argument("--budget", default=Sizes.budget)

@@ -13,15 +13,16 @@ def usable_device(name: str) -> torch.device:
     """Return a device after trying it.
 
     Args:
-        name: As torch spells it; "auto" is the GPU if there is one, under torchrun the rank's own.
+        name: As torch spells it; "auto" is the GPU if there is one. Under torchrun both "auto" and
+            "cuda" are the rank's own GPU.
 
     Raises:
         ValueError: If it cannot be used.
     """
     if name == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -47,7 +48,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--precision", choices=("bf16", "fp32"), default="bf16", help="(%(default)s)")
     add("--seed", type=int, default=0, metavar="N", help="of weights and batches (0)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
-    add("-o", "--output", type=Path, metavar="FOLDER", help="(pretrained/GAME-OBJECTIVE-SEED)")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="(pretrained/GAME-OBJECTIVE[-ENCODER]-SEED)",
+    )
     add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     parser.set_defaults(run=run, usage_error=parser.error)
 
@@ -82,8 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         device = usable_device(arguments.device)
     except ValueError as error:
         arguments.usage_error(str(error))
-    name = f"{arguments.game}-{arguments.objective}-{arguments.seed}"
-    folder = arguments.output or Path("pretrained") / name
+    folder = arguments.output or Path("pretrained") / _name(arguments)
     try:
         with _process_group(device):
             folder.mkdir(parents=True, exist_ok=True)
@@ -91,10 +97,15 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"Stopped. The same command goes on from {folder}.", file=sys.stderr)
         return 130
-    except (ValueError, TypeError, OSError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
         print(f"rl-infonce pretrain: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    encoder = "" if arguments.encoder == "stdim" else f"{arguments.encoder}-"
+    return f"{arguments.game}-{arguments.objective}-{encoder}{arguments.seed}"
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
@@ -102,7 +113,9 @@ def _settings(arguments: argparse.Namespace) -> Any:
     from rl_infonce.pretraining.registry import default_batch_size
 
     return PretrainingSettings(
-        batch_size=arguments.batch_size or default_batch_size(arguments.objective),
+        batch_size=default_batch_size(arguments.objective)
+        if arguments.batch_size is None
+        else arguments.batch_size,
         micro_batch_size=arguments.micro_batch_size,
         learning_rate=arguments.learning_rate,
         precision=arguments.precision,
@@ -112,12 +125,13 @@ def _settings(arguments: argparse.Namespace) -> Any:
 
 def _process_group(device: Any) -> Any:
     """Return the context of the process group that torchrun asks for, or one that does nothing."""
-    import contextlib
-
+    import torch
     import torch.distributed as dist
 
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return contextlib.nullcontext()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     stack = contextlib.ExitStack()
     stack.callback(dist.destroy_process_group)
@@ -127,11 +141,14 @@ def _process_group(device: Any) -> Any:
 def _pretrain(
     arguments: argparse.Namespace, folder: Path, budget: Any, settings: Any, device: Any
 ) -> None:
+    from dataclasses import asdict
+
     import torch
     from torch.utils.tensorboard import SummaryWriter
     from tqdm import tqdm
 
     from rl_infonce.pretraining import make_objective, pretrain
+    from rl_infonce.runs.run_directory import software
     from rl_infonce.saved_encoder import save_encoder
 
     is_first = os.environ.get("RANK", "0") == "0"
@@ -148,25 +165,9 @@ def _pretrain(
         name: getattr(arguments, name)
         for name in ("game", "objective", "encoder", "n_frames", "policy", "data_seed")
     }
-    with (
-        tqdm(desc=folder.name, unit="step", disable=not shows) as bar,
-        SummaryWriter(str(folder)) as writer,
-    ):
-        n_written = 0
-
-        def on_progress(progress: Progress) -> None:
-            nonlocal n_written
-            bar.total = progress.n_steps or None
-            bar.update(progress.step - bar.n)
-            if len(progress.history) == n_written or not is_first:
-                return
-            n_written = len(progress.history)
-            latest = progress.history[-1]
-            bar.set_postfix(loss=f"{latest['validation_loss']:.3f}")
-            for key, value in latest.items():
-                if key != "step" and value == value:  # NaN: the objective picks nothing
-                    writer.add_scalar(f"pretrain/{key}", value, progress.step)
-
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(tqdm(desc=folder.name, unit="step", disable=not shows))
+        writer = stack.enter_context(SummaryWriter(str(folder))) if is_first else None
         progress = pretrain(
             objective,
             train,
@@ -175,18 +176,19 @@ def _pretrain(
             settings,
             folder=folder,
             about=about,
-            on_progress=on_progress,
+            on_progress=lambda progress: _show(progress, bar, writer),
         )
     if not is_first:
         return
     path = folder / "encoder.safetensors"
     provenance = {
         **about,
+        **software(),
+        **asdict(settings),
         "budget": arguments.budget,
         "steps": progress.step,
         "best_step": progress.best_step,
         "validation_loss": progress.best_loss,
-        "seed": arguments.seed,
         "seconds": round(progress.seconds, 1),
     }
     save_encoder(objective.encoder, path, provenance=provenance)
@@ -195,6 +197,21 @@ def _pretrain(
         f"{progress.best_loss:.3f} at step {progress.best_step}\nEncoder: {path}\nNext:\n"
         f"  rl-infonce probe --game {arguments.game} --encoder {path}"
     )
+
+
+def _show(progress: Progress, bar: Any, writer: Any) -> None:
+    """Move the bar, and draw the curves' next points if there was a validation."""
+    if bar.n == 0:  # a run that goes on starts in the middle
+        bar.initial = bar.n = progress.step - 1
+    bar.total = progress.n_steps or None
+    bar.update(progress.step - bar.n)
+    latest = progress.history[-1] if progress.history else {"step": None}
+    if writer is None or latest["step"] != progress.step:
+        return
+    bar.set_postfix(loss=f"{latest['validation_loss']:.3f}")
+    for key, value in latest.items():
+        if key != "step" and value is not None:
+            writer.add_scalar(f"pretrain/{key}", value, progress.step)
 
 
 def _encoder(name: str, generator: Any) -> Any:
@@ -210,10 +227,12 @@ def _frames(
     arguments: argparse.Namespace, *, progress: bool
 ) -> tuple[EpisodeFrames, EpisodeFrames]:
     """Return the frames to learn from and those held out, with labels for who is told them."""
+    from dataclasses import replace
+
     import numpy as np
 
     from rl_infonce.atari.cache import cached_frames
-    from rl_infonce.pretraining import EpisodeFrames, hold_out_episodes
+    from rl_infonce.pretraining import training_and_validation
     from rl_infonce.probing import drop_low_entropy
 
     view = _ENCODERS[arguments.encoder]
@@ -225,13 +244,10 @@ def _frames(
         view=view,
         progress=progress,
     )
-    rng = np.random.default_rng(arguments.seed)
-    train, held_out = hold_out_episodes(frames.episode_ids, rng)
-    labels: Any = {}
-    if arguments.objective == "supervised":
-        labels, _ = drop_low_entropy(frames.labelled(view).labels, train)
-    observations = frames.observations(view)
-    both = (
-        EpisodeFrames(observations, frames.episode_ids, rows, labels) for rows in (train, held_out)
+    train, held_out = training_and_validation(
+        frames.observations(view), frames.episode_ids, np.random.default_rng(arguments.seed)
     )
-    return next(both), next(both)
+    if arguments.objective != "supervised":
+        return train, held_out
+    labels, _ = drop_low_entropy(frames.labelled(view).labels, train.rows)
+    return replace(train, labels=labels), replace(held_out, labels=labels)

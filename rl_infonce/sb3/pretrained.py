@@ -13,6 +13,7 @@ from torch import nn
 
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import describe, load_encoder
+from rl_infonce.target import MovingAverage
 
 __all__ = ["use_encoder"]
 
@@ -67,6 +68,9 @@ def use_encoder(
                 extractor.get_parameter(name).copy_(tensor)
         for name in source.state_dict():
             extractor.get_parameter(name).requires_grad_(not freeze)
+        average = getattr(extractor, "target", None)
+        if isinstance(average, MovingAverage):  # of "atc" and "curl": its next update copies
+            average.get_buffer("n_updates").zero_()
 
 
 def _extractors(model: BaseAlgorithm) -> Iterator[NatureCNN]:

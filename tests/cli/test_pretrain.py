@@ -15,6 +15,7 @@ from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce.cli import main
+from rl_infonce.cli import pretrain as pretrain_command
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import trainer
@@ -74,6 +75,30 @@ def test_an_encoder_is_pretrained_and_says_how(
     assert "3 steps in" in capsys.readouterr().out
 
 
+def test_a_stopped_run_goes_on_and_its_curves_too(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = pretrain_command._show
+
+    def interrupt(progress: Any, *others: Any) -> None:
+        show(progress, *others)
+        if progress.step == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain_command, "_show", interrupt)
+        assert pretrain("--micro-batch-size", "2", budget="6") == 130
+    assert "goes on from pretrained/breakout-stdim-0" in capsys.readouterr().err
+    assert pretrain("--micro-batch-size", "2", "--progress", budget="6") == 0
+    captured = capsys.readouterr()
+    assert "6 steps in" in captured.out
+    assert "6/6" in captured.err
+    curves = EventAccumulator(str(here / "pretrained" / "breakout-stdim-0"))
+    curves.Reload()
+    steps = [event.step for event in curves.Scalars("pretrain/validation_loss")]
+    assert steps == [1, 2, 3, 4, 5, 6]
+
+
 def test_what_agents_see_is_pretrained_and_trained_on(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +156,7 @@ def test_supervised_learns_labels_of_the_game(here: Path) -> None:
         (["--n-frames", "7"], "--n-frames"),
         (["--seed", "-1"], "--seed"),
         (["--batch-size", "1"], "batch_size"),
+        (["--batch-size", "0"], "batch_size"),
         (["--learning-rate", "0"], "learning_rate"),
         (["--device", "abacus"], "--device"),
     ],
@@ -149,7 +175,10 @@ def test_wrong_usage_exits_2_with_the_reason(
     ("flags", "message"),
     [
         (["--objective", "vae", "--encoder", "nature"], "Expected an STDIMEncoder to paint"),
-        (["--objective", "cpc", "--n-frames", "400"], "an episode of at least 100 frames, got"),
+        (
+            ["--objective", "cpc", "--n-frames", "400"],
+            "too short. Expected an episode of at least 100",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_says_why(

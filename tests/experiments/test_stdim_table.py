@@ -31,6 +31,8 @@ def test_cells_are_filled_once_and_shown(
     assert not capsys.readouterr().out
     content = json.loads((output / "breakout-infonce-0.json").read_text())
     assert content["pretraining"]["step"] == 2
+    with pytest.raises(ValueError, match=r"'budget': '3'.*got .*'budget': '2'"):
+        script.run(cells, script.Sizes("3", 800, 2000), runs, output)
     f1 = content["scores"]["converged"]["mean"]["f1_weighted"]
     assert f"| {f1:.3f} |" in script.table(output)
 
@@ -67,4 +69,7 @@ def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
     assert "| mean of 2 | 0.400 | missing |" in rows
     assert "| agent localization | 0.400 | missing |" in rows
     assert "| small object localization | 0.200 | 0.600 |" in rows
-    assert sum("published" in row for row in rows) == 2
+    assert sum("published" in row for row in rows) == 3
+    both = [published_scores(game) for game in ("freeway", "pong")]
+    means = [sum(each[name] for each in both) / 2 for name in ("random-cnn", "st-dim")]
+    assert f"| *mean, published* | {means[0]:.2f} | {means[1]:.2f} |" in rows

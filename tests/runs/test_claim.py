@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from rl_infonce.runs.claim import claimed
+
+
+def test_a_file_is_made_by_one_and_once(tmp_path: Path) -> None:
+    path = tmp_path / "cell.json"
+    with claimed(path, tmp_path) as mine:
+        assert mine
+        with claimed(path, tmp_path) as also_mine:
+            assert not also_mine
+        with claimed(tmp_path / "other.json", tmp_path) as other:
+            assert other
+    with claimed(path, tmp_path) as still_missing:
+        assert still_missing
+        path.write_text("{}")
+    with claimed(path, tmp_path) as missing:
+        assert not missing
