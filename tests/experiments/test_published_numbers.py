@@ -80,6 +80,16 @@ def test_the_speed_of_collecting_comes_from_the_committed_run() -> None:
     assert all(m["collect"] > 4 * m["gymnasium"] for m in medians.values())
 
 
+def test_the_speed_of_pretraining_comes_from_the_committed_run() -> None:
+    pretrain_speed = load("benchmarks/pretrain_speed.py")
+    summary = json.loads((RESULTS / "pretrain_speed.json").read_text())
+    assert pretrain_speed.table(summary) in README
+    found = {name: each["median"] for name, each in summary["frames_per_second"].items()}
+    assert found["stdim"] >= 3 * found["plain stdim"]
+    share = found["stdim"] / found["stdim, loss alone"]
+    assert f"its losses at 88 places take {share:.0%} of it" in README
+
+
 def test_emulator_threads_come_from_the_committed_run() -> None:
     summary = json.loads((RESULTS / "env_threads.json").read_text())
     assert load("benchmarks/env_threads.py").table(summary) in README
