@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.atari.games import resolve_game
+from rl_infonce.cli.game_argument import game_argument
 
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "again with the same flags to complete what was interrupted.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
+    add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
     add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=_shown("agent steps"))
     add(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="new, or to be completed"
@@ -76,13 +76,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _shown(meaning: str) -> str:
     return f"{meaning} (%(default)s)"
-
-
-def _game(name: str) -> str:
-    try:
-        return resolve_game(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.atari.games import resolve_game
+from rl_infonce.cli.game_argument import game_argument
 
 if TYPE_CHECKING:
     from rl_infonce.pretraining import EpisodeFrames, PretrainingObjective, Progress
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "on where it was stopped. Under torchrun, ranks share each batch.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
+    add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
     add("--objective", default="stdim", metavar="NAME", help="stdim, infonce, cpc, ... (stdim)")
     add("--budget", default="10m", help='"10m", "1.5h", "90s" or "5000" (steps) (%(default)s)')
     add(
@@ -57,13 +57,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     parser.set_defaults(run=run, usage_error=parser.error)
-
-
-def _game(name: str) -> str:
-    try:
-        return resolve_game(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_number
+from rl_infonce.cli.game_argument import game_argument
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
@@ -78,12 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _game(name: str) -> str:
-    if name == "all":
-        return name
-    try:
-        return resolve_game(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return name if name == "all" else game_argument(name)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.atari.games import resolve_game
+from rl_infonce.cli.game_argument import game_argument
 from rl_infonce.runs.run_directory import claim_run_directory, new_record, now, write_record
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "and TensorBoard curves to LOGS/ppo/GAME_1, then GAME_2, and so on.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=_game, required=True, help='any spelling, e.g. "pong"')
+    add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
     add("-n", "--n-timesteps", type=int, default=30_000, metavar="N", help=_shown("agent steps"))
     add("--n-envs", type=int, default=8, metavar="N", help=_shown("games played at once"))
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
@@ -86,13 +86,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _shown(meaning: str) -> str:
     return f"{meaning} (%(default)s)"
-
-
-def _game(name: str) -> str:
-    try:
-        return resolve_game(name)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
