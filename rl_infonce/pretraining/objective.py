@@ -98,7 +98,7 @@ class PretrainingObjective(nn.Module, ABC):
         """Return the rows [B, L] of B samples.
 
         Raises:
-            ValueError: If no episode is long enough.
+            ValueError: If no episode is long enough, or there are too few frames for the batch.
         """
 
     @abstractmethod
@@ -113,10 +113,7 @@ class PretrainingObjective(nn.Module, ABC):
 def draw_rows(
     frames: EpisodeFrames, n_samples: int, offsets: Sequence[int], rng: np.random.Generator
 ) -> IntArray:
-    """Return rows [B, L] at fixed offsets from starts within episodes, all equally likely.
-
-    A repeated start would be its own negative: starts repeat only when there are too few, then each
-    equally often, give or take one.
+    """Return rows [B, L] at fixed offsets from distinct starts within episodes, equally likely.
 
     Args:
         frames: To draw from.
@@ -125,12 +122,17 @@ def draw_rows(
         rng: Source of all randomness.
 
     Raises:
-        ValueError: If no episode is long enough.
+        ValueError: If no episode is long enough, or there are fewer than B starts: a repeated one
+            would be its own negative.
     """
     starts = frames.starts(offsets[-1] + 1)
-    n_rounds, n_rest = divmod(n_samples, len(starts))
-    rest = rng.choice(starts, size=n_rest, replace=False)
-    chosen = np.concatenate([np.tile(starts, n_rounds), rest])
+    if len(starts) < n_samples:
+        raise ValueError(
+            f"Expected at least {n_samples} frames with {offsets[-1]} more of their episode after "
+            f"them, one for each sample of a batch, got {len(starts)}. Collect more frames, or "
+            "lower the batch size."
+        )
+    chosen = rng.choice(starts, size=n_samples, replace=False)
     rows: IntArray = chosen[:, None] + np.asarray(offsets)
     return rows
 

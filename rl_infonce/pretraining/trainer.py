@@ -103,7 +103,8 @@ def pretrain(
     Raises:
         FloatingPointError: If a gradient or a validation loss is not finite; the step and its rows
             are named, and the last checkpoint is kept.
-        ValueError: If no episode is long enough, or the folder holds a run of other settings.
+        ValueError: If no episode is long enough, there are too few frames for a batch, or the
+            folder holds a run of other settings.
         OSError: If the folder cannot be written, or another process trains in it.
         MemoryError: If a GPU's memory does not hold a single sample, or one of several ranks has
             too little.
@@ -179,10 +180,11 @@ class _Run:
             self._plan()
 
     def _frames_per_sample(self) -> int:
-        """Return L, after trying to draw from both parts."""
+        """Return L, after trying to draw a batch from both parts."""
         for part, frames in (("training", self.frames), ("validation", self.held_out)):
             try:
-                rows = self.objective.draw(frames, 1, np.random.default_rng(0))
+                n_samples = self.settings.batch_size
+                rows = self.objective.draw(frames, n_samples, np.random.default_rng(0))
             except ValueError as error:
                 raise ValueError(f"The {part} part is too short. {error}") from error
         return int(rows.shape[1])

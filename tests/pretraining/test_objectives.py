@@ -264,14 +264,16 @@ def test_decoder_paints_whole_screens() -> None:
 def test_samples_are_what_the_objective_says(name: str) -> None:
     objective, given = build(name), frames()
     n_frames = N_FRAMES.get(name, 1)
-    n_samples = 56 if name == "multiscale_dim" else 64
+    n_samples = {"multiscale_dim": 56, "cpc": 42}.get(name, 64)
     rows = objective.draw(given, n_samples, np.random.default_rng(0))
     assert rows.shape == (n_samples, n_frames)
     ids = given.episode_ids[rows]
     assert (ids == ids[:, :1]).all()
     in_order = rows[:, :2] if name == "jsd_stdim" else rows
     assert (np.diff(in_order, axis=1) == 1).all()
-    assert len(np.unique(rows[:, 0])) == (42 if name == "cpc" else n_samples)
+    assert len(np.unique(rows[:, 0])) == n_samples
+    with pytest.raises(ValueError, match="Collect more frames, or lower the batch size"):
+        objective.draw(given, 500, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
