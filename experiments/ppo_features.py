@@ -33,6 +33,7 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.sb3.features import feature_function
 
@@ -168,15 +169,10 @@ def _cell(scores: dict[int, ProbeScores]) -> str:
 
 
 def _interval(differences: list[float]) -> str:
-    """Return mean and 95 % t interval of paired differences."""
-    from scipy import stats
-
-    n = len(differences)
-    if n < 2:
+    if len(differences) < 2:
         return "missing"
-    mean = float(np.mean(differences))
-    half = float(stats.t.ppf(0.975, n - 1) * np.std(differences, ddof=1) / n**0.5)
-    return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f}), {n} pairs"
+    mean, low, high = t_interval(differences)
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f}), {len(differences)} pairs"
 
 
 def main() -> None:

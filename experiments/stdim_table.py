@@ -45,6 +45,7 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import replace_text, software
 from rl_infonce.scoring.cells import TASKS
@@ -65,6 +66,7 @@ ROWS = (
     "multiscale_dim",
     "supervised",
 )
+COMPARED = (("stdim", "random"), ("stdim", "infonce"), ("multiscale_dim", "stdim"))
 PUBLISHED = {
     "majority": "maj-clf",
     "random": "random-cnn",
@@ -242,7 +244,32 @@ def table(output: Path) -> str:
             cells = [of_category(found, games, row, category) for row in rows]
             lines.append(f"| {category.replace('_', ' ')} | {' | '.join(cells)} |")
         blocks.append("\n".join(lines))
+        blocks.append(differences(found, games))
     return "\n\n".join(blocks)
+
+
+def differences(found: Found, games: Sequence[str]) -> str:
+    """Return what one objective gains over another, per game and in the mean of all games."""
+    lines = [
+        f"| difference | {' | '.join(games)} | mean, 95 % t interval over games |",
+        "|---" * (len(games) + 2) + "|",
+    ]
+    for one, other in COMPARED:
+        gains = {
+            game: float(
+                np.mean([s.mean.f1_weighted for s in found[game, one]])
+                - np.mean([s.mean.f1_weighted for s in found[game, other]])
+            )
+            for game in games
+            if {(game, one), (game, other)} <= set(found)
+        }
+        cells = [f"{gains[game]:+.3f}" if game in gains else "missing" for game in games]
+        total = "missing"
+        if len(gains) == len(games) > 1:
+            mean, low, high = t_interval(list(gains.values()))
+            total = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+        lines.append(f"| {one} - {other} | {' | '.join(cells)} | {total} |")
+    return "\n".join(lines)
 
 
 def published(games: Sequence[str], rows: Sequence[str]) -> list[str]:

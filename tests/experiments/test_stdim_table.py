@@ -73,3 +73,17 @@ def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
     both = [published_scores(game) for game in ("freeway", "pong")]
     means = [sum(each[name] for each in both) / 2 for name in ("random-cnn", "st-dim")]
     assert f"| *mean, published* | {means[0]:.2f} | {means[1]:.2f} |" in rows
+
+
+def test_differences_are_taken_within_games(tmp_path: Path) -> None:
+    script = load("stdim_table.py")
+    for game, random, stdim in (("pong", 0.2, 0.5), ("boxing", 0.4, 0.5)):
+        put(tmp_path, game, "random", 0, scores(random))
+        put(tmp_path, game, "stdim", 0, scores(stdim - 0.05))
+        put(tmp_path, game, "stdim", 1, scores(stdim + 0.05))
+    put(tmp_path, "pong", "infonce", 0, scores(0.6))
+    rows = script.table(tmp_path).splitlines()
+    # +0.3 and +0.1: mean 0.2, standard error 0.1, t of 1 degree of freedom 12.706
+    assert "| stdim - random | +0.100 | +0.300 | +0.200 (-1.071 to +1.471) |" in rows
+    assert "| stdim - infonce | missing | -0.100 | missing |" in rows
+    assert "| multiscale_dim - stdim | missing | missing | missing |" in rows
