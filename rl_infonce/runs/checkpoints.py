@@ -1,0 +1,239 @@
+"""Checkpoints of a run: each a folder with a manifest, whole or not there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.runs.durable import new_folder, remove_partial, replace_bytes, write_bytes
+
+__all__ = [
+    "MANIFEST",
+    "Checkpoint",
+    "DamagedCheckpointError",
+    "checkpoints",
+    "latest_checkpoint",
+    "prune_checkpoints",
+    "read_checkpoint",
+    "write_checkpoint",
+]
+
+MANIFEST = "MANIFEST.json"
+FORMAT_VERSION = 1
+_LATEST = "LATEST"
+_MOST_BYTES_OF_MANIFEST = 2**24
+_BLOCK = 2**20
+_KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
+
+
+class DamagedCheckpointError(ValueError):
+    """A file of a checkpoint is missing, cut short, changed, or of a format not known here."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose files are what its manifest says.
+
+    Attributes:
+        path: Its folder.
+        step: Of the run.
+        about: What its writer noted, JSON.
+    """
+
+    path: Path
+    step: int
+    about: Mapping[str, Any]
+
+
+def write_checkpoint(
+    folder: Path,
+    step: int,
+    files: Mapping[str, bytes],
+    about: Mapping[str, Any],
+    *,
+    shared: Mapping[str, str] | None = None,
+) -> Path:
+    """Write a checkpoint that is either whole or not there, and return its folder.
+
+    Files, then the manifest with their SHA-256, then the folder are forced to the disk before the
+    folder gets its name. A checkpoint of the same step is replaced.
+
+    Args:
+        folder: Of all checkpoints of a run; made if missing.
+        step: At least 0.
+        files: Name to content.
+        about: JSON.
+        shared: Files that several checkpoints use, on the disk already: path below `folder` to
+            SHA-256.
+
+    Raises:
+        OSError: If anything cannot be written; the checkpoints before it are untouched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step_{step:012d}"
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": step,
+        "about": dict(about),
+        "files": {
+            name: {"sha256": _digest([content]), "bytes": len(content)}
+            for name, content in files.items()
+        },
+        "shared": {
+            name: {"sha256": digest, "bytes": (folder / name).stat().st_size}
+            for name, digest in (shared or {}).items()
+        },
+    }
+    with new_folder(path) as partial:
+        for name, content in files.items():
+            write_bytes(partial / name, content)
+        write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False).encode())
+    replace_bytes(folder / _LATEST, f"{path.name}\n".encode())
+    return path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return the folders of all checkpoints, the newest first."""
+    return sorted(each for each in folder.glob("step_*") if _step_of(each) is not None)[::-1]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Return a checkpoint after comparing every file with its manifest.
+
+    Raises:
+        DamagedCheckpointError: If a file is not what it was; it is named.
+        OSError: If a file cannot be read.
+    """
+    manifest = _read_manifest(path)
+    for name, expected in manifest["files"].items():
+        _check_file(path / name, expected)
+    for name, expected in manifest["shared"].items():
+        _check_file(path.parent / name, expected)
+    return Checkpoint(path, manifest["step"], manifest["about"])
+
+
+def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
+    """Return the newest checkpoint.
+
+    Args:
+        folder: Of all checkpoints of a run.
+        fall_back: Take the newest one that is whole if the newest is damaged.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        DamagedCheckpointError: If it is damaged, or all are.
+        OSError: If a file cannot be read.
+    """
+    found = checkpoints(folder)
+    if not found:
+        raise FileNotFoundError(f"Expected a checkpoint in {folder}, got none.")
+    reasons = []
+    for path in found if fall_back else found[:1]:
+        try:
+            return read_checkpoint(path)
+        except DamagedCheckpointError as error:
+            reasons.append(str(error))
+    raise DamagedCheckpointError(" ".join(reasons))
+
+
+def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> None:
+    """Remove all but the newest checkpoints, what dead writers left, and files nobody shares.
+
+    Args:
+        folder: Of all checkpoints of a run.
+        keep: How many of the newest, at least 1.
+        also: More to keep, e.g. the best.
+    """
+    remove_partial(folder)
+    found = checkpoints(folder)
+    kept = {*found[:keep], *also}
+    for path in found:
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
+    _remove_unshared(folder, kept & set(found))
+
+
+def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
+    """Remove the files of subfolders that no checkpoint names; none if a manifest is unreadable."""
+    try:
+        named = {folder / name for path in kept for name in _read_manifest(path)["shared"]}
+    except (DamagedCheckpointError, OSError):
+        return
+    for path in _shared_files(folder):
+        if path not in named:
+            path.unlink(missing_ok=True)
+
+
+def _shared_files(folder: Path) -> Iterator[Path]:
+    for each in folder.iterdir():
+        if each.is_dir() and _step_of(each) is None:
+            yield from (path for path in each.rglob("*") if path.is_file())
+
+
+def _step_of(path: Path) -> int | None:
+    stem, _, number = path.name.partition("_")
+    return int(number) if stem == "step" and number.isdecimal() else None
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    manifest = _parse_manifest(file)
+    if manifest.get("format_version") != FORMAT_VERSION:
+        raise DamagedCheckpointError(
+            f"Expected {file} in format {FORMAT_VERSION}, got {manifest.get('format_version')!r}. "
+            "Update rl_infonce."
+        )
+    for key, kind in _KINDS.items():
+        if type(manifest.get(key)) is not kind:
+            raise DamagedCheckpointError(f"Expected `{key}` of type {kind.__name__} in {file}.")
+    if manifest["step"] != _step_of(path):
+        raise DamagedCheckpointError(
+            f"Expected the step of {path.name} in {file}, got {manifest['step']}."
+        )
+    for name in (*manifest["files"], *manifest["shared"]):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DamagedCheckpointError(f"Expected names inside its folder in {file}: {name!r}.")
+    return manifest
+
+
+def _parse_manifest(file: Path) -> dict[str, Any]:
+    try:
+        size = file.stat().st_size
+        if size > _MOST_BYTES_OF_MANIFEST:
+            raise ValueError(f"{size:,} bytes")
+        manifest = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"Expected {file}, got no such file.") from None
+    except (ValueError, RecursionError) as error:
+        raise DamagedCheckpointError(f"Expected a manifest in {file}, got: {error}.") from error
+    if not isinstance(manifest, dict):
+        raise DamagedCheckpointError(f"Expected a JSON object in {file}.")
+    return manifest
+
+
+def _check_file(path: Path, expected: Any) -> None:
+    if not isinstance(expected, dict) or expected.keys() != {"sha256", "bytes"}:
+        raise DamagedCheckpointError(f"Expected SHA-256 and size of {path}, got {expected!r}.")
+    if not path.is_file():
+        raise DamagedCheckpointError(f"Expected {path}, got no such file.")
+    size = path.stat().st_size
+    if size != expected["bytes"]:
+        raise DamagedCheckpointError(f"Expected {path} with {expected['bytes']} bytes, got {size}.")
+    with path.open("rb") as file:
+        found = _digest(iter(lambda: file.read(_BLOCK), b""))
+    if found != expected["sha256"]:
+        raise DamagedCheckpointError(
+            f"Expected {path} with SHA-256 {expected['sha256']}, got {found}."
+        )
+
+
+def _digest(blocks: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()

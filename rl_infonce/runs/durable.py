@@ -1,0 +1,128 @@
+"""The one place that writes what must survive: whole, on the disk, and then visible."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "PARTIAL",
+    "new_folder",
+    "remove_partial",
+    "replace_bytes",
+    "replace_json",
+    "write_bytes",
+]
+
+PARTIAL = ".partial"
+"""Ends the names of what is being written; nobody reads it, the next start removes it."""
+
+
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write a new file and wait until the disk has it.
+
+    Raises:
+        FileExistsError: If there is one of that name.
+        OSError: If it cannot be written; what was written stays.
+    """
+    with path.open("xb") as file:
+        _write(file, content)
+        _fsync(file.fileno())
+
+
+def replace_bytes(path: Path, content: bytes | memoryview) -> None:
+    """Write a file in one move: a reader meets the old content or the new, also after a crash.
+
+    Raises:
+        OSError: If it cannot be written; the old content is there and nothing else.
+    """
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    partial.unlink(missing_ok=True)
+    try:
+        write_bytes(partial, content)
+        _rename(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def replace_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON in one move; see `replace_bytes`."""
+    replace_bytes(path, f"{json.dumps(content, indent=2, allow_nan=False)}\n".encode())
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder that gets its name when the block ends well, and is removed otherwise.
+
+    Raises:
+        OSError: If it cannot be made or moved; what had the name before has it still.
+    """
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        _publish_folder(partial, path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _publish_folder(partial: Path, path: Path) -> None:
+    """Give a finished folder its name, in the place of one that has it, or leave that one."""
+    _sync_folder(partial)
+    former = path.with_name(f"{path.name}.former{PARTIAL}")
+    shutil.rmtree(former, ignore_errors=True)
+    if path.exists():
+        _rename(path, former)
+    try:
+        _rename(partial, path)
+    except BaseException:
+        if former.exists():
+            _rename(former, path)
+        raise
+    shutil.rmtree(former, ignore_errors=True)
+    _sync_folder(path.parent)
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what a writer that died left behind."""
+    for entry in folder.glob(f"*{PARTIAL}"):
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's names; where folders cannot be opened it needs no wait."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# The three calls that a full or failing disk refuses; tests make them fail one by one.
+
+
+def _write(file: Any, content: bytes | memoryview) -> None:
+    file.write(content)
+    file.flush()
+
+
+def _fsync(descriptor: int) -> None:
+    os.fsync(descriptor)
+
+
+def _rename(source: Path, target: Path) -> None:
+    os.replace(source, target)

@@ -1,0 +1,261 @@
+"""Checkpoints are whole or not there, whatever fails and whatever is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.runs import durable
+from rl_infonce.runs.checkpoints import (
+    MANIFEST,
+    DamagedCheckpointError,
+    checkpoints,
+    latest_checkpoint,
+    prune_checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+FILES = {"state.json": b'{"a": 1}', "state.safetensors": bytes(range(256)) * 5, "empty": b""}
+CALLS = ("_write", "_fsync", "_rename")
+
+
+class FailingDisk:
+    """Fails the k-th of the calls that a disk can refuse, after half of a write."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, k: int, kinds: tuple[str, ...] = CALLS) -> None:
+        self.n_calls = 0
+        for name in kinds:
+            patch.setattr(durable, name, self.wrapped(name, getattr(durable, name), k))
+
+    def wrapped(self, name: str, call: Callable[..., Any], k: int) -> Callable[..., Any]:
+        def refused(*arguments: Any) -> Any:
+            self.n_calls += 1
+            if self.n_calls != k:
+                return call(*arguments)
+            if name == "_write":
+                file, content = arguments
+                call(file, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        return refused
+
+
+def write(folder: Path, step: int, **more: Any) -> Path:
+    return write_checkpoint(folder, step, {**FILES, "step": b"%d" % step}, {"step": step}, **more)
+
+
+def n_calls_of_a_checkpoint(folder: Path) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        disk = FailingDisk(patch, k=0)
+        write(folder, 1)
+        shutil.rmtree(folder)
+        return disk.n_calls
+
+
+def test_a_checkpoint_says_what_was_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "new", 1200)
+    assert path == tmp_path / "new" / "step_000000001200"
+    found = latest_checkpoint(tmp_path / "new")
+    assert (found.path, found.step, found.about) == (path, 1200, {"step": 1200})
+    for name, content in FILES.items():
+        assert (path / name).read_bytes() == content
+    assert (tmp_path / "new" / "LATEST").read_text() == "step_000000001200\n"
+
+
+KINDS = pytest.mark.parametrize(
+    "kinds", [*((name,) for name in CALLS), CALLS], ids=["write", "fsync", "rename", "any"]
+)
+
+
+@KINDS
+@pytest.mark.parametrize("same_step", [False, True])
+def test_every_call_may_fail(tmp_path: Path, kinds: tuple[str, ...], same_step: bool) -> None:
+    k = 0
+    while True:
+        k += 1
+        folder = tmp_path / str(k)
+        write(folder, 1)
+        second = 1 if same_step else 2
+        with pytest.MonkeyPatch.context() as patch:
+            disk = FailingDisk(patch, k, kinds)
+            reported = None
+            try:
+                write(folder, second)
+            except OSError as error:
+                reported = error.errno
+        assert reported == (errno.ENOSPC if disk.n_calls >= k else None)
+        if reported is None:
+            break
+        assert latest_checkpoint(folder).step in (1, second)
+        assert not [path for path in folder.rglob("*") if durable.PARTIAL in path.name]
+        write(folder, 3)
+        assert latest_checkpoint(folder).step == 3
+    assert k > {"_write": 5, "_fsync": 8, "_rename": 2}.get(kinds[0], 0)
+
+
+@KINDS
+def test_a_process_that_dies_at_any_call_leaves_the_one_before(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    class DeadError(BaseException):
+        pass
+
+    for k in range(1, n_calls_of_a_checkpoint(tmp_path / "count") + 1):
+        folder = tmp_path / str(k)
+        write(folder, 1)
+        with pytest.MonkeyPatch.context() as patch:
+            n_calls = 0
+
+            def die(call: Any, *arguments: Any, k: int = k) -> Any:
+                nonlocal n_calls
+                n_calls += 1
+                if n_calls >= k:  # and nothing is tidied up by a dead process
+                    raise DeadError
+                return call(*arguments)
+
+            for name in kinds:
+                call = getattr(durable, name)
+                patch.setattr(durable, name, lambda *given, call=call: die(call, *given))
+            patch.setattr(shutil, "rmtree", lambda *_given, **_more: None)
+            patch.setattr(Path, "unlink", lambda *_given, **_more: None)
+            with contextlib.suppress(DeadError):
+                write(folder, 2)
+        assert latest_checkpoint(folder).step in (1, 2)
+        prune_checkpoints(folder, keep=5)
+        assert not [path for path in folder.rglob("*") if durable.PARTIAL in path.name]
+        write(folder, 2)
+        assert latest_checkpoint(folder).step == 2
+
+
+def damages() -> Iterator[tuple[str, Callable[[Path], object]]]:
+    for name in (*FILES, "step", MANIFEST):
+        size = len({**FILES, "step": b"2"}.get(name, b"x" * 540))
+        yield f"{name} gone", partial(change, name, lambda _content: None)
+        yield f"{name} longer", partial(change, name, lambda content: content + b"x")
+        for at in range(0, size, max(size // 20, 1)):
+            yield f"{name} flipped at {at}", partial(change, name, partial(flipped, at))
+            yield f"{name} cut at {at}", partial(change, name, partial(cut, at))
+
+
+def change(name: str, edit: Callable[[bytes], bytes | None], path: Path) -> None:
+    content = edit((path / name).read_bytes())
+    if content is None:
+        (path / name).unlink()
+    else:
+        (path / name).write_bytes(content)
+
+
+def flipped(at: int, content: bytes) -> bytes:
+    return content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :]
+
+
+def cut(at: int, content: bytes) -> bytes:
+    return content[:at]
+
+
+def test_damage_is_named_and_the_one_before_is_taken_where_asked(tmp_path: Path) -> None:
+    n_damages = 0
+    for what, damage in damages():
+        n_damages += 1
+        folder = tmp_path / str(n_damages)
+        write(folder, 1)
+        path = write(folder, 2)
+        damage(path)
+        with pytest.raises(DamagedCheckpointError, match="step_000000000002") as caught:
+            latest_checkpoint(folder)
+        assert what.split()[0] in str(caught.value), what
+        assert latest_checkpoint(folder, fall_back=True).step == 1
+        shutil.rmtree(folder)
+    assert n_damages > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 2}, "in format 1, got 2. Update rl_infonce"),
+        ({"step": 2}, "the step of step_000000000001"),
+        ({"step": True}, "`step` of type int"),
+        ({"about": []}, "`about` of type dict"),
+        ({"files": None}, "`files` of type dict"),
+        ({"files": {"../../secret": {"sha256": "", "bytes": 0}}}, "inside its folder"),
+        ({"files": {"/etc/passwd": {"sha256": "", "bytes": 0}}}, "inside its folder"),
+        ({"shared": {"../up": {"sha256": "", "bytes": 0}}}, "inside its folder"),
+        ({"files": {"step": 3}}, "SHA-256 and size of"),
+        ({"files": {"step": {"sha256": "0", "bytes": 1}}}, "with SHA-256 0, got"),
+    ],
+)
+def test_a_manifest_that_lies_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    path = write(tmp_path, 1)
+    manifest = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps({**manifest, **change}))
+    with pytest.raises(DamagedCheckpointError, match=message):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "{", "[" * 100_000])
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, 1)
+    (path / MANIFEST).write_text(text)
+    with pytest.raises(DamagedCheckpointError, match=MANIFEST):
+        read_checkpoint(path)
+
+
+def test_a_huge_manifest_is_not_read(tmp_path: Path) -> None:
+    path = write(tmp_path, 1)
+    with (path / MANIFEST).open("r+b") as file:
+        file.truncate(2**33)  # sparse
+    with pytest.raises(DamagedCheckpointError, match="8,589,934,592 bytes"):
+        read_checkpoint(path)
+
+
+def test_without_any_checkpoint_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "step_x").mkdir()
+    (tmp_path / "step_1.partial").mkdir()
+    with pytest.raises(FileNotFoundError, match=f"a checkpoint in {tmp_path}, got none"):
+        latest_checkpoint(tmp_path)
+
+
+def test_pruning_keeps_the_newest_the_best_and_what_they_share(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "orphan"):
+        (tmp_path / "replay").mkdir(exist_ok=True)
+        (tmp_path / "replay" / name).write_bytes(name.encode())
+    digests = {name: sha256(name.encode()) for name in ("a", "b", "c")}
+    best = write(tmp_path, 1, shared={"replay/a": digests["a"]})
+    write(tmp_path, 2, shared={"replay/b": digests["b"]})
+    write(tmp_path, 3)
+    write(tmp_path, 4, shared={"replay/c": digests["c"]})
+    prune_checkpoints(tmp_path, keep=2, also=[best])
+    assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [4, 3, 1]
+    assert sorted(path.name for path in (tmp_path / "replay").iterdir()) == ["a", "c"]
+    (tmp_path / "replay" / "c").write_bytes(b"C")
+    with pytest.raises(DamagedCheckpointError, match="replay/c"):
+        latest_checkpoint(tmp_path)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_is_replaced_in_one_move(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    durable.replace_json(path, {"a": 1})
+    for k in range(1, 5):
+        with pytest.MonkeyPatch.context() as patch:
+            disk = FailingDisk(patch, k)
+            with contextlib.suppress(OSError):
+                durable.replace_json(path, {"a": 1, "k": k})
+            assert disk.n_calls >= k
+        assert json.loads(path.read_text())["a"] == 1
+        assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
