@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -14,6 +15,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
+from tqdm import tqdm
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_number
@@ -98,7 +100,26 @@ def make_atari_vec_env(
         life_loss_info=terminal_on_life_loss,
         reward_clipping=False,  # clipped here instead: C++ would lose the raw score
     )
-    return AtariVecEnv(emulator, game=rom_id, clip_reward=clip_reward, seed=seed)
+    settings = {
+        "game": rom_id,
+        "n_envs": int(n_envs),
+        "frame_stack": int(frame_stack),
+        "frame_skip": int(frame_skip),
+        "terminal_on_life_loss": bool(terminal_on_life_loss),
+        "clip_reward": bool(clip_reward),
+        "repeat_action_probability": float(repeat_action_probability),
+        "noop_max": int(noop_max),
+        "max_frames_per_episode": int(max_frames_per_episode),
+        "full_action_space": bool(full_action_space),
+    }
+    return AtariVecEnv(emulator, settings, seed=seed)
+
+
+class _Segment(NamedTuple):
+    """Seeds [N] of a reset, -1 where it kept its random numbers, and the actions after it."""
+
+    seeds: npt.NDArray[np.int64]
+    actions: bytearray
 
 
 class AtariVecEnv(VecEnv):
@@ -106,6 +127,10 @@ class AtariVecEnv(VecEnv):
 
     Made by `make_atari_vec_env`. Observations are uint8 [N, frame_stack, 84, 84], rewards float32
     [N]. Every returned array is fresh: later steps never write into it.
+
+    The games remember their seeds and actions, a byte per step, so that `get_state` can say where
+    they are and `set_state` can go there by playing again: ale_py exposes no state of its native
+    games.
 
     `infos[i]` always holds "lives" (those left after the step; at the end of a game, of the game
     that ended) and "TimeLimit.truncated". When `dones[i]`, it holds "terminal_observation". At the
@@ -121,9 +146,9 @@ class AtariVecEnv(VecEnv):
     """
 
     def __init__(
-        self, emulator: AtariVectorEnv, *, game: str, clip_reward: bool, seed: int | None
+        self, emulator: AtariVectorEnv, settings: Mapping[str, Any], *, seed: int | None
     ) -> None:
-        n_envs = int(emulator.num_envs)
+        n_envs, game = int(emulator.num_envs), str(settings["game"])
         image_space, action_space = emulator.single_observation_space, emulator.single_action_space
         self._fixed = {
             "render_mode": None,
@@ -136,8 +161,9 @@ class AtariVecEnv(VecEnv):
         self.game = game
         self.n_actions = len(emulator.ale.get_action_set())
         self._emulator: AtariVectorEnv | None = emulator
-        self._clip_reward = clip_reward
-        self._has_been_reset = False
+        self._settings = dict(settings)
+        self._clip_reward = bool(settings["clip_reward"])
+        self._history: list[_Segment] = []
         self._step_is_pending = False
         self._start_time = time.time()
         self._returns = np.zeros(n_envs, np.int64)
@@ -159,16 +185,29 @@ class AtariVecEnv(VecEnv):
         if self._step_is_pending:
             self._step_is_pending = False
             emulator.recv()
-        seeds = [-1 if seed is None else int(seed) % _N_SEEDS for seed in self._seeds]
-        observations, info = emulator.reset(seed=np.array(seeds, np.int64))
+        given = [-1 if seed is None else int(seed) % _N_SEEDS for seed in self._seeds]
+        seeds = np.array(given, np.int64)
+        if not self._history:  # a history begins with known seeds
+            fresh = [secrets.randbelow(_N_SEEDS) for _ in range(self.num_envs)]
+            seeds = np.where(seeds < 0, fresh, seeds)
+        observations = self._reset_emulator(emulator, seeds)
         self._reset_seeds()
         self._reset_options()
+        return observations
+
+    def _reset_emulator(
+        self, emulator: AtariVectorEnv, seeds: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.uint8]:
+        """Start new games; those with seed -1 go on with the random numbers they have."""
+        observations, info = emulator.reset(seed=seeds)
+        if (seeds >= 0).all():  # what was before does not matter any more
+            self._history.clear()
+        self._history.append(_Segment(seeds, bytearray()))
         self._returns[:] = 0
         self._lengths[:] = 0
         self._lives = info["lives"].copy()
         self._game_starts = _game_starts(info)
         self.reset_infos = [{"lives": int(lives)} for lives in self._lives]
-        self._has_been_reset = True
         return np.asarray(observations, np.uint8)
 
     def step_async(self, actions: npt.NDArray[Any]) -> None:
@@ -180,11 +219,13 @@ class AtariVecEnv(VecEnv):
             ValueError: If there is not one action in 0..n_actions-1 per game.
         """
         emulator = self._open_emulator()
-        if not self._has_been_reset:
+        if not self._history:
             raise RuntimeError("Expected `reset()` before the first step.")
         if self._step_is_pending:
             raise RuntimeError("Expected `step_wait()` before the next `step_async()`.")
-        emulator.send(self._checked_actions(actions))
+        checked = self._checked_actions(actions)
+        emulator.send(checked)
+        self._history[-1].actions.extend(checked.astype(np.uint8).tobytes())
         self._step_is_pending = True
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -193,6 +234,13 @@ class AtariVecEnv(VecEnv):
         Raises:
             RuntimeError: If the environment is closed or no step was sent.
         """
+        return self._step_games()
+
+    def _step_games(
+        self,
+    ) -> tuple[
+        npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]
+    ]:
         emulator = self._open_emulator()
         if not self._step_is_pending:
             raise RuntimeError("Expected `step_async()` before `step_wait()`.")
@@ -213,7 +261,81 @@ class AtariVecEnv(VecEnv):
         self._game_starts = starts
         self._lives = info["lives"].copy()
         seen = np.sign(rewards) if self._clip_reward else rewards
-        return observations, seen.astype(np.float32), dones, infos
+        return np.asarray(observations, np.uint8), seen.astype(np.float32), dones, infos
+
+    def get_state(self) -> dict[str, Any]:
+        """Return where the games are, as `set_state` takes it: settings, seeds, actions, counters.
+
+        Raises:
+            RuntimeError: If the environment was never reset, or waits for `step_wait`.
+        """
+        if not self._history or self._step_is_pending:
+            raise RuntimeError("Expected `reset()` and every `step_wait()` before `get_state()`.")
+        return {
+            "settings": dict(self._settings),
+            "seeds": list(self._seeds),
+            "history": [
+                {"seeds": each.seeds.copy(), "actions": self._actions_of(each).copy()}
+                for each in self._history
+            ],
+            "counters": self._counters(),
+        }
+
+    def set_state(
+        self, state: Mapping[str, Any], *, progress: bool = False
+    ) -> npt.NDArray[np.uint8]:
+        """Go where `get_state` was called and return the observations [N, stack, 84, 84] there.
+
+        The games are played again from their seeds: one step takes as long as a step, without a
+        policy's time. Elapsed seconds ("t") start anew.
+
+        Args:
+            state: Of an environment with the same settings; `n_threads` may differ.
+            progress: Whether to show a bar.
+
+        Raises:
+            RuntimeError: If the environment is closed.
+            ValueError: If settings differ, or the games come out elsewhere: another version of
+                ale_py. The environment needs a `reset()` then.
+        """
+        emulator = self._open_emulator()
+        self._check_settings(state["settings"])
+        self._history.clear()
+        n_steps = sum(len(each["actions"]) for each in state["history"])
+        with tqdm(total=n_steps, desc="replaying", unit="step", disable=not progress) as bar:
+            for each in state["history"]:
+                observations = self._reset_emulator(emulator, np.asarray(each["seeds"], np.int64))
+                for actions in np.asarray(each["actions"], np.uint8):
+                    self.step_async(actions)
+                    observations, *_ = self._step_games()
+                    bar.update()
+        self._seeds = list(state["seeds"])
+        found, expected = self._counters(), state["counters"]
+        if any(not np.array_equal(found[name], expected[name]) for name in found):
+            self._history.clear()
+            raise ValueError(
+                f"Expected the games to come out where they were, at {expected}, got {found}. "
+                "Install the versions they were played with."
+            )
+        return observations
+
+    def _actions_of(self, segment: _Segment) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(segment.actions, np.uint8).reshape(-1, self.num_envs)
+
+    def _counters(self) -> dict[str, Any]:
+        return {
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+            "lives": self._lives.copy(),
+            "game_starts": self._game_starts.copy(),
+        }
+
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
+        own = self._settings
+        differing = [key for key in own if settings.get(key) != own[key]]
+        if differing:
+            listed = "; ".join(f"{key} {settings.get(key)} (not {own[key]})" for key in differing)
+            raise ValueError(f"Expected a state of games with the same settings, got {listed}.")
 
     def _infos(
         self,

@@ -1,0 +1,106 @@
+"""Games that go on from a state are bit for bit those that were never interrupted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
+from rl_infonce.runs.state_file import pack_state, unpack_state
+
+pytestmark = pytest.mark.atari
+
+
+def play(env: AtariVecEnv, n_steps: int, seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    seen = []
+    for _ in range(n_steps):
+        images, rewards, dones, infos = env.step(rng.integers(0, env.n_actions, env.num_envs))
+        for info in infos:
+            info.get("episode", {}).pop("t", None)
+            info.pop("terminal_observation", None)
+        seen.append((np.asarray(images).tobytes(), rewards.tolist(), dones.tolist(), infos))
+    return seen
+
+
+@pytest.mark.parametrize("sticky", [0.0, 0.25])
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_state_carries_on_where_it_was_taken(seed: int | None, sticky: float) -> None:
+    given: dict[str, Any] = {"n_envs": 3, "repeat_action_probability": sticky}
+    env = make_atari_vec_env("breakout", seed=seed, **given)
+    env.reset()
+    play(env, 150, seed=0)
+    state = unpack_state(pack_state(env.get_state()))
+    expected = play(env, 400, seed=1)
+    assert any(any(dones) for _, _, dones, _ in expected)
+    again = make_atari_vec_env("breakout", seed=99, n_threads=1, **given)
+    again.reset()
+    play(again, 10, seed=5)
+    images = again.set_state(state)
+    assert play(again, 400, seed=1) == expected
+    assert images.shape == (3, 4, 84, 84)
+
+
+def test_the_observation_comes_back_too() -> None:
+    env = make_atari_vec_env("pong", n_envs=2, seed=1)
+    first = env.reset()
+    assert np.array_equal(make_atari_vec_env("pong", 2).set_state(env.get_state()), first)
+    seen = play(env, 50, seed=0)
+    last = make_atari_vec_env("pong", 2).set_state(env.get_state())
+    assert last.tobytes() == seen[-1][0]
+
+
+def test_resets_are_part_of_the_history_until_new_seeds_make_it_irrelevant() -> None:
+    env = make_atari_vec_env("breakout", n_envs=2, seed=3)
+    env.reset()
+    play(env, 40, seed=0)
+    env.reset()  # keeps the random numbers
+    play(env, 30, seed=1)
+    env.seed(11)  # of the reset to come
+    state = env.get_state()
+    assert [len(each["actions"]) for each in state["history"]] == [40, 30]
+    again = make_atari_vec_env("breakout", n_envs=2)
+    again.set_state(state)
+    assert play(env, 60, seed=2) == play(again, 60, seed=2)
+    assert np.array_equal(env.reset(), again.reset())
+    play(env, 5, seed=3)
+    state = env.get_state()
+    assert [each["seeds"].tolist() for each in state["history"]] == [[11, 12]]
+
+
+def test_a_step_that_a_reset_swallowed_is_played_again() -> None:
+    env = make_atari_vec_env("breakout", n_envs=2, seed=3, repeat_action_probability=0.25)
+    env.reset()
+    env.step_async(np.array([1, 2]))
+    env.reset()
+    again = make_atari_vec_env("breakout", n_envs=2, repeat_action_probability=0.25)
+    again.set_state(env.get_state())
+    assert play(env, 60, seed=2) == play(again, 60, seed=2)
+
+
+def test_a_state_needs_a_reset_and_no_pending_step() -> None:
+    env = make_atari_vec_env("pong", n_envs=1, seed=0)
+    with pytest.raises(RuntimeError, match=r"Expected `reset\(\)` and every"):
+        env.get_state()
+    env.reset()
+    env.step_async(np.array([0]))
+    with pytest.raises(RuntimeError, match=r"every `step_wait\(\)` before"):
+        env.get_state()
+
+
+def test_states_of_other_games_are_refused() -> None:
+    env = make_atari_vec_env("pong", n_envs=2, seed=0)
+    env.reset()
+    state = env.get_state()
+    with pytest.raises(ValueError, match=r"got game pong \(not breakout\); n_envs 2 \(not 1\)"):
+        make_atari_vec_env("breakout", n_envs=1).set_state(state)
+    play(env, 3, seed=0)
+    state = env.get_state()
+    state["counters"]["lengths"] += 1
+    other = make_atari_vec_env("pong", n_envs=2)
+    with pytest.raises(ValueError, match="the versions they were played with"):
+        other.set_state(state)
+    with pytest.raises(RuntimeError, match="before the first step"):
+        other.step(np.array([0, 0]))
