@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -131,6 +132,25 @@ class InfoNCECallback(BaseCallback):
         self._update_decoupled()
         for extractor in self.extractors:
             extractor.steer()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the moments of the decoupled updates.
+
+        Raises:
+            RuntimeError: If updates are pending, as they are until its own `on_rollout_start`.
+        """
+        if self._recorded:
+            raise RuntimeError(
+                "Expected InfoNCECallback to come before the callback that saves the run: its "
+                "decoupled updates are still to be done. Change their order in `learn`."
+            )
+        return {"optimizers": {i: each.state_dict() for i, each in self._optimizers.items()}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with the moments of another run; in training."""
+        for index, moments in state["optimizers"].items():
+            parameters = [p for p in self.extractors[index].parameters() if p.requires_grad]
+            self._optimizer(index, parameters).load_state_dict(moments)
 
     def _update_decoupled(self) -> None:
         """Train on what the last rollout recorded: after the RL epochs, never before them."""

@@ -175,9 +175,20 @@ class ExperienceReader:
         """
         self.image_key = image_key
         self._index = EpisodeIndex()
+        self._resumed: tuple[float, int] | None = None
 
     def __reduce__(self) -> tuple[type[ExperienceReader], tuple[str | None]]:
         return type(self), (self.image_key,)
+
+    def n_steps_before(self, algorithm: BaseAlgorithm) -> int:
+        """Return the time steps before the current `learn()`, or before the one it resumes."""
+        if self._resumed is not None and self._resumed[0] == algorithm.start_time:
+            return self._resumed[1]
+        return int(algorithm._num_timesteps_at_start)
+
+    def resume(self, algorithm: BaseAlgorithm, n_steps_before: int) -> None:
+        """Take the current `learn()` for the rest of one whose environments it goes on with."""
+        self._resumed = algorithm.start_time, n_steps_before
 
     def read(self, algorithm: BaseAlgorithm) -> Experience:
         """Return a view of what the algorithm's buffer holds now.
@@ -194,7 +205,7 @@ class ExperienceReader:
         """
         rollout_buffer = getattr(algorithm, "rollout_buffer", None)
         if rollout_buffer is not None:
-            return _read_rollout(rollout_buffer, _clock(algorithm), self.image_key)
+            return _read_rollout(rollout_buffer, self._clock(algorithm), self.image_key)
         replay_buffer = getattr(algorithm, "replay_buffer", None)
         if replay_buffer is not None:
             return self._read_replay(replay_buffer, algorithm)
@@ -203,9 +214,14 @@ class ExperienceReader:
             "use an algorithm that has one, such as PPO or DQN."
         )
 
+    def _clock(self, algorithm: BaseAlgorithm) -> Clock:
+        n_before = self.n_steps_before(algorithm)
+        n_rows = (algorithm.num_timesteps - n_before) // max(algorithm.n_envs, 1)
+        return Clock(algorithm.start_time, n_rows, continued=n_before > 0)
+
     def _read_replay(self, buffer: Any, algorithm: BaseAlgorithm) -> Experience:
         ring = _check_ring(buffer, self.image_key)
-        ids = self._index.update(ring, _clock(algorithm))
+        ids = self._index.update(ring, self._clock(algorithm))
         n_steps, oldest_row = ring.n_filled, ring.pos if ring.full else 0
         if ring.full and getattr(buffer, "optimize_memory_usage", False):
             # The oldest slot already holds the observation after the newest row.
@@ -220,12 +236,6 @@ class ExperienceReader:
             _action_shape=tuple(buffer.action_space.shape or ()),
             _gather=_gatherer(buffer, self.image_key, normalizer),
         )
-
-
-def _clock(algorithm: BaseAlgorithm) -> Clock:
-    n_before = algorithm._num_timesteps_at_start
-    n_rows = (algorithm.num_timesteps - n_before) // max(algorithm.n_envs, 1)
-    return Clock(algorithm.start_time, n_rows, continued=n_before > 0)
 
 
 def _read_rollout(buffer: Any, clock: Clock, image_key: str | None) -> Experience:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,7 @@ from rl_infonce.target import MovingAverage
 __all__ = ["InfoNCEExtractor"]
 
 _STREAM = 0x1F0CE
+_COUNTERS = ("n_updates", "n_nonfinite", "n_nonfinite_in_a_row")
 """Keeps the pairs' random stream apart from others grown from the same seed."""
 
 
@@ -427,6 +428,29 @@ class InfoNCEExtractor(ImageEncoder):
             numbers["grad_ratio"] = report.ratio
         self.last_infonce.update(numbers)
         self._session.log(numbers)
+
+    # -- runs that go on -------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what the next update depends on beside the weights: random stream and counters."""
+        session = self._session
+        algorithm = session.algorithm
+        return {
+            "n_steps_before": 0 if algorithm is None else session.reader.n_steps_before(algorithm),
+            "rng": session.rng.bit_generator.state,
+            "counters": {name: getattr(session, name) for name in _COUNTERS},
+            "last_infonce": dict(self.last_infonce),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on, in `learn`, where `get_state` was called on an extractor with the same weights."""
+        session = self._session
+        if session.algorithm is not None:
+            session.reader.resume(session.algorithm, state["n_steps_before"])
+        session.rng.bit_generator.state = state["rng"]
+        for name in _COUNTERS:
+            setattr(session, name, state["counters"][name])
+        self.last_infonce.update(state["last_infonce"])
 
     # -- construction and copies -----------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -187,6 +187,24 @@ class ProbeCallback(BaseCallback):
         self._probe_once()
         if self.projector:
             self._project()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the scores so far."""
+        return {
+            "history": [
+                [step, {name: each.to_json() for name, each in scores.items()}]
+                for step, scores in self.history
+            ]
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on after the scores of another run; a probe of this one at its start stays."""
+        former = [
+            (step, {name: ProbeScores.from_json(each) for name, each in scores.items()})
+            for step, scores in state["history"]
+        ]
+        steps = {step for step, _ in former}
+        self.history = former + [each for each in self.history if each[0] not in steps]
 
     def _probe_once(self) -> None:
         """Probe unless that was done at this very step, before a pause in training."""

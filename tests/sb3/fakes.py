@@ -71,6 +71,14 @@ class StampedEnv(gym.Env[npt.NDArray[np.uint8], Any]):
         image = encode(self.env, self.episode, self.time)
         return image, 1.0, terminated, over and not terminated, {}
 
+    def get_state(self) -> dict[str, Any]:
+        numbers = {name: getattr(self, name) for name in ("episode", "time", "length")}
+        return {"numbers": numbers, "rng": self.rng.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        vars(self).update(state["numbers"])
+        self.rng.bit_generator.state = state["rng"]
+
     def action_masks(self) -> npt.NDArray[np.bool_]:
         return np.ones(3, dtype=np.bool_)
 

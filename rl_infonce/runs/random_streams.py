@@ -1,0 +1,40 @@
+"""The random streams of a process: where they are, and going there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["get_random_streams", "set_random_streams"]
+
+
+def get_random_streams() -> dict[str, Any]:
+    """Return where the global streams of Python, NumPy, torch and its GPUs are; none moves."""
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002 (hosts draw from it)
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_random_streams(state: Mapping[str, Any]) -> None:
+    """Put the global streams where they were.
+
+    Raises:
+        ValueError: If the state is of another number of GPUs.
+    """
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if len(state["cuda"]) != n_gpus:
+        raise ValueError(
+            f"Expected random streams of {n_gpus} GPUs, as there are here, got those of "
+            f"{len(state['cuda'])}."
+        )
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,253 @@
+"""Checkpoints of a training that can be killed at any time and goes on as if it had not been."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+
+from rl_infonce.checks import check_flag
+from rl_infonce.presets import check_integer
+from rl_infonce.runs.checkpoints import (
+    Checkpoint,
+    latest_checkpoint,
+    prune_checkpoints,
+    write_checkpoint,
+)
+from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.state_file import StateBytes, pack_state, unpack_state
+from rl_infonce.sb3.replay_shards import ReplayShards, UnknownBufferError, load_replay
+from rl_infonce.sb3.run_state import (
+    differing_settings,
+    get_run_state,
+    set_run_state,
+    set_streams,
+)
+
+__all__ = ["ResumeCallback"]
+
+_DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3")
+_MOST_FAILURES = 5
+
+
+class ResumeCallback(BaseCallback):
+    """Save a training so that it can be killed at any time, and go on exactly.
+
+    The same script starts and continues a run:
+
+        callback = ResumeCallback("runs/pong")
+        callback.restore(model)  # False the first time
+        model.learn(1_000_000 - model.num_timesteps, reset_num_timesteps=False, callback=callback)
+
+    A training that was killed and restored ends with the very weights of one that was not: on the
+    same machine and versions, on the CPU or deterministic CUDA, for environments whose state can be
+    read (`rl_infonce.sb3.env_state`). What cannot be read is named once, and new episodes begin
+    there.
+
+    Checkpoints are taken between rollouts, and are whole or not there, whenever the process dies.
+    Nothing is unpickled when they are read. Put it last among the callbacks.
+
+    Args:
+        folder: Of the checkpoints of this run; `resume` and `latest` checkpoints of others in it
+            would be taken for its own.
+        save_freq: Calls of `env.step` between checkpoints, at least 1; the next rollout's start
+            counts. Each is one step of all `n_envs` environments.
+        n_kept: Checkpoints to keep, at least 1.
+        save_zip: Whether SB3's `model.zip` lies beside the state, for `PPO.load`.
+        verbose: 1 says when a checkpoint is written.
+
+    Attributes:
+        is_exact: Whether the run so far is one that was never interrupted, None before training.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        save_freq: int = 10_000,
+        *,
+        n_kept: int = 2,
+        save_zip: bool = True,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        check_integer("save_freq", save_freq, 1)
+        check_integer("n_kept", n_kept, 1)
+        check_flag("save_zip", save_zip)
+        self.folder = Path(folder)
+        self.save_freq = save_freq
+        self.n_kept = n_kept
+        self.save_zip = save_zip
+        self.is_exact = True
+        self._shards = ReplayShards(self.folder)
+        self._restored: Mapping[str, Any] | None = None
+        self._last_save = 0
+        self._n_failures = 0
+        self._stop_asked = False
+        self._stops = False
+
+    # -- going on ---------------------------------------------------------------------------------
+
+    def restore(
+        self, model: BaseAlgorithm, *, inexact: bool = False, fall_back: bool = False
+    ) -> bool:
+        """Put a model where the newest checkpoint is; False if there is none.
+
+        Args:
+            model: Built as the one that was saved, with its environment, before `learn`.
+            inexact: Go on although settings or versions differ, or the environment's state cannot
+                be set; episodes begin anew then.
+            fall_back: Take the newest checkpoint that is whole if the newest is damaged.
+
+        Raises:
+            DamagedCheckpointError: If a file was changed or cut short; it is named.
+            ValueError: If settings or versions differ; they are listed.
+            OSError: If a file cannot be read.
+        """
+        try:
+            checkpoint = latest_checkpoint(self.folder, fall_back=fall_back)
+        except FileNotFoundError:
+            return False
+        state = _read_state(checkpoint)
+        differing = [*_differing_versions(checkpoint), *differing_settings(model, state)]
+        if differing and not inexact:
+            raise ValueError(
+                f"Expected the settings and versions of {checkpoint.path} to go on exactly, got: "
+                f"{'; '.join(differing)}. Change them back, or go on inexactly."
+            )
+        exact = not differing
+        set_run_state(model, state, exact=exact)
+        if state["replay"] is not None:
+            load_replay(model.replay_buffer, state["replay"], self.folder)  # type: ignore[attr-defined]
+            self._shards.adopt(state["replay"])
+        self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
+        self._restored = state if exact else None
+        return True
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def ask_to_stop(self) -> None:
+        """Save at the end of the current update and leave `learn`; signal handlers may call it."""
+        self._stop_asked = True
+
+    def _init_callback(self) -> None:
+        self._stop_asked = self._stops = False
+
+    def _on_rollout_start(self) -> None:
+        if self._restored is not None:
+            state, self._restored = self._restored, None
+            set_streams(self.model, state, self._others())
+            self._last_save = self.n_calls
+        elif self._stop_asked or self.n_calls - self._last_save >= self.save_freq:
+            self._try_to_save()
+        if self._stop_asked:
+            self._stops = True
+
+    def _on_step(self) -> bool:
+        return not self._stops
+
+    def _on_training_end(self) -> None:
+        # Left in the middle of a rollout, a training goes on from the checkpoint before it.
+        if not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
+            self._try_to_save()
+
+    def _others(self) -> Iterable[BaseCallback]:
+        """Return the callbacks that train beside this one, and itself for its count of calls."""
+        root = self.locals.get("callback", self)
+        return root.callbacks if isinstance(root, CallbackList) else [root]
+
+    def _try_to_save(self) -> None:
+        """Save; a disk that is full now may not be so later, so the next rollout tries again."""
+        try:
+            self._save()
+        except OSError as error:
+            self._n_failures += 1
+            if self._n_failures >= _MOST_FAILURES:
+                raise
+            warnings.warn(
+                f"No checkpoint at step {self.num_timesteps}: {error}. The one before it is "
+                f"untouched. Trying again ({self._n_failures} of {_MOST_FAILURES}).",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        self._n_failures = 0
+        self._last_save = self.n_calls
+
+    def _save(self) -> None:
+        start = time.perf_counter()
+        model = self.model
+        _check_finite(model)
+        state = get_run_state(model, self._others())
+        state["replay"] = self._replay(model, state["inexact"])
+        if state["inexact"] and self.is_exact:
+            self.is_exact = False
+            warnings.warn(
+                f"This run cannot be resumed exactly: {' '.join(state['inexact'])}",
+                UserWarning,
+                stacklevel=2,
+            )
+        packed = pack_state(state)
+        files = {"state.json": packed.text, "state.safetensors": packed.tensors}
+        if self.save_zip:
+            files["model.zip"] = _zip_of(model)
+        about = {**software(), "is_exact": self.is_exact, "n_envs": model.n_envs}
+        shared = (state["replay"] or {}).get("sha256", {})
+        path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
+        prune_checkpoints(self.folder, self.n_kept)
+        if self.verbose:
+            seconds = time.perf_counter() - start
+            print(f"ResumeCallback: {path} in {seconds:.2f} s")  # noqa: T201
+
+    def _replay(self, model: BaseAlgorithm, inexact: list[str]) -> dict[str, Any] | None:
+        buffer = getattr(model, "replay_buffer", None)
+        if buffer is None:
+            return None
+        try:
+            return self._shards.save(buffer, model.num_timesteps // model.n_envs)
+        except UnknownBufferError as error:
+            inexact.append(str(error))
+            return None
+
+
+def _check_finite(model: BaseAlgorithm) -> None:
+    for name, tensor in model.policy.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise FloatingPointError(
+                f"Expected finite weights at step {model.num_timesteps}, got NaN or infinity in "
+                f"{name}. The last checkpoint is kept; go on from it with a lower learning rate."
+            )
+
+
+def _zip_of(model: BaseAlgorithm) -> bytes:
+    file = io.BytesIO()
+    model.save(file)
+    return file.getvalue()
+
+
+def _read_state(checkpoint: Checkpoint) -> dict[str, Any]:
+    path = checkpoint.path
+    packed = StateBytes(
+        (path / "state.json").read_bytes(), (path / "state.safetensors").read_bytes()
+    )
+    return dict(unpack_state(packed))
+
+
+def _differing_versions(checkpoint: Checkpoint) -> list[str]:
+    former, own = checkpoint.about["versions"], software()["versions"]
+    return [
+        f"{name} is {own.get(name)} (was {former.get(name)})"
+        for name in _DECIDING
+        if own.get(name) != former.get(name)
+    ]

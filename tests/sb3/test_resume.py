@@ -1,0 +1,406 @@
+"""A training that was killed and restored is, to the last bit, one that was not."""
+
+from __future__ import annotations
+
+import errno
+import random
+import warnings
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+from rl_infonce import InfoNCECallback
+from rl_infonce.runs import durable
+from rl_infonce.runs.checkpoints import (
+    DamagedCheckpointError,
+    checkpoints,
+    latest_checkpoint,
+    read_checkpoint,
+)
+from rl_infonce.runs.state_file import pack_state
+from rl_infonce.sb3.resume import ResumeCallback
+from rl_infonce.sb3.run_state import get_run_state
+from tests.runs.test_state_file import assert_same
+from tests.sb3.fakes import StampedDictEnv, StampedEnv
+from tests.sb3.worlds import ALGORITHMS, TRPO_BUILD, policy_kwargs
+
+N_STEPS = 320
+
+
+class KilledError(BaseException):
+    """Nothing catches it, as nothing catches a SIGKILL."""
+
+
+class Killer(BaseCallback):
+    """Ends the process at a step; it is gone when the run goes on."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps >= self.step:
+            raise KilledError
+        return True
+
+
+def scramble() -> None:
+    """Leave the process's random streams where a new process would have them: elsewhere."""
+    random.seed()
+    np.random.seed()  # noqa: NPY002
+    torch.seed()
+
+
+def learn(model: BaseAlgorithm, run: ResumeCallback, *others: BaseCallback, n: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.learn(n - model.num_timesteps, callback=[*others, run], reset_num_timesteps=False)
+
+
+def everything(model: BaseAlgorithm) -> dict[str, Any]:
+    """Return all that the next step depends on, without what depends on the time of day."""
+    state = get_run_state(model)
+    buffer = getattr(model, "replay_buffer", None)
+    arrays = {} if buffer is None else vars(buffer)
+    state["replay"] = {n: a.copy() for n, a in arrays.items() if isinstance(a, np.ndarray)}
+    del state["counters"]["_num_timesteps_at_start"], state["logger"], state["callbacks"]
+    return dict(timeless(state))
+
+
+def timeless(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {k: timeless(v) for k, v in tree.items() if k not in ("t", "episode_times")}
+    if isinstance(tree, list | tuple | deque):
+        return [timeless(each) for each in tree]
+    return tree
+
+
+def others(decoupled: bool) -> list[BaseCallback]:
+    return [InfoNCECallback(decoupled=True, n_updates=2)] if decoupled else []
+
+
+@pytest.mark.parametrize("name", [*ALGORITHMS, "TRPO", "PPO, decoupled", "DQN, decoupled"])
+@pytest.mark.parametrize("killed_at", [150, 300])
+def test_killed_and_restored_equals_uninterrupted(
+    name: str, killed_at: int, tmp_path: Path
+) -> None:
+    algorithm, _, mode = name.partition(", ")
+    build = TRPO_BUILD if algorithm == "TRPO" else ALGORITHMS[algorithm]
+    decoupled = bool(mode) or algorithm == "TRPO"
+    whole = build(policy_kwargs())
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=20), *others(decoupled), n=N_STEPS)
+    expected = everything(whole)
+
+    killed = build(policy_kwargs())
+    run = ResumeCallback(tmp_path / "run", save_freq=20)
+    with pytest.raises(KilledError):
+        learn(killed, run, *others(decoupled), Killer(killed_at), n=N_STEPS)
+    scramble()
+    again = build(policy_kwargs())
+    run = ResumeCallback(tmp_path / "run", save_freq=20)
+    assert run.restore(again)
+    assert 0 < killed_at - again.num_timesteps <= 100
+    learn(again, run, *others(decoupled), n=N_STEPS)
+    assert run.is_exact
+    assert_same(everything(again), expected)
+
+
+def pendulum(n_envs: int = 2) -> Any:
+    return VecNormalize(make_vec_env("Pendulum-v1", n_envs, seed=3))
+
+
+def sde_ppo() -> PPO:
+    return PPO("MlpPolicy", pendulum(), n_steps=32, batch_size=32, use_sde=True, seed=1)
+
+
+def sde_sac() -> SAC:
+    return SAC("MlpPolicy", pendulum(1), use_sde=True, learning_starts=50, batch_size=16, seed=1)
+
+
+@pytest.mark.parametrize("build", [sde_ppo, sde_sac])
+def test_normalizers_and_state_dependent_noise_go_on(build: Any, tmp_path: Path) -> None:
+    whole = build()
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=40), n=320)
+    expected = everything(whole)
+    with pytest.raises(KilledError):
+        learn(build(), ResumeCallback(tmp_path / "run", save_freq=40), Killer(250), n=320)
+    scramble()
+    again, run = build(), ResumeCallback(tmp_path / "run", save_freq=40)
+    assert run.restore(again)
+    learn(again, run, n=320)
+    assert_same(everything(again), expected)
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    whole = ALGORITHMS["DQN"](policy_kwargs())
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=30), n=N_STEPS)
+    expected = everything(whole)
+    rng = np.random.default_rng(0)
+    n_kills = 0
+    while True:
+        scramble()
+        model = ALGORITHMS["DQN"](policy_kwargs())
+        run = ResumeCallback(tmp_path / "run", save_freq=30)
+        run.restore(model)
+        try:
+            learn(model, run, Killer(model.num_timesteps + int(rng.integers(1, 120))), n=N_STEPS)
+        except KilledError:
+            n_kills += 1
+        else:
+            break
+    assert n_kills > 3
+    assert_same(everything(model), expected)
+
+
+class Nothing(BaseCallback):
+    """A callback that was not there before."""
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def test_callbacks_and_the_logger_go_on(tmp_path: Path) -> None:
+    def parts() -> tuple[PPO, EvalCallback, ResumeCallback]:
+        model = PPO("MlpPolicy", pendulum(), n_steps=32, batch_size=32, seed=1)
+        evaluate = EvalCallback(pendulum(1), eval_freq=40, n_eval_episodes=1, verbose=0)
+        return model, evaluate, ResumeCallback(tmp_path / "run", save_freq=60)
+
+    model, evaluate, run = parts()
+    learn(model, run, evaluate, n=512)
+    model, other, run = parts()
+    run.folder = tmp_path / "killed"
+    with pytest.raises(KilledError):
+        learn(model, run, other, Killer(250), n=512)
+    assert latest_checkpoint(run.folder).step == 128
+    model, other, run = parts()
+    run.folder = tmp_path / "killed"
+    assert run.restore(model)
+    pending: dict[str, Any] = {}
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            pending.setdefault("first", dict(self.logger.name_to_value))
+            return True
+
+    learn(model, run, Nothing(), other, Look(), n=512)
+    for name in ("best_mean_reward", "n_calls", "evaluations_timesteps", "evaluations_results"):
+        assert getattr(other, name) == getattr(evaluate, name)
+    assert "train/loss" in pending["first"], "of the update before the checkpoint"
+
+
+def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    before = everything(model)
+    assert not ResumeCallback(tmp_path).restore(model)
+    assert_same(everything(model), before)
+
+
+def finished(folder: Path, **given: Any) -> None:
+    learn(ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(folder, save_freq=40, **given), n=192)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_epochs": 5}, r"n_epochs is 5 \(was 2\)"),
+        (
+            {"gamma": 0.5, "ent_coef": 0.1},
+            r"ent_coef is 0.1 \(was 0.0\); gamma is 0.5 \(was 0.99\)",
+        ),
+    ],
+)
+def test_other_settings_are_listed_and_possible_on_request(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    finished(tmp_path)
+    model, run = ALGORITHMS["PPO"](policy_kwargs(), **change), ResumeCallback(tmp_path)
+    before = everything(model)
+    with pytest.raises(ValueError, match=message):
+        run.restore(model)
+    assert_same(everything(model), before)
+    assert run.restore(model, inexact=True)
+    assert model.num_timesteps == 192
+    assert not run.is_exact
+    learn(model, run, n=256)
+    assert latest_checkpoint(tmp_path).about["is_exact"] is False
+
+
+def test_another_algorithm_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path)
+    with pytest.raises(ValueError, match=r"algorithm is 'A2C' \(was 'PPO'\)"):
+        ResumeCallback(tmp_path).restore(ALGORITHMS["A2C"](policy_kwargs()))
+
+
+def test_other_versions_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished(tmp_path)
+    software = {"versions": {"torch": "1.0"}, "git_commit": None}
+    monkeypatch.setattr("rl_infonce.sb3.resume.software", lambda: software)
+    with pytest.raises(ValueError, match=r"torch is 1\.0 \(was 2"):
+        ResumeCallback(tmp_path).restore(ALGORITHMS["PPO"](policy_kwargs()))
+
+
+def test_what_cannot_be_read_is_named_once_and_begins_anew(tmp_path: Path) -> None:
+    def build() -> SAC:
+        env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv(continuous=True))])
+        noise = NormalActionNoise(np.zeros(2), np.ones(2))
+        kwargs = {"net_arch": [8]}
+        return SAC(
+            "MultiInputPolicy",
+            env,
+            action_noise=noise,
+            learning_starts=10,
+            batch_size=8,
+            buffer_size=40,
+            policy_kwargs=kwargs,
+        )
+
+    model, run = build(), ResumeCallback(tmp_path, save_freq=20)
+    with pytest.warns(UserWarning, match="cannot be resumed exactly") as caught:
+        model.learn(90, callback=run)
+    (warning,) = (each for each in caught if "exactly" in str(each.message))
+    assert "got StampedDictEnv" in str(warning.message)
+    assert "NormalActionNoise starts anew" in str(warning.message)
+    rows = model.replay_buffer.observations["image"].copy()  # type: ignore[union-attr]
+    again, run = build(), ResumeCallback(tmp_path, save_freq=20)
+    assert run.restore(again)
+    assert not run.is_exact
+    assert np.array_equal(again.replay_buffer.observations["image"], rows)  # type: ignore[union-attr]
+    learn(again, run, n=120)
+    assert again.num_timesteps == 120
+
+
+def test_a_full_disk_is_reported_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_refused = 0
+
+    def refuse(descriptor: int) -> None:
+        nonlocal n_refused
+        n_refused += 1
+        if 8 < n_refused < 11:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "_fsync", refuse)
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    with pytest.warns(RuntimeWarning) as caught:
+        model.learn(320, callback=ResumeCallback(tmp_path, save_freq=20, n_kept=9))
+    messages = [str(each.message) for each in caught]
+    assert "at step 128: " in messages[0]
+    assert "No space left on device. The one before it is untouched" in messages[0]
+    assert ["(1 of 5)" in messages[0], "(2 of 5)" in messages[1], len(messages)] == [True, True, 2]
+    assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [320, 256, 64]
+
+
+def test_a_disk_that_stays_full_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished(tmp_path)
+    model, run = ALGORITHMS["DQN"](policy_kwargs()), ResumeCallback(tmp_path / "dqn", save_freq=4)
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "_fsync", refuse)
+    with pytest.warns(RuntimeWarning) as caught, pytest.raises(OSError, match="No space"):
+        model.learn(100, callback=run)
+    assert "(4 of 5)" in str(caught[-1].message)
+    assert model.num_timesteps == 20
+    assert not list((tmp_path / "dqn").glob(f"*{durable.PARTIAL}"))
+
+
+def test_asked_to_stop_it_saves_after_the_update_and_goes_on(tmp_path: Path) -> None:
+    whole = ALGORITHMS["PPO"](policy_kwargs())
+    learn(whole, ResumeCallback(tmp_path / "whole"), n=N_STEPS)
+    expected = everything(whole)
+
+    class AskAt(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 100:
+                run.ask_to_stop()
+            return True
+
+    run = ResumeCallback(tmp_path / "run")
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    learn(model, run, AskAt(), n=N_STEPS)
+    assert latest_checkpoint(tmp_path / "run").step == 128
+    assert model.num_timesteps == 130, "one step was taken to leave"
+    again, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path / "run")
+    assert run.restore(again)
+    learn(again, run, n=N_STEPS)
+    assert_same(everything(again), expected)
+
+
+def test_a_damaged_checkpoint_is_named_or_passed_over(tmp_path: Path) -> None:
+    finished(tmp_path)
+    newest, former = checkpoints(tmp_path)
+    content = bytearray((newest / "state.safetensors").read_bytes())
+    content[len(content) // 2] ^= 1
+    (newest / "state.safetensors").write_bytes(content)
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    with pytest.raises(DamagedCheckpointError, match=r"state\.safetensors with SHA-256"):
+        ResumeCallback(tmp_path).restore(model)
+    assert ResumeCallback(tmp_path).restore(model, fall_back=True)
+    assert model.num_timesteps == int(former.name.removeprefix("step_"))
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    finished(tmp_path)
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path)
+    run.restore(model)
+
+    class Poison(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_training_end(self) -> None:
+            self.model.policy.state_dict()["value_net.bias"].fill_(torch.nan)
+
+    with pytest.raises(FloatingPointError, match=r"at step 256, got NaN or infinity in value_net"):
+        learn(model, run, Poison(), n=256)
+    assert latest_checkpoint(tmp_path).step == 192
+
+
+def test_sb3s_own_file_lies_beside_the_state(tmp_path: Path) -> None:
+    finished(tmp_path)
+    loaded = PPO.load(latest_checkpoint(tmp_path).path / "model.zip")
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    ResumeCallback(tmp_path).restore(model)
+    assert_same(loaded.policy.state_dict(), model.policy.state_dict())
+    finished(tmp_path / "without", save_zip=False)
+    assert not list((tmp_path / "without").rglob("model.zip"))
+
+
+def test_decoupled_updates_must_be_done_before_saving(tmp_path: Path) -> None:
+    model = TRPO_BUILD(policy_kwargs())
+    run, decoupled = ResumeCallback(tmp_path, save_freq=1), InfoNCECallback(decoupled=True)
+    with pytest.raises(RuntimeError, match="to come before the callback that saves the run"):
+        model.learn(192, callback=[run, decoupled])
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [({"save_freq": 0}, ValueError), ({"n_kept": 0}, ValueError), ({"save_zip": 1}, TypeError)],
+)
+def test_bad_arguments_are_named(given: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(given))):
+        ResumeCallback("runs", **given)
+
+
+def test_processes_of_their_own_are_inexact(tmp_path: Path) -> None:
+    env = SubprocVecEnv([lambda: StampedEnv(0)])
+    model = PPO("CnnPolicy", env, n_steps=16, batch_size=16, policy_kwargs=policy_kwargs())
+    with pytest.warns(UserWarning, match="exactly.*SubprocVecEnv"):
+        model.learn(32, callback=ResumeCallback(tmp_path))
+    env.close()
+    state = get_run_state(model)
+    assert pack_state(state)
