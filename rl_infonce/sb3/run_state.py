@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -229,6 +230,9 @@ def _callback_state(callback: Any) -> dict[str, Any]:
     for kind, names in _OF_CALLBACKS.items():
         if isinstance(callback, kind):
             state["numbers"] = {n: getattr(callback, n) for n in names if hasattr(callback, n)}
+    if isinstance(callback, sb3_callbacks.EvalCallback):
+        with contextlib.suppress(UnknownStateError):  # weights do not depend on it
+            state["env"] = get_env_state(callback.eval_env)
     return state
 
 
@@ -238,6 +242,8 @@ def _set_callback_state(callback: Any, state: Mapping[str, Any]) -> None:
         callback.set_state(state["own"])
     for name, value in state.get("numbers", {}).items():
         setattr(callback, name, value)
+    if "env" in state:
+        set_env_state(callback.eval_env, state["env"])
 
 
 _LOGGED = ("name_to_value", "name_to_count", "name_to_excluded")
