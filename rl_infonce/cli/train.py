@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
+import platform
 import secrets
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.game_argument import game_argument
-from rl_infonce.runs.run_directory import claim_run_directory, new_record, now, write_record
+from rl_infonce.runs.durable import replace_bytes
+from rl_infonce.runs.run_directory import (
+    claim_run_directory,
+    hold_run,
+    new_record,
+    now,
+    read_record,
+    write_record,
+)
+from rl_infonce.runs.signals import stopping_signals
 
 if TYPE_CHECKING:
-    from stable_baselines3 import PPO
+    from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.callbacks import BaseCallback
 
     from rl_infonce.pixel_encoder import PixelEncoder
@@ -29,6 +36,7 @@ __all__ = ["add_parser", "run"]
 
 _EXTRACTOR_FLAGS = ("infonce_coef", "horizons", "preset", "precision", "n_pairs")
 _RUN_FLAGS = (
+    "algo",
     "n_timesteps",
     "n_envs",
     "device",
@@ -36,23 +44,30 @@ _RUN_FLAGS = (
     "num_threads",
     "log_folder",
     "tensorboard_log",
+    "save_freq",
 )
-_N_STEPS, _BATCH_SIZE = 128, 256  # RL Zoo's PPO on Atari, as all numbers in _make_model
-_EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}
+_OF_A_SESSION = {"resume", "resume_inexact", "fall_back", "n_timesteps", "save_freq", "progress"}
+_N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
+_RESUMABLE = 75  # EX_TEMPFAIL: try again later
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `train` and its flags, in RL Zoo's spelling."""
     parser = subparsers.add_parser(
         "train",
-        help="train PPO with temporal InfoNCE on an Atari game",
-        description="Train PPO with temporal InfoNCE on an Atari game. Writes run.json, model.zip "
-        "and TensorBoard curves to LOGS/ppo/GAME_1, then GAME_2, and so on.",
+        help="train PPO or DQN with temporal InfoNCE on an Atari game",
+        description="Train PPO or DQN with temporal InfoNCE on an Atari game. Writes run.json, "
+        "checkpoints, curves and model.zip to LOGS/ALGO/GAME_1, then GAME_2, and so on. A run that "
+        "was stopped or killed goes on with --resume, exactly.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
+    add("--game", "--env", type=game_argument, help='any spelling, e.g. "pong"')
+    add("--resume", type=Path, metavar="RUN", help="go on with the run in this folder instead")
+    add("--resume-inexact", action="store_true", help="also with other versions of packages")
+    add("--fall-back", action="store_true", help="from the checkpoint before a damaged one")
+    add("--algo", choices=("ppo", "dqn"), default="ppo", help=_shown("algorithm"))
     add("-n", "--n-timesteps", type=int, default=30_000, metavar="N", help=_shown("agent steps"))
-    add("--n-envs", type=int, default=8, metavar="N", help=_shown("games played at once"))
+    add("--n-envs", type=int, metavar="N", help="games played at once (8; dqn: 1)")
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
     add("--device", default="auto", help=_shown("auto, cpu, cuda, cuda:1, ..."))
     add("--encoder", type=Path, metavar="FILE", help="start from a pretrained encoder.safetensors")
@@ -67,6 +82,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=_shown("folder of all runs"),
     )
     add("-tb", "--tensorboard-log", type=Path, metavar="DIR", help="curves (in the run's folder)")
+    add("--save-freq", type=int, default=25_000, metavar="N", help=_shown("steps per checkpoint"))
     add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
     add = group.add_argument
@@ -89,84 +105,88 @@ def _shown(meaning: str) -> str:
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
-    """Train into a new run directory and return the exit code.
+    """Train in a new run directory, or go on in one, and return the exit code.
 
-    The directory holds `run.json`, the curves and, however the run ends, `model.zip`. An exception
-    of the run is raised again after saving.
+    The directory holds `run.json`, checkpoints, curves and, however the run ends, `model.zip`. An
+    exception of the run is raised again after saving. 75: stopped by a signal after the update,
+    with a checkpoint to go on from. 130: by Ctrl-C at once.
 
     Args:
         arguments: What the parser returned.
         callback: Called during training beside the command's own.
     """
-    seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
     try:
-        _check(arguments, seed)
-        model = _make_model(arguments, seed)
+        if arguments.resume is None:
+            record, run_dir = _new_record(arguments), None
+        else:
+            run_dir = arguments.resume
+            record, arguments = _former(arguments)
+        model = _make_model(arguments, record)
     except (ValueError, TypeError, OSError) as error:
         arguments.usage_error(str(error))
-    try:
-        run_dir = claim_run_directory(arguments.log_folder / "ppo", arguments.game)
-        tb_dir = _tensorboard_directory(arguments.tensorboard_log, run_dir)
-    except OSError as error:
-        arguments.usage_error(f"Cannot write the logs: {error}")
+    with contextlib.ExitStack() as held:
+        try:
+            if run_dir is None:
+                folder = arguments.log_folder / arguments.algo
+                run_dir = claim_run_directory(folder, arguments.game)
+            held.enter_context(hold_run(run_dir))
+            run = _Run(run_dir, _tensorboard_directory(arguments.tensorboard_log, run_dir), record)
+        except OSError as error:
+            arguments.usage_error(f"Cannot write the logs: {error}")
+        return run.train(model, arguments, callback)
+
+
+def _new_record(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Fill in what was left open, and return what `run.json` says at the start."""
+    if arguments.game is None:
+        raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
+    if arguments.n_envs is None:
+        arguments.n_envs = _N_ENVS[arguments.algo]
+    seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
     settings = {k: v for k, v in vars(arguments).items() if not callable(v)}
-    record = new_record(
-        {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed
-    )
-    record["device"] = str(model.device)
-    write_record(run_dir, record)
-    print(f"Training PPO on {arguments.game} (seed {seed}, {model.device}) in {run_dir}")
-    stopped_by = _learn(model, arguments, run_dir, tb_dir, record, callback)
-    _print_ending(model, arguments, run_dir, tb_dir, record)
-    return 0 if stopped_by is None else _EXIT_CODES[stopped_by]
+    return new_record({k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed)
 
 
-def _check(arguments: argparse.Namespace, seed: int) -> None:
+def _former(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Namespace]:
+    """Return the record of a run and its arguments, with what may be changed now."""
+    given = {k: v for k, v in vars(arguments).items() if v != arguments.default_of(k)}
+    fixed = sorted(given.keys() - _OF_A_SESSION - {"run", "usage_error", "default_of", "command"})
+    if fixed:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
+        raise ValueError(f"Expected `--resume` without {flags}: the run has its own.")
+    record = read_record(arguments.resume)
+    former = dict(record["arguments"])
+    for name in ("encoder", "log_folder", "tensorboard_log"):
+        former[name] = former[name] and Path(former[name])
+    now_given = {name: value for name, value in given.items() if name in _OF_A_SESSION}
+    return record, argparse.Namespace(**{**vars(arguments), **former, **now_given})
+
+
+def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAlgorithm:
     import torch
 
     from rl_infonce.checks import check_number
     from rl_infonce.device import usable_device
+    from rl_infonce.sb3.atari_model import make_atari_model
 
     check_number("--n-timesteps", arguments.n_timesteps, at_least=1)
-    check_number("--seed", seed, at_least=0, at_most=2**31 - 1)
+    check_number("--save-freq", arguments.save_freq, at_least=1)
+    check_number("--seed", record["seed"], at_least=0, at_most=2**31 - 1)
     usable_device(arguments.device)
     if arguments.num_threads > 0:
         torch.set_num_threads(arguments.num_threads)
-
-
-def _make_model(arguments: argparse.Namespace, seed: int) -> PPO:
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.utils import LinearSchedule
-
-    from rl_infonce import InfoNCEExtractor, make_atari_vec_env
-    from rl_infonce.sb3.pretrained import use_encoder
-
     given = {flag: getattr(arguments, flag) for flag in _EXTRACTOR_FLAGS}
-    pretrained = _pretrained(arguments)
-    if pretrained is not None:
-        given |= {"encoder": pretrained.encoder, "features_dim": pretrained.features_dim}
-    env = make_atari_vec_env(arguments.game, arguments.n_envs, seed=seed)
-    model = PPO(
-        "CnnPolicy",
-        env,
-        n_steps=_N_STEPS,
-        batch_size=min(_BATCH_SIZE, _N_STEPS * arguments.n_envs),
-        n_epochs=4,
-        learning_rate=LinearSchedule(2.5e-4, 0.0, 1.0),
-        clip_range=LinearSchedule(0.1, 0.0, 1.0),
-        vf_coef=0.5,
-        ent_coef=0.01,
-        policy_kwargs={
-            "features_extractor_class": InfoNCEExtractor,
-            "features_extractor_kwargs": {k: v for k, v in given.items() if v is not None},
-            "net_arch": [],  # as SB3 does for NatureCNN, so that --infonce-coef 0 is its baseline
-        },
+    return make_atari_model(
+        arguments.algo,
+        arguments.game,
+        n_timesteps=record["arguments"]["n_timesteps"],
+        n_envs=arguments.n_envs,
+        seed=record["seed"],
         device=arguments.device,
-        seed=seed,
+        extractor={name: value for name, value in given.items() if value is not None},
+        encoder=_pretrained(arguments),
+        freeze=arguments.freeze_encoder,
     )
-    if pretrained is not None:
-        use_encoder(model, pretrained, freeze=arguments.freeze_encoder)
-    return model
 
 
 def _pretrained(arguments: argparse.Namespace) -> PixelEncoder | None:
@@ -193,102 +213,128 @@ def _tensorboard_directory(folder: Path | None, run_dir: Path) -> Path:
     return tb_dir
 
 
-def _learn(
-    model: PPO,
-    arguments: argparse.Namespace,
-    run_dir: Path,
-    tb_dir: Path,
-    record: dict[str, Any],
-    callback: BaseCallback | None,
-) -> signal.Signals | None:
-    """Train, and save model and record whatever happens; return the signal that ended it."""
-    from stable_baselines3.common.callbacks import ConvertCallback
-    from stable_baselines3.common.logger import configure
+class _Run:
+    """A run directory that this process holds."""
 
-    progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
-    model.set_logger(
-        configure(str(tb_dir), ["tensorboard"] if progress else ["stdout", "tensorboard"])
-    )
-    stopped_by: list[signal.Signals] = []
-    callbacks: list[BaseCallback] = [ConvertCallback(lambda _locals, _globals: not stopped_by)]
-    callbacks += [callback] if callback else []
-    status, start = "failed", time.perf_counter()
-    with _signals_noted_in(stopped_by):  # around the saving, too: a late Ctrl-C must not cut it
+    def __init__(self, run_dir: Path, tb_dir: Path, record: dict[str, Any]) -> None:
+        self.run_dir, self.tb_dir, self.record = run_dir, tb_dir, record
+
+    def train(
+        self, model: BaseAlgorithm, arguments: argparse.Namespace, callback: BaseCallback | None
+    ) -> int:
+        """Train what is left, save whatever happens, and return the exit code."""
+        from rl_infonce.sb3.resume import ResumeCallback
+
+        resume = ResumeCallback(
+            self.run_dir / "checkpoints", max(arguments.save_freq // model.n_envs, 1)
+        )
         try:
-            model.learn(arguments.n_timesteps, callback=callbacks, progress_bar=progress)
-            status = "interrupted" if stopped_by else "done"
-        except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
-            status = "interrupted"
-            stopped_by.append(signal.SIGINT)
-        finally:
-            record["status"] = status
-            _finish(model, run_dir, record, time.perf_counter() - start)
-    return stopped_by[0] if stopped_by else None
+            is_restored = arguments.resume is not None and resume.restore(
+                model, inexact=arguments.resume_inexact, fall_back=arguments.fall_back
+            )
+        except (ValueError, OSError) as error:
+            print(f"rl-infonce train: {error}", file=sys.stderr)
+            return 1
+        session = self._begin(model)
+        words = f"Resuming at step {model.num_timesteps}" if is_restored else "Training"
+        print(
+            f"{words}: {arguments.algo.upper()} on {arguments.game} (seed {self.record['seed']}, "
+            f"{model.device}) in {self.run_dir}"
+        )
+        callbacks = [*([] if callback is None else [callback]), resume]
+        code = self._learn(model, arguments, callbacks, session)
+        self._print_ending(model, arguments)
+        return code
+
+    def _begin(self, model: BaseAlgorithm) -> dict[str, Any]:
+        session = {
+            "start_time": now(),
+            "first_step": model.num_timesteps,
+            "process": os.getpid(),
+            "host": platform.node(),
+        }
+        self.record["sessions"].append(session)
+        self.record.update(status="running", device=str(model.device))
+        write_record(self.run_dir, self.record)
+        return session
+
+    def _learn(
+        self,
+        model: BaseAlgorithm,
+        arguments: argparse.Namespace,
+        callbacks: list[Any],
+        session: dict[str, Any],
+    ) -> int:
+        from rl_infonce.sb3.run_logs import run_logger
+
+        progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
+        model.set_logger(
+            run_logger(
+                self.run_dir,
+                self.tb_dir,
+                first_step=model.num_timesteps,
+                goes_on=arguments.resume is not None,
+                on_screen=not progress,
+            )
+        )
+        *_, resume = callbacks
+        status, code, start = "failed", 1, time.perf_counter()
+        with stopping_signals(lambda _signal: resume.ask_to_stop()):
+            try:
+                n_left = max(arguments.n_timesteps - model.num_timesteps, 0)
+                if n_left:
+                    model.learn(n_left, callbacks, reset_num_timesteps=False, progress_bar=progress)
+                is_done = model.num_timesteps >= arguments.n_timesteps or not resume.stopped
+                status, code = ("done", 0) if is_done else ("interrupted", _RESUMABLE)
+            except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
+                status, code = "interrupted", 130
+            finally:
+                self.record["status"] = status
+                self._finish(model, session, time.perf_counter() - start)
+        return code
+
+    def _finish(self, model: BaseAlgorithm, session: dict[str, Any], seconds: float) -> None:
+        """Save the model first, then the record, then the last curves."""
+        file = io.BytesIO()
+        model.save(file)
+        replace_bytes(self.run_dir / "model.zip", file.getvalue())
+        n_steps = model.num_timesteps - session["first_step"]
+        session.update(end_time=now(), wall_seconds=round(seconds, 3))
+        self.record.update(
+            end_time=now(),
+            wall_seconds=round(sum(s.get("wall_seconds", 0.0) for s in self.record["sessions"]), 3),
+            n_timesteps_done=model.num_timesteps,
+            steps_per_second=round(n_steps / seconds, 1),
+        )
+        write_record(self.run_dir, self.record)
+        if self.record["status"] == "failed":
+            where = self.run_dir / "model.zip"
+            print(f"The run failed; what was trained is in {where}", file=sys.stderr)
+        if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
+            model.logger.dump(model.num_timesteps)
+        model.logger.close()
+        model.get_env().close()  # type: ignore[union-attr]
+
+    def _print_ending(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
+        record, run_dir, tb_dir = self.record, self.run_dir, self.tb_dir
+        print(
+            f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
+            f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
+        )
+        print(_verdict(model), end="")
+        print(f"Model:  {run_dir / 'model.zip'}\nCurves: {tb_dir}\nNext:")
+        if record["status"] == "interrupted":
+            print(f"  rl-infonce train --resume {shlex.quote(str(run_dir))}")
+        print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")
+        print("  " + _counterpart(arguments, record["seed"]))
 
 
-def _finish(model: PPO, run_dir: Path, record: dict[str, Any], seconds: float) -> None:
-    """Save the model first, then the record, then the last curves."""
-    _save(model, run_dir)
-    record.update(
-        end_time=now(),
-        wall_seconds=round(seconds, 3),
-        n_timesteps_done=model.num_timesteps,
-        steps_per_second=round(model.num_timesteps / seconds, 1),
-    )
-    write_record(run_dir, record)
-    if record["status"] == "failed":
-        print(f"The run failed; what was trained is in {run_dir / 'model.zip'}", file=sys.stderr)
-    if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
-        model.logger.dump(model.num_timesteps)
-    model.logger.close()
-    model.get_env().close()  # type: ignore[union-attr]
-
-
-@contextmanager
-def _signals_noted_in(stopped_by: list[signal.Signals]) -> Iterator[None]:
-    """Let the first Ctrl-C or SIGTERM end the run after the current step, the second at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only
-        return
-    previous = {number: signal.getsignal(number) for number in _EXIT_CODES}
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        stopped_by.append(signal.Signals(number))
-        for each, handler in previous.items():
-            signal.signal(each, handler)
-
-    for number in previous:
-        signal.signal(number, note)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _save(model: PPO, run_dir: Path) -> None:
-    partial = run_dir / "model.partial.zip"
-    model.save(partial)
-    os.replace(partial, run_dir / "model.zip")  # never half a model under the final name
-
-
-def _print_ending(
-    model: PPO, arguments: argparse.Namespace, run_dir: Path, tb_dir: Path, record: dict[str, Any]
-) -> None:
-    print(
-        f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
-        f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
-    )
-    print(_verdict(model), end="")
-    print(f"Model:  {run_dir / 'model.zip'}\nCurves: {tb_dir}\nNext:")
-    print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")
-    print("  " + _counterpart(arguments, record["seed"]))
-
-
-def _verdict(model: PPO) -> str:
+def _verdict(model: BaseAlgorithm) -> str:
     """Return the last update's loss and accuracy beside what they must beat, or "" without any."""
-    extractor: Any = model.policy.features_extractor
-    numbers: dict[str, float] = extractor.last_infonce
+    from rl_infonce.sb3.callbacks import trained_extractors
+
+    (extractor,) = trained_extractors(model.policy)
+    numbers = extractor.last_infonce
     horizon = f"k{extractor.horizons[0]}"
     if f"floor_pixels_{horizon}" not in numbers:  # the loss was off, or found no pairs
         return ""

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import platform
+import shlex
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 import rl_infonce
+from rl_infonce.runs.durable import replace_bytes
 
 __all__ = [
     "FORMAT_VERSION",
     "claim_run_directory",
     "git_commit",
+    "hold_run",
     "new_record",
     "now",
+    "read_record",
     "replace_text",
     "software",
     "write_record",
 ]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_MOST_BYTES = 2**24
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
 
 
@@ -59,11 +69,67 @@ def new_record(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "status": "running",
+        "command": shlex.join(sys.argv),
         "arguments": dict(arguments),
+        "arguments_sha256": _hash_of(arguments),
         "seed": seed,
+        "sessions": [],
         **software(),
         "start_time": now(),
     }
+
+
+def read_record(run_dir: Path) -> dict[str, Any]:
+    """Return what `run.json` says.
+
+    Raises:
+        FileNotFoundError: If there is none.
+        ValueError: If it is no record, is of another format, or its arguments were changed.
+        OSError: If it cannot be read.
+    """
+    path = run_dir / "run.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a run in {run_dir}, got no run.json there.")
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"Expected a run.json of at most {_MOST_BYTES:,} bytes in {run_dir}.")
+    try:
+        record = json.loads(path.read_bytes())
+        version, arguments = record["format_version"], record["arguments"]
+        expected = record["arguments_sha256"] if version == FORMAT_VERSION else None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"Expected a record of a run in {path}, got: {error!r}.") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
+    if not isinstance(arguments, dict) or _hash_of(arguments) != expected:
+        raise ValueError(f"Expected the arguments in {path} as they were written; they changed.")
+    return dict(record)
+
+
+@contextlib.contextmanager
+def hold_run(run_dir: Path) -> Iterator[None]:
+    """Keep other processes out of a run; the system frees the lock of a process that died.
+
+    Raises:
+        BlockingIOError: If another process is in it; it is named.
+    """
+    lock, owner = FileLock(run_dir / ".lock"), run_dir / ".owner"
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
+        raise BlockingIOError(
+            f"Expected {run_dir} for this process alone, but {who.strip()} trains in it."
+        ) from None
+    try:
+        owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def _hash_of(arguments: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
 
 
 def software() -> dict[str, Any]:
@@ -85,9 +151,7 @@ def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file in one move, so that a reader never meets half of it."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    replace_bytes(path, text.encode())
 
 
 def now() -> str:

@@ -141,8 +141,13 @@ class ResumeCallback(BaseCallback):
         """Save at the end of the current update and leave `learn`; signal handlers may call it."""
         self._stop_asked = True
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the last `learn` left early, as it was asked to."""
+        return self._stops
+
     def _init_callback(self) -> None:
-        self._stop_asked = self._stops = False
+        self._stops = False
 
     def _on_rollout_start(self) -> None:
         if self._restored is not None:
@@ -152,7 +157,7 @@ class ResumeCallback(BaseCallback):
         elif self._stop_asked or self.n_calls - self._last_save >= self.save_freq:
             self._try_to_save()
         if self._stop_asked:
-            self._stops = True
+            self._stop_asked, self._stops = False, True
 
     def _on_step(self) -> bool:
         return not self._stops

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +13,9 @@ import rl_infonce
 from rl_infonce.runs.run_directory import (
     claim_run_directory,
     git_commit,
+    hold_run,
     new_record,
+    read_record,
     write_record,
 )
 
@@ -75,3 +79,51 @@ def test_git_commit_of_a_checkout_and_of_none(tmp_path: Path) -> None:
     assert git_commit(tmp_path) == head.stdout.strip()
     (tmp_path / "file").write_text("2", encoding="utf-8")
     assert git_commit(tmp_path) == head.stdout.strip() + "-dirty"
+
+
+def test_a_record_is_read_and_what_was_changed_in_it_is_noticed(tmp_path: Path) -> None:
+    record = new_record({"game": "pong", "n_envs": 8}, seed=3)
+    write_record(tmp_path, record)
+    assert read_record(tmp_path) == record
+    write_record(tmp_path, {**record, "arguments": {"game": "pong", "n_envs": 4}})
+    with pytest.raises(ValueError, match=r"arguments in .*run\.json as they were written"):
+        read_record(tmp_path)
+    write_record(tmp_path, {**record, "format_version": 1})
+    with pytest.raises(ValueError, match="in format 2, got 1"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "3", '{"format_version": 2, "arguments": {}}', "[" * 100_000]
+)
+def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"run\.json"):
+        read_record(tmp_path)
+
+
+def test_without_a_record_the_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=f"a run in {tmp_path}, got no run.json"):
+        read_record(tmp_path)
+
+
+def test_one_process_holds_a_run_and_a_dead_one_does_not(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from rl_infonce.runs.run_directory import hold_run\n"
+        "with hold_run(Path(sys.argv[1])):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with (
+            pytest.raises(BlockingIOError, match=f"but process {other.pid} on "),
+            hold_run(tmp_path),
+        ):
+            pass
+        other.kill()
+    with hold_run(tmp_path):
+        assert f"process {os.getpid()}" in (tmp_path / ".owner").read_text(encoding="utf-8")
+    assert not (tmp_path / ".owner").exists()

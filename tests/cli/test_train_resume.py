@@ -1,0 +1,205 @@
+"""`rl-infonce train` is stopped or killed, and goes on exactly."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.train import run
+from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
+from rl_infonce.runs.run_directory import hold_run
+from rl_infonce.runs.state_file import StateBytes, unpack_state
+from tests.runs.test_state_file import assert_same
+
+pytestmark = pytest.mark.atari
+
+SIZES = {"ppo": ("1280", "2"), "dqn": ("480", "1")}
+
+
+def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
+    n_steps, n_envs = SIZES[algorithm]
+    return [
+        *("train", "--game", "breakout", "--algo", algorithm, "-n", n_steps, "--n-envs", n_envs),
+        *("--seed", "0", "--device", "cpu", "--n-pairs", "8", "--num-threads", "1"),
+        *("--save-freq", "64", "-f", str(folder), "--no-progress", *more),
+    ]
+
+
+def train(*arguments: str, callback: BaseCallback | None = None) -> int:
+    return run(make_parser().parse_args(arguments), callback)
+
+
+def state_of(run_dir: Path) -> dict[str, Any]:
+    checkpoint = latest_checkpoint(run_dir / "checkpoints")
+    assert checkpoint.about["is_exact"]
+    files = [(checkpoint.path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
+    state: dict[str, Any] = unpack_state(StateBytes(*files))
+    for info in state["statistics"]["ep_info_buffer"]:
+        info.pop("t")
+    kept = ("parameters", "observed", "env", "streams", "extractors", "statistics", "replay")
+    return {"step": checkpoint.step, **{name: state[name] for name in kept}}
+
+
+def rows_of(run_dir: Path) -> list[dict[str, str]]:
+    with (run_dir / "progress.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+class AtStep(BaseCallback):
+    """Does something once."""
+
+    def __init__(self, step: int, action: Any) -> None:
+        super().__init__()
+        self.step, self.action = step, action
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.action()
+        return True
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    threads = torch.get_num_threads()
+    for algorithm in SIZES:
+        assert main(flags(folder, algorithm)) == 0
+    torch.set_num_threads(threads)
+    return folder
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize("algorithm", SIZES)
+def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algorithm: str) -> None:
+    command = [sys.executable, "-m", "rl_infonce", *flags(tmp_path, algorithm)]
+    run_dir = tmp_path / algorithm / "breakout_1"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not (run_dir / "checkpoints" / "LATEST").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
+    expected = whole / algorithm / "breakout_1"
+    assert_same(state_of(run_dir), state_of(expected))
+    assert rows_of(run_dir) == rows_of(expected)
+    record = json.loads((run_dir / "run.json").read_text())
+    assert [session["first_step"] > 0 for session in record["sessions"]] == [False, True]
+    assert record["status"] == "done"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+    kill = AtStep(300, lambda: os.kill(os.getpid(), number))
+    assert train(*flags(tmp_path), callback=kill) == 75
+    assert signal.getsignal(number) is before
+    run_dir = tmp_path / "ppo" / "breakout_1"
+    record = json.loads((run_dir / "run.json").read_text())
+    assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 514)
+    assert latest_checkpoint(run_dir / "checkpoints").step == 512
+    assert f"rl-infonce train --resume {run_dir}" in capsys.readouterr().out
+    assert train("train", "--resume", str(run_dir), "--no-progress") == 0
+    assert "Resuming at step 512: PPO on breakout (seed 0" in capsys.readouterr().out
+    expected = whole / "ppo" / "breakout_1"
+    assert_same(state_of(run_dir), state_of(expected))
+    assert rows_of(run_dir) == rows_of(expected)
+
+
+def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
+    def curve(run_dir: Path) -> list[tuple[int, float]]:
+        events = EventAccumulator(str(run_dir / "tb"))
+        events.Reload()
+        return [(event.step, event.value) for event in events.Scalars("infonce/loss")]
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    assert train(*flags(tmp_path, "ppo"), callback=AtStep(1000, die)) == 130
+    run_dir = tmp_path / "ppo" / "breakout_1"
+    newest, *_ = checkpoints(run_dir / "checkpoints")
+    shutil.rmtree(newest)  # so that curves are ahead of the checkpoint
+    assert train("train", "--resume", str(run_dir), "--no-progress") == 0
+    assert curve(run_dir) == curve(whole / "ppo" / "breakout_1")
+
+
+def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "breakout_1"
+    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    assert train("train", "--resume", str(run_dir), "--no-progress") == 0
+    assert latest_checkpoint(run_dir / "checkpoints").step == 1280
+    assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "1300") == 0
+    assert latest_checkpoint(run_dir / "checkpoints").step == 1536
+
+
+def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path) -> None:
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    assert train(*flags(tmp_path), callback=AtStep(6, die)) == 130
+    run_dir = tmp_path / "ppo" / "breakout_1"
+    assert train("train", "--resume", str(run_dir), "--no-progress") == 0
+    assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "`--game`, or `--resume` with the folder"),
+        (["--resume", "nowhere"], "a run in nowhere, got no run.json"),
+        (["--resume", "x", "--seed", "3", "--n-envs", "4"], "without --n-envs, --seed: the run"),
+    ],
+)
+def test_wrong_usage_exits_2(
+    capsys: pytest.CaptureFixture[str], given: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["train", *given])
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_that_another_process_trains_is_left_alone(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "breakout_1"
+    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    with hold_run(run_dir), pytest.raises(SystemExit) as leaving:
+        main(["train", "--resume", str(run_dir)])
+    assert leaving.value.code == 2
+    assert f"but process {os.getpid()} on" in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_named_or_passed_over(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "breakout_1"
+    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    newest, _ = checkpoints(run_dir / "checkpoints")
+    with (newest / "state.json").open("ab") as file:
+        file.write(b" ")
+    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 1
+    assert "state.json with" in capsys.readouterr().err
+    assert main(["train", "--resume", str(run_dir), "--no-progress", "--fall-back"]) == 0
+    assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
