@@ -45,6 +45,7 @@ _RUN_FLAGS = (
     "log_folder",
     "tensorboard_log",
     "save_freq",
+    "on_nan",
 )
 _OF_A_SESSION = {"resume", "resume_inexact", "fall_back", "n_timesteps", "save_freq", "progress"}
 _N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
@@ -83,6 +84,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("-tb", "--tensorboard-log", type=Path, metavar="DIR", help="curves (in the run's folder)")
     add("--save-freq", type=int, default=25_000, metavar="N", help=_shown("steps per checkpoint"))
+    add("--on-nan", choices=("stop", "skip"), default="stop", help=_shown("if a gradient is NaN"))
     add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
     add = group.add_argument
@@ -109,7 +111,8 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
 
     The directory holds `run.json`, checkpoints, curves and, however the run ends, `model.zip`. An
     exception of the run is raised again after saving. 75: stopped by a signal after the update,
-    with a checkpoint to go on from. 130: by Ctrl-C at once.
+    with a checkpoint to go on from. 130: by Ctrl-C at once. 1: a damaged checkpoint, or numbers
+    that went bad.
 
     Args:
         arguments: What the parser returned.
@@ -223,6 +226,7 @@ class _Run:
         self, model: BaseAlgorithm, arguments: argparse.Namespace, callback: BaseCallback | None
     ) -> int:
         """Train what is left, save whatever happens, and return the exit code."""
+        from rl_infonce.sb3.nan_guard import NanGuardCallback
         from rl_infonce.sb3.resume import ResumeCallback
 
         resume = ResumeCallback(
@@ -241,7 +245,8 @@ class _Run:
             f"{words}: {arguments.algo.upper()} on {arguments.game} (seed {self.record['seed']}, "
             f"{model.device}) in {self.run_dir}"
         )
-        callbacks = [*([] if callback is None else [callback]), resume]
+        guard = NanGuardCallback(self.run_dir, on_nan=arguments.on_nan)
+        callbacks = [*([] if callback is None else [callback]), guard, resume]
         code = self._learn(model, arguments, callbacks, session)
         self._print_ending(model, arguments)
         return code
@@ -286,6 +291,8 @@ class _Run:
                     model.learn(n_left, callbacks, reset_num_timesteps=False, progress_bar=progress)
                 is_done = model.num_timesteps >= arguments.n_timesteps or not resume.stopped
                 status, code = ("done", 0) if is_done else ("interrupted", _RESUMABLE)
+            except FloatingPointError as error:
+                print(f"rl-infonce train: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
                 status, code = "interrupted", 130
             finally:

@@ -193,3 +193,22 @@ def test_an_exception_saves_the_model_and_is_raised_again(
     assert record_of(run_dir)["status"] == "failed"
     assert (run_dir / "model.zip").is_file()
     assert "The run failed; what was trained is in" in capsys.readouterr().err
+
+
+def test_numbers_that_go_bad_end_the_run_with_finite_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Poison(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            self.model.rollout_buffer.advantages[:] = math.nan  # type: ignore[attr-defined]
+
+    assert run(tiny(tmp_path), callback=Poison()) == 1
+    run_dir = tmp_path / "ppo" / "pong_1"
+    assert record_of(run_dir)["status"] == "failed"
+    assert (run_dir / "crash_000000000256" / "bundle.safetensors").is_file()
+    assert "got NaN or infinity in" in capsys.readouterr().err
+    weights = PPO.load(run_dir / "model.zip", device="cpu").policy.state_dict()
+    assert all(tensor.isfinite().all() for tensor in weights.values())
