@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_infonce.atari import make_atari_vec_env
-    from rl_infonce.sb3 import InfoNCECallback, InfoNCEExtractor, ProbeCallback
+    from rl_infonce.sb3 import (
+        InfoNCECallback,
+        InfoNCEExtractor,
+        NanGuardCallback,
+        ProbeCallback,
+        ResumeCallback,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "InfoNCECallback",
     "InfoNCEExtractor",
+    "NanGuardCallback",
     "ProbeCallback",
+    "ResumeCallback",
     "__version__",
     "make_atari_vec_env",
 ]
@@ -24,7 +32,9 @@ __all__ = [
 _HOMES = {
     "InfoNCECallback": "rl_infonce.sb3",
     "InfoNCEExtractor": "rl_infonce.sb3",
+    "NanGuardCallback": "rl_infonce.sb3",
     "ProbeCallback": "rl_infonce.sb3",
+    "ResumeCallback": "rl_infonce.sb3",
     "make_atari_vec_env": "rl_infonce.atari",
 }
 

@@ -19,6 +19,25 @@ def test_defaults_table_comes_from_the_committed_runs() -> None:
     assert load("defaults.py").table(RESULTS / "defaults") in README
 
 
+def test_the_features_of_ppo_come_from_the_committed_scores() -> None:
+    ppo_features = load("ppo_features.py")
+    table = ppo_features.table(RESULTS / "ppo_features")
+    assert table in README
+    assert "missing" not in table
+    for protocol, least in (("converged", 9), ("anand2019", 7)):
+        arms = [
+            ppo_features.read(RESULTS / "ppo_features", game, arm, protocol)
+            for game in ppo_features.GAMES
+            for arm in ("stock", "infonce")
+        ]
+        gains = [
+            infonce[seed].mean.f1_weighted - stock[seed].mean.f1_weighted
+            for stock, infonce in zip(arms[::2], arms[1::2], strict=True)
+            for seed in ppo_features.SEEDS
+        ]
+        assert sum(gain > 0 for gain in gains) == least
+
+
 def test_pong_curve_table_comes_from_the_committed_runs() -> None:
     assert load("pong_curve.py").table(RESULTS / "pong_curve") in README
 
