@@ -5,7 +5,7 @@ on 50,000 others, under both protocols and with the paper's labels. One file per
 cells are kept, and several processes may share the folders. Then prints the table beside the
 published one.
 
-    python experiments/stdim_table.py run --budget 10m --runs RUNS --output OUTPUT
+    python experiments/stdim_table.py run --budget "250k frames" --runs RUNS --output OUTPUT
     python experiments/stdim_table.py table --output OUTPUT
 """
 
@@ -87,7 +87,7 @@ PROBE_SEED, PRETRAINING_SEED = 0, 1
 class Sizes:
     """How much of everything."""
 
-    budget: str = "10m"
+    budget: str = "250k frames"
     n_frames: int = 100_000
     n_probe_frames: int = 50_000
 

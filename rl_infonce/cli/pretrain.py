@@ -32,7 +32,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add = parser.add_argument
     add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
     add("--objective", default="stdim", metavar="NAME", help="stdim, infonce, cpc, ... (stdim)")
-    add("--budget", default="10m", help='"10m", "1.5h", "90s" or "5000" (steps) (%(default)s)')
+    add(
+        "--budget", default="10m", help='"10m", "1.5h", "5000" (steps), "250k frames" (%(default)s)'
+    )
     add(
         "--encoder",
         choices=tuple(_ENCODERS),

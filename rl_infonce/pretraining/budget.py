@@ -1,4 +1,4 @@
-"""How long to train: so many steps, or so many seconds, and when to validate."""
+"""How long to train: so many steps, frames or seconds, and when to validate."""
 
 from __future__ import annotations
 
@@ -16,19 +16,28 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Budget(NamedTuple):
-    """One of both is given.
+    """One of them is given.
 
     Attributes:
         n_steps: Gradient steps.
         seconds: Of wall clock; the number of steps follows from the speed so far.
+        n_frames: Seen in gradient steps, in whole batches: the same for objectives that look at
+            different numbers of frames per sample.
     """
 
     n_steps: int | None = None
     seconds: float | None = None
+    n_frames: int | None = None
+
+    def steps(self, n_frames_per_step: int) -> int | None:
+        """Return the gradient steps, None if the clock decides."""
+        if self.n_frames is None:
+            return self.n_steps
+        return math.ceil(self.n_frames / n_frames_per_step)
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget that "10m", "1.5h", "90s" or "5000" steps stand for.
+    """Return the budget that "10m", "1.5h", "90s", "250k frames" or "5000" steps stand for.
 
     Raises:
         ValueError: If the text is none of these, or nothing.
@@ -38,14 +47,20 @@ def parse_budget(text: str) -> Budget:
         600.0
         >>> parse_budget("5000").n_steps
         5000
+        >>> parse_budget("250k frames").n_frames
+        250000
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", text.strip())
-    if match is None or not float(match[1]) or ("." in match[1] and not match[2]):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?|k?\s*frames)", text.strip())
+    is_time = match is not None and match[2] in _SECONDS
+    if match is None or not float(match[1]) or ("." in match[1] and not is_time):
         raise ValueError(
-            f'Expected a budget such as "10m", "1.5h", "90s" or "5000" (steps), got {text!r}.'
+            f'Expected a budget such as "10m", "1.5h", "90s", "5000" (steps) or "250k frames", got '
+            f"{text!r}."
         )
-    if match[2]:
+    if is_time:
         return Budget(seconds=float(match[1]) * _SECONDS[match[2]])
+    if match[2]:
+        return Budget(n_frames=int(match[1]) * (1000 if match[2].startswith("k") else 1))
     return Budget(n_steps=int(match[1]))
 
 

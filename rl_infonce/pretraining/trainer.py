@@ -82,15 +82,15 @@ def pretrain(
 ) -> Progress:
     """Train an objective in place; its encoder ends with the weights of the lowest validation loss.
 
-    Batches depend on the seed and the step alone. With a budget in steps, a run that was stopped
-    and continued ends with the very weights of one that was not, and several ranks with those of
-    one, but for rounding and the noise of "vae".
+    Batches depend on the seed and the step alone. With a budget in steps or frames, a run that was
+    stopped and continued ends with the very weights of one that was not, and several ranks with
+    those of one, but for rounding and the noise of "vae".
 
     Args:
         objective: On the device to train on.
         train: Frames to learn from.
         validation: Frames of other episodes.
-        budget: Steps, or seconds.
+        budget: Steps, seconds or frames.
         settings: How.
         folder: Where `checkpoint.safetensors` goes after every validation, and whence a run is
             continued; it exists, for all ranks. None keeps nothing.
@@ -147,8 +147,8 @@ class _Run:
         budget: Budget,
         about: dict[str, Any],
     ) -> None:
-        if (budget.n_steps is None) == (budget.seconds is None):
-            raise ValueError(f"Expected `budget` of steps or of seconds, got {budget}.")
+        if sum(each is not None for each in budget) != 1:
+            raise ValueError(f"Expected `budget` of steps, seconds or frames, got {budget}.")
         self.objective, self.frames, self.held_out = objective, train, validation
         self.settings, self.budget = settings, budget
         self.path = None if folder is None else folder / CHECKPOINT
@@ -161,6 +161,7 @@ class _Run:
             )
         self.n_frames = self._frames_per_sample()
         n_frames = settings.batch_size * self.n_frames
+        self.n_steps = budget.steps(n_frames)
         self.n_validation_batches = max(settings.n_validation_frames // n_frames, 1)
         self.half = settings.precision == "bf16"
         if self.half:
@@ -176,7 +177,7 @@ class _Run:
         if self.path is not None and self.path.exists():
             found = read_checkpoint(self.path, objective, self.optimizer, self.about)
             self.progress, self.best = found
-        elif budget.n_steps is not None:
+        elif self.n_steps is not None:
             self._plan()
 
     def _frames_per_sample(self) -> int:
@@ -230,7 +231,7 @@ class _Run:
         """Decide on the steps and validations that are left, the same way on all ranks."""
         progress = self.progress
         if self.budget.seconds is None:
-            found = plan(progress.step, progress.n_validations, n_steps=self.budget.n_steps)
+            found = plan(progress.step, progress.n_validations, n_steps=self.n_steps)
         else:
             per_step = progress.step_seconds / progress.step
             per_validation = progress.validation_seconds / max(len(progress.history), 1)

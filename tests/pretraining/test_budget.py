@@ -21,15 +21,19 @@ from rl_infonce.pretraining.budget import (
         ("1.5h", Budget(seconds=5400)),
         (" 90 s", Budget(seconds=90)),
         ("5000", Budget(n_steps=5000)),
+        ("250k frames", Budget(n_frames=250_000)),
+        ("64frames", Budget(n_frames=64)),
     ],
 )
 def test_budgets_are_read(text: str, budget: Budget) -> None:
     assert parse_budget(text) == budget
 
 
-@pytest.mark.parametrize("text", ["", "0", "0m", "-5", "5d", "1.5", "ten", "m", "1e3"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "0m", "-5", "5d", "1.5", "ten", "m", "1e3", "5k", "1.5k frames", "0 frames"]
+)
 def test_what_is_no_budget_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r'"10m", "1.5h", "90s" or "5000"'):
+    with pytest.raises(ValueError, match=r'"10m", "1.5h", "90s", "5000"'):
         parse_budget(text)
 
 

@@ -181,12 +181,18 @@ def test_a_budget_in_seconds_is_kept(
     assert 1 <= len(progress.history) <= 40
 
 
+@pytest.mark.parametrize(("n_frames", "n_steps"), [(1, 1), (16, 2), (17, 3)])
+def test_a_budget_in_frames_is_spent_in_whole_batches(n_frames: int, n_steps: int) -> None:
+    progress = pretrain(build(), *parts(), Budget(n_frames=n_frames), SETTINGS)  # 4 x 2 per step
+    assert progress.step == n_steps
+
+
 def test_a_budget_too_small_to_learn_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"a budget for more than 10 steps, which took .* got 0.001"
     ):
         pretrain(build(), *parts(), Budget(seconds=0.001), SETTINGS)
-    with pytest.raises(ValueError, match="`budget` of steps or of seconds"):
+    with pytest.raises(ValueError, match="`budget` of steps, seconds or frames"):
         pretrain(build(), *parts(), Budget(), SETTINGS)
 
 
