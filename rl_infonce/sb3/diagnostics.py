@@ -16,6 +16,7 @@ from rl_infonce.objective import TemporalInfoNCELoss
 __all__ = [
     "effective_rank",
     "feature_std",
+    "has_collapsed",
     "overlap_floors",
     "pixel_floor",
     "random_encoder",
@@ -31,6 +32,16 @@ def feature_std(features: Tensor) -> Tensor:
         features: [B, D].
     """
     return features.float().std(dim=0).mean()
+
+
+def has_collapsed(features: Tensor, *, share: float = 1e-3) -> bool:
+    """Return whether features hardly differ over the batch, next to how large they are.
+
+    Args:
+        features: [B, D].
+        share: Of their mean absolute value, below which the mean standard deviation counts as none.
+    """
+    return bool(feature_std(features) <= share * features.float().abs().mean())
 
 
 def effective_rank(features: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rl_infonce.augmentation import random_shift
 from rl_infonce.checks import check_flag, check_number
+from rl_infonce.nce import is_saturated
 from rl_infonce.objective import (
     ContrastBatch,
     ObjectiveShape,
@@ -41,6 +42,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.diagnostics import (
     effective_rank,
     feature_std,
+    has_collapsed,
     overlap_floors,
     random_encoder,
     scalars_of,
@@ -405,8 +407,24 @@ class InfoNCEExtractor(ImageEncoder):
             numbers["feature_std"] = float(feature_std(features))
             numbers["effective_rank"] = float(effective_rank(features))
             numbers |= self._floors(raw, batch.mask)
+            self._warn_of_what_lasts(features, result)
         self.last_infonce.update(numbers)
         session.log(numbers)
+
+    def _warn_of_what_lasts(self, features: Tensor, result: TemporalInfoNCELoss) -> None:
+        self._session.warn_if_it_lasts(
+            "collapse",
+            "The features have collapsed: they hardly differ between observations. Lower "
+            "infonce_coef or the learning rate, and look at infonce/feature_std.",
+            happens=has_collapsed(features),
+        )
+        saturated = is_saturated(result.mi_lower_bound, result.mi_ceiling)
+        self._session.warn_if_it_lasts(
+            "saturated bound",
+            "The InfoNCE bound is saturated: nearly every future is found, and mi_lower_bound says "
+            "nothing but log N. Longer horizons or more n_pairs leave something to learn.",
+            happens=bool(saturated.all()),
+        )
 
     def _floors(self, raw: ObservationBatch, masks: Tensor) -> dict[str, float]:
         session = self._session

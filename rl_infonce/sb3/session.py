@@ -13,13 +13,16 @@ from torch import nn
 
 from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
 
-__all__ = ["DETAILS_FREQ", "MAX_NONFINITE", "Session", "Steering"]
+__all__ = ["DETAILS_FREQ", "LASTING", "MAX_NONFINITE", "Session", "Steering"]
 
 MAX_NONFINITE = 100
 """Consecutive non-finite auxiliary losses after which training stops."""
 
 DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
+
+LASTING = 10
+"""Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
 
@@ -62,6 +65,7 @@ class Session:
         self._steering = Steering()
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
+        self._n_in_a_row: dict[str, int] = {}
 
     @property
     def algorithm(self) -> BaseAlgorithm | None:
@@ -97,6 +101,12 @@ class Session:
         if reason not in warned:
             warned.add(reason)
             warnings.warn(message, UserWarning, stacklevel=3)
+
+    def warn_if_it_lasts(self, reason: str, message: str, *, happens: bool) -> None:
+        """Warn once if something happens in `LASTING` calls for this reason without a break."""
+        self._n_in_a_row[reason] = self._n_in_a_row.get(reason, 0) + 1 if happens else 0
+        if self._n_in_a_row[reason] == LASTING:
+            self.warn_once(reason, message)
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""

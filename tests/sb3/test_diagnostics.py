@@ -14,17 +14,26 @@ from torch import nn
 from rl_infonce.sb3.diagnostics import (
     effective_rank,
     feature_std,
+    has_collapsed,
     overlap_floors,
     pixel_floor,
     random_encoder,
     random_encoder_floor,
 )
-from rl_infonce.sb3.session import DETAILS_FREQ, MAX_NONFINITE, Session
+from rl_infonce.sb3.session import DETAILS_FREQ, LASTING, MAX_NONFINITE, Session
 from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def test_features_have_collapsed_if_they_hardly_differ_whatever_their_scale() -> None:
+    spread = torch.randn(50, 8, generator=seeded())
+    for scale in (1e-6, 1.0, 1e6):
+        assert not has_collapsed(scale * (1 + 0.01 * spread))
+        assert has_collapsed(scale * (1 + 1e-4 * spread))
+    assert has_collapsed(torch.zeros(50, 8))
 
 
 def test_feature_std_is_the_mean_over_features() -> None:
@@ -177,6 +186,36 @@ def test_each_reason_warns_once() -> None:
         for reason in ("a", "b", "a", "a", "b"):
             warned.warn_once(reason, f"because of {reason}")
     assert [str(w.message) for w in caught] == ["because of a", "because of b"]
+
+
+def test_what_lasts_warns_once_and_a_break_starts_the_count_again() -> None:
+    warned = session()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        happens = [True] * (LASTING - 1) + [False] + [True] * (LASTING - 1)
+        for each in happens:
+            warned.warn_if_it_lasts("a", "of a", happens=each)
+        assert not caught
+        for _ in range(3 * LASTING):
+            warned.warn_if_it_lasts("a", "of a", happens=True)
+            warned.warn_if_it_lasts("b", "of b", happens=False)
+    assert [str(w.message) for w in caught] == ["of a"]
+
+
+@pytest.mark.parametrize("message", ["the InfoNCE bound is saturated", "have collapsed"])
+def test_a_training_that_shows_nothing_more_is_told(
+    message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_infonce.sb3.session.LASTING", 2)
+    monkeypatch.setattr("rl_infonce.sb3.session.DETAILS_FREQ", 2)
+    monkeypatch.setattr(
+        "rl_infonce.sb3.extractor.is_saturated", lambda *_: torch.tensor("sat" in message)
+    )
+    monkeypatch.setattr("rl_infonce.sb3.extractor.has_collapsed", lambda _: "coll" in message)
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    with pytest.warns(UserWarning, match=f"(?i){message}") as caught:
+        model.learn(192)
+    assert len(caught) == 1
 
 
 def test_an_algorithm_that_is_gone_is_no_algorithm() -> None:

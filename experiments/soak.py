@@ -1,0 +1,122 @@
+"""Does a long training with everything switched on keep its memory and its files?
+
+PPO with InfoNCE on Pong, probes, evaluations and checkpoints, for a given time; once per rollout
+the resident memory and the open file handles are noted. Slopes are Theil-Sen's, over the second
+half, when caches are full.
+
+    python experiments/soak.py --minutes 30 --output experiments/results/soak.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+
+from rl_infonce import InfoNCEExtractor, ProbeCallback, ResumeCallback, make_atari_vec_env
+from rl_infonce.sb3.nan_guard import NanGuardCallback
+from rl_infonce.sb3.run_logs import run_logger
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Watch(BaseCallback):
+    """Notes memory and file handles at every rollout, and ends the training in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.notes: list[dict[str, float]] = []
+        self.start = time.perf_counter()
+
+    def _on_rollout_start(self) -> None:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+        self.notes.append(
+            {
+                "seconds": round(time.perf_counter() - self.start, 1),
+                "step": self.num_timesteps,
+                "resident_mb": round(resident / 1e6, 1),
+                "n_files": len(os.listdir("/proc/self/fd")),
+            }
+        )
+
+    def _on_step(self) -> bool:
+        return time.perf_counter() - self.start < self.seconds
+
+
+def soak(seconds: float, folder: Path) -> dict[str, Any]:
+    """Train with everything on and return what was noted."""
+    model = PPO(
+        "CnnPolicy",
+        make_atari_vec_env("pong", n_envs=8, seed=0),
+        n_steps=128,
+        batch_size=256,
+        n_epochs=4,
+        policy_kwargs={"features_extractor_class": InfoNCEExtractor, "net_arch": []},
+        seed=0,
+    )
+    model.set_logger(
+        run_logger(folder, folder / "tb", first_step=0, goes_on=False, on_screen=False)
+    )
+    watch, resume = Watch(seconds), ResumeCallback(folder / "checkpoints", save_freq=128)
+    probes = ProbeCallback("pong", probe_freq=2000, n_frames=5000, cache_folder=folder / "cache")
+    evaluations = EvalCallback(
+        make_atari_vec_env("pong", n_envs=2, seed=1), eval_freq=2000, n_eval_episodes=1, verbose=0
+    )
+    model.learn(10**9, callback=[probes, evaluations, NanGuardCallback(folder), watch, resume])
+    return {
+        "n_checkpoints": model.num_timesteps // 1024,
+        "n_probes": len(probes.history),
+        "n_evaluations": len(evaluations.evaluations_timesteps) or evaluations.n_calls // 2000,
+        "notes": watch.notes,
+    }
+
+
+def slope(notes: list[dict[str, float]], name: str) -> float:
+    """Return Theil-Sen's slope per hour over the second half."""
+    half = notes[len(notes) // 2 :]
+    slopes = [(b[name] - a[name]) / (b["seconds"] - a["seconds"]) for a, b in combinations(half, 2)]
+    return float(np.median(slopes)) * 3600
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the counts and slopes as Markdown."""
+    notes = found["notes"]
+    rows = {
+        "minutes": f"{notes[-1]['seconds'] / 60:.0f}",
+        "agent steps": f"{notes[-1]['step']:,}",
+        "checkpoints": found["n_checkpoints"],
+        "probes": found["n_probes"],
+        "evaluations": found["n_evaluations"],
+        "memory at half time, MB": f"{notes[len(notes) // 2]['resident_mb']:.0f}",
+        "memory at the end, MB": f"{notes[-1]['resident_mb']:.0f}",
+        "slope of memory, MB per hour": f"{slope(notes, 'resident_mb'):+.1f}",
+        "open files at half time": f"{notes[len(notes) // 2]['n_files']:.0f}",
+        "open files at the end": f"{notes[-1]['n_files']:.0f}",
+    }
+    return "\n".join(["| what | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
+
+
+def main() -> None:
+    """Soak, write what was noted and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = soak(60 * arguments.minutes, Path(folder))
+    arguments.output.write_text(json.dumps(found) + "\n")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
