@@ -1,0 +1,47 @@
+"""PPO on a pretrained encoder: every arm on little data, and the table's arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_infonce.saved_encoder import load_encoder
+from tests.experiments.loading import load
+
+
+@pytest.mark.atari
+def test_every_arm_trains_what_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("frozen_ppo.py")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(script, "SEEDS", (0,))
+    monkeypatch.setattr(script, "GAME", "breakout")
+    monkeypatch.setattr(script, "N_ENVS", 1)
+    for _ in range(2):
+        script.train(tmp_path, tmp_path, 128, "128 frames", 1000)
+    assert len(capsys.readouterr().out.splitlines()) == 4, "the second time there is nothing to do"
+    pretrained = load_encoder(tmp_path / "encoder.safetensors").state_dict()
+    for arm in script.ARMS:
+        given = tmp_path / "encoder.safetensors" if arm in ("frozen", "fine_tuned") else None
+        encoder = script.build(arm, 0, given, 128).policy
+        cnn = encoder.features_extractor.cnn[0].weight
+        assert torch.equal(cnn, pretrained["cnn.0.weight"]) == (arm in ("frozen", "fine_tuned"))
+        assert cnn.requires_grad == (arm in ("scratch", "fine_tuned"))
+
+
+def test_the_table_takes_the_last_fifth_and_pairs_by_seed(tmp_path: Path) -> None:
+    script = load("frozen_ppo.py")
+    for arm, ends in (("frozen", (4.0, 6.0)), ("frozen_untrained", (1.0, 1.0))):
+        for seed, end in enumerate(ends):
+            returns = [[80, -50.0], [81, end - 1], [100, end + 1]]
+            content = {"arm": arm, "seed": seed, "n_steps": 100, "returns": returns}
+            (tmp_path / f"{arm}-{seed}.json").write_text(json.dumps(content))
+    rows = script.table(tmp_path).splitlines()
+    assert "| frozen_untrained | 1.0, 1.0 | 1.0 | - |" in rows
+    # +3 and +5: mean 4, standard error 1, t of 1 degree of freedom 12.706
+    assert "| frozen | 4.0, 6.0 | 5.0 | +4.0 (-8.7 to +16.7) |" in rows
+    assert "| scratch | missing | missing | - |" in rows
