@@ -59,7 +59,7 @@ def test_metadata_names_version_licence_and_extras() -> None:
     assert version("rl-infonce") == rl_infonce.__version__
     described = metadata("rl-infonce")
     assert described["License-Expression"] == "MIT"
-    assert set(described.get_all("Provides-Extra") or []) == {"contrib", "plots"}
+    assert set(described.get_all("Provides-Extra") or []) == {"contrib", "plots", "report"}
 
 
 def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -> None:
