@@ -27,7 +27,7 @@ from tests.runs.test_state_file import assert_same
 
 pytestmark = pytest.mark.atari
 
-SIZES = {"ppo": ("1280", "2"), "dqn": ("480", "1")}
+SIZES = {"ppo": ("768", "2"), "dqn": ("300", "1")}
 
 
 def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
@@ -136,7 +136,7 @@ def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
     def die() -> None:
         raise KeyboardInterrupt
 
-    assert train(*flags(tmp_path, "ppo"), callback=AtStep(1000, die)) == 130
+    assert train(*flags(tmp_path, "ppo"), callback=AtStep(600, die)) == 130
     run_dir = tmp_path / "ppo" / "breakout_1"
     newest, *_ = checkpoints(run_dir / "checkpoints")
     shutil.rmtree(newest)  # so that curves are ahead of the checkpoint
@@ -148,9 +148,9 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
     run_dir = tmp_path / "breakout_1"
     shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
-    assert latest_checkpoint(run_dir / "checkpoints").step == 1280
-    assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "1300") == 0
-    assert latest_checkpoint(run_dir / "checkpoints").step == 1536
+    assert latest_checkpoint(run_dir / "checkpoints").step == 768
+    assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "800") == 0
+    assert latest_checkpoint(run_dir / "checkpoints").step == 1024
 
 
 def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path) -> None:
