@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.json_text import parse_json
 from rl_infonce.pixel_encoder import PixelEncoder
 
 __all__ = [
@@ -203,9 +204,9 @@ def _parse_header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             f"with format={metadata.get('format')!r}. Tensors alone do not say what they compute."
         )
     try:
-        header = json.loads(metadata["header"])
+        header = parse_json(metadata["header"], allow_nan=True)
         version = header["format_version"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"Expected a JSON header in {path}, got: {error!r}.") from error
     if version != FORMAT_VERSION:
         raise ValueError(
