@@ -49,7 +49,7 @@ def parse_json(
             thousands of digits.
     """
     _check_size(len(content), most_bytes)
-    text = content.decode("utf-8") if isinstance(content, bytes) else content
+    text = _decoded(content) if isinstance(content, bytes) else content
     n_values = sum(text.count(mark) for mark in "[{,")
     most = most_bytes // _BYTES_PER_VALUE
     if n_values > most:
@@ -60,6 +60,13 @@ def parse_json(
         raise _too_deep() from None
     _check_levels(value)
     return value
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:  # its repr holds all the bytes
+        raise ValueError(f"Expected JSON in UTF-8, got: {error}") from None
 
 
 def _check_size(n_bytes: int, most: int) -> None:
