@@ -76,7 +76,7 @@ def _writer(file: TextIO | io.StringIO, columns: list[str]) -> csv.DictWriter[st
 
 def _rows(path: Path) -> list[dict[str, str]]:
     """Return the whole rows of a file, none if there is no such file."""
-    if not path.exists():
+    if not path.is_file():  # to open a pipe would wait for its writer
         return []
     try:
         if path.stat().st_size > _MOST_BYTES:
