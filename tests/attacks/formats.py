@@ -230,8 +230,8 @@ def write_scores(folder: Path) -> None:
 
 
 def read_scores(folder: Path) -> Any:
-    before = (folder / "scores.json").read_bytes()
     scores = ScoresFile(folder, SCORES_SETTINGS)
+    before = (folder / "scores.json").read_bytes()
     assert scores_table(scores.content)
     scores.done(Cell("pong", "m", 0, "converged"))
     scores.put(Cell("pong", "m", 2, "converged"), status="failed", error="ValueError")
