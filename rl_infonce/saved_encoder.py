@@ -86,7 +86,7 @@ def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
             _check_shapes(str(path), _shapes_of(encoder), shapes)
             assign_tensors(str(path), encoder, {name: file.get_tensor(name) for name in shapes})
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
         raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
     return encoder.eval()
 
@@ -104,7 +104,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             return _parse_header(path, file.metadata() or {})
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
         raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
 
 

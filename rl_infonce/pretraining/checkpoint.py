@@ -114,7 +114,7 @@ def read_checkpoint(
             like = _tensors_like(objective, optimizer, progress)
             _check_same(path, {name: tuple(tensor.shape) for name, tensor in like.items()}, shapes)
             tensors = {name: file.get_tensor(name) for name in shapes}
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
         raise ValueError(f"Expected a checkpoint at {path}, got: {error}.") from error
     dtypes = {name: tensor.dtype for name, tensor in like.items()}
     _check_same(path, dtypes, {name: tensor.dtype for name, tensor in tensors.items()})
