@@ -78,7 +78,9 @@ def members_of(content: bytes) -> dict[str, bytes]:
 
 def with_declared_size(content: bytes, member: int, size: int) -> bytes:
     """Return a zip file whose central directory claims another unpacked size of a member."""
-    changed, entry = bytearray(content), -1
+    changed = bytearray(content)
+    (start,) = struct.unpack("<L", content[-6:-2])
+    entry = start - 1
     for _ in range(member + 1):
         entry = content.index(b"PK\x01\x02", entry + 1)
     changed[entry + 24 : entry + 28] = struct.pack("<I", size)
