@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.json_text import parse_json
 from rl_infonce.pixel_encoder import PixelEncoder
 
 __all__ = [
@@ -85,7 +86,7 @@ def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
             _check_shapes(str(path), _shapes_of(encoder), shapes)
             assign_tensors(str(path), encoder, {name: file.get_tensor(name) for name in shapes})
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
         raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
     return encoder.eval()
 
@@ -103,7 +104,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             return _parse_header(path, file.metadata() or {})
-    except SafetensorError as error:
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
         raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
 
 
@@ -203,9 +204,9 @@ def _parse_header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             f"with format={metadata.get('format')!r}. Tensors alone do not say what they compute."
         )
     try:
-        header = json.loads(metadata["header"])
+        header = parse_json(metadata["header"], allow_nan=True)
         version = header["format_version"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"Expected a JSON header in {path}, got: {error!r}.") from error
     if version != FORMAT_VERSION:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from numbers import Integral
@@ -12,6 +13,7 @@ import ale_py
 
 from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.manifest import MOST_SHARDS
 from rl_infonce.atari.shards import VIEWS
 from rl_infonce.checks import check_choice, check_flag, check_number
 
@@ -63,7 +65,7 @@ def collect(
         policy_name: What the manifest calls a function; None takes the function's own name. Give
             two functions two names: a folder is only completed by the policy that began it.
         seed: At least 0.
-        n_shards: Number of emulators, at least 1.
+        n_shards: Number of emulators, at least 1, at most 10,000.
         views: Of "screen" (gray as the emulator shows it, 33.6 kB per state) and "agent" (84x84,
             7.1 kB per state; stacked when read).
         n_workers: Processes for a named policy, at least 1, at most one per shard; None takes one
@@ -112,7 +114,7 @@ def _settings(
     from rl_infonce.atari import emulator
 
     rom_id = resolve_game(game)
-    _check_count("n_shards", n_shards, at_least=1)
+    _check_count("n_shards", n_shards, at_least=1, at_most=MOST_SHARDS)
     _check_count("n_steps", n_steps, at_least=n_shards)
     _check_count("seed", seed, at_least=0)
     name = _checked_policy_name(policy, policy_name)
@@ -161,7 +163,7 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
     return name
 
 
-def _check_count(name: str, value: int, *, at_least: int) -> None:
-    check_number(name, value, at_least=at_least)
+def _check_count(name: str, value: int, *, at_least: int, at_most: float = math.inf) -> None:
+    check_number(name, value, at_least=at_least, at_most=at_most)
     if not isinstance(value, Integral):
         raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")

@@ -10,12 +10,25 @@ from typing import Any
 
 from rl_infonce.atari.games import games
 from rl_infonce.atari.shards import columns, sync_folder
+from rl_infonce.json_text import read_json
 
-__all__ = ["FORMAT_VERSION", "MANIFEST", "read_manifest", "write_manifest"]
+__all__ = ["FORMAT_VERSION", "MANIFEST", "MOST_SHARDS", "read_manifest", "write_manifest"]
 
 FORMAT = "rl_infonce labelled frames"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+
+MOST_SHARDS = 10**4
+"""Of a collection: what lists more could be made to fill the memory."""
+
+_KINDS: dict[str, type] = {
+    "n_steps": int,
+    "n_shards": int,
+    "seed": int,
+    "views": list,
+    "policy": str,
+    "ale_py": str,
+}
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -48,12 +61,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "rl_infonce.atari.collect."
         )
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = read_json(path)
         found = (manifest["format"], manifest["format_version"])
         if found == (FORMAT, FORMAT_VERSION):
             _check(manifest)
             return dict(manifest)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"Expected {path} to be a manifest of {FORMAT!r}: {error!r}.") from error
     raise ValueError(
         f"Expected {path} to be of {FORMAT!r} version {FORMAT_VERSION}, got {found[0]!r} version "
@@ -65,18 +78,20 @@ def _check(manifest: Mapping[str, Any]) -> None:
     """Raise an error of any kind unless a manifest can be relied upon: it may be from anyone."""
     settings, shards = manifest["settings"], manifest["shards"]
     _demand(settings["game"] in games(), "settings.game")
-    for name in ("n_steps", "n_shards", "seed"):
-        _demand(isinstance(settings[name], int), f"settings.{name}")
-    _demand(all(isinstance(size, int) for size in settings["screen_shape"]), "screen_shape")
+    for name, kind in _KINDS.items():
+        _demand(type(settings[name]) is kind, f"settings.{name}")
+    _demand(0 < settings["n_shards"] <= MOST_SHARDS, "settings.n_shards")
+    _demand(all(type(size) is int for size in settings["screen_shape"]), "screen_shape")
     content = columns(settings["views"], settings["screen_shape"])
     indices = [shard["index"] for shard in shards]
     _demand(len(set(indices)) == len(indices), "distinct shards")
     for shard in shards:
-        _demand(shard["index"] in range(settings["n_shards"]), "shard.index")
-        _demand(isinstance(shard["rows"], int), "shard.rows")
+        index = shard["index"]
+        _demand(type(index) is int and index in range(settings["n_shards"]), "shard.index")
+        _demand(type(shard["rows"]) is int and shard["rows"] > 0, "shard.rows")
         _demand(set(shard["files"]) == {f"{name}.npy" for name in content}, "shard.files")
         for file in shard["files"].values():
-            _demand(isinstance(file["bytes"], int) and isinstance(file["sha256"], str), "file")
+            _demand(type(file["bytes"]) is int and type(file["sha256"]) is str, "file")
 
 
 def _demand(is_so: bool, what: str) -> None:

@@ -10,12 +10,13 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from rl_infonce.npy_rows import npy_header, open_rows
 
 __all__ = [
     "VIEWS",
@@ -164,7 +165,7 @@ class ShardWriter:
         self._hashes = {name: hashlib.sha256() for name in content}
         self._files = {name: (self._partial / f"{name}.npy").open("wb") for name in content}
         for name, (dtype, shape) in content.items():
-            self._write(name, _npy_header(np.dtype(dtype), (n_rows, *shape)))
+            self._write(name, npy_header(dtype, (n_rows, *shape)))
 
     def advance(self) -> None:
         """Take the row at `position` as complete."""
@@ -201,15 +202,6 @@ class ShardWriter:
     def _write(self, name: str, content: bytes | memoryview) -> None:
         self._files[name].write(content)
         self._hashes[name].update(content)
-
-
-def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    stream = BytesIO()
-    description = np.lib.format.dtype_to_descr(dtype)
-    np.lib.format.write_array_header_1_0(
-        stream, {"descr": description, "fortran_order": False, "shape": shape}
-    )
-    return stream.getvalue()
 
 
 def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -> None:
@@ -256,20 +248,14 @@ def open_shard(
     """Return the memory-mapped columns of a shard, read-only.
 
     Raises:
-        ValueError: If a file is not an array of the expected dtype and shape.
+        ValueError: If a file is not an array of the expected dtype and shape; it is named.
     """
     arrays = {}
     for name, (dtype, shape) in content.items():
         path = shard_folder(folder, index) / f"{name}.npy"
-        try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:  # no array, or one of pickled objects
-            raise ValueError(f"Expected {path} to hold an array: {error}.") from error
-        if array.dtype != dtype or array.shape != (n_rows, *shape):
-            raise ValueError(
-                f"Expected {path} to hold {np.dtype(dtype)} {(n_rows, *shape)}, got {array.dtype} "
-                f"{array.shape}."
-            )
+        array = open_rows(path, dtype, shape)
+        if len(array) != n_rows:
+            raise ValueError(f"Expected {path} to hold {n_rows} rows, got {len(array)}.")
         arrays[name] = array
     return arrays
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,21 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rl_infonce.json_text import parse_json
 from rl_infonce.pretraining.objective import PretrainingObjective
 
 __all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
 
 _FORMAT = "rl_infonce pretraining checkpoint 1"
+_NUMBER = (int, float)
+_KINDS: dict[str, Any] = {
+    "seconds": _NUMBER,
+    "step_seconds": _NUMBER,
+    "validation_seconds": _NUMBER,
+    "best_loss": _NUMBER,
+    "history": list,
+}
+"""Of `Progress`, what is no integer."""
 
 
 @dataclass
@@ -94,27 +105,67 @@ def read_checkpoint(
         ValueError: If the file is no checkpoint, is damaged, or of other settings.
         OSError: If it cannot be read.
     """
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a checkpoint at {path}, got no such file.")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except SafetensorError as error:
+            progress = _read_progress(path, file.metadata() or {}, settings)
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            like = _tensors_like(objective, optimizer, progress)
+            _check_same(path, {name: tuple(tensor.shape) for name, tensor in like.items()}, shapes)
+            tensors = {name: file.get_tensor(name) for name in shapes}
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
         raise ValueError(f"Expected a checkpoint at {path}, got: {error}.") from error
+    dtypes = {name: tensor.dtype for name, tensor in like.items()}
+    _check_same(path, dtypes, {name: tensor.dtype for name, tensor in tensors.items()})
+    objective.load_state_dict(_group(tensors, "objective"))
+    _load_moments(optimizer, _group(tensors, "optimizer"))
+    return progress, _group(tensors, "best")
+
+
+def _read_progress(path: Path, metadata: dict[str, str], settings: dict[str, Any]) -> Progress:
     if metadata.get("format") != _FORMAT:
         raise ValueError(f"Expected {path} in format {_FORMAT!r}, got {metadata.get('format')!r}.")
     try:
-        _check_settings(path, json.loads(metadata["settings"]), settings)
-        progress = Progress(**json.loads(metadata["progress"]))
-        objective.load_state_dict(_group(tensors, "objective"))
-        _load_moments(optimizer, _group(tensors, "optimizer"), is_started=progress.step > 0)
-        best = _group(tensors, "best")
-        if best.keys() != objective.encoder.state_dict().keys():
-            raise KeyError("best")
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(
-            f"Expected a whole checkpoint of this run at {path}: {error!r}."
-        ) from error
-    return progress, best
+        former, found = (
+            dict(parse_json(metadata[key], allow_nan=True)) for key in ("settings", "progress")
+        )
+        progress = Progress(**found)
+        for name, value in vars(progress).items():
+            if not isinstance(value, _KINDS.get(name, int)) or isinstance(value, bool):
+                raise TypeError(f"{name} of type {type(value).__name__}")
+        if not all(isinstance(entry, dict) for entry in progress.history):
+            raise TypeError("history of something else")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"Expected a whole checkpoint at {path}, got: {error!r}.") from error
+    _check_settings(path, former, settings)
+    return progress
+
+
+def _tensors_like(
+    objective: PretrainingObjective, optimizer: torch.optim.Optimizer, progress: Progress
+) -> dict[str, Tensor]:
+    """Return tensors of the names, shapes and formats that a checkpoint of this run holds."""
+    groups: dict[str, dict[str, Tensor]] = {
+        "objective": objective.state_dict(),
+        "best": objective.encoder.state_dict(),
+    }
+    if progress.step:
+        (group,) = optimizer.param_groups
+        for index, parameter in enumerate(group["params"]):
+            moments = {"step": torch.empty(()), "exp_avg": parameter, "exp_avg_sq": parameter}
+            groups[f"optimizer.{index}"] = moments
+    return {f"{g}.{name}": tensor for g, each in groups.items() for name, tensor in each.items()}
+
+
+def _check_same(path: Path, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
+    """Raise unless shapes or formats agree: a file can claim tensors larger than the memory."""
+    for name in sorted(expected.keys() | got.keys()):
+        if expected.get(name) != got.get(name):
+            raise ValueError(
+                f"Expected a whole checkpoint of this run at {path}, with `{name}` of "
+                f"{expected.get(name, 'none')}, got {got.get(name, 'none')}."
+            )
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
@@ -122,24 +173,19 @@ def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:
     return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
 
 
-def _load_moments(
-    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], *, is_started: bool
-) -> None:
+def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Give each parameter its moments, in the parameter's own layout: fused Adam demands it."""
     (group,) = optimizer.param_groups
     for index, parameter in enumerate(group["params"]):
-        found = _group(tensors, str(index))
-        if is_started and found.keys() != {"step", "exp_avg", "exp_avg_sq"}:
-            raise KeyError(f"optimizer.{index}")
-        moments = {}
-        for name, tensor in found.items():
-            like = tensor if name == "step" else parameter
-            if tensor.shape != like.shape:
-                raise RuntimeError(f"optimizer.{index}.{name} of shape {tuple(tensor.shape)}")
-            moments[name] = torch.empty_like(
-                like, dtype=tensor.dtype, device=parameter.device, requires_grad=False
+        optimizer.state[parameter] = {
+            name: torch.empty_like(
+                tensor if name == "step" else parameter,
+                dtype=tensor.dtype,
+                device=parameter.device,
+                requires_grad=False,
             ).copy_(tensor)
-        optimizer.state[parameter] = moments
+            for name, tensor in _group(tensors, str(index)).items()
+        }
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

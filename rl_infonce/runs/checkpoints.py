@@ -10,23 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.json_text import read_json
 from rl_infonce.runs.durable import new_folder, remove_partial, replace_bytes, write_bytes
 
 __all__ = [
     "MANIFEST",
+    "SEAL",
     "Checkpoint",
     "DamagedCheckpointError",
     "checkpoints",
     "latest_checkpoint",
     "prune_checkpoints",
     "read_checkpoint",
+    "seal_of",
     "write_checkpoint",
 ]
 
 MANIFEST = "MANIFEST.json"
+SEAL = "MANIFEST.sha256"
 FORMAT_VERSION = 1
-_LATEST = "LATEST"
-_MOST_BYTES_OF_MANIFEST = 2**24
+_LATEST = "LATEST"  # for people: nothing reads it
 _BLOCK = 2**20
 _KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
 
@@ -60,8 +63,8 @@ def write_checkpoint(
 ) -> Path:
     """Write a checkpoint that is either whole or not there, and return its folder.
 
-    Files, then the manifest with their SHA-256, then the folder are forced to the disk before the
-    folder gets its name. A checkpoint of the same step is replaced.
+    Files, then the manifest with their SHA-256, its own SHA-256, and the folder are forced to the
+    disk before the folder gets its name. A checkpoint of the same step is replaced.
 
     Args:
         folder: Of all checkpoints of a run; made if missing.
@@ -92,9 +95,16 @@ def write_checkpoint(
     with new_folder(path) as partial:
         for name, content in files.items():
             write_bytes(partial / name, content)
-        write_bytes(partial / MANIFEST, json.dumps(manifest, indent=1, allow_nan=False).encode())
+        text = json.dumps(manifest, indent=1, allow_nan=False).encode()
+        write_bytes(partial / MANIFEST, text)
+        write_bytes(partial / SEAL, seal_of(text))
     replace_bytes(folder / _LATEST, f"{path.name}\n".encode())
     return path
+
+
+def seal_of(manifest: bytes) -> bytes:
+    """Return what lies beside a manifest, as `sha256sum --check` reads it."""
+    return f"{_digest([manifest])}  {MANIFEST}\n".encode()
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -183,6 +193,7 @@ def _step_of(path: Path) -> int | None:
 def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     manifest = _parse_manifest(file)
+    _check_seal(path)
     if manifest.get("format_version") != FORMAT_VERSION:
         raise DamagedCheckpointError(
             f"Expected {file} in format {FORMAT_VERSION}, got {manifest.get('format_version')!r}. "
@@ -203,17 +214,27 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _parse_manifest(file: Path) -> dict[str, Any]:
     try:
-        size = file.stat().st_size
-        if size > _MOST_BYTES_OF_MANIFEST:
-            raise ValueError(f"{size:,} bytes")
-        manifest = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        raise DamagedCheckpointError(f"Expected {file}, got no such file.") from None
-    except (ValueError, RecursionError) as error:
+        manifest = read_json(file)
+    except FileNotFoundError as error:
+        raise DamagedCheckpointError(str(error)) from None
+    except ValueError as error:
         raise DamagedCheckpointError(f"Expected a manifest in {file}, got: {error}.") from error
     if not isinstance(manifest, dict):
         raise DamagedCheckpointError(f"Expected a JSON object in {file}.")
     return manifest
+
+
+def _check_seal(path: Path) -> None:
+    """Raise unless the manifest is byte for byte what was written; it vouches for the rest."""
+    if not (path / SEAL).is_file():
+        raise DamagedCheckpointError(f"Expected {path / SEAL}, got no such file.")
+    expected = seal_of((path / MANIFEST).read_bytes())
+    with (path / SEAL).open("rb") as file:
+        found = file.read(len(expected) + 1)
+    if found != expected:
+        raise DamagedCheckpointError(
+            f"Expected {path / MANIFEST} with the SHA-256 in {path / SEAL}, got {expected[:64]!r}."
+        )
 
 
 def _check_file(path: Path, expected: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
@@ -13,6 +14,8 @@ from rl_infonce.runs.durable import replace_bytes
 __all__ = ["CSVLog"]
 
 STEP = "step"
+_IS_STEP = re.compile("[0-9]{1,18}")
+_MOST_BYTES = 2**28
 
 
 class CSVLog:
@@ -23,6 +26,7 @@ class CSVLog:
         last_step: Where the run goes on.
 
     Raises:
+        ValueError: If the file is no text, or larger than any run's table; it is named.
         OSError: If the file cannot be read or written.
     """
 
@@ -38,13 +42,14 @@ class CSVLog:
         """Add a row; a number that was not there before adds a column.
 
         Raises:
+            ValueError: If the file has been replaced by something else.
             OSError: If the file cannot be written.
         """
         row = {STEP: str(step), **{name: str(value) for name, value in numbers.items()}}
         new = [name for name in row if name not in self._columns]
         if new:
             self._file.close()
-            rows = list(_rows(self._path))
+            rows = _rows(self._path)
             self._columns += new
             self._file = self._begin([*rows, row])
         else:
@@ -69,13 +74,21 @@ def _writer(file: TextIO | io.StringIO, columns: list[str]) -> csv.DictWriter[st
     return csv.DictWriter(file, columns, restval="", lineterminator="\n")
 
 
-def _rows(path: Path) -> Iterable[dict[str, str]]:
-    """Yield the whole rows of a file, none if there is no such file."""
-    if not path.exists():
-        return
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        for row in reader:
-            is_whole = None not in row and None not in row.values()
-            if is_whole and row.get(STEP, "").isdecimal():
-                yield row
+def _rows(path: Path) -> list[dict[str, str]]:
+    """Return the whole rows of a file, none if there is no such file."""
+    if not path.is_file():  # to open a pipe would wait for its writer
+        return []
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{path.stat().st_size:,} bytes")
+        with path.open(newline="", encoding="utf-8") as file:
+            return [row for row in csv.DictReader(file) if _is_whole(row)]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(
+            f"Expected numbers by step, as CSV, in {path}, got: {error}. Move that file away."
+        ) from error
+
+
+def _is_whole(row: Mapping[str | None, str | None]) -> bool:
+    step = row.get(STEP) or ""
+    return None not in row and None not in row.values() and _IS_STEP.fullmatch(step) is not None

@@ -19,6 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 import rl_infonce
+from rl_infonce.json_text import read_json
 from rl_infonce.runs.durable import replace_bytes
 
 __all__ = [
@@ -35,7 +36,12 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
-_MOST_BYTES = 2**24
+_KINDS: dict[str, type] = {
+    "arguments": dict,
+    "arguments_sha256": str,
+    "seed": int,
+    "sessions": list,
+}
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
 
 
@@ -90,19 +96,28 @@ def read_record(run_dir: Path) -> dict[str, Any]:
     path = run_dir / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"Expected a run in {run_dir}, got no run.json there.")
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"Expected a run.json of at most {_MOST_BYTES:,} bytes in {run_dir}.")
     try:
-        record = json.loads(path.read_bytes())
-        version, arguments = record["format_version"], record["arguments"]
-        expected = record["arguments_sha256"] if version == FORMAT_VERSION else None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        record = read_json(path)
+        version = record["format_version"]
+        if version == FORMAT_VERSION:
+            _check_kinds(record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"Expected a record of a run in {path}, got: {error!r}.") from error
     if version != FORMAT_VERSION:
         raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
-    if not isinstance(arguments, dict) or _hash_of(arguments) != expected:
+    if _hash_of(record["arguments"]) != record["arguments_sha256"]:
         raise ValueError(f"Expected the arguments in {path} as they were written; they changed.")
     return dict(record)
+
+
+def _check_kinds(record: Mapping[str, Any]) -> None:
+    """Raise an error of any kind unless a record has what a run that goes on reads of it."""
+    for key, kind in _KINDS.items():
+        if type(record[key]) is not kind:
+            raise TypeError(f"`{key}` of type {type(record[key]).__name__}")
+    for session in record["sessions"]:
+        if not isinstance(session.get("wall_seconds", 0.0), int | float):
+            raise TypeError("`wall_seconds` that is no number")
 
 
 @contextlib.contextmanager

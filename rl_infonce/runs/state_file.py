@@ -17,9 +17,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from rl_infonce.json_text import parse_json
+
 __all__ = ["StateBytes", "pack_state", "unpack_state"]
 
-_MOST_BYTES_OF_TEXT = 2**28
+_MOST_BYTES_OF_TEXT = 2**26
 _MOST_LEVELS = 64
 
 
@@ -60,19 +62,11 @@ def unpack_state(packed: StateBytes) -> Any:
     Raises:
         ValueError: If the bytes are damaged or not from `pack_state`.
     """
-    if len(packed.text) > _MOST_BYTES_OF_TEXT:
-        raise ValueError(
-            f"Expected at most {_MOST_BYTES_OF_TEXT:,} bytes of JSON, got {len(packed.text):,}."
-        )
     try:
-        tensors = load(packed.tensors)
-        return _unpack(json.loads(packed.text, parse_constant=_refuse), tensors, _MOST_LEVELS)
-    except (SafetensorError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        tree = parse_json(packed.text, most_bytes=_MOST_BYTES_OF_TEXT)
+        return _unpack(tree, load(packed.tensors), _MOST_LEVELS)
+    except (SafetensorError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"Expected a packed state, got: {error!r}.") from error
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"Expected JSON of finite numbers, got {constant}.")
 
 
 def _pack(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import json
 import os
 import pickle
 import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from rl_infonce.json_text import parse_json
+from rl_infonce.sb3.tensor_pickle import check_tensor_pickle
+
 __all__ = ["SavedPolicy", "read_model_zip"]
 
-_LARGEST = {"data": 2**28, "policy.pth": 2**30}
-"""Member -> bytes it may have unpacked. NatureCNN's policies take some 10 MB."""
+_LARGEST = {"data": 2**26, "policy.pth": 2**30}
+"""Member -> bytes it may have unpacked. NatureCNN's policies take some 10 MB; `data` holds the last
+observation of every environment, 40 kB for one of Atari."""
+
+_FREELY_UNPACKED, _MOST_TIMES_SMALLER = 2**24, 20
+"""Bytes beyond which a member must be packed as weights are: hardly. SB3 does not pack at all."""
+
+_OF_TORCH = (
+    *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError, TypeError),
+    *(LookupError, AttributeError, AssertionError, ArithmeticError),
+)
+"""What torch's unpickler raises for pickles that nobody's `torch.save` wrote."""
 
 
 class SavedPolicy(NamedTuple):
@@ -46,16 +61,29 @@ def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"Expected a saved SB3 model at {path}, got no such file.")
+    with contextlib.ExitStack() as opened:
+        with _damage_named(path):
+            archive = opened.enter_context(zipfile.ZipFile(path))
+        _check_members(path, archive)
+        with _damage_named(path):
+            text, weights = (_read_member(archive, name) for name in _LARGEST)
+    return SavedPolicy(_parse_text(path, text), _read_tensors(path, weights))
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            _check_members(path, archive)
-            text = _parse_text(path, archive.read("data"))
-            weights = archive.read("policy.pth")
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"Expected {path} to be a whole zip file as SB3's model.save writes it, got: {error}."
         ) from error
-    return SavedPolicy(text, _read_tensors(path, weights))
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Unpack no more than the declared size, which may lie; zipfile's own `read` unpacks all."""
+    with archive.open(name) as member:
+        return member.read(archive.getinfo(name).file_size)
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
@@ -70,17 +98,28 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
                 f"Expected {path} to hold one `{name}`, as whole files of SB3's model.save do, got "
                 f"{names.count(name)} among {sorted(names)[:10]}."
             )
-        size = archive.getinfo(name).file_size
-        if size > largest:
-            raise ValueError(
-                f"Expected `{name}` in {path} to have at most {largest:,} bytes, got {size:,}."
-            )
+        _check_size(f"`{name}` in {path}", archive.getinfo(name), largest)
+
+
+def _check_size(where: str, member: zipfile.ZipInfo, largest: int) -> None:
+    size, packed = member.file_size, member.compress_size
+    if size > largest:
+        raise ValueError(f"Expected {where} to have at most {largest:,} bytes, got {size:,}.")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(
+            f"Expected {where} stored or deflated, got compression type {member.compress_type}."
+        )
+    if size > max(_FREELY_UNPACKED, _MOST_TIMES_SMALLER * packed):
+        raise ValueError(
+            f"Expected {where} packed as weights are, at most {_MOST_TIMES_SMALLER} times smaller, "
+            f"got {size:,} bytes packed into {packed:,}."
+        )
 
 
 def _parse_text(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        text = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        text = parse_json(content, most_bytes=_LARGEST["data"], allow_nan=True)
+    except ValueError as error:
         raise ValueError(f"Expected `data` in {path} to be JSON, got: {error}.") from error
     if not isinstance(text, dict):
         raise ValueError(f"Expected `data` in {path} to be a JSON object, got {type(text)}.")
@@ -92,13 +131,15 @@ def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
     _check_records(where, content)
     try:
         tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, EOFError) as error:
+    except _OF_TORCH as error:
         raise ValueError(
             f"Expected {where} to hold tensors alone, got: {_reason(error)}"
         ) from error
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected {where} to hold named tensors, got {type(tensors).__name__}.")
-    for name, tensor in tensors.items():
+    for name, tensor in dict.items(tensors):  # a file can give its OrderedDict other `items`
+        if not isinstance(name, str):
+            raise ValueError(f"Expected {where} to hold named tensors, got one of no name.")
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(
                 f"Expected {where} to hold dense tensors, got {type(tensor).__name__} at {name!r}."
@@ -109,7 +150,7 @@ def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
                 f"Expected {name!r} of {where} to have as many elements as its shape says, got "
                 f"shape {tuple(tensor.shape)} on {tensor.untyped_storage().nbytes():,} bytes."
             )
-    return {str(name): tensor for name, tensor in tensors.items()}
+    return dict(dict.items(tensors))
 
 
 def _reason(error: Exception) -> str:
@@ -119,14 +160,24 @@ def _reason(error: Exception) -> str:
 
 
 def _check_records(where: str, content: bytes) -> None:
-    """Raise unless `content` is torch's zip format, unpacked no larger than packed."""
+    """Raise unless `content` is torch's zip format, unpacked no larger than packed, of tensors."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            unpacked = sum(record.file_size for record in archive.infolist())
-    except zipfile.BadZipFile as error:
+            records = archive.infolist()
+            pickles = [r for r in records if r.filename.lower().endswith("/data.pkl")]
+            unpacked = sum(record.file_size for record in records)
+            is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
+            pickled = archive.read(pickles[0]) if is_stored and len(pickles) == 1 else b""
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
         raise ValueError(f"Expected {where} in torch's zip format, got: {error}.") from error
-    if unpacked > len(content):
+    if unpacked > len(content) or not is_stored:
         raise ValueError(
             f"Expected {where} to be stored without compression, as torch does, got {unpacked:,} "
             f"bytes packed into {len(content):,}."
         )
+    if len(pickles) != 1:  # torch must not read another one than was checked
+        raise ValueError(f"Expected {where} in torch's zip format, got {len(pickles)} data.pkl.")
+    try:
+        check_tensor_pickle(pickled)
+    except ValueError as error:
+        raise ValueError(f"Expected {where} to hold dense tensors alone, got: {error}.") from error

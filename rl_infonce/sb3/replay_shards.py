@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
+from rl_infonce.npy_rows import open_rows
 from rl_infonce.runs.durable import replace_bytes
 
 __all__ = ["ReplayShards", "UnknownBufferError", "load_replay"]
@@ -107,8 +108,13 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
         folder: Of the checkpoints; its files agree with their digests.
 
     Raises:
-        ValueError: If shapes or number formats differ.
+        ValueError: If shapes or number formats differ, or a name leads out of the folder.
+        OSError: If a file cannot be read.
     """
+    if saved["pos"] not in range(buffer.buffer_size):
+        raise ValueError(
+            f"Expected a row of {buffer.buffer_size} to be next, got {saved['pos']!r}."
+        )
     n_rows = buffer.buffer_size if saved["full"] else int(saved["pos"])
     arrays = dict(_arrays(buffer))
     if arrays.keys() != saved["shards"].keys():
@@ -118,18 +124,25 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
     for name, paths in saved["shards"].items():
         start = 0
         for path in paths:
-            rows = np.load(folder / path, mmap_mode="r", allow_pickle=False)
+            rows = open_rows(_inside(folder, path), arrays[name].dtype, arrays[name].shape[1:])
             target = arrays[name][start : start + len(rows)]
-            if rows.dtype != target.dtype or rows.shape != target.shape:
+            if len(target) != len(rows):
                 raise ValueError(
-                    f"Expected rows of {target.shape} and {target.dtype} in {folder / path}, got "
-                    f"{rows.shape} and {rows.dtype}. Is `buffer_size` the same?"
+                    f"Expected at most {len(target)} rows in {folder / path}, got {len(rows)}. Is "
+                    "`buffer_size` the same?"
                 )
             target[...] = rows
             start += len(rows)
         if start != n_rows:
             raise ValueError(f"Expected {n_rows} rows of {name}, got {start}.")
     buffer.pos, buffer.full = int(saved["pos"]), bool(saved["full"])
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a path below a folder: names in a state may be from anyone."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"Expected the name of a file inside {folder}, got {name!r}.")
+    return folder / name
 
 
 def _arrays(buffer: ReplayBuffer) -> Iterator[tuple[str, Array]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ class ResumeCallback(BaseCallback):
         self.save_zip = save_zip
         self.is_exact = True
         self._shards = ReplayShards(self.folder)
-        self._restored: Mapping[str, Any] | None = None
+        self._restored: tuple[Path, Mapping[str, Any]] | None = None
         self._last_save = 0
         self._n_failures = 0
         self._stop_asked = False
@@ -112,7 +113,8 @@ class ResumeCallback(BaseCallback):
 
         Raises:
             DamagedCheckpointError: If a file was changed or cut short; it is named.
-            ValueError: If settings or versions differ; they are listed.
+            ValueError: If settings or versions differ; they are listed. If the state is not of
+                such a model; what was set before that was noticed stays set.
             OSError: If a file cannot be read.
         """
         try:
@@ -120,19 +122,21 @@ class ResumeCallback(BaseCallback):
         except FileNotFoundError:
             return False
         state = _read_state(checkpoint)
-        differing = [*_differing_versions(checkpoint), *differing_settings(model, state)]
+        with _misfits_named(checkpoint.path):
+            differing = [*_differing_versions(checkpoint), *differing_settings(model, state)]
         if differing and not inexact:
             raise ValueError(
                 f"Expected the settings and versions of {checkpoint.path} to go on exactly, got: "
                 f"{'; '.join(differing)}. Change them back, or go on inexactly."
             )
         exact = not differing
-        set_run_state(model, state, exact=exact)
-        if state["replay"] is not None:
-            load_replay(model.replay_buffer, state["replay"], self.folder)  # type: ignore[attr-defined]
-            self._shards.adopt(state["replay"])
-        self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
-        self._restored = state if exact else None
+        with _misfits_named(checkpoint.path):
+            set_run_state(model, state, exact=exact)
+            if state["replay"] is not None:
+                load_replay(model.replay_buffer, state["replay"], self.folder)  # type: ignore[attr-defined]
+                self._shards.adopt(state["replay"])
+            self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
+        self._restored = (checkpoint.path, state) if exact else None
         return True
 
     # -- saving -----------------------------------------------------------------------------------
@@ -151,8 +155,9 @@ class ResumeCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         if self._restored is not None:
-            state, self._restored = self._restored, None
-            set_streams(self.model, state, self._others())
+            (path, state), self._restored = self._restored, None
+            with _misfits_named(path):
+                set_streams(self.model, state, self._others())
             self._last_save = self.n_calls
         elif self._stop_asked or self.n_calls - self._last_save >= self.save_freq:
             self._try_to_save()
@@ -210,7 +215,8 @@ class ResumeCallback(BaseCallback):
         about = {**software(), "is_exact": self.is_exact, "n_envs": model.n_envs}
         shared = (state["replay"] or {}).get("sha256", {})
         path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
-        prune_checkpoints(self.folder, self.n_kept)
+        # A damaged checkpoint that was passed over may look newer.
+        prune_checkpoints(self.folder, self.n_kept, also=[path])
         if self.verbose:
             seconds = time.perf_counter() - start
             print(f"ResumeCallback: {path} in {seconds:.2f} s")  # noqa: T201
@@ -246,7 +252,19 @@ def _read_state(checkpoint: Checkpoint) -> dict[str, Any]:
     packed = StateBytes(
         (path / "state.json").read_bytes(), (path / "state.safetensors").read_bytes()
     )
-    return dict(unpack_state(packed))
+    with _misfits_named(path):
+        return dict(unpack_state(packed))
+
+
+@contextlib.contextmanager
+def _misfits_named(path: Path) -> Iterator[None]:
+    """Name the checkpoint whose state cannot be set; its bytes are whole, but may be anyone's."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"Expected a state of this model in {path}, got {type(error).__name__}: {error}"
+        ) from error
 
 
 def _differing_versions(checkpoint: Checkpoint) -> list[str]:

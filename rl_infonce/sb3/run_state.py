@@ -30,6 +30,7 @@ _COUNTERS = (
     "exploration_rate",
 )
 _OBSERVED = ("_last_obs", "_last_episode_starts", "_last_original_obs")
+_LSTM = ("_last_lstm_states",)
 _STATISTICS = ("ep_info_buffer", "ep_success_buffer")
 _NOT_SETTINGS = {*_COUNTERS, "start_time", "verbose", "tensorboard_log", "_custom_logger", "device"}
 _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
@@ -75,7 +76,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "counters": _attributes(model, _COUNTERS),
         "observed": _attributes(model, _OBSERVED),
         "statistics": _attributes(model, _STATISTICS),
-        "lstm": _attributes(model, ("_last_lstm_states",)),
+        "lstm": _attributes(model, _LSTM),
         "exploration": _exploration_matrices(model),
         "env": env,
         "inexact": inexact,
@@ -101,19 +102,17 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
         ValueError: If tensors or environments do not fit.
     """
     model.set_parameters(state["parameters"], exact_match=True, device=model.device)
-    for name, tensor in state["variables"].items():
-        recursive_getattr(model, name).data.copy_(tensor)
-    for group in ("counters", "statistics"):
-        for name, value in state[group].items():
-            setattr(model, name, value)
+    for name in _variables(model):
+        recursive_getattr(model, name).data.copy_(state["variables"][name])
+    _set_attributes(model, state["counters"], _COUNTERS)
+    _set_attributes(model, state["statistics"], _STATISTICS)
     if not exact or state["env"] is None or model.env is None:
         model._last_obs = None  # learn() resets the environment
         return
     set_env_state(model.env, state["env"])
-    for name, value in state["observed"].items():
-        setattr(model, name, value)
-    for name, value in state["lstm"].items():
-        setattr(model, name, _like(getattr(model, name), value))
+    _set_attributes(model, state["observed"], _OBSERVED)
+    lstm = {name: _like(getattr(model, name), state["lstm"][name]) for name in state["lstm"]}
+    _set_attributes(model, lstm, _LSTM)
 
 
 def set_streams(
@@ -183,6 +182,13 @@ def _attributes(model: BaseAlgorithm, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(model, name) for name in names if hasattr(model, name)}
 
 
+def _set_attributes(owner: Any, values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Set those of the names that have values; a file may name others, which stay as they are."""
+    for name in names:
+        if name in values:
+            setattr(owner, name, values[name])
+
+
 def _like(own: Any, value: Any) -> Any:
     """Return nested tuples of tensors in the types and on the devices of `own`."""
     if isinstance(own, torch.Tensor):
@@ -240,8 +246,8 @@ def _set_callback_state(callback: Any, state: Mapping[str, Any]) -> None:
     callback.n_calls = state["n_calls"]
     if "own" in state:
         callback.set_state(state["own"])
-    for name, value in state.get("numbers", {}).items():
-        setattr(callback, name, value)
+    for names in _OF_CALLBACKS.values():
+        _set_attributes(callback, state.get("numbers", {}), names)
     if "env" in state:
         set_env_state(callback.eval_env, state["env"])
 

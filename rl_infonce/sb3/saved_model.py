@@ -31,6 +31,9 @@ _CLASSES = {
 _HEADS = {_NATURE: (), _INFONCE: ("infonce.", "target.")}
 """Class -> tensors that its features do not pass."""
 
+_LARGEST_SIDE = 2**16
+"""Beyond it torch's sizes overflow."""
+
 
 class NotRebuildableError(ValueError):
     """The file is sound, but only its own code could say what its features are."""
@@ -150,8 +153,9 @@ def _image_space(
 
 def _image_shape(shape: Any) -> tuple[int, int, int] | None:
     match shape:
-        case [int(channels), int(height), int(width)] if min(shape) > 0:
-            return channels, height, width
+        case [int(channels), int(height), int(width)]:
+            if all(type(size) is int and 0 < size <= _LARGEST_SIDE for size in shape):
+                return channels, height, width
     return None
 
 

@@ -99,7 +99,7 @@ def _not_rebuildable(path: Path, what: str) -> NotRebuildableError:
 def _numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[str]:
     """Return the linear layers of an `nn.Sequential` in order."""
     found = re.compile(re.escape(prefix) + r"(\d+)\.weight$")
-    numbers = sorted(int(match[1]) for match in map(found.match, tensors) if match)
+    numbers = sorted((match[1] for match in map(found.match, tensors) if match), key=int)
     return [f"{prefix}{number}" for number in numbers]
 
 

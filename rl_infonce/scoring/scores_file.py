@@ -7,11 +7,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rl_infonce.json_text import read_json
 from rl_infonce.runs.run_directory import replace_text
+from rl_infonce.scoring.table import scores_table
 
 __all__ = ["Cell", "ScoresFile"]
 
 FORMAT_VERSION = 1
+_MOST_BYTES = 2**26
+_KINDS: dict[str, type] = {"settings": dict, "encoders": dict, "runs": list, "cells": list}
 
 
 class Cell(NamedTuple):
@@ -119,10 +123,11 @@ class ScoresFile:
 
 def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        version, stored = content["format_version"], content["settings"]
-        _ = content["cells"], content["runs"], content["encoders"]
-    except (ValueError, KeyError, TypeError) as error:
+        content = read_json(path, most_bytes=_MOST_BYTES, allow_nan=True)
+        version = content["format_version"]
+        if version == FORMAT_VERSION:
+            _check(content)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"Expected {path} to hold scores of `rl-infonce probe`, got {error!r}. Choose another "
             "--output."
@@ -131,6 +136,7 @@ def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"Expected {path} in format {FORMAT_VERSION}, got {version!r}. Choose another --output."
         )
+    stored = content["settings"]
     for name in sorted(settings.keys() | stored.keys()):
         if settings.get(name) != stored.get(name):
             raise ValueError(
@@ -139,3 +145,17 @@ def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
                 "another --output."
             )
     return dict(content)
+
+
+def _check(content: dict[str, Any]) -> None:
+    """Raise an error of any kind unless scores can be continued and shown."""
+    for key, kind in _KINDS.items():
+        if type(content[key]) is not kind:
+            raise TypeError(f"`{key}` of type {type(content[key]).__name__}")
+    for entry in content["cells"]:
+        cell = Cell(*(entry[name] for name in Cell._fields))
+        if list(map(type, cell)) != [str, str, int, str] or type(entry["status"]) is not str:
+            raise TypeError(f"the cell {cell}")
+        if cell.encoder not in content["encoders"]:
+            raise KeyError(cell.encoder)
+    scores_table(content)  # which reads all that is ever read of scores

@@ -17,11 +17,13 @@ import pytest
 from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import (
     MANIFEST,
+    SEAL,
     DamagedCheckpointError,
     checkpoints,
     latest_checkpoint,
     prune_checkpoints,
     read_checkpoint,
+    seal_of,
     write_checkpoint,
 )
 
@@ -138,8 +140,8 @@ def test_a_process_that_dies_at_any_call_leaves_the_one_before(
 
 
 def damages() -> Iterator[tuple[str, Callable[[Path], object]]]:
-    for name in (*FILES, "step", MANIFEST):
-        size = len({**FILES, "step": b"2"}.get(name, b"x" * 540))
+    for name in (*FILES, "step", MANIFEST, SEAL):
+        size = len({**FILES, "step": b"2", SEAL: b"x" * 80}.get(name, b"x" * 540))
         yield f"{name} gone", partial(change, name, lambda _content: None)
         yield f"{name} longer", partial(change, name, lambda content: content + b"x")
         for at in range(0, size, max(size // 20, 1)):
@@ -156,7 +158,7 @@ def change(name: str, edit: Callable[[bytes], bytes | None], path: Path) -> None
 
 
 def flipped(at: int, content: bytes) -> bytes:
-    return content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :]
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
 def cut(at: int, content: bytes) -> bytes:
@@ -199,7 +201,9 @@ def test_a_manifest_that_lies_is_refused(
 ) -> None:
     path = write(tmp_path, 1)
     manifest = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps({**manifest, **change}))
+    text = json.dumps({**manifest, **change}).encode()
+    (path / MANIFEST).write_bytes(text)
+    (path / SEAL).write_bytes(seal_of(text))
     with pytest.raises(DamagedCheckpointError, match=message):
         read_checkpoint(path)
 

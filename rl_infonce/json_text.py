@@ -1,0 +1,99 @@
+"""JSON that may be from anyone: bounded in bytes, values and levels before it fills the memory."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+__all__ = ["parse_json", "read_json"]
+
+_MOST_BYTES = 2**24
+_BYTES_PER_VALUE = 16
+_MOST_LEVELS = 100
+
+
+def read_json(path: Path, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False) -> Any:
+    """Return what a JSON file says; see `parse_json`.
+
+    Raises:
+        FileNotFoundError: If there is no such file, or it is a folder, pipe or device.
+        ValueError: If it is no JSON, or too large; the file is not named.
+        OSError: If it cannot be read.
+    """
+    if not path.is_file():  # to open a pipe would wait for its writer
+        raise FileNotFoundError(f"Expected {path}, got no such file.")
+    _check_size(path.stat().st_size, most_bytes)
+    with path.open("rb") as file:
+        return parse_json(file.read(most_bytes + 1), most_bytes=most_bytes, allow_nan=allow_nan)
+
+
+def parse_json(
+    content: bytes | str, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False
+) -> Any:
+    """Return what JSON text says.
+
+    An empty list is two bytes of text and 64 of memory, so the values are counted, too. Levels are
+    few enough for whatever walks through the tree to recurse.
+
+    Args:
+        content: UTF-8 if bytes.
+        most_bytes: It may have; its values, a sixteenth of that many.
+        allow_nan: Whether NaN and infinity pass, as Python writes them though JSON has no such
+            numbers.
+
+    Raises:
+        ValueError: If it is no JSON, has more bytes, values or than 100 levels, or an integer of
+            thousands of digits.
+    """
+    _check_size(len(content), most_bytes)
+    text = _decoded(content) if isinstance(content, bytes) else content
+    n_values = sum(text.count(mark) for mark in "[{,")
+    most = most_bytes // _BYTES_PER_VALUE
+    if n_values > most:
+        raise ValueError(f"Expected at most {most:,} values of JSON, got {n_values:,}.")
+    try:
+        value = json.loads(text, **({} if allow_nan else _FINITE))
+    except RecursionError:
+        raise _too_deep() from None
+    _check_levels(value)
+    return value
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:  # its repr holds all the bytes
+        raise ValueError(f"Expected JSON in UTF-8, got: {error}") from None
+
+
+def _check_size(n_bytes: int, most: int) -> None:
+    if n_bytes > most:
+        raise ValueError(f"Expected at most {most:,} bytes of JSON, got {n_bytes:,} bytes.")
+
+
+def _check_levels(value: Any) -> None:
+    level = [value]
+    for _ in range(_MOST_LEVELS + 1):
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = list(itertools.chain.from_iterable(inner))
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"Expected at most {_MOST_LEVELS} levels of JSON, got more.")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"Expected JSON of finite numbers, got {number[:50]}.")
+    return value
+
+
+_FINITE: dict[str, Any] = {"parse_constant": _finite, "parse_float": _finite}

@@ -1,0 +1,376 @@
+"""Files made to run code are refused by name, or nobody reads what they carry; nothing runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import signal
+import stat
+import zipfile
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_infonce.sb3.model_zip import read_model_zip
+from rl_infonce.sb3.saved_model import read_encoder
+from rl_infonce.sb3.saved_policy import read_policy
+from tests.attacks.forging import (
+    Payload,
+    forge,
+    members_of,
+    npy_file,
+    payloads,
+    pickled,
+    torch_file,
+    zip_file,
+)
+from tests.attacks.formats import FORMATS, good_files
+
+NOT_READ = {("run", "model.zip")}
+"""What lies in a run for others: SB3."""
+
+WRAPPINGS = sorted(payloads(Path()))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {name: tmp_path_factory.mktemp("good") / name for name in FORMATS}
+
+
+@pytest.fixture(autouse=True)
+def _in_time() -> Iterator[None]:
+    """End a test that waits for a pipe, where the system has alarms."""
+    if not hasattr(signal, "alarm"):
+        yield
+        return
+    former = signal.signal(signal.SIGALRM, _too_late)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, former)
+
+
+def _too_late(*_: object) -> None:
+    raise TimeoutError("a parser waits")
+
+
+@pytest.fixture
+def model(places: dict[str, Path]) -> dict[str, bytes]:
+    """Return the members of a sound model."""
+    return members_of(good_files("model", places["model"])["model.zip"])
+
+
+def copy_of(name: str, places: dict[str, Path], folder: Path) -> dict[str, bytes]:
+    files = good_files(name, places[name])
+    shutil.copytree(places[name], folder)
+    return files
+
+
+def assert_refused(name: str, folder: Path, file: str) -> None:
+    with pytest.raises((ValueError, OSError)) as refusal:
+        FORMATS[name].read(folder)
+    message = str(refusal.value)
+    assert str(folder) in message
+    # A state is named by its checkpoint, which holds nothing else that is read.
+    assert Path(file).name in message or str(Path(file).parent) in message
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_the_payloads_are_payloads(wrapping: str, tmp_path: Path) -> None:
+    content = io.BytesIO(payloads(tmp_path / "mark")[wrapping])
+    if wrapping == "zip of a zip":
+        content = io.BytesIO(members_of(content.getvalue())["policy.pth"])
+    if "np" in wrapping:
+        loaded = np.load(content, allow_pickle=True)
+        _ = loaded if wrapping == "npy" else loaded["arr_0"]
+    elif "pickle" in wrapping:
+        pickle.load(content)
+    else:
+        torch.load(content, weights_only=False)
+    assert (tmp_path / "mark").exists(), "the tests below show nothing"
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_payload_in_place_of_any_file_never_runs(
+    name: str, wrapping: str, places: dict[str, Path], tmp_path: Path
+) -> None:
+    mark, folder = tmp_path / "mark", tmp_path / "forged"
+    files = copy_of(name, places, folder)
+    content = payloads(mark)[wrapping]
+    for file in files:
+        if "MANIFEST" in file or (name == "run" and not is_of_the_newest(file, folder)):
+            continue
+        forge(folder, file, content)
+        is_text = (name, wrapping) == ("log", "pickle, protocol 0")  # of lines that are not whole
+        if is_text or (name, Path(file).name) in NOT_READ:
+            FORMATS[name].read(folder)
+        else:
+            assert_refused(name, folder, file)
+        for each, good in files.items():
+            (folder / each).write_bytes(good)
+    assert not mark.exists()
+
+
+def is_of_the_newest(file: str, folder: Path) -> bool:
+    newest = max(folder.glob("step_*"))
+    return newest.name in file or file in (newest / "MANIFEST.json").read_text()
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_a_payload_in_any_member_of_a_model_never_runs(
+    wrapping: str, model: dict[str, bytes], tmp_path: Path
+) -> None:
+    mark, path = tmp_path / "mark", tmp_path / "model.zip"
+    content = payloads(mark)[wrapping]
+    for member in (*model, "more.pkl", "policy.pth.pkl", "__init__.py"):
+        path.write_bytes(zip_file({**model, member: content}))
+        if member in ("data", "policy.pth"):
+            for read in (read_encoder, read_policy):
+                with pytest.raises(ValueError, match=rf"`{member}` in {path}"):
+                    read(path)
+        else:
+            assert read_encoder(path).features_dim == 8
+    assert not mark.exists()
+
+
+def outcome(path: Path) -> str | None:
+    """Return why a policy is refused, None if it is not."""
+    try:
+        read_policy(path)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_a_payload_in_any_entry_of_data_never_runs(model: dict[str, bytes], tmp_path: Path) -> None:
+    mark, path = tmp_path / "mark", tmp_path / "model.zip"
+    text: dict[str, Any] = json.loads(model["data"])
+    bomb = b64encode(pickle.dumps(Payload(mark))).decode()
+    for key in (*text, "more"):
+        for entry in (bomb, {":type:": "<class 'dict'>", ":serialized:": bomb}, {"x": [bomb]}):
+            data = json.dumps({**text, key: entry}).encode()
+            path.write_bytes(zip_file({**model, "data": data}))
+            message = outcome(path)
+            assert message is None or str(path) in message
+    assert not mark.exists()
+
+
+MKDIR = b"cos\nmkdir\n"
+REDUCED = {
+    "GLOBAL": lambda arg: pickled(MKDIR, b"X", arg, b"\x85R"),
+    "aliased": lambda arg: pickled(b"cposix\nmkdir\n", b"X", arg, b"\x85R"),
+    "STACK_GLOBAL": lambda arg: pickled(b"\x8c\x02os\x8c\x05mkdir\x93", b"X", arg, b"\x85R"),
+    "INST": lambda arg: pickled(b"(X", arg, b"ios\nmkdir\n"),
+    "OBJ": lambda arg: pickled(b"(", MKDIR, b"X", arg, b"o"),
+    "NEWOBJ": lambda arg: pickled(MKDIR, b"X", arg, b"\x85\x81"),
+    "BUILD": lambda arg: pickled(
+        b"ccollections\nOrderedDict\n)R}X\x0c\0\0\0__setstate__", MKDIR, b"sbX", arg, b"b"
+    ),
+    "eval": lambda arg: pickled(b"cbuiltins\neval\nX\x11\0\0\0__import__('os').", b"\x85R"),
+    "getattr": lambda arg: pickled(b"cbuiltins\ngetattr\n", MKDIR, b"X", arg, b"\x86R"),
+    "load": lambda arg: pickled(b"ctorch\nload\nX", arg, b"\x85R"),
+    "codecs": lambda arg: pickled(b"c_codecs\nencode\nX", arg, b"\x85R"),
+    "nested names": lambda arg: pickled(b"ctorch.serialization\nos.mkdir\nX", arg, b"\x85R"),
+    "like a storage": lambda arg: pickled(b"ctorch\nos.mkdir.xStorage\nX", arg, b"\x85R"),
+    "EXT1": lambda arg: pickled(b"\x82\x01X", arg, b"\x85R"),
+    "persistent": lambda arg: pickled(b"(X\x07\0\0\0storage", MKDIR, b"X", arg, b"NNtQ"),
+}
+
+
+@pytest.mark.parametrize("how", REDUCED)
+def test_no_opcode_calls_what_makes_no_tensors(
+    how: str, model: dict[str, bytes], tmp_path: Path
+) -> None:
+    mark, path = tmp_path / "mark", tmp_path / "model.zip"
+    text = os.fsencode(mark)
+    records = members_of(model["policy.pth"])
+    (name,) = (name for name in records if name.endswith("data.pkl"))
+    records[name] = REDUCED[how](len(text).to_bytes(4, "little") + text)
+    path.write_bytes(zip_file({**model, "policy.pth": zip_file(records)}))
+    with pytest.raises(ValueError, match=rf"`policy.pth` in {path}"):
+        read_encoder(path)
+    assert not mark.exists()
+
+
+def test_the_pickle_that_is_checked_is_the_one_that_is_read(
+    model: dict[str, bytes], tmp_path: Path
+) -> None:
+    path, records = tmp_path / "model.zip", members_of(model["policy.pth"])
+    (name,) = (name for name in records if name.endswith("data.pkl"))
+    evil = members_of(torch_file(Payload(tmp_path / "mark")))["archive/data.pkl"]
+    for other in (name.upper(), f"x/{name}", "data.pkl/../archive/data.pkl", "other/data.pkl"):
+        for several in ({**records, other: evil}, {other: evil, **records}):
+            path.write_bytes(zip_file({**model, "policy.pth": zip_file(several)}))
+            with pytest.raises(ValueError, match=rf"`policy.pth` in {path} .* 2 data.pkl"):
+                read_encoder(path)
+    path.write_bytes(zip_file({**model, "policy.pth": zip_file({})}))
+    with pytest.raises(ValueError, match=rf"`policy.pth` in {path}"):
+        read_encoder(path)
+
+
+def test_a_dict_cannot_bring_its_own_methods(model: dict[str, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    records = members_of(model["policy.pth"])
+    (name,) = (name for name in records if name.endswith("data.pkl"))
+    records[name] = records[name][:-1] + b"}X\x05\0\0\0itemsK\x03sb."
+    loaded = torch.load(io.BytesIO(zip_file(records)), weights_only=True)
+    assert loaded.items == 3, "the attack is none, and this test shows nothing"
+    path.write_bytes(zip_file({**model, "policy.pth": zip_file(records)}))
+    assert read_encoder(path).features_dim == 8
+
+
+# -- names and links --------------------------------------------------------------------------
+
+SLIPPING = [
+    "..",
+    "a/..",
+    "policy.pth/../../x",
+    "//host/x",
+    "\\\\host\\x",
+    "x\\..\\y",
+    "c:",
+    "./../x",
+]
+
+
+@pytest.mark.parametrize("name", SLIPPING)
+def test_names_that_slip_out_are_refused_and_nothing_is_written(
+    name: str, model: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "deep" / "folder"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    (folder / "model.zip").write_bytes(zip_file({**model, name: b"slipped"}))
+    with pytest.raises(ValueError, match=r"plain member names in .*model\.zip"):
+        read_encoder(folder / "model.zip")
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written == [folder / "model.zip"]
+
+
+def test_a_member_that_is_a_link_is_not_followed(model: dict[str, bytes], tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("policy.pth")
+    link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+    members: list[Any] = [("data", model["data"]), (link, b"/dev/zero")]
+    (tmp_path / "model.zip").write_bytes(zip_file(members))
+    with pytest.raises(ValueError, match=r"`policy.pth` in .* in torch's zip format"):
+        read_encoder(tmp_path / "model.zip")
+
+
+@pytest.mark.parametrize("times", [1, 2, 20])
+def test_a_model_inside_of_models_is_none(
+    times: int, model: dict[str, bytes], tmp_path: Path
+) -> None:
+    content = zip_file(model)
+    for _ in range(times):
+        content = zip_file({"model.zip": content})
+    (tmp_path / "model.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=r"one `data`.* got 0 among \['model.zip'\]"):
+        read_model_zip(tmp_path / "model.zip")
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "loop", "folder", "nowhere"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_no_file_is_not_read(
+    name: str, kind: str, places: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "forged"
+    files = copy_of(name, places, folder)
+    for file, good in files.items():
+        if name == "run" and not is_of_the_newest(file, folder):
+            continue
+        path = folder / file
+        path.unlink()
+        _put(path, kind)
+        if name == "log":
+            read_a_log(path)
+        elif name == "scores" and kind in ("loop", "nowhere"):
+            FORMATS[name].read(folder)  # there are none yet
+        else:
+            assert_refused(name, folder, file)
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+        path.write_bytes(good)
+
+
+def read_a_log(path: Path) -> None:
+    """Begin a table where something else is; what a link names stays as it is."""
+    from rl_infonce.runs.csv_log import CSVLog
+
+    if path.is_dir():
+        with pytest.raises(OSError, match=r"progress\.csv"):
+            CSVLog(path, 0)
+        return
+    log = CSVLog(path, 0)
+    log.append(1, {"a": 2.0})
+    log.close()
+    assert not path.is_symlink()
+    assert path.read_text() == "step,a\n1,2.0\n"
+
+
+def _put(path: Path, kind: str) -> None:
+    if kind == "pipe":
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("no pipes that have names here")
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to({"device": "/dev/zero", "loop": path.name, "nowhere": "/nowhere"}[kind])
+
+
+@pytest.mark.parametrize("name", ["../../secret.npy", "/secret.npy", "..", "shard_00000/../x"])
+def test_arrays_outside_of_their_folder_are_not_read(
+    name: str, places: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "forged"
+    copy_of("run", places, folder)
+    newest = max(folder.glob("step_*"))
+    state = json.loads((newest / "state.json").read_text())
+    state["replay"]["shards"]["actions"] = [name]
+    forge(folder, f"{newest.name}/state.json", json.dumps(state).encode())
+    with pytest.raises(ValueError, match=rf"{newest}.* a file inside .*, got '{name}'"):
+        FORMATS["run"].read(folder)
+
+
+HEADERS = {
+    "object": npy_file("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n", bytes(24)),
+    "fields": npy_file("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (3,), }\n"),
+    "call": npy_file("__import__('os').system('exit 1')\n"),
+    "python 2": npy_file("{'descr': '|u1', 'fortran_order': False, 'shape': (3L,), }\n", b"abc"),
+    "fortran": npy_file("{'descr': '|u1', 'fortran_order': True, 'shape': (3,), }\n", b"abc"),
+    "no end": npy_file("{'descr': '|u1', 'fortran_order': False, 'shape': (3"),
+    "deep": npy_file("(" * 60_000),
+    "negative": npy_file("{'descr': '|u1', 'fortran_order': False, 'shape': (-3,), }\n", b"abc"),
+    "signed": npy_file("{'descr': '|i1', 'fortran_order': False, 'shape': (3,), }\n", b"abc"),
+    "more rows": npy_file("{'descr': '|u1', 'fortran_order': False, 'shape': (4,), }\n", b"abc"),
+    "fewer rows": npy_file("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }\n", b"abc"),
+    "version 3": npy_file("{'descr': '|u1'}\n", b"abc", version=b"\x03\x00"),
+    "no magic": b"abc",
+    "magic alone": b"\x93NUMPY\x01\x00",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_of_arrays_are_compared_and_not_evaluated(
+    header: str, places: dict[str, Path], tmp_path: Path
+) -> None:
+    for name, pattern in (("frames", "shard_00001/actions.npy"), ("run", "replay/actions-*.npy")):
+        folder = tmp_path / name
+        copy_of(name, places, folder)
+        for path in folder.glob(pattern):
+            file = path.relative_to(folder).as_posix()
+            if name == "frames" or is_of_the_newest(file, folder):
+                forge(folder, file, HEADERS[header])
+                assert_refused(name, folder, file)
