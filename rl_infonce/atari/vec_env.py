@@ -267,10 +267,10 @@ class AtariVecEnv(VecEnv):
         """Return where the games are, as `set_state` takes it: settings, seeds, actions, counters.
 
         Raises:
-            RuntimeError: If the environment was never reset, or waits for `step_wait`.
+            RuntimeError: If the environment waits for `step_wait`.
         """
-        if not self._history or self._step_is_pending:
-            raise RuntimeError("Expected `reset()` and every `step_wait()` before `get_state()`.")
+        if self._step_is_pending:
+            raise RuntimeError("Expected `step_wait()` before `get_state()`.")
         return {
             "settings": dict(self._settings),
             "seeds": list(self._seeds),
@@ -283,8 +283,10 @@ class AtariVecEnv(VecEnv):
 
     def set_state(
         self, state: Mapping[str, Any], *, progress: bool = False
-    ) -> npt.NDArray[np.uint8]:
+    ) -> npt.NDArray[np.uint8] | None:
         """Go where `get_state` was called and return the observations [N, stack, 84, 84] there.
+
+        None if that was before the first `reset()`.
 
         The games are played again from their seeds: one step takes as long as a step, without a
         policy's time. Elapsed seconds ("t") start anew.
@@ -301,6 +303,7 @@ class AtariVecEnv(VecEnv):
         emulator = self._open_emulator()
         self._check_settings(state["settings"])
         self._history.clear()
+        observations: npt.NDArray[np.uint8] | None = None
         n_steps = sum(len(each["actions"]) for each in state["history"])
         with tqdm(total=n_steps, desc="replaying", unit="step", disable=not progress) as bar:
             for each in state["history"]:
@@ -311,7 +314,7 @@ class AtariVecEnv(VecEnv):
                     bar.update()
         self._seeds = list(state["seeds"])
         found, expected = self._counters(), state["counters"]
-        if any(not np.array_equal(found[name], expected[name]) for name in found):
+        if self._history and any(not np.array_equal(found[key], expected[key]) for key in found):
             self._history.clear()
             raise ValueError(
                 f"Expected the games to come out where they were, at {expected}, got {found}. "

@@ -19,7 +19,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
-from rl_infonce import InfoNCECallback
+from rl_infonce import InfoNCECallback, make_atari_vec_env
 from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import (
     DamagedCheckpointError,
@@ -201,6 +201,19 @@ def test_callbacks_and_the_logger_go_on(tmp_path: Path) -> None:
     for name in ("best_mean_reward", "n_calls", "evaluations_timesteps", "evaluations_results"):
         assert getattr(other, name) == getattr(evaluate, name)
     assert "train/loss" in pending["first"], "of the update before the checkpoint"
+
+
+@pytest.mark.atari
+def test_an_evaluation_that_is_still_to_come_does_not_stand_in_the_way(tmp_path: Path) -> None:
+    evaluate = EvalCallback(make_atari_vec_env("pong", 1, seed=0), eval_freq=10_000, verbose=0)
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path, save_freq=20)
+    with pytest.raises(KilledError):
+        learn(model, run, evaluate, Killer(150), n=N_STEPS)
+    again, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path, save_freq=20)
+    assert run.restore(again)
+    evaluate = EvalCallback(make_atari_vec_env("pong", 1, seed=5), eval_freq=10_000, verbose=0)
+    learn(again, run, evaluate, n=N_STEPS)
+    assert evaluate.eval_env.get_state()["seeds"] == [0]  # type: ignore[attr-defined]
 
 
 def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:
