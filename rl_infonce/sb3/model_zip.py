@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import pickle
@@ -26,6 +27,9 @@ observation of every environment, 40 kB for one of Atari."""
 
 _FREELY_UNPACKED, _MOST_TIMES_SMALLER = 2**24, 20
 """Bytes beyond which a member must be packed as weights are: hardly. SB3 does not pack at all."""
+
+_OF_NUMBERS = (RuntimeError, ValueError, OverflowError, OSError)
+"""What zipfile raises for places and versions that are none."""
 
 _OF_TORCH = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError, TypeError),
@@ -74,7 +78,9 @@ def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
 def _damage_named(path: Path) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, *_OF_NUMBERS) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of a place before the file
+            raise
         raise ValueError(
             f"Expected {path} to be a whole zip file as SB3's model.save writes it, got: {error}."
         ) from error
@@ -168,7 +174,7 @@ def _check_records(where: str, content: bytes) -> None:
             unpacked = sum(record.file_size for record in records)
             is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
             pickled = archive.read(pickles[0]) if is_stored and len(pickles) == 1 else b""
-    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, EOFError, *_OF_NUMBERS) as error:
         raise ValueError(f"Expected {where} in torch's zip format, got: {error}.") from error
     if unpacked > len(content) or not is_stored:
         raise ValueError(
