@@ -37,6 +37,10 @@ __all__ = ["ResumeCallback"]
 
 _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3")
 _MOST_FAILURES = 5
+_MISFITS = (
+    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
+    SystemError,  # of ale_py, for bytes that are no state of an emulator
+)
 
 
 class ResumeCallback(BaseCallback):
@@ -54,7 +58,9 @@ class ResumeCallback(BaseCallback):
     there.
 
     Checkpoints are taken between rollouts, and are whole or not there, whenever the process dies.
-    Nothing is unpickled when they are read. Put it last among the callbacks.
+    Nothing is unpickled when they are read, and every byte is compared with its digest. Of someone
+    you do not trust, a checkpoint of an Atari game could still crash the process: ale_py takes the
+    bytes of an emulator as they are. Put it last among the callbacks.
 
     Args:
         folder: Of the checkpoints of this run; `resume` and `latest` checkpoints of others in it
@@ -261,7 +267,7 @@ def _misfits_named(path: Path) -> Iterator[None]:
     """Name the checkpoint whose state cannot be set; its bytes are whole, but may be anyone's."""
     try:
         yield
-    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+    except _MISFITS as error:
         raise ValueError(
             f"Expected a state of this model in {path}, got {type(error).__name__}: {error}"
         ) from error

@@ -101,7 +101,8 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     Raises:
         ValueError: If tensors or environments do not fit.
     """
-    model.set_parameters(state["parameters"], exact_match=True, device=model.device)
+    # Given a name instead of a dict, SB3 would load a file of that name.
+    model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
     for name in _variables(model):
         recursive_getattr(model, name).data.copy_(state["variables"][name])
     _set_attributes(model, state["counters"], _COUNTERS)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickletools
 import re
+import warnings
 
 __all__ = ["check_tensor_pickle"]
 
 _GLOBALS = re.compile(
     r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor_v2|parameter)"
 )
+_PROTOCOL = 2  # torch.save's own; torch warns of others
 _PUTS, _GETS = {"BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
 _OPCODES = {
     *_PUTS,
@@ -31,6 +33,12 @@ def check_tensor_pickle(content: bytes) -> None:
     Raises:
         ValueError: If it says anything else, which is named, or is no pickle.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names with backslashes
+        _check_opcodes(content)
+
+
+def _check_opcodes(content: bytes) -> None:
     memo: dict[object, str] = {}
     latest = ""
     for opcode, argument, _ in pickletools.genops(content):
@@ -39,7 +47,7 @@ def check_tensor_pickle(content: bytes) -> None:
             memo[argument] = latest
             continue
         is_shared = kind in _GETS and memo.get(argument) not in ("BINUNICODE", "GLOBAL")
-        if kind not in _OPCODES or is_shared:
+        if kind not in _OPCODES or is_shared or (kind == "PROTO" and argument != _PROTOCOL):
             raise ValueError(f"the opcode {kind}")
         if kind == "GLOBAL" and not _GLOBALS.fullmatch(str(argument)):
             raise ValueError(str(argument).replace(" ", "."))
