@@ -184,10 +184,11 @@ def _attributes(model: BaseAlgorithm, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _set_attributes(owner: Any, values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Set those of the names that have values; a file may name others, which stay as they are."""
-    for name in names:
-        if name in values:
-            setattr(owner, name, values[name])
+    """Set the known names alone: a file may name others."""
+    known = set(names)
+    for name, value in values.items():
+        if name in known:
+            setattr(owner, name, value)
 
 
 def _like(own: Any, value: Any) -> Any:
