@@ -2,8 +2,8 @@
 
 Trains `rl-infonce train` on real Atari once in peace. Then starts the same run in another folder,
 kills it with SIGKILL at random moments, resumes it, kills it again, and so on. After every kill it
-counts the steps that are lost and the stray files, and at the end compares the two runs' states to
-the last bit. Runs that end before all kills are done are followed by another one.
+counts the steps since the last checkpoint, and at the end stray files; the two runs' states are
+compared to the last bit. Runs that end before all kills are done are followed by another one.
 
     python experiments/kills.py --output experiments/results/kills.json
 """
@@ -25,25 +25,30 @@ import numpy as np
 
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.durable import PARTIAL
+from rl_infonce.runs.run_directory import software
 from rl_infonce.runs.state_file import StateBytes, unpack_state
 
 TRAIN = {
     "ppo": ("-n", "3072", "--n-envs", "2", "--save-freq", "256"),
     "dqn": ("-n", "1200", "--n-envs", "1", "--save-freq", "50"),
 }
-STEPS_AT_RISK = {"ppo": 2 * 256, "dqn": 54}  # since a checkpoint, and in the rollout after it
+SECONDS_TO_LIVE = (2, 20)
 COMPARED = ("parameters", "observed", "env", "streams", "extractors", "replay")
 
 
 def start(algorithm: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start a run, or go on with the one in the folder."""
     run_dir = folder / algorithm / "breakout_1"
-    command = [sys.executable, "-m", "rl_infonce", "train", "--no-progress"]
-    if run_dir.exists():
+    script = str(Path(__file__).with_name("counted_training.py"))
+    command = [sys.executable, script, str(reached_in(folder)), "train", "--no-progress"]
+    if (run_dir / "run.json").exists():
         command += ["--resume", str(run_dir)]
     else:
+        shutil.rmtree(run_dir, ignore_errors=True)
         command += ["--game", "breakout", "--algo", algorithm, *TRAIN[algorithm], "--seed", "0"]
         command += ["--device", "cpu", "--num-threads", "1", "-f", str(folder)]
+    folder.mkdir(parents=True, exist_ok=True)
+    reached_in(folder).unlink(missing_ok=True)
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
@@ -70,7 +75,7 @@ def kill_until(
     algorithm: str, n_kills: int, expected: dict[str, Any], rng: np.random.Generator, folder: Path
 ) -> dict[str, Any]:
     """Kill and resume runs; return the counts."""
-    counts = {"kills": 0, "killed_before_training": 0, "runs": 0, "runs_equal": 0, "refused": 0}
+    counts = {"kills": 0, "killed_before_a_checkpoint": 0, "runs": 0, "runs_equal": 0, "refused": 0}
     lost: list[int] = []
     stray = 0
     while counts["kills"] < n_kills:
@@ -78,15 +83,16 @@ def kill_until(
         shutil.rmtree(folder, ignore_errors=True)
         while True:
             process = start(algorithm, folder)
-            delay = rng.uniform(2, 20) if counts["kills"] < n_kills else None
+            delay = rng.uniform(*SECONDS_TO_LIVE) if counts["kills"] < n_kills else None
             try:
                 _, errors = process.communicate(timeout=delay)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
                 counts["kills"] += 1
-                lost.append(steps_lost(run_dir))
-                counts["killed_before_training"] += not checkpoints(run_dir / "checkpoints")
+                saved = checkpoints(run_dir / "checkpoints")
+                counts["killed_before_a_checkpoint"] += not saved
+                lost.append(steps_lost(folder, saved))
                 continue
             if process.returncode:
                 counts["refused"] += 1
@@ -96,19 +102,27 @@ def kill_until(
         counts["runs_equal"] += is_same(state_of(run_dir), expected)
         stray += len([path for path in run_dir.rglob("*") if path.name.endswith(PARTIAL)])
         print(json.dumps(counts), flush=True)
-    return {**counts, "most_steps_lost": max(lost), "stray_files": stray}
+    interval = int(TRAIN[algorithm][TRAIN[algorithm].index("--save-freq") + 1])
+    return {
+        **counts,
+        "stray_files": stray,
+        "steps_between_checkpoints": interval,
+        "mean_steps_lost": round(float(np.mean(lost)), 1),
+        "most_steps_lost": max(lost),
+    }
 
 
-def steps_lost(run_dir: Path) -> int:
-    """Return how far the curves were ahead of the last checkpoint."""
-    table = run_dir / "progress.csv"
-    rows = table.read_text().splitlines()[1:] if table.exists() else []
-    reached = max(
-        (int(row.split(",")[0]) for row in rows if row.split(",")[0].isdecimal()), default=0
-    )
-    found = checkpoints(run_dir / "checkpoints")
-    saved = int(found[0].name.removeprefix("step_")) if found else 0
-    return max(reached - saved, 0)
+def reached_in(folder: Path) -> Path:
+    """Return the file that says how far a run came."""
+    return folder / "steps"
+
+
+def steps_lost(folder: Path, saved: list[Path]) -> int:
+    """Return how many steps were played since the last checkpoint."""
+    reached = reached_in(folder)
+    text = reached.read_text() if reached.exists() else ""
+    step = int(saved[0].name.removeprefix("step_")) if saved else 0
+    return max(int(text or 0) - step, 0)
 
 
 def main() -> None:
@@ -119,14 +133,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
-    found = {}
+    found: dict[str, Any] = {**software(), "counts": {}}
     for algorithm in TRAIN:
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             start(algorithm, Path(folder) / "whole").communicate()
             expected = state_of(Path(folder) / "whole" / algorithm / "breakout_1")
             seconds = time.perf_counter() - began
-            found[algorithm] = {
+            found["counts"][algorithm] = {
                 "seconds_in_peace": round(seconds, 1),
                 **kill_until(algorithm, arguments.kills, expected, rng, Path(folder) / "killed"),
             }
@@ -134,14 +148,15 @@ def main() -> None:
     print(table(found))
 
 
-def table(found: dict[str, dict[str, Any]]) -> str:
+def table(found: dict[str, Any]) -> str:
     """Return the counts as Markdown."""
-    names = list(next(iter(found.values())))
+    counts = found["counts"]
+    names = list(next(iter(counts.values())))
     lines = [
         f"| algorithm | {' | '.join(names).replace('_', ' ')} |",
         "|---" * (len(names) + 1) + "|",
     ]
-    lines += [f"| {a} | {' | '.join(str(c[name]) for name in names)} |" for a, c in found.items()]
+    lines += [f"| {a} | {' | '.join(str(c[name]) for name in names)} |" for a, c in counts.items()]
     return "\n".join(lines)
 
 

@@ -23,9 +23,11 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 
 from rl_infonce import InfoNCEExtractor, ProbeCallback, ResumeCallback, make_atari_vec_env
+from rl_infonce.runs.run_directory import software
 from rl_infonce.sb3.nan_guard import NanGuardCallback
 from rl_infonce.sb3.run_logs import run_logger
 
+GAME, EVAL_FREQ = "pong", 1000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -55,9 +57,10 @@ class Watch(BaseCallback):
 
 def soak(seconds: float, folder: Path) -> dict[str, Any]:
     """Train with everything on and return what was noted."""
+    env = make_atari_vec_env(GAME, n_envs=8, seed=0)
     model = PPO(
         "CnnPolicy",
-        make_atari_vec_env("pong", n_envs=8, seed=0),
+        env,
         n_steps=128,
         batch_size=256,
         n_epochs=4,
@@ -68,15 +71,23 @@ def soak(seconds: float, folder: Path) -> dict[str, Any]:
         run_logger(folder, folder / "tb", first_step=0, goes_on=False, on_screen=False)
     )
     watch, resume = Watch(seconds), ResumeCallback(folder / "checkpoints", save_freq=128)
-    probes = ProbeCallback("pong", probe_freq=2000, n_frames=5000, cache_folder=folder / "cache")
+    probes = ProbeCallback(GAME, probe_freq=2000, n_frames=5000, cache_folder=folder / "cache")
     evaluations = EvalCallback(
-        make_atari_vec_env("pong", n_envs=2, seed=1), eval_freq=2000, n_eval_episodes=1, verbose=0
+        make_atari_vec_env(GAME, n_envs=2, seed=1),
+        eval_freq=EVAL_FREQ,
+        n_eval_episodes=1,
+        log_path=str(folder),
+        verbose=0,
     )
     model.learn(10**9, callback=[probes, evaluations, NanGuardCallback(folder), watch, resume])
+    model.logger.close()
+    env.close()
+    evaluations.eval_env.close()
     return {
+        **software(),
         "n_checkpoints": model.num_timesteps // 1024,
         "n_probes": len(probes.history),
-        "n_evaluations": len(evaluations.evaluations_timesteps) or evaluations.n_calls // 2000,
+        "n_evaluations": len(evaluations.evaluations_timesteps),
         "notes": watch.notes,
     }
 

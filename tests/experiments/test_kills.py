@@ -1,0 +1,48 @@
+"""Random kills: they are counted, and a difference at the end is seen."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.experiments.loading import load
+
+TRAIN = {"ppo": ("-n", "256", "--n-envs", "1", "--save-freq", "128", "--n-pairs", "8")}
+
+
+@pytest.mark.atari
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_a_killed_run_is_counted_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = load("kills.py")
+    monkeypatch.setattr(kills, "TRAIN", TRAIN)
+    monkeypatch.setattr(kills, "SECONDS_TO_LIVE", (0.5, 0.5))
+    kills.start("ppo", tmp_path / "whole").communicate()
+    expected = kills.state_of(tmp_path / "whole" / "ppo" / "breakout_1")
+    rng = np.random.default_rng(0)
+    found = kills.kill_until("ppo", 1, expected, rng, tmp_path / "killed")
+    assert found == {
+        **{"kills": 1, "killed_before_a_checkpoint": 1, "runs": 1, "runs_equal": 1, "refused": 0},
+        **{"stray_files": 0, "steps_between_checkpoints": 128},
+        **{"mean_steps_lost": 0.0, "most_steps_lost": 0},
+    }
+    assert "| ppo | 1 | 1 | 1 | 1 | 0 | 0 | 128 | 0.0 | 0 |" in kills.table(
+        {"counts": {"ppo": found}}
+    )
+    assert kills.steps_lost(tmp_path / "killed", []) == 256
+    assert kills.steps_lost(tmp_path / "killed", [Path("step_000000000200")]) == 56
+
+
+def test_one_bit_is_a_difference() -> None:
+    kills = load("kills.py")
+    one = {"a": [1, (torch.zeros(2), None)], "b": np.ones(3)}
+    assert kills.is_same(one, {"a": [1, (torch.zeros(2), None)], "b": np.ones(3)})
+    assert not kills.is_same(one, {"a": [1, (torch.tensor([0, 1e-45]), None)], "b": np.ones(3)})
+    assert not kills.is_same(one, {"a": [1, (torch.zeros(2), 0)], "b": np.ones(3)})
+    assert not kills.is_same(one, {"a": one["a"]})
+    assert not kills.is_same([1, 2], [1])

@@ -1,0 +1,29 @@
+"""The soak: everything is switched on and noted, and slopes are slopes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.loading import load
+
+
+@pytest.mark.atari
+def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soak = load("soak.py")
+    monkeypatch.setattr(soak, "EVAL_FREQ", 8)
+    monkeypatch.setattr(soak, "GAME", "breakout")
+    found = soak.soak(1e-3, tmp_path)
+    assert found["n_probes"] == 2  # at the start and at the end
+    assert len(found["notes"]) == 1
+    assert found["notes"][0]["resident_mb"] > 100
+    assert found["notes"][0]["n_files"] > 3
+
+
+def test_slopes_are_per_hour_and_of_the_second_half() -> None:
+    soak = load("soak.py")
+    notes = [
+        {"seconds": 36.0 * i, "resident_mb": 900.0 if i < 5 else 800.0 + 2 * i} for i in range(10)
+    ]
+    assert soak.slope(notes, "resident_mb") == pytest.approx(200)
