@@ -323,13 +323,18 @@ class _Run:
         model.get_env().close()  # type: ignore[union-attr]
 
     def _print_ending(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
+        from rl_infonce.sb3.best_model import find_best
+
         record, run_dir, tb_dir = self.record, self.run_dir, self.tb_dir
         print(
             f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
             f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
         )
         print(_verdict(model), end="")
-        print(f"Model:  {run_dir / 'model.zip'}\nCurves: {tb_dir}\nNext:")
+        print(f"Model:  {run_dir / 'model.zip'}")
+        if (best := find_best(run_dir / "checkpoints")) is not None:
+            print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
+        print(f"Curves: {tb_dir}\nNext:")
         if record["status"] == "interrupted":
             print(f"  rl-infonce train --resume {shlex.quote(str(run_dir))}")
         print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")

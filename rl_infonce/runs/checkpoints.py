@@ -156,7 +156,7 @@ def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> Non
 
     Args:
         folder: Of all checkpoints of a run.
-        keep: How many of the newest, at least 1.
+        keep: How many of the newest, at least 0.
         also: More to keep, e.g. the best.
     """
     remove_partial(folder)
@@ -169,7 +169,7 @@ def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> Non
 
 
 def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
-    """Remove the files of subfolders that no checkpoint names; none if a manifest is unreadable."""
+    """Remove what no checkpoint names in subfolders; nothing if a manifest is unreadable."""
     try:
         named = {folder / name for path in kept for name in _read_manifest(path)["shared"]}
     except (DamagedCheckpointError, OSError):
@@ -181,7 +181,7 @@ def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
 
 def _shared_files(folder: Path) -> Iterator[Path]:
     for each in folder.iterdir():
-        if each.is_dir() and _step_of(each) is None:
+        if each.is_dir() and _step_of(each) is None and not checkpoints(each):
             yield from (path for path in each.rglob("*") if path.is_file())
 
 

@@ -25,6 +25,7 @@ from rl_infonce.runs.checkpoints import (
 )
 from rl_infonce.runs.run_directory import software
 from rl_infonce.runs.state_file import StateBytes, pack_state, unpack_state
+from rl_infonce.sb3.best_model import BestModel, find_best, keep_best
 from rl_infonce.sb3.replay_shards import ReplayShards, UnknownBufferError, load_replay
 from rl_infonce.sb3.run_state import (
     differing_settings,
@@ -69,6 +70,8 @@ class ResumeCallback(BaseCallback):
             counts. Each is one step of all `n_envs` environments.
         n_kept: Checkpoints to keep, at least 1.
         save_zip: Whether SB3's `model.zip` lies beside the state, for `PPO.load`.
+        save_best: Whether the model with the highest `rollout/ep_rew_mean` at a checkpoint is kept
+            too, once SB3's window of 100 episodes is full.
         verbose: 1 says when a checkpoint is written.
 
     Attributes:
@@ -86,16 +89,19 @@ class ResumeCallback(BaseCallback):
         *,
         n_kept: int = 2,
         save_zip: bool = True,
+        save_best: bool = True,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         check_integer("save_freq", save_freq, 1)
         check_integer("n_kept", n_kept, 1)
         check_flag("save_zip", save_zip)
+        check_flag("save_best", save_best)
         self.folder = Path(folder)
         self.save_freq = save_freq
         self.n_kept = n_kept
         self.save_zip = save_zip
+        self.save_best = save_best
         self.is_exact = True
         self._shards = ReplayShards(self.folder)
         self._restored: tuple[Path, Mapping[str, Any]] | None = None
@@ -144,6 +150,11 @@ class ResumeCallback(BaseCallback):
             self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
         self._restored = (checkpoint.path, state) if exact else None
         return True
+
+    @property
+    def best(self) -> BestModel | None:
+        """The best model, for `PPO.load(callback.best.path)`; None if there is none yet."""
+        return find_best(self.folder)
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -214,6 +225,10 @@ class ResumeCallback(BaseCallback):
                 UserWarning,
                 stacklevel=2,
             )
+        if (
+            self.save_best
+        ):  # before the checkpoint: a run that is killed between them comes by again
+            keep_best(self.folder, model, lambda: _zip_of(model))
         packed = pack_state(state)
         files = {"state.json": packed.text, "state.safetensors": packed.tensors}
         if self.save_zip:

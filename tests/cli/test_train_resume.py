@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -23,6 +25,7 @@ from rl_infonce.cli.train import run
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import hold_run
 from rl_infonce.runs.state_file import StateBytes, unpack_state
+from rl_infonce.sb3.best_model import keep_best
 from tests.runs.test_state_file import assert_same
 
 pytestmark = pytest.mark.atari
@@ -151,6 +154,20 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
     assert latest_checkpoint(run_dir / "checkpoints").step == 768
     assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "800") == 0
     assert latest_checkpoint(run_dir / "checkpoints").step == 1024
+
+
+def test_the_best_model_is_named_at_the_end(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "run"
+    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    model = PPO("MlpPolicy", "CartPole-v1")
+    model.num_timesteps = 384
+    model.ep_info_buffer = deque([{"r": 2.5}], maxlen=1)
+    keep_best(run_dir / "checkpoints", model, lambda: b"zip")
+    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
+    path = run_dir / "checkpoints" / "best" / "step_000000000384" / "model.zip"
+    assert f"Best:   {path} (step 384, mean return 2.5)\n" in capsys.readouterr().out
 
 
 def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path) -> None:
