@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.sb3.saved_policy import read_policy
 from tests.attacks.forging import (
-    forge,
     members_of,
     parts_of_safetensors,
     safetensors_file,
     zip_file,
 )
 from tests.attacks.formats import FORMATS, good_files
+from tests.attacks.place import Place
 
 FEW = settings(
     max_examples=40,
@@ -31,36 +31,6 @@ FEW = settings(
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-DOCUMENTED = (ValueError, OSError)
-
-
-class Place:
-    """A folder with a good one of a format, to be changed and mended."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.folder = name, folder
-        self.files = good_files(name, folder)
-
-    def outcome(self, changed: dict[str, bytes], *, forged: bool) -> str | None:
-        """Return the message of a refusal after changing some files, None if there is none."""
-        for file, content in changed.items():
-            if forged:
-                forge(self.folder, file, content)
-            else:
-                (self.folder / file).write_bytes(content)
-        try:
-            FORMATS[self.name].read(self.folder)
-        except DOCUMENTED as error:
-            return str(error)
-        finally:
-            digests = {file for file in self.files if "manifest" in file.lower()}
-            for file in {*changed, *digests}:
-                (self.folder / file).write_bytes(self.files[file])
-        return None
-
-    def check(self, changed: dict[str, bytes], *, forged: bool = False) -> None:
-        message = self.outcome(changed, forged=forged)
-        assert message is None or str(self.folder) in message
 
 
 @pytest.fixture(scope="module")
