@@ -10,6 +10,7 @@ import platform
 import secrets
 import shlex
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,6 +222,7 @@ class _Run:
 
     def __init__(self, run_dir: Path, tb_dir: Path, record: dict[str, Any]) -> None:
         self.run_dir, self.tb_dir, self.record = run_dir, tb_dir, record
+        self.model_file = run_dir / "model.zip"
 
     def train(
         self, model: BaseAlgorithm, arguments: argparse.Namespace, callback: BaseCallback | None
@@ -270,6 +272,7 @@ class _Run:
         callbacks: list[Any],
         session: dict[str, Any],
     ) -> int:
+        from rl_infonce.sb3.resume import NotSavedError
         from rl_infonce.sb3.run_logs import run_logger
 
         progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
@@ -291,7 +294,7 @@ class _Run:
                     model.learn(n_left, callbacks, reset_num_timesteps=False, progress_bar=progress)
                 is_done = model.num_timesteps >= arguments.n_timesteps or not resume.stopped
                 status, code = ("done", 0) if is_done else ("interrupted", _RESUMABLE)
-            except FloatingPointError as error:
+            except (FloatingPointError, NotSavedError) as error:
                 print(f"rl-infonce train: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
                 status, code = "interrupted", 130
@@ -302,9 +305,7 @@ class _Run:
 
     def _finish(self, model: BaseAlgorithm, session: dict[str, Any], seconds: float) -> None:
         """Save the model first, then the record, then the last curves."""
-        file = io.BytesIO()
-        model.save(file)
-        replace_bytes(self.run_dir / "model.zip", file.getvalue())
+        self._save(model)
         n_steps = model.num_timesteps - session["first_step"]
         session.update(end_time=now(), wall_seconds=round(seconds, 3))
         self.record.update(
@@ -313,14 +314,31 @@ class _Run:
             n_timesteps_done=model.num_timesteps,
             steps_per_second=round(n_steps / seconds, 1),
         )
-        write_record(self.run_dir, self.record)
+        try:
+            write_record(self.run_dir, self.record)
+        except OSError as error:
+            print(f"rl-infonce train: run.json could not be updated: {error}", file=sys.stderr)
         if self.record["status"] == "failed":
-            where = self.run_dir / "model.zip"
-            print(f"The run failed; what was trained is in {where}", file=sys.stderr)
+            print(f"The run failed; what was trained is in {self.model_file}", file=sys.stderr)
         if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
             model.logger.dump(model.num_timesteps)
         model.logger.close()
         model.get_env().close()  # type: ignore[union-attr]
+
+    def _save(self, model: BaseAlgorithm) -> None:
+        file = io.BytesIO()
+        model.save(file)
+        try:
+            replace_bytes(self.model_file, file.getvalue())
+        except OSError as error:
+            elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / self.model_file.name
+            print(
+                f"rl-infonce train: {self.model_file} could not be written: {error}. Trying "
+                f"{elsewhere} instead.",
+                file=sys.stderr,
+            )
+            self.model_file = elsewhere
+            replace_bytes(elsewhere, file.getvalue())
 
     def _print_ending(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
         from rl_infonce.sb3.best_model import find_best
@@ -331,7 +349,7 @@ class _Run:
             f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
         )
         print(_verdict(model), end="")
-        print(f"Model:  {run_dir / 'model.zip'}")
+        print(f"Model:  {self.model_file}")
         if (best := find_best(run_dir / "checkpoints")) is not None:
             print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
         print(f"Curves: {tb_dir}\nNext:")

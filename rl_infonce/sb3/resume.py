@@ -34,7 +34,7 @@ from rl_infonce.sb3.run_state import (
     set_streams,
 )
 
-__all__ = ["ResumeCallback"]
+__all__ = ["NotSavedError", "ResumeCallback"]
 
 _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3")
 _MOST_FAILURES = 5
@@ -42,6 +42,10 @@ _MISFITS = (
     *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
     SystemError,  # of ale_py, for bytes that are no state of an emulator
 )
+
+
+class NotSavedError(OSError):
+    """The disk refused five checkpoints in a row."""
 
 
 class ResumeCallback(BaseCallback):
@@ -59,6 +63,7 @@ class ResumeCallback(BaseCallback):
     there.
 
     Checkpoints are taken between rollouts, and are whole or not there, whenever the process dies.
+    One that the disk refuses is a warning; five in a row end the training with `NotSavedError`.
     Nothing is unpickled when they are read, and every byte is compared with its digest. Of someone
     you do not trust, a checkpoint of an Atari game could still crash the process: ale_py takes the
     bytes of an emulator as they are. Put it last among the callbacks.
@@ -195,22 +200,25 @@ class ResumeCallback(BaseCallback):
         return root.callbacks if isinstance(root, CallbackList) else [root]
 
     def _try_to_save(self) -> None:
-        """Save; a disk that is full now may not be so later, so the next rollout tries again."""
+        """Save; a disk that is full now may not be so an interval later."""
+        self._last_save = self.n_calls
         try:
             self._save()
         except OSError as error:
             self._n_failures += 1
+            what = (
+                f"No checkpoint at step {self.num_timesteps}: {error}. The one before it is whole"
+            )
             if self._n_failures >= _MOST_FAILURES:
-                raise
+                raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
             warnings.warn(
-                f"No checkpoint at step {self.num_timesteps}: {error}. The one before it is "
-                f"untouched. Trying again ({self._n_failures} of {_MOST_FAILURES}).",
+                f"{what}, training goes on, and the next is tried after {self.save_freq} more "
+                f"steps ({self._n_failures} of {_MOST_FAILURES}).",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return
         self._n_failures = 0
-        self._last_save = self.n_calls
 
     def _save(self) -> None:
         start = time.perf_counter()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from pathlib import Path
@@ -22,6 +24,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import run
+from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import hold_run
 from rl_infonce.runs.state_file import StateBytes, unpack_state
@@ -154,6 +157,37 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
     assert latest_checkpoint(run_dir / "checkpoints").step == 768
     assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "800") == 0
     assert latest_checkpoint(run_dir / "checkpoints").step == 1024
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_disk_that_stays_full_costs_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    system, logs = tmp_path / "system", tmp_path / "logs"
+    system.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(system))
+    write = durable._write
+
+    def refuse() -> None:
+        monkeypatch.setattr(durable, "_write", refused)
+
+    def refused(file: Any, content: bytes) -> None:
+        if str(logs) in file.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, content)
+
+    few = ("-n", "4000", "--n-envs", "1", "--save-freq", "1")
+    assert train(*flags(logs), *few, callback=AtStep(200, refuse)) == 1
+    said = capsys.readouterr()
+    (model,) = system.glob("rl_infonce_*/model.zip")
+    assert f"Model:  {model}" in said.out
+    assert "No space left on device. The one before it is whole; 5 tries in a row" in said.err
+    assert "run.json could not be updated: [Errno 28]" in said.err
+    steps = PPO.load(model).num_timesteps
+    run_dir = logs / "ppo" / "breakout_1"
+    assert latest_checkpoint(run_dir / "checkpoints").step == steps - 5 * 128
+    monkeypatch.setattr(durable, "_write", write)
+    assert main(["train", "--resume", str(run_dir), "-n", str(steps), "--no-progress"]) == 0
 
 
 def test_the_best_model_is_named_at_the_end(

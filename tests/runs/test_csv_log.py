@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rl_infonce.runs.csv_log import CSVLog
 
 
@@ -21,9 +23,10 @@ def test_rows_and_columns_are_added_and_later_ones_cut_off(tmp_path: Path) -> No
     assert path.read_text() == 'step,a,b,c\n1,1.5,,\n2,2.5,"x, y",\n3,,,7\n'
 
 
-def test_a_torn_last_line_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", ["2", "2,4", "2,4,0.12", '2,4,"x'])
+def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "progress.csv"
-    path.write_text("step,a,b\n1,2,3\n2,4")
+    path.write_text(f"step,a,b\n1,2,3\n{torn}")
     CSVLog(path, last_step=9).close()
     assert path.read_text() == "step,a,b\n1,2,3\n"
 
