@@ -14,6 +14,7 @@ __all__ = [
     "AUGMENTATIONS",
     "CONTEXTS",
     "CRITICS",
+    "POSITIVES",
     "PRESETS",
     "TERMS",
     "InfoNCESettings",
@@ -23,6 +24,7 @@ __all__ = [
 CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")
+POSITIVES = ("future", "shuffled")
 TERMS = ("global", "global_local", "local_local")
 
 
@@ -46,6 +48,8 @@ class InfoNCESettings:
         augmentation: "random_shift" moves every image by up to 4 pixels (Kostrikov et al. 2020).
         target_encoder_tau: None trains through anchors and positives; 1.0 stops the gradient at
             the positives; between, the positives come from an exponential moving average.
+        positives: "future", or "shuffled" for the future of another anchor of the batch: the
+            placebo, of the same cost and without what time tells.
         min_gap: Candidates of the anchor's own episode closer than this many steps to the positive
             are not used as negatives; 0 uses all.
     """
@@ -61,6 +65,7 @@ class InfoNCESettings:
     context_length: int = 8
     augmentation: str = "none"
     target_encoder_tau: float | None = None
+    positives: str = "future"
     min_gap: int = 4
 
     def __post_init__(self) -> None:
@@ -72,6 +77,7 @@ class InfoNCESettings:
         check_integer("min_gap", self.min_gap, 0)
         check_choice("critic", self.critic, CRITICS)
         check_choice("context", self.context, CONTEXTS)
+        check_choice("positives", self.positives, POSITIVES)
         check_choice("augmentation", self.augmentation, AUGMENTATIONS)
         _check_terms(self.terms)
         if self.target_encoder_tau is not None:

@@ -103,7 +103,10 @@ class InfoNCEExtractor(ImageEncoder):
         augmentation: "none" or "random_shift".
         target_encoder_tau: 1.0 stops the gradient at the positives, less moves an averaged target
             encoder; None takes the preset's, and in "cpc" trains through both.
+        positives: "future", or "shuffled" for a placebo: the same loss with other anchors' futures.
         min_gap: Same-episode candidates closer than this many steps are no negatives, >= 0.
+        augment_observations: Whether the host's own loss sees observations moved by up to 4 pixels,
+            too (RAD, Laskin et al. 2020); with `infonce_coef=0`, augmentation alone.
         max_grad_ratio: Largest norm of the auxiliary gradient on the encoder, as a multiple of the
             RL gradient's; None leaves it alone.
         precision: "fp32", or "bf16" to run the encoder in bfloat16 autocast.
@@ -138,7 +141,9 @@ class InfoNCEExtractor(ImageEncoder):
         action_space: spaces.Space[Any] | None = None,
         augmentation: str | None = None,
         target_encoder_tau: float | None = None,
+        positives: str | None = None,
         min_gap: int | None = None,
+        augment_observations: bool = False,
         max_grad_ratio: float | None = None,
         precision: str = "fp32",
         channels_last: bool = True,
@@ -161,6 +166,7 @@ class InfoNCEExtractor(ImageEncoder):
                 "context_length": context_length,
                 "augmentation": augmentation,
                 "target_encoder_tau": target_encoder_tau,
+                "positives": positives,
                 "min_gap": min_gap,
             },
         )
@@ -169,6 +175,7 @@ class InfoNCEExtractor(ImageEncoder):
         if seed is not None:
             check_integer("seed", seed, 0)
         check_flag("auto_bind", auto_bind)
+        check_flag("augment_observations", augment_observations)
         check_flag("action_conditioning", action_conditioning)
         super().__init__(
             space, features_dim, encoder=encoder, precision=precision, channels_last=channels_last
@@ -177,6 +184,7 @@ class InfoNCEExtractor(ImageEncoder):
         self.infonce_coef = settings.infonce_coef
         self.horizons = resolve_horizons(settings.horizons, space.shape)
         self.max_grad_ratio = max_grad_ratio
+        self.augment_observations = augment_observations
         self.auto_bind = auto_bind
         self.seed = seed
         self.last_infonce: dict[str, float] = {}
@@ -263,6 +271,8 @@ class InfoNCEExtractor(ImageEncoder):
         if not (self.training and torch.is_grad_enabled()):
             return self.encode(observations).features
         self._compute_gradients()  # first, so that its graph is freed before the host's is built
+        if self.augment_observations:
+            observations = random_shift(observations, self._session.rng)
         features: Tensor = self._attach(self.encode(observations).features)
         return features
 
@@ -481,6 +491,7 @@ class InfoNCEExtractor(ImageEncoder):
             context_length=settings.context_length if settings.context == "gru" else 1,
             min_gap=settings.min_gap,
             with_actions=self._action_space is not None,
+            shuffled=settings.positives == "shuffled",
         )
 
     def _new_session(self, algorithm: BaseAlgorithm | None) -> Session:

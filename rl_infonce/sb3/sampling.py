@@ -22,6 +22,7 @@ class SamplingPlan(NamedTuple):
         context_length: L steps up to and including the anchor's.
         min_gap: Same-episode candidates closer than this are masked.
         with_actions: Whether to gather the actions between anchor and last future.
+        shuffled: Whether each anchor gets the futures of another one as its positives.
     """
 
     horizons: tuple[int, ...]
@@ -29,6 +30,7 @@ class SamplingPlan(NamedTuple):
     context_length: int
     min_gap: int
     with_actions: bool
+    shuffled: bool = False
 
 
 class ObservationBatch(NamedTuple):
@@ -37,7 +39,7 @@ class ObservationBatch(NamedTuple):
     Attributes:
         context: [B, L, *observation] the last L observations, the anchor's own last.
         context_used: [B, L] bool; False before the episode began.
-        futures: [K, B, *observation].
+        futures: [K, B, *observation]; row i holds anchor i's positive, or another's if shuffled.
         mask: [K, B, B] bool; True where candidate j takes part for anchor i.
         actions: [B, largest horizon, *action] or None.
     """
@@ -74,14 +76,34 @@ def sample_batch(
     )
     future_steps = steps + np.asarray(plan.horizons)[:, None]  # [K, B]
     futures = experience.observations(future_steps, np.broadcast_to(envs, future_steps.shape))
-    near = negative_mask(steps, envs, episodes, plan.min_gap)
+    may_serve = negative_mask(steps, envs, episodes, plan.min_gap)
+    if plan.shuffled:
+        order = _another_one(len(steps), rng)
+        futures, may_serve = futures[:, order], _shuffled_mask(may_serve, order)
     return ObservationBatch(
         context=experience.observations(recorded, context_envs),
         context_used=context_used,
         futures=futures,
-        mask=np.stack([near & distinct_mask(candidates) for candidates in futures]),
+        mask=np.stack([may_serve & distinct_mask(candidates) for candidates in futures]),
         actions=_actions(experience, plan, steps, envs),
     )
+
+
+def _another_one(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return for each of n another one, none twice: one cycle through all."""
+    cycle, order = rng.permutation(n), np.empty(n, dtype=np.int64)
+    order[cycle] = np.roll(cycle, 1)
+    return order
+
+
+def _shuffled_mask(
+    mask: npt.NDArray[np.bool_], order: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Return the mask of candidates in another order, in which no anchor's own future is one."""
+    others = mask & ~np.eye(len(mask), dtype=np.bool_)
+    shuffled: npt.NDArray[np.bool_] = others[:, order]
+    np.fill_diagonal(shuffled, True)
+    return shuffled
 
 
 def _actions(

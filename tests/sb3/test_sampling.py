@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from rl_infonce.sb3.encoding import Encoded, contrast_batch, encode_actions, preprocess
 from rl_infonce.sb3.experience import Experience, ExperienceReader
-from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, sample_batch
+from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, _another_one, sample_batch
 from tests.sb3.fakes import decode
 from tests.sb3.worlds import ALGORITHMS
 
@@ -165,3 +165,40 @@ def test_images_are_scaled_unless_they_are_normalised_already() -> None:
     space = spaces.Box(0, 255, (1, 2, 2), np.uint8)
     assert float(preprocess(images, space).max()) == pytest.approx(0.2)
     assert float(preprocess(images, space, normalize_images=False).min()) == 51
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("seed", range(3))
+def test_shuffled_positives_are_other_anchors_futures(name: str, seed: int) -> None:
+    _, experience = recorded(name)
+    whole = sample_batch(experience, PLAN, np.random.default_rng(seed))
+    batch = sample_batch(experience, PLAN._replace(shuffled=True), np.random.default_rng(seed))
+    assert whole is not None
+    assert batch is not None
+    np.testing.assert_array_equal(batch.context, whole.context)
+    stamps, shuffled = (
+        [tuple(row) for row in np.stack(decode(each.futures[0]), axis=1).tolist()]
+        for each in (whole, batch)
+    )
+    assert sorted(shuffled) == sorted(stamps), "each serves once"
+    contexts = decode(batch.context[:, -1])
+    for i in range(12):
+        assert batch.mask[:, i, i].all()
+        for j in range(12):
+            env, episode, time = shuffled[j]
+            gap = abs(time - PLAN.horizons[0] - int(contexts.time[i]))
+            same = (env, episode) == (contexts.env[i], contexts.episode[i])
+            is_own = same and gap == 0
+            assert not (i == j and is_own), "a positive that is the anchor's own future"
+            for k in range(len(PLAN.horizons)):
+                identical = np.array_equal(batch.futures[k, i], batch.futures[k, j])
+                near = same and gap < PLAN.min_gap
+                assert batch.mask[k, i, j] == (i == j or not (near or identical))
+
+
+def test_a_cycle_leaves_nobody_alone() -> None:
+    for n in range(2, 9):
+        for seed in range(20):
+            order = _another_one(n, np.random.default_rng(seed))
+            assert sorted(order) == list(range(n))
+            assert (order != np.arange(n)).all()

@@ -1,0 +1,63 @@
+"""Arms that hold everything but one thing: what time tells, or the loss."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.augmentation import random_shift
+from tests.sb3.worlds import ALGORITHMS, policy_kwargs
+
+
+def extractor_of(model: object) -> InfoNCEExtractor:
+    extractor = model.policy.features_extractor  # type: ignore[attr-defined]
+    assert isinstance(extractor, InfoNCEExtractor)
+    return extractor
+
+
+def test_a_placebo_cannot_be_learned() -> None:
+    accuracies = {}
+    for positives in ("future", "shuffled"):
+        kwargs = policy_kwargs(positives=positives, infonce_coef=1.0, n_pairs=16)
+        model = ALGORITHMS["PPO"](kwargs, learning_rate=1e-3)
+        extractor = extractor_of(model)
+        model.learn(960)
+        experience = extractor.experience()
+        assert experience is not None
+        with torch.no_grad():
+            losses = [extractor.infonce_loss(experience) for _ in range(30)]
+        accuracies[positives] = np.mean([float(r.accuracy.mean()) for r in losses if r is not None])
+    assert accuracies["future"] > 0.3
+    assert accuracies["shuffled"] < 0.13, "one of about 14 candidates"
+
+
+def test_only_the_hosts_updates_see_moved_observations() -> None:
+    kwargs = policy_kwargs(augment_observations=True, infonce_coef=0.0)
+    extractor = extractor_of(ALGORITHMS["PPO"](kwargs))
+    images = torch.rand(5, 4, 36, 36)
+    expected = random_shift(images, copy.deepcopy(extractor._session.rng))
+    extractor.train()
+    torch.testing.assert_close(extractor(images), extractor.encode(expected).features)
+    assert not torch.equal(expected, images)
+    with torch.no_grad():
+        torch.testing.assert_close(extractor(images), extractor.encode(images).features)
+    torch.testing.assert_close(extractor.eval()(images), extractor.encode(images).features)
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_augmentation_alone_trains(name: str) -> None:
+    model = ALGORITHMS[name](policy_kwargs(augment_observations=True, infonce_coef=0.0))
+    model.learn(130)
+    assert all(torch.isfinite(each).all() for each in model.policy.parameters())
+
+
+def test_bad_settings_are_named() -> None:
+    space = ALGORITHMS["PPO"]().observation_space
+    with pytest.raises(ValueError, match=r"positives.*'future', 'shuffled'"):
+        InfoNCEExtractor(space, positives="past")
+    with pytest.raises(TypeError, match="augment_observations"):
+        InfoNCEExtractor(space, augment_observations=1)  # type: ignore[arg-type]
