@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.durable import replace_bytes
 from rl_infonce.runs.run_directory import (
     claim_run_directory,
@@ -35,9 +36,18 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_EXTRACTOR_FLAGS = ("infonce_coef", "horizons", "preset", "precision", "n_pairs")
+_EXTRACTOR_FLAGS = (
+    "infonce_coef",
+    "horizons",
+    "preset",
+    "precision",
+    "n_pairs",
+    "positives",
+    "augment_observations",
+)
 _RUN_FLAGS = (
     "algo",
+    "hyperparams",
     "n_timesteps",
     "n_envs",
     "device",
@@ -49,6 +59,7 @@ _RUN_FLAGS = (
     "on_nan",
 )
 _OF_A_SESSION = {"resume", "resume_inexact", "fall_back", "n_timesteps", "save_freq", "progress"}
+_OF_A_PLACE = {"run_dir", "log_folder", "tensorboard_log"}
 _N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
 _RESUMABLE = 75  # EX_TEMPFAIL: try again later
 
@@ -73,7 +84,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
     add("--device", default="auto", help=_shown("auto, cpu, cuda, cuda:1, ..."))
     add("--encoder", type=Path, metavar="FILE", help="start from a pretrained encoder.safetensors")
-    add("--freeze-encoder", action="store_true", help="leave its weights alone")
+    add("--freeze-encoder", action="store_true", help="leave its weights alone, or random ones")
+    add(
+        "-params",
+        "--hyperparams",
+        nargs="+",
+        metavar="NAME:VALUE",
+        help="of the algorithm, e.g. n_epochs:6 learning_rate:lin_1e-4 (RL Zoo's)",
+    )
     add("--num-threads", type=int, default=-1, metavar="N", help="of torch on CPU (its own choice)")
     add(
         "-f",
@@ -83,6 +101,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="LOGS",
         help=_shown("folder of all runs"),
     )
+    add("--run-dir", type=Path, metavar="RUN", help="start in this folder, or go on there")
     add("-tb", "--tensorboard-log", type=Path, metavar="DIR", help="curves (in the run's folder)")
     add("--save-freq", type=int, default=25_000, metavar="N", help=_shown("steps per checkpoint"))
     add("--on-nan", choices=("stop", "skip"), default="stop", help=_shown("if a gradient is NaN"))
@@ -100,6 +119,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("--n-pairs", type=int, metavar="N", help="anchors per gradient step")
     add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
+    add("--positives", metavar="NAME", help="future, or shuffled for a placebo (future)")
+    add(
+        "--augment-observations",
+        action="store_true",
+        default=None,
+        help="let the RL loss see moved images, too",
+    )
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
 
 
@@ -120,19 +146,18 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
         callback: Called during training beside the command's own.
     """
     try:
-        if arguments.resume is None:
-            record, run_dir = _new_record(arguments), None
-        else:
-            run_dir = arguments.resume
+        if arguments.run_dir is not None and (arguments.run_dir / "run.json").exists():
+            record, arguments = _same_run(arguments)
+        elif arguments.resume is not None:
             record, arguments = _former(arguments)
+        else:
+            record = _new_record(arguments)
         model = _make_model(arguments, record)
     except (ValueError, TypeError, OSError) as error:
         arguments.usage_error(str(error))
     with contextlib.ExitStack() as held:
         try:
-            if run_dir is None:
-                folder = arguments.log_folder / arguments.algo
-                run_dir = claim_run_directory(folder, arguments.game)
+            run_dir = _run_directory(arguments)
             held.enter_context(hold_run(run_dir))
             run = _Run(run_dir, _tensorboard_directory(arguments.tensorboard_log, run_dir), record)
         except OSError as error:
@@ -149,6 +174,38 @@ def _new_record(arguments: argparse.Namespace) -> dict[str, Any]:
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
     settings = {k: v for k, v in vars(arguments).items() if not callable(v)}
     return new_record({k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed)
+
+
+def _run_directory(arguments: argparse.Namespace) -> Path:
+    """Return the folder of a run that goes on, the one asked for, or the next free one."""
+    if arguments.resume is not None:
+        return Path(arguments.resume)
+    if arguments.run_dir is not None:
+        arguments.run_dir.mkdir(parents=True, exist_ok=True)
+        return Path(arguments.run_dir)
+    return claim_run_directory(arguments.log_folder / arguments.algo, arguments.game)
+
+
+def _same_run(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Namespace]:
+    """Return the record of the run in `--run-dir` and its arguments, if they are those given."""
+    if arguments.resume is not None:
+        raise ValueError("Expected `--resume` or `--run-dir`, got both.")
+    former = read_record(arguments.run_dir)
+    given = _new_record(arguments)
+    differing = [
+        f"{name} is {given['arguments'].get(name)!r} (was {former['arguments'].get(name)!r})"
+        for name in sorted(
+            {*given["arguments"], *former["arguments"]} - _OF_A_SESSION - _OF_A_PLACE
+        )
+        if given["arguments"].get(name) != former["arguments"].get(name)
+    ]
+    if differing:
+        raise ValueError(
+            f"Expected `--run-dir` {arguments.run_dir} with the settings it has, got: "
+            f"{'; '.join(differing)}."
+        )
+    arguments.resume = arguments.run_dir
+    return former, arguments
 
 
 def _former(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Namespace]:
@@ -180,6 +237,7 @@ def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAl
     if arguments.num_threads > 0:
         torch.set_num_threads(arguments.num_threads)
     given = {flag: getattr(arguments, flag) for flag in _EXTRACTOR_FLAGS}
+    hyperparameters = parse_hyperparameters(arguments.hyperparams or ())
     return make_atari_model(
         arguments.algo,
         arguments.game,
@@ -188,6 +246,7 @@ def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAl
         seed=record["seed"],
         device=arguments.device,
         extractor={name: value for name, value in given.items() if value is not None},
+        hyperparameters=hyperparameters,
         encoder=_pretrained(arguments),
         freeze=arguments.freeze_encoder,
     )
@@ -199,8 +258,6 @@ def _pretrained(arguments: argparse.Namespace) -> PixelEncoder | None:
     from rl_infonce.saved_encoder import load_encoder
 
     if arguments.encoder is None:
-        if arguments.freeze_encoder:
-            raise ValueError("Expected `--encoder` beside --freeze-encoder.")
         return None
     encoder = load_encoder(arguments.encoder)
     if not isinstance(encoder, PixelEncoder):
@@ -228,6 +285,7 @@ class _Run:
         self, model: BaseAlgorithm, arguments: argparse.Namespace, callback: BaseCallback | None
     ) -> int:
         """Train what is left, save whatever happens, and return the exit code."""
+        from rl_infonce.sb3.episode_log import EpisodeLogCallback
         from rl_infonce.sb3.nan_guard import NanGuardCallback
         from rl_infonce.sb3.resume import ResumeCallback
 
@@ -248,7 +306,8 @@ class _Run:
             f"{model.device}) in {self.run_dir}"
         )
         guard = NanGuardCallback(self.run_dir, on_nan=arguments.on_nan)
-        callbacks = [*([] if callback is None else [callback]), guard, resume]
+        episodes = EpisodeLogCallback(self.run_dir / "episodes.csv")
+        callbacks = [*([] if callback is None else [callback]), episodes, guard, resume]
         code = self._learn(model, arguments, callbacks, session)
         self._print_ending(model, arguments)
         return code
@@ -285,7 +344,7 @@ class _Run:
                 on_screen=not progress,
             )
         )
-        *_, resume = callbacks
+        *_, episodes, _, resume = callbacks
         status, code, start = "failed", 1, time.perf_counter()
         with stopping_signals(lambda _signal: resume.ask_to_stop()):
             try:
@@ -300,6 +359,7 @@ class _Run:
                 status, code = "interrupted", 130
             finally:
                 self.record["status"] = status
+                episodes.close()
                 self._finish(model, session, time.perf_counter() - start)
         return code
 
@@ -382,7 +442,7 @@ def _counterpart(arguments: argparse.Namespace, seed: int) -> str:
     for name in _RUN_FLAGS + _EXTRACTOR_FLAGS:
         given = getattr(arguments, name)
         if name != "infonce_coef" and given != arguments.default_of(name):
-            several = given if isinstance(given, list) else [given]
+            several = given if isinstance(given, list) else [] if given is True else [given]
             words += [f"--{name.replace('_', '-')}", *map(str, several)]
     if arguments.freeze_encoder:
         words.append("--freeze-encoder")

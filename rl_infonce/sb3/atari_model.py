@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,14 +11,16 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import LinearSchedule
 
 from rl_infonce.atari import make_atari_vec_env
+from rl_infonce.checks import check_choice
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.extractor import InfoNCEExtractor
-from rl_infonce.sb3.pretrained import use_encoder
+from rl_infonce.sb3.pretrained import freeze_encoder, use_encoder
 
-__all__ = ["ALGORITHMS", "make_atari_model"]
+__all__ = ["ALGORITHMS", "check_hyperparameters", "make_atari_model"]
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "dqn": DQN}
-_N_STEPS = 128
+_OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}
+_SCHEDULED = {"learning_rate", "clip_range", "clip_range_vf"}
 
 
 def make_atari_model(
@@ -29,6 +32,7 @@ def make_atari_model(
     seed: int,
     device: str,
     extractor: Mapping[str, Any],
+    hyperparameters: Mapping[str, Any] | None = None,
     encoder: PixelEncoder | None = None,
     freeze: bool = False,
 ) -> BaseAlgorithm:
@@ -43,13 +47,16 @@ def make_atari_model(
         seed: Of weights, games and pairs.
         device: Of the model.
         extractor: Arguments of `InfoNCEExtractor`.
+        hyperparameters: Of the algorithm, in the place of RL Zoo's; "lin_X" falls linearly from X.
         encoder: Pretrained, whose architecture and weights are taken over.
-        freeze: Whether its weights stay.
+        freeze: Whether the encoder's weights stay, pretrained or not.
 
     Raises:
         ValueError: If an argument is out of range or the encoder does not fit.
         TypeError: If an argument has the wrong type.
     """
+    changes = dict(hyperparameters or {})
+    check_hyperparameters(algorithm, changes)
     given = dict(extractor)
     if encoder is not None:
         given |= {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
@@ -63,20 +70,48 @@ def make_atari_model(
         },
         device=device,
         seed=seed,
-        **_SETTINGS[algorithm](n_timesteps, n_envs),
+        **_settings(algorithm, n_timesteps, n_envs, changes),
     )
     if encoder is not None:
-        use_encoder(model, encoder, freeze=freeze)
+        use_encoder(model, encoder)
+    if freeze:
+        freeze_encoder(model)
     return model
 
 
-def _ppo_settings(_n_timesteps: int, n_envs: int) -> dict[str, Any]:
+def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) -> None:
+    """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values.
+
+    Raises:
+        ValueError: If a name is unknown, or a schedule stands where SB3 takes none.
+    """
+    known = set(inspect.signature(ALGORITHMS[algorithm]).parameters) - _OURS
+    legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
+    for name, value in hyperparameters.items():
+        check_choice("hyperparameter", name, sorted(legal | {"buffer_size"} & known))
+        if isinstance(value, str) and value.startswith("lin_") and name not in _SCHEDULED:
+            raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
+
+
+def _settings(
+    algorithm: str, n_timesteps: int, n_envs: int, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    settings = _SETTINGS[algorithm](n_timesteps, n_envs) | dict(changes)
+    if "n_steps" in settings and "batch_size" not in changes:
+        settings["batch_size"] = min(settings["batch_size"], settings["n_steps"] * n_envs)
+    for name in _SCHEDULED & settings.keys():
+        if isinstance(settings[name], str):
+            settings[name] = LinearSchedule(float(settings[name].removeprefix("lin_")), 0.0, 1.0)
+    return settings
+
+
+def _ppo_settings(_n_timesteps: int, _n_envs: int) -> dict[str, Any]:
     return {
-        "n_steps": _N_STEPS,
-        "batch_size": min(256, _N_STEPS * n_envs),
+        "n_steps": 128,
+        "batch_size": 256,
         "n_epochs": 4,
-        "learning_rate": LinearSchedule(2.5e-4, 0.0, 1.0),
-        "clip_range": LinearSchedule(0.1, 0.0, 1.0),
+        "learning_rate": "lin_2.5e-4",
+        "clip_range": "lin_0.1",
         "vf_coef": 0.5,
         "ent_coef": 0.01,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import describe, load_encoder
 from rl_infonce.target import MovingAverage
 
-__all__ = ["use_encoder"]
+__all__ = ["freeze_encoder", "use_encoder"]
 
 
 def use_encoder(
@@ -54,12 +53,7 @@ def use_encoder(
             f"Expected `encoder` to be a PixelEncoder, which reads what agents see, got "
             f"{type(source).__name__}. Pretrain with --encoder nature or impala."
         )
-    extractors = list(_extractors(model))
-    if not extractors:
-        raise ValueError(
-            "Expected a model with NatureCNN or InfoNCEExtractor as its features extractor, got "
-            f"a policy {type(model.policy).__name__} without any."
-        )
+    extractors = _extractors(model)
     for extractor in extractors:
         _check_fit(model, extractor, source)
     for extractor in extractors:
@@ -67,16 +61,39 @@ def use_encoder(
             for name, tensor in source.state_dict().items():
                 extractor.get_parameter(name).copy_(tensor)
         for name in source.state_dict():
-            extractor.get_parameter(name).requires_grad_(not freeze)
+            extractor.get_parameter(name).requires_grad_(True)
         average = getattr(extractor, "target", None)
         if isinstance(average, MovingAverage):  # of "atc" and "curl": its next update copies
             average.get_buffer("n_updates").zero_()
+    if freeze:
+        freeze_encoder(model)
 
 
-def _extractors(model: BaseAlgorithm) -> Iterator[NatureCNN]:
-    for module in model.policy.modules():
-        if isinstance(module, NatureCNN):
-            yield module
+def freeze_encoder(model: BaseAlgorithm) -> None:
+    """Leave the encoders of a model as they are from now on, by RL and InfoNCE.
+
+    SB3 does not save this: call again after loading a model.
+
+    Args:
+        model: With SB3's `NatureCNN` or `InfoNCEExtractor`.
+
+    Raises:
+        ValueError: If it has neither.
+    """
+    for extractor in _extractors(model):
+        for name, parameter in extractor.named_parameters():
+            if name.startswith(("cnn.", "linear.")):
+                parameter.requires_grad_(False)
+
+
+def _extractors(model: BaseAlgorithm) -> list[NatureCNN]:
+    extractors = [each for each in model.policy.modules() if isinstance(each, NatureCNN)]
+    if not extractors:
+        raise ValueError(
+            "Expected a model with NatureCNN or InfoNCEExtractor as its features extractor, got "
+            f"a policy {type(model.policy).__name__} without any."
+        )
+    return extractors
 
 
 def _check_fit(model: BaseAlgorithm, extractor: NatureCNN, source: PixelEncoder) -> None:

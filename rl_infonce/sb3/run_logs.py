@@ -23,7 +23,7 @@ from stable_baselines3.common.logger import (
 
 from rl_infonce.runs.csv_log import CSVLog
 
-__all__ = ["run_logger"]
+__all__ = ["CSVFormat", "run_logger"]
 
 
 def run_logger(
@@ -45,7 +45,7 @@ def run_logger(
     board = _Board(str(tb_dir))
     if goes_on:
         board.begin_file(purge_step=first_step + 1)
-    formats: list[KVWriter] = [board, _CSV(run_dir / "progress.csv", first_step)]
+    formats: list[KVWriter] = [board, CSVFormat(run_dir / "progress.csv", first_step)]
     if on_screen:
         formats.append(HumanOutputFormat(sys.stdout))
     return Logger(str(tb_dir), formats)
@@ -166,8 +166,17 @@ class _Board(TensorBoardOutputFormat):
         self._waiting.close()
 
 
-class _CSV(KVWriter):
-    """What the terminal may show, in a file."""
+class CSVFormat(KVWriter):
+    """What the terminal may show, in a CSV file whose first column is the step.
+
+    Args:
+        path: A file that is there keeps its rows up to `last_step`.
+        last_step: Where the run goes on.
+
+    Raises:
+        ValueError: If the file is no such table.
+        OSError: If it cannot be written now.
+    """
 
     def __init__(self, path: Path, last_step: int) -> None:
         self._path = path
@@ -181,6 +190,7 @@ class _CSV(KVWriter):
         key_excluded: dict[str, tuple[str, ...]],
         step: int = 0,
     ) -> None:
+        """Add a row of what is a number or text, or let it wait for room on the disk."""
         numbers = {
             name: value
             for name, value in sorted(key_values.items())
@@ -202,6 +212,7 @@ class _CSV(KVWriter):
         self._log.close()
 
     def close(self) -> None:
+        """Write what waits and close the file, or warn of what is lost."""
         self._waiting.close()
 
 

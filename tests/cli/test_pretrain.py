@@ -127,7 +127,6 @@ def test_what_agents_see_is_pretrained_and_trained_on(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--freeze-encoder"], "`--encoder` beside --freeze-encoder"),
         (["--encoder", "none.safetensors"], "none.safetensors"),
         (["--encoder", "screens.safetensors"], "Pretrain with --encoder nature"),
         (["--encoder", "small.safetensors"], "images (4, 40, 40) instead of (4, 84, 84)"),

@@ -107,6 +107,11 @@ def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algo
     expected = whole / algorithm / "breakout_1"
     assert_same(state_of(run_dir), state_of(expected))
     assert rows_of(run_dir) == rows_of(expected)
+    episodes = (run_dir / "episodes.csv").read_text()
+    assert episodes == (expected / "episodes.csv").read_text()
+    if algorithm == "ppo":  # DQN plays too few steps for an episode to end
+        assert episodes.startswith("step,length,return\n")
+        assert len(episodes.splitlines()) > 1
     record = json.loads((run_dir / "run.json").read_text())
     assert [session["first_step"] > 0 for session in record["sessions"]] == [False, True]
     assert record["status"] == "done"
@@ -229,6 +234,27 @@ def test_wrong_usage_exits_2(
         main(["train", *given])
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_same_command_starts_a_run_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*flags(tmp_path), "-n", "128", "--run-dir", str(tmp_path / "mine")]
+    assert main([*command, "--hyperparams", "n_steps:64"]) == 0
+    assert not (tmp_path / "ppo").exists()
+    assert "Training: PPO" in capsys.readouterr().out
+    assert main([*command, "--hyperparams", "n_steps:64", "-n", "256"]) == 0
+    assert "Resuming at step 128" in capsys.readouterr().out
+    for changed in (["--infonce-coef", "0"], ["--hyperparams", "n_steps:32"], ["--seed", "1"]):
+        with pytest.raises(SystemExit) as leaving:
+            main([*command, "--hyperparams", "n_steps:64", *changed])
+        assert leaving.value.code == 2
+        said = capsys.readouterr().err
+        assert "with the settings it has, got: " in said
+        assert changed[0].removeprefix("--").replace("-", "_") + " is " in said
+    with pytest.raises(SystemExit):
+        main([*command, "--resume", str(tmp_path / "mine")])
+    assert "`--resume` or `--run-dir`, got both" in capsys.readouterr().err
 
 
 def test_a_run_that_another_process_trains_is_left_alone(

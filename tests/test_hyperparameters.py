@@ -1,0 +1,40 @@
+"""Hyperparameters are literals; nothing is evaluated."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rl_infonce.hyperparameters import parse_hyperparameters
+
+
+def test_values_are_literals_and_schedules() -> None:
+    words = ["n_epochs:6", "learning_rate:lin_2.5e-4", "ent_coef:-1e-2", "target_kl:None"]
+    assert parse_hyperparameters([*words, "normalize_advantage:True"]) == {
+        "n_epochs": 6,
+        "learning_rate": "lin_2.5e-4",
+        "ent_coef": -0.01,
+        "target_kl": None,
+        "normalize_advantage": True,
+    }
+    assert parse_hyperparameters([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["n_epochs"], "name:value, got 'n_epochs'"),
+        (["n_epochs=6"], "name:value, got 'n_epochs=6'"),
+        ([":6"], "name:value, got ':6'"),
+        (["n_epochs:"], "literal, got 'n_epochs:'"),
+        (["n_epochs:__import__('os').system('true')"], "literal"),
+        (["n_epochs:(lambda: 6)()"], "literal"),
+        (["n_epochs:" + "(" * 10_000], "literal"),
+        (["learning_rate:lin_fast"], "number after 'lin_', got 'learning_rate:lin_fast'"),
+        (["n_epochs:6", "n_epochs:7"], "once, got 'n_epochs' twice"),
+    ],
+)
+def test_other_words_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_hyperparameters(words)
