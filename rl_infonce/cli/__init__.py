@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import collect, doctor, pretrain, probe, train
+from rl_infonce.cli import collect, doctor, pretrain, probe, sweep, train
 
 __all__ = ["main"]
 
@@ -22,6 +22,7 @@ def make_parser() -> argparse.ArgumentParser:
     collect.add_parser(subparsers)
     pretrain.add_parser(subparsers)
     probe.add_parser(subparsers)
+    sweep.add_parser(subparsers)
     doctor.add_parser(subparsers)
     return parser
 

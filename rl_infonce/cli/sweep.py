@@ -1,0 +1,281 @@
+"""`rl-infonce sweep`: trainings of a whole grid, here or on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_infonce.sweeps.grid import Cell, Grid
+    from rl_infonce.sweeps.progress import CellState
+    from rl_infonce.sweeps.run_cell import Job
+    from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+__all__ = ["add_parser", "run"]
+
+_GIB = 2**30
+_INTERRUPTED = 75
+_REFRESHES_PER_SECOND = 0.5
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `sweep` and its flags."""
+    parser = subparsers.add_parser(
+        "sweep",
+        help="train a grid of games, algorithms, arms and seeds",
+        description="Train games x algorithms x arms x seeds of a TOML grid. Every cell is a run "
+        "directory that can be killed and goes on; run the command again, or --resume, and only "
+        "what is missing is trained. Failed cells are named at the end and stop nobody else.",
+    )
+    add = parser.add_argument
+    add("grid", nargs="?", type=Path, metavar="GRID.toml", help="see README, Sweeps")
+    add("-o", "--output", type=Path, metavar="DIR", help="folder (sweeps/NAME of the grid)")
+    add("--resume", type=Path, metavar="DIR", help="go on with the sweep in this folder")
+    add("--dry-run", action="store_true", help="print the plan with its time and disk, and stop")
+    add("--engine", choices=("local", "ray", "slurm"), default="local", help="what runs the cells")
+    add("--n-jobs", type=int, metavar="N", help="local: cells at once (GPUs, else processors)")
+    add("--n-threads", type=int, default=1, metavar="N", help="processors of each cell (1)")
+    add("--address", metavar="HOST:PORT", help="ray: of the cluster (one that starts here)")
+    add("--gpus-per-cell", type=float, default=0, metavar="X", help="ray: e.g. 0.25 (0)")
+    add("--retries", type=int, default=3, metavar="N", help="ray: new starts on lost nodes (3)")
+    add(
+        "--slurm",
+        nargs="+",
+        default=(),
+        metavar="NAME:VALUE",
+        help="slurm: of submitit's AutoExecutor, e.g. timeout_min:60 slurm_partition:'gpu'",
+    )
+    add("--keep-checkpoints", action="store_true", help="of finished cells, too")
+    add("--mixed-versions", action="store_true", help="go on with other versions of packages")
+    add("--force", action="store_true", help="although the disk may get full")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what is missing of a sweep and return the exit code.
+
+    0: every cell is done. 1: some failed; they are named. 75: stopped by a signal; trainings have
+    saved. 2: the grid or the folder cannot be used.
+    """
+    from rl_infonce.sweeps.progress import cell_state
+
+    try:
+        grid, path, folder = _what(arguments)
+        cells = grid.cells()
+        states = {cell.name: cell_state(folder.run_dir(cell), grid) for cell in cells}
+        missing = [cell for cell in cells if states[cell.name].status != "done"]
+        if arguments.dry_run:
+            _print_plan(grid, folder, states)
+            _print_estimate(arguments, grid, missing)
+            return 0
+        with contextlib.ExitStack() as held:
+            held.enter_context(folder.held())
+            folder.adopt(grid, path)
+            if not arguments.mixed_versions:
+                folder.check_versions(grid)
+            if not arguments.force and missing:
+                _check_disk(arguments, grid, missing, folder)
+            engine = _engine(arguments, [folder.job(cell, grid) for cell in missing], folder)
+            folder.begin_session(arguments.engine, shlex.join(sys.argv))
+            _print_plan(grid, folder, states)
+            codes = _work(arguments, engine, grid, folder)
+    except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
+        arguments.usage_error(str(error))
+    return _ending(codes, grid, folder)
+
+
+def _what(arguments: argparse.Namespace) -> tuple[Grid, Path, SweepFolder]:
+    """Return the grid, its file and the folder."""
+    from rl_infonce.sweeps.grid import read_grid
+    from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+    if (arguments.grid is None) == (arguments.resume is None):
+        raise ValueError("Expected a grid, or --resume with the folder of a sweep.")
+    if arguments.resume is not None:
+        folder = SweepFolder(arguments.resume)
+        return folder.grid(), arguments.resume / "grid.toml", folder
+    path = arguments.output or Path("sweeps") / arguments.grid.stem
+    return read_grid(arguments.grid), arguments.grid, SweepFolder(path)
+
+
+def _n_jobs(arguments: argparse.Namespace) -> int:
+    from rl_infonce.checks import check_number
+    from rl_infonce.sweeps.local import n_usable_cpus
+
+    check_number("--n-threads", arguments.n_threads, at_least=1)
+    if arguments.n_jobs is not None:
+        check_number("--n-jobs", arguments.n_jobs, at_least=1)
+        return int(arguments.n_jobs)
+    return _n_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
+
+
+def _n_gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _engine(
+    arguments: argparse.Namespace, jobs: Sequence[Job], folder: SweepFolder
+) -> Iterator[tuple[str, int]]:
+    """Return an iterator of the names and exit codes of cells that end."""
+    if not jobs:
+        return iter(())
+    if arguments.engine == "ray":
+        from rl_infonce.sweeps.on_ray import check_address, run_on_ray
+
+        check_address(arguments.address)
+        return run_on_ray(
+            jobs,
+            address=arguments.address,
+            n_cpus=arguments.n_threads,
+            n_gpus=arguments.gpus_per_cell,
+            n_retries=arguments.retries,
+        )
+    if arguments.engine == "slurm":
+        from rl_infonce.hyperparameters import parse_hyperparameters
+        from rl_infonce.sweeps.on_slurm import run_on_slurm
+
+        parameters = parse_hyperparameters(arguments.slurm)
+        cluster = parameters.pop("cluster", None)
+        return run_on_slurm(
+            jobs,
+            folder=folder.path / "slurm",
+            n_cpus=arguments.n_threads,
+            parameters=parameters,
+            cluster=cluster,
+        )
+    from rl_infonce.sweeps.local import run_locally
+
+    n_jobs = _n_jobs(arguments)
+    return run_locally(jobs, n_jobs=n_jobs, n_gpus=_n_gpus(), n_threads=arguments.n_threads)
+
+
+def _work(
+    arguments: argparse.Namespace,
+    engine: Iterator[tuple[str, int]],
+    grid: Grid,
+    folder: SweepFolder,
+) -> dict[str, int]:
+    """Let the engine work, show how far it is, and return the exit codes by cell."""
+    from rich.live import Live
+
+    from rl_infonce.sweeps.display import live_table
+    from rl_infonce.sweeps.progress import cell_state
+    from rl_infonce.sweeps.sweep_folder import remove_checkpoints
+
+    cells = {cell.name: cell for cell in grid.cells()}
+
+    def states() -> dict[str, CellState]:
+        return {name: cell_state(folder.run_dir(cell), grid) for name, cell in cells.items()}
+
+    codes: dict[str, int] = {}
+    with contextlib.ExitStack() as shown:
+        if sys.stdout.isatty():
+            shown.enter_context(
+                Live(
+                    get_renderable=lambda: live_table(states(), grid.n_timesteps),
+                    refresh_per_second=_REFRESHES_PER_SECOND,
+                )
+            )
+        for name, code in engine:
+            codes[name] = code
+            run_dir = folder.run_dir(cells[name])
+            state = cell_state(run_dir, grid)
+            print(f"{name}: {_words(state, code, run_dir)}", flush=True)
+            if state.status == "done" and not arguments.keep_checkpoints:
+                remove_checkpoints(run_dir)
+    return codes
+
+
+def _words(state: CellState, code: int, run_dir: Path) -> str:
+    if code == _INTERRUPTED:
+        return f"stopped at step {state.step:,}"
+    if code or state.status != "done":
+        return f"failed (exit code {code}), see {run_dir / 'output.log'}"
+    return f"done in {state.seconds:.0f} s"
+
+
+def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
+    from rl_infonce.sweeps.display import counts
+    from rl_infonce.sweeps.progress import cell_state
+
+    states = {cell.name: cell_state(folder.run_dir(cell), grid) for cell in grid.cells()}
+    print(f"{len(states)} cells: {counts(states)}")
+    unfinished = [name for name, state in states.items() if state.status != "done"]
+    stopped = [name for name in unfinished if codes.get(name) == _INTERRUPTED]
+    failed = [name for name in unfinished if name not in stopped]
+    if unfinished:
+        print(f"Go on with: rl-infonce sweep --resume {shlex.quote(str(folder.path))}")
+    if stopped:
+        return _INTERRUPTED
+    for name in failed:
+        print(f"rl-infonce sweep: {name} failed", file=sys.stderr)
+    return 1 if failed else 0
+
+
+# -- the plan --------------------------------------------------------------------------------------
+
+
+def _print_plan(grid: Grid, folder: SweepFolder, states: dict[str, CellState]) -> None:
+    from rl_infonce.sweeps.display import counts
+
+    print(
+        f"{len(states)} cells in {folder.path}: {len(grid.games)} games x {len(grid.algos)} "
+        f"algorithms x {len(grid.arms)} arms x {len(grid.seeds)} seeds, {grid.n_timesteps:,} "
+        f"steps each; {counts(states)}"
+    )
+    for name, state in states.items():
+        reason = f" ({state.reason})" if state.reason else ""
+        print(f"  {name}: {state.status}{reason}")
+
+
+def _print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> None:
+    import torch
+
+    from rl_infonce.sweeps.estimate import seconds_of
+
+    if not missing:
+        return
+    n_jobs, n_threads = _n_jobs(arguments), torch.get_num_threads()
+    torch.set_num_threads(arguments.n_threads)
+    one_of_each = {(cell.algo, cell.arm): cell for cell in missing}
+    seconds = {kind: seconds_of(cell, grid.n_timesteps) for kind, cell in one_of_each.items()}
+    torch.set_num_threads(n_threads)
+    hours = sum(seconds[cell.algo, cell.arm] for cell in missing) / 3600
+    print(
+        f"About {hours:.1f} hours of training, {hours / n_jobs:.1f} with {n_jobs} at once if they "
+        f"do not slow one another down (measured here, now, on {len(seconds)} of the cells; "
+        f"probes not included). At most {_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk."
+    )
+
+
+def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:
+    """Return the bytes that the missing cells need at most."""
+    from rl_infonce.sweeps.estimate import disk_of
+
+    one_of_each = {(cell.algo, cell.arm): cell for cell in missing}
+    found = {kind: disk_of(cell, grid.n_timesteps) for kind, cell in one_of_each.items()}
+    each = [found[cell.algo, cell.arm] for cell in missing]
+    if arguments.keep_checkpoints:
+        return sum(disk.while_running for disk in each)
+    running = sorted(disk.while_running for disk in each)[-_n_jobs(arguments) :]
+    return sum(running) + sum(disk.when_done for disk in each)
+
+
+def _check_disk(
+    arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell], folder: SweepFolder
+) -> None:
+    from rl_infonce.sweeps.estimate import free_bytes
+
+    needed, free = _disk(arguments, grid, missing), free_bytes(folder.path)
+    if needed > free:
+        raise OSError(
+            f"Expected {needed / _GIB:.1f} GiB of room in {folder.path}, got {free / _GIB:.1f}. "
+            "Make room, choose another --output, or pass --force."
+        )

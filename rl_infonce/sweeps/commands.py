@@ -1,0 +1,50 @@
+"""The commands of a cell: what a person would type for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.sweeps.grid import Cell, Grid
+
+__all__ = ["probe_command", "train_command"]
+
+
+def train_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
+    """Return the arguments of `rl-infonce` that start a cell's training or go on with it."""
+    return [
+        *("train", "--game", cell.game, "--algo", cell.algo, "--seed", str(cell.seed)),
+        *("-n", str(grid.n_timesteps), "--run-dir", str(run_dir), "--no-progress"),
+        *_flags(cell.settings),
+    ]
+
+
+def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
+    """Return the arguments of `rl-infonce` that score what a cell's features know."""
+    return [
+        *("probe", "--game", cell.game, "--encoder", str(run_dir / "model.zip")),
+        *("--output", str(run_dir / "probe"), "--no-progress"),
+        *_flags(grid.probe or {}),
+    ]
+
+
+def _flags(settings: Mapping[str, Any]) -> list[str]:
+    words = []
+    for name, value in settings.items():
+        if name == "hyperparameters":
+            words += ["--hyperparams", *(f"{key}:{_literal(each)}" for key, each in value.items())]
+        elif value is True:
+            words.append(_flag(name))
+        elif value is not False:
+            words += [_flag(name), *map(str, value if isinstance(value, list) else [value])]
+    return words
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _literal(value: Any) -> str:
+    is_schedule = isinstance(value, str) and value.startswith("lin_")
+    return value if is_schedule else repr(value)

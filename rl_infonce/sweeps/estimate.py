@@ -1,0 +1,85 @@
+"""What a sweep will take: time, from a short training, and disk, from the size of the model."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_infonce.sb3.atari_model import make_atari_model
+from rl_infonce.sweeps.grid import Cell
+
+__all__ = ["Disk", "disk_of", "free_bytes", "seconds_of"]
+
+_N_ENVS = {"ppo": 8, "dqn": 1}
+_N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
+_INFONCE = ("infonce_coef", "horizons", "preset", "n_pairs", "precision", "positives")
+# Weights and Adam's two moments, in SB3's zip and in our state, which holds the environments, too.
+_ZIP, _STATE = 3, 6
+
+
+class Disk(NamedTuple):
+    """What one cell takes of the disk, in bytes, at most.
+
+    Attributes:
+        while_running: With its checkpoints.
+        when_done: Without.
+    """
+
+    while_running: int
+    when_done: int
+
+
+def disk_of(cell: Cell, n_timesteps: int) -> Disk:
+    """Return what a cell takes: two checkpoints and a third while it is written, and models."""
+    model = _model(cell, n_timesteps)
+    weights = sum(each.nbytes for each in model.policy.state_dict().values())
+    replay = vars(getattr(model, "replay_buffer", None) or _Nothing())
+    rows = sum(int(getattr(each, "nbytes", 0)) for each in replay.values())
+    model.get_env().close()
+    models = 2 * _ZIP * weights  # the last and the best
+    return Disk(3 * (_ZIP + _STATE) * weights + models + 2 * rows, models)
+
+
+class _Nothing:
+    pass
+
+
+def seconds_of(cell: Cell, n_timesteps: int) -> float:
+    """Return how long a cell trains in this process, from training it for a moment.
+
+    Args:
+        cell: Whose settings are tried; encoders are left out.
+        n_timesteps: Of the whole training.
+    """
+    model = _model(cell, n_timesteps, learning_starts=100)
+    model.learn(_N_STEPS[cell.algo])  # the first update is slower than those to come
+    first, start = model.num_timesteps, time.perf_counter()
+    model.learn(_N_STEPS[cell.algo], reset_num_timesteps=False)
+    seconds = time.perf_counter() - start
+    n_steps: int = model.num_timesteps - first
+    model.get_env().close()
+    return seconds / n_steps * n_timesteps
+
+
+def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:
+    settings = cell.settings
+    own = changes if cell.algo == "dqn" else {}
+    return make_atari_model(
+        cell.algo,
+        cell.game,
+        n_timesteps=n_timesteps,
+        n_envs=settings.get("n_envs", _N_ENVS[cell.algo]),
+        seed=cell.seed,
+        device=settings.get("device", "auto"),
+        extractor={name: settings[name] for name in _INFONCE if name in settings},
+        hyperparameters={**settings.get("hyperparameters", {}), **own},
+    )
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the room on the disk of a folder that may not exist yet."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free

@@ -1,0 +1,95 @@
+"""Run the cells of a sweep on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from rl_infonce.runs.signals import stopping_signals
+from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+
+__all__ = ["n_usable_cpus", "run_locally"]
+
+
+def run_locally(
+    jobs: Sequence[Job], *, n_jobs: int, n_gpus: int = 0, n_threads: int = 1
+) -> Iterator[tuple[str, int]]:
+    """Run jobs, some at once, and yield each one's name and exit code when it ends.
+
+    The first Ctrl-C, SIGTERM or SIGUSR1 asks the trainings to save and stop, and starts no more;
+    the second one kills them.
+
+    Args:
+        jobs: In the order of their start.
+        n_jobs: Processes at once, at least 1.
+        n_gpus: Dealt to the processes in turn; 0 leaves the choice to torch.
+        n_threads: Of each process, at least 1.
+    """
+    pool = _Pool(n_jobs, n_gpus, n_threads)
+    with ThreadPoolExecutor(n_jobs) as threads, stopping_signals(pool.stop):
+        waiting: dict[Future[int], str] = {threads.submit(pool.run, job): job.name for job in jobs}
+        try:
+            while waiting:
+                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield waiting.pop(future), future.result()
+        except BaseException:
+            pool.kill()
+            raise
+
+
+class _Pool:
+    """The processes that run, and the places they may take."""
+
+    def __init__(self, n_jobs: int, n_gpus: int, n_threads: int) -> None:
+        self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for place in range(n_jobs):
+            self._places.put(place)
+        self._n_gpus, self._n_threads = n_gpus, n_threads
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._is_stopping = False
+
+    def run(self, job: Job) -> int:
+        """Run a job in a free place; not any more once the pool stops."""
+        if self._is_stopping:
+            return INTERRUPTED
+        place = self._places.get()
+        environment = {"OMP_NUM_THREADS": str(self._n_threads)}
+        if self._n_gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = str(place % self._n_gpus)
+
+        def started(process: subprocess.Popen[bytes]) -> None:
+            self._processes[place] = process
+            if self._is_stopping:
+                process.send_signal(signal.SIGINT)
+
+        try:
+            return run_job(job, environment, started)
+        finally:
+            self._processes.pop(place, None)
+            self._places.put(place)
+
+    def stop(self, _signal: signal.Signals) -> None:
+        """Ask every training to save and stop."""
+        self._is_stopping = True
+        for process in list(self._processes.values()):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End every training at once."""
+        self._is_stopping = True
+        for process in list(self._processes.values()):
+            process.kill()
+
+
+def n_usable_cpus() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

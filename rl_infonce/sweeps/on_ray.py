@@ -1,0 +1,107 @@
+"""Run the cells of a sweep on a Ray cluster, or on the Ray that starts here for it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rl_infonce.runs.signals import stopping_signals
+from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+
+__all__ = ["check_address", "run_on_ray"]
+
+_SECONDS = 5.0
+
+
+def run_on_ray(
+    jobs: Sequence[Job],
+    *,
+    address: str | None = None,
+    n_cpus: float = 1,
+    n_gpus: float = 0,
+    n_retries: int = 3,
+) -> Iterator[tuple[str, int]]:
+    """Run jobs as Ray tasks and yield each one's name and exit code when it ends.
+
+    A job whose node or worker is lost is started again elsewhere, where it goes on from the run's
+    last checkpoint: folders must be on a path that all nodes share, with `rl_infonce` installed.
+
+    Args:
+        jobs: In the order of their submission.
+        address: Of the cluster's head, "host:port" or "ray://host:port", or "auto"; None starts
+            Ray in this process.
+        n_cpus: Processors that a job takes, also its number of threads.
+        n_gpus: GPUs that a job takes, e.g. 0.25.
+        n_retries: Starts after losing a node, at least 0.
+
+    Raises:
+        ModuleNotFoundError: If Ray is not installed.
+        ConnectionError: If nothing answers at the address.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'Expected Ray for `--engine ray`; pip install "rl-infonce[ray]".'
+        ) from None
+    check_address(address)
+    own = {"include_dashboard": False} if address is None else {}
+    ray.init(
+        address=address or "local",
+        log_to_driver=False,
+        logging_level="ERROR",
+        ignore_reinit_error=True,
+        **own,
+    )
+    task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(_run)
+    environment = {"OMP_NUM_THREADS": str(max(int(n_cpus), 1))}
+    try:
+        waiting = {task.remote(job, environment): job.name for job in jobs}
+
+        def stop(_signal: object) -> None:
+            for each in waiting:
+                ray.cancel(each)
+
+        with stopping_signals(stop):
+            while waiting:
+                done, _ = ray.wait(list(waiting), timeout=1)
+                for each in done:
+                    yield waiting.pop(each), _code_of(ray, each)
+    finally:
+        ray.shutdown()
+
+
+def _run(job: Job, environment: dict[str, str]) -> int:
+    return run_job(job, environment)
+
+
+def _code_of(ray: Any, reference: Any) -> int:
+    try:
+        return int(ray.get(reference))
+    except ray.exceptions.TaskCancelledError:
+        return INTERRUPTED
+    except ray.exceptions.RayError:  # lost more often than it may be started again
+        return 1
+
+
+def check_address(address: str | None) -> None:
+    """Raise unless something answers where a cluster should be; Ray itself waits for minutes.
+
+    Raises:
+        ConnectionError: If nothing does within seconds.
+        ValueError: If it is no address.
+    """
+    if address in (None, "auto", "local"):
+        return
+    match = re.fullmatch(r"(?:ray://)?([^:/]+):(\d{1,5})", address or "")
+    if match is None:
+        raise ValueError(f"Expected `--address` as host:port, got {address!r}.")
+    try:
+        socket.create_connection((match[1], int(match[2])), timeout=_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"Expected a Ray cluster at {address}, got no answer within {_SECONDS:.0f} s: {error}. "
+            "`ray start --head` prints its address."
+        ) from error

@@ -1,0 +1,59 @@
+"""Where the cells of a sweep stand, as their folders say."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+from rl_infonce.runs.run_directory import read_record
+from rl_infonce.sweeps.grid import Grid
+
+__all__ = ["CellState", "cell_state"]
+
+
+class CellState(NamedTuple):
+    """How far a cell has come.
+
+    Attributes:
+        status: "missing", "begun", "trained" (its features are still to be probed), "failed" or
+            "done".
+        step: Agent steps trained.
+        seconds: They took, of all sessions that ended.
+        reason: Why the folder could not be read, else "".
+    """
+
+    status: str
+    step: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+
+
+def cell_state(run_dir: Path, grid: Grid) -> CellState:
+    """Return where a cell stands; a folder that cannot be read is "failed", with the reason."""
+    try:
+        record = read_record(run_dir)
+    except FileNotFoundError:
+        return CellState("missing")
+    except (ValueError, OSError) as error:
+        return CellState("failed", reason=str(error))
+    step = int(record.get("n_timesteps_done", 0))
+    seconds = float(record.get("wall_seconds", 0.0))
+    if record.get("status") == "done" and step >= grid.n_timesteps:
+        is_done = grid.probe is None or (run_dir / "probe" / "scores.json").is_file()
+        return CellState("done" if is_done else "trained", step, seconds)
+    status = "failed" if record.get("status") == "failed" else "begun"
+    return CellState(status, max(step, _last_step(run_dir / "progress.csv")), seconds)
+
+
+def _last_step(path: Path) -> int:
+    """Return the step in the last whole row of a table that another process may be writing."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(file.seek(0, 2) - 2**16, 0))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return 0
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    steps = [row[0] for row in csv.reader(lines) if row and row[0].isdecimal()]
+    return int(steps[-1]) if steps else 0

@@ -1,0 +1,74 @@
+"""Run one cell of a sweep in processes of their own, wherever an engine put it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["INTERRUPTED", "Job", "run_job"]
+
+INTERRUPTED = 75
+_PR_SET_PDEATHSIG = 1
+_LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None  # not after the fork
+
+
+class Job(NamedTuple):
+    """What an engine runs for a cell.
+
+    Attributes:
+        name: Of the cell.
+        commands: Arguments of `rl-infonce`, one command after the other.
+        log: File to which what they print is added.
+    """
+
+    name: str
+    commands: tuple[tuple[str, ...], ...]
+    log: Path
+
+
+def run_job(
+    job: Job,
+    environment: Mapping[str, str],
+    started: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
+) -> int:
+    """Run the commands of a job until one fails, and return its exit code.
+
+    Interrupted, it asks the training to stop and waits for its checkpoint. On Linux the commands
+    die with this process, so that nothing trains on where nobody waits for it.
+
+    Args:
+        job: To be run.
+        environment: Beside that of this process.
+        started: Called with each process.
+    """
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    for command in job.commands:
+        with job.log.open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rl_infonce", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                preexec_fn=None if _LIBC is None else _die_with_parent,
+                start_new_session=True,  # Ctrl-C in a terminal is for the sweep, which passes it on
+            )
+            started(process)
+            try:
+                code = process.wait()
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+                code = process.wait()
+        if code:
+            return code
+    return 0
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,41 @@
+"""A small grid for tests of sweeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+GRID: dict[str, Any] = {
+    "games": ["breakout"],
+    "arms": ["baseline", "infonce"],
+    "seeds": [0],
+    "n_timesteps": 128,
+    "train": {"n_envs": 1, "n_pairs": 8, "save_freq": 64, "hyperparameters": {"n_steps": 64}},
+}
+
+
+def write_grid(path: Path, **changes: Any) -> Path:
+    """Write the small grid, with changes, as TOML."""
+    lines: list[str] = []
+    tables: list[tuple[str, dict[str, Any]]] = []
+    for name, value in (GRID | changes).items():
+        if isinstance(value, dict):
+            tables.append((name, value))
+        else:
+            lines.append(f"{name} = {_toml(value)}")
+    for name, table in tables:
+        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
+    return repr(value)

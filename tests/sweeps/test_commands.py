@@ -1,0 +1,40 @@
+"""A cell's commands mean to the command line what its settings say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rl_infonce.cli import make_parser
+from rl_infonce.hyperparameters import parse_hyperparameters
+from rl_infonce.sweeps.arms import ARMS
+from rl_infonce.sweeps.commands import probe_command, train_command
+from rl_infonce.sweeps.grid import make_grid
+from tests.sweeps.grids import GRID
+
+
+def test_settings_become_flags() -> None:
+    hyperparameters = {"n_epochs": 3, "learning_rate": "lin_1e-4", "target_kl": 0.5}
+    train = {"horizons": [4, 8], "hyperparameters": hyperparameters, "device": "cpu"}
+    grid = make_grid({**GRID, "algos": ["ppo"], "arms": list(ARMS), "train": train, "seeds": [5]})
+    for cell in grid.cells():
+        words = train_command(cell, grid, Path("cells") / cell.name)
+        parsed = make_parser().parse_args(words)
+        assert (parsed.game, parsed.algo, parsed.seed) == ("breakout", "ppo", 5)
+        assert (parsed.n_timesteps, parsed.run_dir) == (128, Path("cells") / cell.name)
+        assert (parsed.horizons, parsed.device, parsed.progress) == ([4, 8], "cpu", False)
+        expected = cell.settings["hyperparameters"]
+        assert parse_hyperparameters(parsed.hyperparams) == expected
+        for name in ("infonce_coef", "preset", "positives"):
+            assert getattr(parsed, name) == cell.settings.get(name), name
+        assert bool(parsed.augment_observations) == ("augment_observations" in cell.settings)
+        assert parsed.freeze_encoder == ("freeze_encoder" in cell.settings)
+
+
+def test_the_probe_reads_what_was_trained() -> None:
+    probe = {"n_frames": 900, "protocol": ["converged", "knn"], "seeds": [0, 1]}
+    grid = make_grid({**GRID, "probe": probe})
+    (cell, _) = grid.cells()
+    parsed = make_parser().parse_args(probe_command(cell, grid, Path("run")))
+    assert parsed.encoder == [str(Path("run") / "model.zip")]
+    assert (parsed.output, parsed.n_frames) == (Path("run/probe"), 900)
+    assert (parsed.protocol, parsed.seeds) == (["converged", "knn"], [0, 1])

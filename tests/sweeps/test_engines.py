@@ -1,0 +1,191 @@
+"""Engines run the same jobs, name what failed, and stop when asked to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.sweeps.local import n_usable_cpus, run_locally
+from rl_infonce.sweeps.on_ray import check_address, run_on_ray
+from rl_infonce.sweeps.on_slurm import run_on_slurm
+from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+
+VERSION, UNKNOWN = ("--version",), ("no-such-command",)
+
+
+def job(folder: Path, name: str, *commands: tuple[str, ...]) -> Job:
+    return Job(name, commands, folder / name / "output.log")
+
+
+def jobs_of(folder: Path) -> list[Job]:
+    return [
+        job(folder, "good", VERSION, VERSION),
+        job(folder, "bad", UNKNOWN, VERSION),
+        job(folder, "other", VERSION),
+    ]
+
+
+def check(found: Iterator[tuple[str, int]], folder: Path) -> None:
+    assert dict(found) == {"good": 0, "bad": 2, "other": 0}
+    assert (folder / "good" / "output.log").read_text().count("rl_infonce ") == 2
+    log = (folder / "bad" / "output.log").read_text()
+    assert "no-such-command" in log
+    assert "rl_infonce 0" not in log, "nothing runs after what failed"
+
+
+def test_local_processes(tmp_path: Path) -> None:
+    check(run_locally(jobs_of(tmp_path), n_jobs=2), tmp_path)
+    assert n_usable_cpus() >= 1
+
+
+def ray_is_here() -> Any:
+    return pytest.importorskip("ray")
+
+
+def test_ray_that_starts_for_it(tmp_path: Path) -> None:
+    ray = ray_is_here()
+    check(run_on_ray(jobs_of(tmp_path)), tmp_path)
+    assert not ray.is_initialized()
+
+
+def test_slurm_through_submitits_local_executor(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    parameters = {"timeout_min": 5}
+    settings: dict[str, Any] = {"folder": tmp_path / "slurm", "cluster": "local"}
+    settings["parameters"] = parameters
+    check(run_on_slurm(jobs_of(tmp_path), **settings), tmp_path)
+    with pytest.raises(ValueError, match="`--slurm` parameters of submitit"):
+        next(run_on_slurm([], **{**settings, "parameters": {"no_such": 1}}))
+
+
+def test_environments_are_dealt_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str | None, str]] = []
+
+    def run(each: Job, environment: dict[str, str], _started: Any) -> int:
+        time.sleep(0.05)
+        seen.append((environment.get("CUDA_VISIBLE_DEVICES"), environment["OMP_NUM_THREADS"]))
+        return 0
+
+    monkeypatch.setattr("rl_infonce.sweeps.local.run_job", run)
+    jobs = [job(tmp_path, str(i)) for i in range(8)]
+    assert len(list(run_locally(jobs, n_jobs=4, n_gpus=2, n_threads=3))) == 8
+    assert {device for device, _ in seen} == {"0", "1"}
+    assert {threads for _, threads in seen} == {"3"}
+    seen.clear()
+    list(run_locally(jobs, n_jobs=1))
+    assert set(seen) == {(None, "1")}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_a_dead_address_is_named_at_once(address: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match=f"cluster at {address}, got no answer within 5 s"):
+        check_address(address)
+    assert time.monotonic() - start < 6
+    for fine in (None, "auto", "local"):
+        check_address(fine)
+    with pytest.raises(ValueError, match="host:port, got 'nowhere'"):
+        check_address("nowhere")
+
+
+@pytest.mark.parametrize("module", ["ray", "submitit"])
+def test_a_missing_extra_is_named(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    engine = run_on_ray([]) if module == "ray" else run_on_slurm([], folder=tmp_path)
+    extra = {"ray": "ray", "submitit": "slurm"}[module]
+    with pytest.raises(ModuleNotFoundError, match=rf"rl-infonce\[{extra}\]"):
+        next(engine)
+
+
+SLEEPER = """
+import signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(75))
+open(sys.argv[1], "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def sleepers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs sleep until they are interrupted, as a training does that saves and exits 75."""
+    popen = subprocess.Popen
+
+    def sleep(command: Sequence[str], **settings: Any) -> Any:
+        return popen([sys.executable, "-c", SLEEPER, command[-1]], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", sleep)
+
+
+@pytest.mark.usefixtures("sleepers")
+def test_a_signal_stops_what_runs_and_starts_no_more(tmp_path: Path) -> None:
+    started = [tmp_path / str(i) for i in range(4)]
+    jobs = [job(tmp_path, path.name + "x", (str(path),)) for path in started]
+
+    def interrupt() -> None:
+        while not (started[0].exists() and started[1].exists()):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt).start()
+    handler = signal.getsignal(signal.SIGTERM)
+    found = dict(run_locally(jobs, n_jobs=2))
+    assert found == dict.fromkeys(("0x", "1x", "2x", "3x"), INTERRUPTED)
+    assert [path.exists() for path in started] == [True, True, False, False]
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+@pytest.mark.usefixtures("sleepers")
+def test_an_interrupted_job_waits_for_its_training(tmp_path: Path) -> None:
+    def interrupt(_process: Any) -> None:
+        def soon() -> None:
+            while not (tmp_path / "begun").exists():
+                time.sleep(0.02)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=soon).start()
+
+    assert run_job(job(tmp_path, "a", (str(tmp_path / "begun"),)), {}, interrupt) == INTERRUPTED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_nothing_trains_on_when_its_engine_dies(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from rl_infonce.sweeps import run_cell\n"
+        "popen = subprocess.Popen\n"
+        "def sleep(command, **settings):\n"
+        "    process = popen([sys.executable, '-c', 'import time; time.sleep(60)'], **settings)\n"
+        "    print(process.pid, flush=True)\n"
+        "    return process\n"
+        "subprocess.Popen = sleep\n"
+        f"run_cell.run_job(run_cell.Job('a', (('x',),), Path({str(tmp_path)!r}) / 'log'), {{}})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as engine:
+        assert engine.stdout is not None
+        child = int(engine.stdout.readline())
+        engine.kill()
+    deadline = time.monotonic() + 10
+    while _is_alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False

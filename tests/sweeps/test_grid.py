@@ -1,0 +1,134 @@
+"""A grid says which trainings there are, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_infonce.sb3.atari_model import ALGORITHMS
+from rl_infonce.sweeps.arms import ARMS, hyperparameters_for, merged
+from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
+from tests.sweeps.grids import GRID, write_grid
+
+
+def test_cells_are_games_by_algorithms_by_arms_by_seeds(tmp_path: Path) -> None:
+    changes = {"games": ["Pong", "ALE/MsPacman-v5"], "algos": ["ppo", "dqn"], "seeds": [3, 1]}
+    grid = read_grid(write_grid(tmp_path / "grid.toml", train={}, **changes))
+    assert grid.games == ("pong", "ms_pacman")
+    names = [cell.name for cell in grid.cells()]
+    assert len(names) == len(set(names)) == 2 * 2 * 2 * 2
+    assert names[:3] == ["pong-ppo-baseline-3", "pong-ppo-infonce-3", "pong-dqn-baseline-3"]
+    assert names[8] == "pong-ppo-baseline-1", "all of one seed before the next"
+
+
+def test_what_is_not_said_is_ppo_with_and_without_the_loss_on_three_seeds() -> None:
+    grid = make_grid({"games": ["pong"], "n_timesteps": 10})
+    assert (grid.algos, grid.arms, grid.seeds) == (("ppo",), ("baseline", "infonce"), (0, 1, 2))
+    assert grid.probe is None
+
+
+def test_every_built_in_arm_is_legal_for_every_algorithm() -> None:
+    content = {"games": ["pong"], "n_timesteps": 10, "algos": list(ALGORITHMS), "arms": list(ARMS)}
+    cells = {cell.name: dict(cell.settings) for cell in make_grid(content).cells()}
+    assert cells["pong-ppo-infonce-0"] == {}
+    assert cells["pong-ppo-extra_updates-0"]["hyperparameters"] == {"n_epochs": 5}
+    assert cells["pong-dqn-extra_updates-0"]["hyperparameters"] == {"gradient_steps": 2}
+    off = {name for name, settings in cells.items() if settings.get("infonce_coef") == 0}
+    assert {name.split("-")[2] for name in off} == {
+        *("baseline", "augment_only", "extra_updates", "frozen_random"),
+    }
+
+
+def test_an_arm_stands_before_what_is_common_to_all() -> None:
+    train = {"n_envs": 4, "infonce_coef": 0.5, "hyperparameters": {"n_epochs": 2, "gamma": 0.9}}
+    arm = {"infonce_coef": 0.3, "hyperparameters": {"ppo": {"n_epochs": 7}, "dqn": {"tau": 0.5}}}
+    assert merged(train, arm, "ppo") == {
+        "n_envs": 4,
+        "infonce_coef": 0.3,
+        "hyperparameters": {"n_epochs": 7, "gamma": 0.9},
+    }
+    assert hyperparameters_for(arm, "dqn") == {"tau": 0.5}
+    assert merged({}, {}, "ppo") == {}
+    own = make_grid({**GRID, "arms": ["mine"], "arm": {"mine": arm}, "train": {}})
+    assert own.cells()[0].settings["infonce_coef"] == 0.3
+
+
+def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
+    path = write_grid(
+        tmp_path / "grid.toml",
+        games=["pong", "breakuot", 3],
+        algos=["a2c"],
+        arms=["baseline", "infonec"],
+        seeds=[0, 0, -1],
+        n_timesteps=0,
+        n_seeds=3,
+        train={"n_env": 2, "n_pairs": 0, "infonce_coef": True},
+        probe={"n_frame": 3},
+    )
+    with pytest.raises(GridError) as refusal:
+        read_grid(path)
+    message = str(refusal.value)
+    assert message.startswith(f"{path}:\n")
+    for part in (
+        "Did you mean 'breakout'",
+        "a name in `games`, got 3",
+        "`algos` of ['dqn', 'ppo'], got 'a2c'",
+        "got 'infonec'. Did you mean 'infonce'?",
+        "ints from 0 to 2**31 - 1, got -1",
+        "each of `seeds` once, got 0 more than once",
+        "`n_timesteps` to be an int >= 1, got 0",
+        "Unknown entry: 'n_seeds'",
+        "Unknown setting in [train]: 'n_env'. Did you mean 'n_envs'?",
+        "`train.n_pairs` to be an int >= 1, got 0",
+        "`train.infonce_coef` to be a number, got True",
+        "Unknown setting in [probe]: 'n_frame'. Did you mean 'n_frames'?",
+    ):
+        assert part in message, part
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arm": {"mine": {"temperature": 1}}}, r"setting in \[arm\.mine\]: 'temperature'"),
+        ({"arm": {"infonce": {}}}, "not to be a built-in arm"),
+        ({"arm": {"mine": 3}}, r"a table \[arm\.mine\], got 3"),
+        ({"games": []}, "`games` to be a list of at least one"),
+        ({"games": "pong"}, "`games` to be a list"),
+        ({"train": {"infonce_coef": -1}}, "'infonce' with ppo: .*infonce_coef"),
+        ({"train": {"horizons": [0]}}, "horizons"),
+        ({"train": {"preset": "cpd"}}, "'baseline' with ppo: .*preset.*cpc"),
+        ({"train": {"hyperparameters": {"n_epoch": 3}}}, "n_epochs"),
+        ({"train": {"positives": "past"}}, "positives"),
+    ],
+)
+def test_each_problem_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(GridError, match=message):
+        make_grid({**GRID, "arms": ["baseline", "infonce"], **changes})
+
+
+@pytest.mark.parametrize("content", [b"games = [", b"\xff\xfe", b"[" * 100_000, b"x" * 2**21])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_bytes(content)
+    with pytest.raises(GridError, match="Expected a grid"):
+        read_grid(path)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+_NAMES = st.sampled_from([*GRID, "algos", "arm", "probe", "x"])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(st.dictionaries(_NAMES, _VALUES))
+def test_whatever_comes_the_error_is_the_documented_one(changes: dict[str, Any]) -> None:
+    with contextlib.suppress(GridError):
+        make_grid({**GRID, **changes})

@@ -1,0 +1,79 @@
+"""What a cell's folder says of it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.sweeps.display import counts, live_table
+from rl_infonce.sweeps.grid import make_grid
+from rl_infonce.sweeps.progress import CellState, cell_state
+from tests.sweeps.grids import GRID
+
+PROBED = make_grid({**GRID, "probe": {}})
+TRAINED = {"status": "done", "n_timesteps_done": 128, "wall_seconds": 2.5}
+
+
+def record(folder: Path, **more: Any) -> Path:
+    folder.mkdir()
+    write_record(folder, {**new_record({"game": "pong"}, 0), **more})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, CellState("begun")),
+        ({"status": "interrupted", "n_timesteps_done": 64}, CellState("begun", 64)),
+        ({"status": "failed", "n_timesteps_done": 64}, CellState("failed", 64)),
+        ({"status": "done", "n_timesteps_done": 64}, CellState("begun", 64)),
+        (TRAINED, CellState("done", 128, 2.5)),
+    ],
+)
+def test_the_record_says_where_a_cell_stands(
+    tmp_path: Path, more: dict[str, Any], expected: CellState
+) -> None:
+    grid = make_grid(GRID)
+    assert cell_state(tmp_path / "run", grid) == CellState("missing")
+    assert cell_state(record(tmp_path / "run", **more), grid) == expected
+
+
+def test_a_cell_is_done_when_its_features_are_probed(tmp_path: Path) -> None:
+    run_dir = record(tmp_path / "run", **TRAINED)
+    assert cell_state(run_dir, PROBED).status == "trained"
+    (run_dir / "probe").mkdir()
+    (run_dir / "probe" / "scores.json").write_text("{}")
+    assert cell_state(run_dir, PROBED).status == "done"
+
+
+def test_a_training_cell_is_as_far_as_its_last_whole_row(tmp_path: Path) -> None:
+    run_dir = record(tmp_path / "run")
+    (run_dir / "progress.csv").write_text("step,loss\n32,1.5\n64,1.25\n9")
+    assert cell_state(run_dir, PROBED) == CellState("begun", 64)
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    run_dir = record(tmp_path / "run")
+    (run_dir / "run.json").write_text("{")
+    state = cell_state(run_dir, PROBED)
+    assert state.status == "failed"
+    assert str(run_dir / "run.json") in state.reason
+
+
+def test_states_are_counted_and_shown() -> None:
+    from rich.console import Console
+
+    states = {f"cell-{i}": CellState("begun", i) for i in range(20)}
+    states |= {"a": CellState("done"), "b": CellState("missing"), "c": CellState("missing")}
+    assert counts(states) == "1 done, 20 begun, 2 missing"
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(live_table(states, 1000))
+    text = console.export_text()
+    assert "cell-15" in text
+    assert "15 of 1,000" in text
+    assert "cell-16" not in text
+    assert "... and 4 more" in text
