@@ -1,22 +1,33 @@
-"""What a handful of runs can say."""
+"""What a handful of runs can say: intervals of Student's t, and their verdict."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_flag, check_number, check_shape
+from rl_infonce.report._checks import check_share
+from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 
-__all__ = ["Interval", "t_interval"]
+__all__ = [
+    "Interval",
+    "Verdict",
+    "t_difference",
+    "t_interval",
+    "t_interval_over_runs",
+    "verdict",
+]
 
 
 class Interval(NamedTuple):
     """A mean and the interval about it.
 
     Attributes:
-        mean: Of the values.
+        mean: Of the values, or the statistic of them that was asked for.
         low: Lower end, in their units.
         high: Upper end.
     """
@@ -45,10 +56,125 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     n = len(values)
     if n < 2 or not np.isfinite(values).all():
         raise ValueError(f"Expected at least 2 finite `values`, got {list(values)}.")
-    check_number("confidence", confidence, above=0)
-    if confidence >= 1:
-        raise ValueError(f"Expected `confidence` below 1, got {confidence}.")
+    check_share("confidence", confidence)
     mean = float(np.mean(values))
     error = float(np.std(values, ddof=1)) / n**0.5
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
+    return Interval(mean, mean - half, mean + half)
+
+
+def t_interval_over_runs(scores: Scores, confidence: float = 0.95) -> Interval:
+    """Return the mean over tasks of each task's mean, and its t interval for other seeds.
+
+    The tasks are these and no others: only the scatter between runs of a task counts. Variances
+    may differ between tasks (degrees of freedom by Satterthwaite 1946, "An Approximate Distribution
+    of Estimates of Variance Components"). For a claim about tasks at large give the means of the
+    tasks to `t_interval`. Runs without any scatter have an interval without width. Needs SciPy:
+    `pip install rl-infonce[report]`.
+
+    Args:
+        scores: Task to [n_runs], at least 2 each.
+        confidence: In (0, 1).
+
+    Raises:
+        TypeError: If the confidence is no number.
+        ValueError: If there is no task, a task has fewer than 2 runs, a score is not finite, or the
+            confidence is out of range.
+    """
+    groups = list(_runs("scores", scores).values())
+    mean = float(np.mean([values.mean() for values in groups]))
+    return _satterthwaite(mean, groups, len(groups), confidence)
+
+
+def t_difference(x: Scores, y: Scores, *, paired: bool, confidence: float = 0.95) -> Interval:
+    """Return mean(x) - mean(y) over tasks and its t interval for other seeds.
+
+    Beside a percentile bootstrap, which is too narrow for a handful of runs; see
+    `rl_infonce.report.bootstrap`. Unpaired with one task it is Welch's test. Needs SciPy:
+    `pip install rl-infonce[report]`.
+
+    Args:
+        x: Task to [n_runs], at least 2 each.
+        y: The same tasks to [n_runs], at least 2 each.
+        paired: Whether run i of x and run i of y of a task have the same seed; what they share then
+            cancels. With independent runs it costs degrees of freedom and gains nothing.
+        confidence: In (0, 1).
+
+    Raises:
+        TypeError: If `paired` is no flag or the confidence is no number.
+        ValueError: If tasks differ, a task has fewer than 2 runs, paired arms have unequal numbers
+            of runs, a score is not finite, or the confidence is out of range.
+    """
+    check_flag("paired", paired)
+    if paired:
+        return t_interval_over_runs(paired_differences(x, y), confidence)
+    ours, theirs = _runs("x", x), _runs("y", y)
+    check_same_tasks(ours, theirs)
+    difference = float(np.mean([ours[task].mean() - theirs[task].mean() for task in ours]))
+    groups = [*ours.values(), *theirs.values()]
+    return _satterthwaite(difference, groups, len(ours), confidence)
+
+
+class Verdict(NamedTuple):
+    """What an interval of a difference says.
+
+    Attributes:
+        word: "higher", "lower" or "no detectable difference", which is a result as well: what was
+            too small to be seen is `rl_infonce.report.power.smallest_difference`.
+        text: The word with the numbers.
+    """
+
+    word: str
+    text: str
+
+
+def verdict(interval: Interval, null: float = 0.0) -> Verdict:
+    """Return whether an interval lies above or below the value of no difference, or holds it.
+
+    Args:
+        interval: Of a difference, or of a probability of improvement.
+        null: What equal arms have: 0 for a difference, 0.5 for a probability.
+
+    Raises:
+        ValueError: If an end is not finite or they are not in order.
+
+    Example:
+        >>> verdict(Interval(0.2, 0.05, 0.35)).text
+        'higher: 0.2 [0.05, 0.35]'
+    """
+    check_number("null", null)
+    if not (np.isfinite(interval).all() and interval.low <= interval.high):
+        raise ValueError(f"Expected finite ends of `interval` in order, got {interval}.")
+    word = "no detectable difference"
+    if interval.low > null:
+        word = "higher"
+    elif interval.high < null:
+        word = "lower"
+    text = f"{word}: {interval.mean:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
+    return Verdict(word, text + (f", where equal arms have {null:g}" if null else ""))
+
+
+def _runs(name: str, scores: Scores) -> dict[str, npt.NDArray[np.float64]]:
+    """Return task to [n_runs], at least 2 each."""
+    checked = checked_scores(name, scores, 2)
+    for task, values in checked.items():
+        check_shape(f"{name}[{task!r}]", values, ("n_runs",))
+    return checked
+
+
+def _satterthwaite(
+    mean: float, groups: Sequence[npt.NDArray[np.float64]], n_tasks: int, confidence: float
+) -> Interval:
+    """Return the interval of a sum of means of groups, each over `n_tasks`."""
+    from scipy import stats
+
+    check_share("confidence", confidence)
+    shares = [values.var(ddof=1) / len(values) / n_tasks**2 for values in groups]
+    variance = float(np.sum(shares))
+    if variance == 0:  # no scatter, no degrees of freedom
+        return Interval(mean, mean, mean)
+    freedom = variance**2 / sum(
+        share**2 / (len(values) - 1) for share, values in zip(shares, groups, strict=True)
+    )
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half)

@@ -1,0 +1,118 @@
+"""Which differences a comparison of arms could have seen: the power of its t test.
+
+`TypeError` if a number of runs is no integer. All of it needs SciPy:
+`pip install rl-infonce[report]`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_shape
+from rl_infonce.report._checks import check_count, check_share
+from rl_infonce.report.scores import Scores, checked_scores
+
+__all__ = ["detectable_effect", "smallest_difference", "within_task_spreads"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def detectable_effect(n_runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
+    """Return the smallest Cohen's d that a two-sided two-sample t test finds this often.
+
+    d is the difference of two means in standard deviations of a run; the test statistic follows
+    the noncentral t distribution (Cohen 1988, "Statistical Power Analysis for the Behavioral
+    Sciences", ch. 2). Effects below it are missed more often than 1 - `power`. To find an effect is
+    to find its sign, too.
+
+    Args:
+        n_runs: Of each arm, at least 2.
+        power: Probability of finding the effect, above `alpha`.
+        alpha: Probability of finding one where there is none.
+
+    Returns:
+        d > 0, in standard deviations between runs.
+
+    Raises:
+        TypeError: If `n_runs` is no integer.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> [round(detectable_effect(n_runs), 2) for n_runs in (3, 5, 10)]
+        [3.07, 2.02, 1.32]
+    """
+    return smallest_difference([1.0], n_runs, power, alpha)
+
+
+def smallest_difference(
+    spreads: npt.ArrayLike, n_runs: int, power: float = 0.8, alpha: float = 0.05
+) -> float:
+    """Return the smallest difference of two arms' means over tasks that a test finds this often.
+
+    The test is that of `rl_infonce.report.statistics.t_difference`, unpaired, with normal scores
+    that scatter alike in both arms. Exact for equal spreads; else with Satterthwaite's degrees of
+    freedom. Spreads estimated from a handful of runs are uncertain, and this with them.
+
+    Args:
+        spreads: [n_tasks] standard deviations between runs of a task, >= 0, not all 0.
+        n_runs: Of each arm and task, at least 2.
+        power: Probability of finding the difference, above `alpha`.
+        alpha: Probability of finding one where there is none.
+
+    Returns:
+        In the units of the spreads.
+
+    Raises:
+        TypeError: If `n_runs` is no integer.
+        ValueError: If an argument is out of range.
+    """
+    values = np.asarray(spreads, dtype=np.float64)
+    check_shape("spreads", values, ("n_tasks",))
+    if not (np.isfinite(values).all() and (values >= 0).all() and (values > 0).any()):
+        raise ValueError(
+            f"Expected finite `spreads` >= 0, one of them above 0, got {values.tolist()}."
+        )
+    check_count("n_runs", n_runs, at_least=2)
+    check_share("alpha", alpha)
+    check_share("power", power)
+    if power <= alpha:
+        raise ValueError(f"Expected `power` above `alpha`={alpha}, got {power}.")
+    variances = values**2
+    freedom = 2 * (n_runs - 1) * float(variances.sum() ** 2 / (variances**2).sum())
+    error = math.sqrt(2 * float(variances.sum()) / n_runs) / len(values)
+    return error * _noncentrality(freedom, power, alpha)
+
+
+def within_task_spreads(scores: Scores) -> FloatArray:
+    """Return the standard deviation between the runs of each task, in the order of the tasks.
+
+    Args:
+        scores: Task to [..., n_runs], at least 2 each.
+
+    Returns:
+        [n_tasks, ...] in the units of the scores, from the variance over n - 1.
+
+    Raises:
+        ValueError: If there is no task, a task has fewer than 2 runs or a score is not finite.
+    """
+    checked = checked_scores("scores", scores, 2)
+    return np.stack([np.std(values, axis=-1, ddof=1) for values in checked.values()])
+
+
+def _noncentrality(freedom: float, power: float, alpha: float) -> float:
+    """Return how many standard errors a difference must have for this power."""
+    from scipy import optimize, stats
+
+    threshold = float(stats.t.ppf(1 - alpha / 2, freedom))
+
+    def lacking(errors: float) -> float:
+        # without the other tail, where SciPy's noncentral t is NaN: less than alpha / 2 in all
+        return power - float(stats.nct.sf(threshold, freedom, errors))
+
+    # enough even if mean and spread both come out unluckily, each with half of 1 - power
+    unlucky_spread = math.sqrt(stats.chi2.ppf((1 + power) / 2, freedom) / freedom)
+    enough = threshold * unlucky_spread + stats.norm.ppf((1 + power) / 2)
+    return float(optimize.brentq(lacking, 0.0, enough))

@@ -1,0 +1,155 @@
+"""Scores of many runs: which runs there are, on which scale, and what scores must look like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.checks import check_number, check_shape
+
+__all__ = [
+    "Scores",
+    "check_same_tasks",
+    "checked_scores",
+    "missing_runs",
+    "normalized",
+    "paired_differences",
+]
+
+FloatArray = npt.NDArray[np.float64]
+Scores = Mapping[str, npt.ArrayLike]
+
+
+def missing_runs(
+    found: Mapping[str, Iterable[int]], expected: Mapping[str, Iterable[int]]
+) -> dict[str, list[int]]:
+    """Return task to the seeds that were expected and not found; empty if none is missing.
+
+    With the arguments swapped it names the runs that nobody planned.
+
+    Args:
+        found: Task to the seeds of the runs that are there.
+        expected: Task to the seeds that were planned.
+
+    Raises:
+        ValueError: If a seed appears twice in a task.
+
+    Example:
+        >>> missing_runs({"pong": [0, 2]}, {"pong": range(3), "qbert": [0]})
+        {'pong': [1], 'qbert': [0]}
+    """
+    there = {task: _distinct(f"found[{task!r}]", seeds) for task, seeds in found.items()}
+    missing = {
+        task: sorted(_distinct(f"expected[{task!r}]", seeds) - there.get(task, set()))
+        for task, seeds in expected.items()
+    }
+    return {task: seeds for task, seeds in missing.items() if seeds}
+
+
+def normalized(
+    scores: Scores, random: Mapping[str, float], reference: Mapping[str, float]
+) -> dict[str, FloatArray]:
+    """Return scores on a scale where a random agent has 0 and the reference, e.g. a human, 1.
+
+    (score - random) / (reference - random) of each task (Mnih et al. 2015, "Human-level control
+    through deep reinforcement learning"), there in percent.
+
+    Args:
+        scores: Task to [..., n_runs].
+        random: Task to the score of a random agent; other tasks may stand there, too.
+        reference: Task to the score of the reference, above that of the random agent.
+
+    Returns:
+        Task to [..., n_runs].
+
+    Raises:
+        ValueError: If `scores` are none, a task has no random or reference score, or the reference
+            is not above the random agent.
+    """
+    found = {}
+    for task, values in checked_scores("scores", scores).items():
+        for name, known in (("random", random), ("reference", reference)):
+            if task not in known:
+                raise ValueError(f"Expected `{name}` to hold {task!r}, got {sorted(known)}.")
+            check_number(f"{name}[{task!r}]", known[task])
+        check_number(f"reference[{task!r}]", reference[task], above=random[task])
+        found[task] = (values - random[task]) / (reference[task] - random[task])
+    return found
+
+
+def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
+    """Return x - y of the runs with the same seed: task to [..., n_runs].
+
+    Args:
+        x: Task to [..., n_runs].
+        y: The same tasks to [..., n_runs], with run i of the same seed as run i of x.
+
+    Raises:
+        ValueError: If tasks or numbers of runs differ or a score is not finite.
+    """
+    ours, theirs = checked_scores("x", x), checked_scores("y", y)
+    check_same_tasks(ours, theirs)
+    for task, values in ours.items():
+        if values.shape != theirs[task].shape:
+            raise ValueError(
+                f"Expected paired `x` and `y` with the same runs of {task!r}, got shapes "
+                f"{values.shape} and {theirs[task].shape}. Keep the seeds that both have, or "
+                "compare unpaired."
+            )
+    return {task: values - theirs[task] for task, values in ours.items()}
+
+
+def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, FloatArray]:
+    """Return scores as arrays.
+
+    Args:
+        name: Of the argument, as the caller wrote it.
+        scores: Task to [..., n_runs].
+        at_least: How many runs each task must have.
+
+    Raises:
+        ValueError: If there is no task, a task has fewer runs, a score is not finite or leading
+            axes differ.
+    """
+    if not scores:
+        raise ValueError(f"Expected `{name}` to hold at least one task, got none.")
+    arrays = {task: np.asarray(values, dtype=np.float64) for task, values in scores.items()}
+    leading = next(iter(arrays.values())).shape[:-1]
+    for task, values in arrays.items():
+        check_shape(f"{name}[{task!r}]", values, [*leading, "n_runs"])
+        if values.shape[-1] < at_least:
+            raise ValueError(
+                f"Expected at least {at_least} runs in `{name}[{task!r}]`, got "
+                f"{values.shape[-1]}. Train more seeds, or leave the task out by name."
+            )
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"Expected finite `{name}[{task!r}]`, got "
+                f"{int((~np.isfinite(values)).sum())} NaN or infinite of {values.size} scores. "
+                "Leave out what is not known, by name: `missing_runs` lists it."
+            )
+    return arrays
+
+
+def check_same_tasks(x: Mapping[str, object], y: Mapping[str, object]) -> None:
+    """Raise unless two arms were scored on the same tasks.
+
+    Raises:
+        ValueError: If a task is in one of them only.
+    """
+    if x.keys() != y.keys():
+        raise ValueError(
+            f"Expected `x` and `y` to hold the same tasks, got {sorted(x.keys() - y.keys())} in "
+            f"`x` only and {sorted(y.keys() - x.keys())} in `y` only. Compare the common ones."
+        )
+
+
+def _distinct(name: str, seeds: Iterable[int]) -> set[int]:
+    counts = Counter(seeds)
+    twice = sorted(seed for seed, count in counts.items() if count > 1)
+    if twice:
+        raise ValueError(f"Expected each seed of `{name}` once, got {twice} more than once.")
+    return set(counts)

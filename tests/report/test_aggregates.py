@@ -1,0 +1,188 @@
+"""Aggregates against their definitions in exact arithmetic, and against rliable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_infonce.report.aggregates import (
+    interquartile_mean,
+    mean,
+    median,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+)
+
+Runs = dict[str, list[int]]
+
+RAGGED = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.lists(st.integers(-9, 9), min_size=1, max_size=6),
+    min_size=1,
+)
+TASKS = ("a", "b", "c")
+ARM = st.fixed_dictionaries(
+    {task: st.lists(st.integers(0, 5), min_size=1, max_size=5) for task in TASKS}
+)
+STATISTICS = [mean, median, interquartile_mean]
+
+
+def average(values: list[Any]) -> Fraction:
+    return sum(values, Fraction(0)) / len(values)
+
+
+def middle(values: list[Fraction]) -> Fraction:
+    ordered = sorted(values)
+    return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
+
+
+@settings(max_examples=100, deadline=None)
+@given(RAGGED)
+def test_each_is_what_its_definition_says(runs: Runs) -> None:
+    task_means = [average(values) for values in runs.values()]
+    assert mean(runs) == pytest.approx(float(average(task_means)))
+    assert median(runs) == pytest.approx(float(middle(task_means)))
+    left = sorted(value for values in runs.values() for value in values)
+    for _ in range(len(left) // 4):
+        left.remove(min(left))
+        left.remove(max(left))
+    assert interquartile_mean(runs) == pytest.approx(float(average(left)))
+    lacking = [average([max(2 - value, 0) for value in values]) for values in runs.values()]
+    assert optimality_gap(runs, threshold=2.0) == pytest.approx(float(average(lacking)))
+    profile = [
+        float(average([Fraction(average([int(v > limit) for v in vs])) for vs in runs.values()]))
+        for limit in (-3, 0, 4)
+    ]
+    np.testing.assert_allclose(performance_profile(runs, [-3, 0, 4]), profile)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ARM, ARM)
+def test_improvement_counts_pairs_of_runs_ties_half(x: Runs, y: Runs) -> None:
+    shares = []
+    for task in TASKS:
+        pairs = [(ours, theirs) for ours in x[task] for theirs in y[task]]
+        wins = sum(ours > theirs for ours, theirs in pairs)
+        ties = sum(ours == theirs for ours, theirs in pairs)
+        shares.append(Fraction(2 * wins + ties, 2 * len(pairs)))
+    assert probability_of_improvement(x, y) == pytest.approx(float(average(shares)))
+    swapped = probability_of_improvement({task: y[task] for task in reversed(TASKS)}, x)
+    assert probability_of_improvement(x, y) + swapped == pytest.approx(1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(RAGGED, st.integers(-5, 5), st.integers(1, 5), st.randoms())
+def test_scale_shift_and_order_of_runs(runs: Runs, shift: int, scale: int, random: Any) -> None:
+    moved: dict[str, Any] = {
+        task: [scale * value + shift for value in random.sample(values, len(values))]
+        for task, values in reversed(runs.items())
+    }
+    for statistic in STATISTICS:
+        assert statistic(moved) == pytest.approx(scale * float(statistic(runs)) + shift)
+    gap = optimality_gap(moved, threshold=2.0 * scale + shift)
+    assert gap == pytest.approx(scale * float(optimality_gap(runs, threshold=2.0)))
+    assert probability_of_improvement(runs, runs) == 0.5
+
+
+def test_they_take_out_of_the_middle_what_they_promise() -> None:
+    # of 10 runs, 2 and not 2.5 are left out at either end
+    assert interquartile_mean({"a": list(range(10))}) == 4.5
+    assert interquartile_mean({"a": [-1e6, 0, 1, 2], "b": [3, 4, 5, 1e9]}) == 2.5
+    assert interquartile_mean({"a": [1, 2, 9]}) == 4.0
+    assert performance_profile({"a": [0.5, 1.0]}, [0.5, 0.75]).tolist() == [0.5, 0.5]
+    assert probability_of_improvement({"a": [3], "b": [1]}, {"a": [2, 1], "b": [2]}) == 0.5
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [*STATISTICS, optimality_gap, lambda s: performance_profile(s, [0.0, 0.5])],
+)
+def test_leading_axes_are_independent_problems(
+    statistic: Callable[[Any], npt.NDArray[np.float64]],
+) -> None:
+    rng = np.random.default_rng(0)
+    scores = {"a": rng.normal(size=(2, 3, 4)), "b": rng.normal(size=(2, 3, 5))}
+    found = statistic(scores)
+    assert found.shape[:2] == (2, 3)
+    for i, j in np.ndindex(2, 3):
+        alone = statistic({task: values[i, j] for task, values in scores.items()})
+        np.testing.assert_allclose(found[i, j], alone)
+
+
+def test_leading_axes_of_improvement() -> None:
+    rng = np.random.default_rng(0)
+    x, y = ({"a": rng.integers(3, size=(6, n))} for n in (4, 5))
+    found = probability_of_improvement(x, y)
+    alone = [probability_of_improvement({"a": x["a"][i]}, {"a": y["a"][i]}) for i in range(6)]
+    assert found.tolist() == alone
+
+
+# Columns are tasks. What rliable 1.2.0 (arch 7.2.0, numpy 2.4.6, scipy 1.17.1) says of them:
+#   python -m venv rliable_venv && rliable_venv/bin/pip install rliable==1.2.0 "pandas<3"
+#   metrics.aggregate_iqm(X), aggregate_median(X), aggregate_mean(X), aggregate_optimality_gap(X),
+#   library.score_distributions(X, np.array(THRESHOLDS)), metrics.probability_of_improvement(X, Y)
+X = [[0.1, 0.9, 1.4], [0.3, 0.5, 2.2], [0.3, 1.1, 0.7], [0.8, 0.2, 1.9], [0.2, 0.6, 1.0]]
+Y = [[0.3, 0.4, 1.0], [0.5, 0.5, 1.3], [0.1, 1.2, 0.2], [0.6, 0.9, 2.5]]
+THRESHOLDS = [0.0, 0.3, 0.5, 1.0, 2.0]
+OF_RLIABLE = {
+    "X": (0.688888888888889, 0.66, 0.8133333333333334, 0.36),
+    "Y": (0.65, 0.75, 0.7916666666666666, 0.3749999999999999),
+}
+PROFILES_OF_RLIABLE = {"X": [1.0, 2 / 3, 0.6, 4 / 15, 1 / 15], "Y": [1.0, 0.75, 0.5, 0.25, 1 / 12]}
+IMPROVEMENT_OF_RLIABLE = 0.48333333333333334
+
+
+def by_task(matrix: list[list[float]]) -> dict[str, list[float]]:
+    return dict(zip(TASKS, map(list, zip(*matrix, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize(("name", "matrix"), [("X", X), ("Y", Y)])
+def test_they_agree_with_rliable(name: str, matrix: list[list[float]]) -> None:
+    runs = by_task(matrix)
+    found = [statistic(runs) for statistic in (interquartile_mean, median, mean, optimality_gap)]
+    assert found == pytest.approx(OF_RLIABLE[name], rel=1e-12)
+    np.testing.assert_allclose(performance_profile(runs, THRESHOLDS), PROFILES_OF_RLIABLE[name])
+
+
+def test_improvement_agrees_with_rliable() -> None:
+    found = probability_of_improvement(by_task(X), by_task(Y))
+    assert found == pytest.approx(IMPROVEMENT_OF_RLIABLE, rel=1e-12)
+
+
+def test_they_agree_with_the_rliable_that_is_installed() -> None:
+    metrics = pytest.importorskip("rliable.metrics")
+    rng = np.random.default_rng(0)
+    for n_runs, n_tasks in ((3, 4), (5, 7), (10, 1)):
+        x, y = rng.integers(20, size=(2, n_runs, n_tasks)) / 10
+        runs, others = (dict(zip("abcdefg", matrix.T, strict=False)) for matrix in (x, y))
+        assert mean(runs) == pytest.approx(metrics.aggregate_mean(x))
+        assert median(runs) == pytest.approx(metrics.aggregate_median(x))
+        assert interquartile_mean(runs) == pytest.approx(metrics.aggregate_iqm(x))
+        assert optimality_gap(runs) == pytest.approx(metrics.aggregate_optimality_gap(x))
+        theirs = metrics.probability_of_improvement(x, y)
+        assert probability_of_improvement(runs, others) == pytest.approx(theirs)
+
+
+def test_bad_input_is_named() -> None:
+    for statistic in (mean, median, interquartile_mean, optimality_gap):
+        with pytest.raises(ValueError, match=r"finite `scores\['a'\]`, got 1 NaN or infinite"):
+            statistic({"a": [0.0, math.nan]})
+    with pytest.raises(ValueError, match="`threshold` to be a finite number"):
+        optimality_gap({"a": [0.0]}, math.inf)
+    with pytest.raises(ValueError, match=r"`thresholds` of shape \[n_thresholds\], got \(\)"):
+        performance_profile({"a": [0.0]}, 1.0)
+    with pytest.raises(ValueError, match=r"finite `thresholds`, got \[0.0, nan\]"):
+        performance_profile({"a": [0.0]}, [0.0, math.nan])
+    with pytest.raises(ValueError, match=r"`y\['a'\]`, got 0"):
+        probability_of_improvement({"a": [0.0]}, {"a": []})
+    with pytest.raises(ValueError, match=r"got \['a'\] in `x` only and \['b'\] in `y` only"):
+        probability_of_improvement({"a": [0.0]}, {"b": [0.0]})

@@ -1,0 +1,293 @@
+"""Bootstraps against all possible resamples, against rliable, and how often they hold the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from rl_infonce.report.aggregates import (
+    interquartile_mean,
+    mean,
+    performance_profile,
+    probability_of_improvement,
+)
+from rl_infonce.report.bootstrap import (
+    bootstrap_band,
+    bootstrap_difference,
+    bootstrap_improvement,
+    stratified_bootstrap,
+)
+from rl_infonce.report.statistics import Interval
+
+FloatArray = npt.NDArray[np.float64]
+Runs = dict[str, list[float]]
+
+X: Runs = {"a": [0.0, 1.0, 5.0], "b": [2.0, 3.5]}
+Y: Runs = {"b": [1.0, 4.0], "a": [0.5, 0.5, 3.0]}
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def all_draws(runs: Runs) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Yield every way to draw as many runs of each task as there are."""
+    draws = [product(range(len(values)), repeat=len(values)) for values in runs.values()]
+    for drawn in product(*draws):
+        yield dict(zip(runs, drawn, strict=True))
+
+
+def taken(runs: Runs, draws: dict[str, tuple[int, ...]]) -> Runs:
+    return {task: [values[i] for i in draws[task]] for task, values in runs.items()}
+
+
+def check_quantiles(found: Interval, values: list[float], confidence: float) -> None:
+    """Assert that an interval ends at the quantiles of equally probable values, within 1 %."""
+    ordered = sorted(values)
+    for end, quantile in ((found.low, (1 - confidence) / 2), (found.high, (1 + confidence) / 2)):
+        below, above = (ordered[int(len(ordered) * (quantile + e))] for e in (-0.01, 0.01))
+        assert below - 1e-9 <= end <= above + 1e-9
+
+
+def task_mean(runs: Runs) -> float:
+    return sum(sum(values) / len(values) for values in runs.values()) / len(runs)
+
+
+def share_above(x: Runs, y: Runs) -> float:
+    shares = []
+    for task, ours in x.items():
+        pairs = list(product(ours, y[task]))
+        shares.append(sum((a > b) + (a == b) / 2 for a, b in pairs) / len(pairs))
+    return sum(shares) / len(shares)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_one_arm_is_resampled_in_all_ways(confidence: float) -> None:
+    values = [task_mean(taken(X, draws)) for draws in all_draws(X)]
+    found = stratified_bootstrap(X, mean, rng=rng(), n_resamples=40_000, confidence=confidence)
+    assert found.mean == pytest.approx(task_mean(X))
+    check_quantiles(found, values, confidence)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+@pytest.mark.parametrize("paired", [True, False])
+def test_two_arms_are_resampled_together_or_apart(paired: bool, confidence: float) -> None:
+    pairs = [
+        (taken(X, draws), taken(Y, others))
+        for draws in all_draws(X)
+        for others in ([draws] if paired else all_draws(Y))
+    ]
+    settings: dict[str, Any] = {
+        "paired": paired,
+        "n_resamples": 40_000,
+        "confidence": confidence,
+    }
+    found = bootstrap_difference(X, Y, mean, rng=rng(), **settings)
+    assert found.mean == pytest.approx(task_mean(X) - task_mean(Y))
+    check_quantiles(found, [task_mean(x) - task_mean(y) for x, y in pairs], confidence)
+    found = bootstrap_improvement(X, Y, rng=rng(), **settings)
+    assert found.mean == pytest.approx(share_above(X, Y))
+    check_quantiles(found, [share_above(x, y) for x, y in pairs], confidence)
+
+
+def test_what_paired_runs_share_cancels() -> None:
+    x = {task: [value + 1.0 for value in values] for task, values in X.items()}
+    found = bootstrap_difference(x, X, interquartile_mean, paired=True, rng=rng())
+    assert found == pytest.approx((1.0, 1.0, 1.0))
+    apart = bootstrap_difference(x, X, interquartile_mean, paired=False, rng=rng())
+    assert apart.low < 0 < apart.high
+
+
+# As test_aggregates.py; get_interval_estimates with reps=50000 and 5000 after np.random.seed(0):
+# its StratifiedBootstrap draws from the global stream, whatever `random_state` says.
+MATRIX_X = [[0.1, 0.9, 1.4], [0.3, 0.5, 2.2], [0.3, 1.1, 0.7], [0.8, 0.2, 1.9], [0.2, 0.6, 1.0]]
+MATRIX_Y = [[0.3, 0.4, 1.0], [0.5, 0.5, 1.3], [0.1, 1.2, 0.2], [0.6, 0.9, 2.5]]
+
+
+def test_intervals_are_those_of_rliable() -> None:
+    x, y = (dict(zip("abc", np.transpose(matrix), strict=True)) for matrix in (MATRIX_X, MATRIX_Y))
+    found = stratified_bootstrap(x, interquartile_mean, rng=rng(), n_resamples=20_000)
+    assert found[1:] == pytest.approx((0.5, 0.9222), abs=0.012)
+    found = bootstrap_improvement(x, y, paired=False, rng=rng(), n_resamples=20_000)
+    assert found[1:] == pytest.approx((0.2583, 0.7167), abs=0.02)
+
+
+def test_only_the_generator_decides() -> None:
+    before = repr(np.random.get_state())  # noqa: NPY002
+    first, again = (stratified_bootstrap(X, mean, rng=rng()) for _ in range(2))
+    assert first == again
+    generator = rng()
+    curves = {"a": np.linspace(0, 1, 10), "b": np.linspace(0, 7, 11) ** 2}
+    one, other = (stratified_bootstrap(curves, mean, rng=generator) for _ in range(2))
+    assert one != other
+    assert repr(np.random.get_state()) == before  # noqa: NPY002
+
+
+def test_tasks_are_drawn_each_on_its_own() -> None:
+    # drawn together, runs that are opposite would always cancel
+    scores = {"a": [0.0, 1.0, 2.0], "b": [2.0, 1.0, 0.0]}
+    found = stratified_bootstrap(scores, mean, rng=rng())
+    assert found.low < 0.7 < 1.3 < found.high
+
+
+def test_a_band_resamples_whole_runs() -> None:
+    curve = np.arange(12.0).reshape(3, 4) ** 2
+    repeated = {"a": np.stack([curve[0], curve[0] + 1, curve[0]]), "b": curve}
+    band = bootstrap_band(repeated, lambda s: interquartile_mean({"a": s["a"]}), rng=rng())
+    assert [ends.shape for ends in band] == [(3,)] * 3
+    np.testing.assert_allclose(band.value, interquartile_mean({"a": repeated["a"]}))
+    for low_or_high in (band.low, band.high):
+        np.testing.assert_allclose(low_or_high - low_or_high[0], [0, 1, 0])
+    assert (band.low < band.value).all()
+    assert (band.value < band.high).all()
+
+
+def test_a_profile_has_a_band() -> None:
+    band = bootstrap_band(X, lambda s: performance_profile(s, [0.5, 2.5, 9.0]), rng=rng())
+    np.testing.assert_allclose(band.value, performance_profile(X, [0.5, 2.5, 9.0]))
+    assert band.low[0] < band.value[0] < band.high[0]
+    assert (band.low[2], band.high[2]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("paired", "n_runs", "freedom", "quantile"),
+    [(True, 12, 8, 2.306004), (False, 24, 16, 2.119905)],
+)
+def test_widening_makes_up_for_few_runs(
+    paired: bool, n_runs: int, freedom: int, quantile: float
+) -> None:
+    drawn = np.random.default_rng(1).normal(size=(2, 4, 3))
+    x, y = (dict(zip("abcd", arm, strict=True)) for arm in drawn)
+    plain, wide = (
+        bootstrap_difference(x, y, mean, paired=paired, rng=rng(), widen=widen)
+        for widen in (False, True)
+    )
+    factor = math.sqrt(n_runs / freedom) * quantile / 1.959964
+    assert wide.mean == plain.mean
+    assert wide.mean - wide.low == pytest.approx(factor * (plain.mean - plain.low))
+    assert wide.high - wide.mean == pytest.approx(factor * (plain.high - plain.mean))
+
+
+def test_widening_of_one_arm_counts_its_tasks() -> None:
+    plain, wide = (stratified_bootstrap(X, mean, rng=rng(), widen=widen) for widen in (False, True))
+    factor = math.sqrt(5 / 3) * 3.182446 / 1.959964
+    assert wide.high - wide.low == pytest.approx(factor * (plain.high - plain.low))
+
+
+def first_arm(scores: Mapping[str, FloatArray]) -> FloatArray:
+    return mean(parts(scores)[0])
+
+
+def difference_of_means(scores: Mapping[str, FloatArray]) -> FloatArray:
+    x, y = parts(scores)
+    return mean(x) - mean(y)
+
+
+def difference_of_iqms(scores: Mapping[str, FloatArray]) -> FloatArray:
+    x, y = parts(scores)
+    return interquartile_mean(x) - interquartile_mean(y)
+
+
+def improvement(scores: Mapping[str, FloatArray]) -> FloatArray:
+    return probability_of_improvement(*parts(scores))
+
+
+def parts(scores: Mapping[str, FloatArray]) -> list[dict[str, FloatArray]]:
+    """Return the arms of scores whose tasks are called x0, x1, ..., y0, y1, ..."""
+    return [{t[1:]: values for t, values in scores.items() if t[0] == arm} for arm in "xy"]
+
+
+SETTINGS = [(1, 3), (4, 3), (4, 5), (4, 10)]  # tasks and runs of each, as in the docstring
+DOCUMENTED: list[tuple[Callable[..., FloatArray], float, bool, tuple[int, ...]]] = [
+    (first_arm, 1.5, False, (75, 85, 90, 93)),
+    (difference_of_means, 0.0, False, (80, 87, 91, 93)),
+    (difference_of_iqms, 0.0, False, (80, 87, 91, 93)),
+    (difference_of_means, 0.0, True, (95, 95, 95, 95)),
+    (difference_of_iqms, 0.0, True, (95, 95, 95, 95)),
+    (improvement, 0.5, False, (81, 92, 94, 95)),
+]
+
+
+@pytest.mark.parametrize("column", range(len(SETTINGS)))
+@pytest.mark.parametrize("skewed", [False, True])
+def test_intervals_hold_the_truth_as_often_as_documented(column: int, skewed: bool) -> None:
+    (n_tasks, n_runs), generator = SETTINGS[column], rng()
+    # equal arms in one mapping, each experiment a row, so that all are resampled at once
+    levels = np.linspace(0, 3, n_tasks) if n_tasks > 1 else [1.5]
+    draw = generator.exponential if skewed else generator.normal
+    scores = {
+        f"{arm}{task}": level + draw(size=(1000, n_runs))
+        for arm in "xy"
+        for task, level in enumerate(levels)
+    }
+    # one arm is documented for normal scores, for others its difference from an equal arm only
+    for statistic, truth, widen, percent in DOCUMENTED[skewed:]:
+        band = bootstrap_band(scores, statistic, rng=generator, n_resamples=500, widen=widen)
+        held = (band.low <= truth) & (truth <= band.high)
+        assert 100 * held.mean() == pytest.approx(percent[column], abs=3.5), statistic
+
+
+GOOD: dict[str, Any] = {"rng": np.random.default_rng(0)}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"rng": 0}, TypeError, r"a numpy.random.Generator, got 0. Pass np.random.default_rng"),
+        ({"n_resamples": 10.0}, TypeError, "`n_resamples` to be an integer, got 10.0"),
+        ({"n_resamples": 0}, ValueError, "`n_resamples` to be a finite number >= 1"),
+        ({"confidence": 95}, ValueError, "`confidence` below 1, got 95"),
+        ({"confidence": 0.0}, ValueError, "`confidence` to be a finite number > 0"),
+        ({"widen": 1}, TypeError, "`widen` to be True or False, got 1"),
+    ],
+)
+def test_bad_settings_are_named(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    settings = GOOD | change
+    with pytest.raises(error, match=message):
+        stratified_bootstrap(X, mean, **settings)
+    with pytest.raises(error, match=message):
+        bootstrap_band(X, mean, **settings)
+    with pytest.raises(error, match=message):
+        bootstrap_difference(X, Y, mean, paired=True, **settings)
+    if "widen" not in change:
+        with pytest.raises(error, match=message):
+            bootstrap_improvement(X, Y, paired=True, **settings)
+
+
+def test_what_cannot_be_resampled_is_named() -> None:
+    with pytest.raises(ValueError, match=r"at least 2 runs in `scores\['a'\]`, got 1"):
+        stratified_bootstrap({"a": [1.0]}, mean, **GOOD)
+    with pytest.raises(ValueError, match=r"to give one number, got shape \(1,\). `bootstrap_band`"):
+        stratified_bootstrap(X, lambda s: performance_profile(s, [0.0]), **GOOD)
+    with pytest.raises(ValueError, match=r"shape \(2000,\) for 2000 .* got \(\). Reduce the last"):
+        stratified_bootstrap(X, lambda s: np.mean(s["a"]), **GOOD)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_what_cannot_be_compared_is_named(paired: bool) -> None:
+    two: Runs = {"a": [1.0, 2.0]}
+
+    def both(x: Runs, y: Runs, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            bootstrap_difference(x, y, mean, paired=paired, **GOOD)
+        with pytest.raises(ValueError, match=message):
+            bootstrap_improvement(x, y, paired=paired, **GOOD)
+
+    both({"a": [1.0]}, two, r"at least 2 runs in `x\['a'\]`, got 1")
+    both(two, {"a": [1.0]}, r"at least 2 runs in `y\['a'\]`, got 1")
+    both(two, {"b": [1.0, 2.0]}, r"\['a'\] in `x` only and \['b'\] in `y` only")
+    if paired:
+        both(two, {"a": [1.0, 2.0, 3.0]}, r"same runs of 'a', got shapes \(2,\) and \(3,\)")
+
+
+def test_pairing_must_be_said() -> None:
+    with pytest.raises(TypeError, match="`paired` to be True or False, got None"):
+        bootstrap_difference(X, Y, mean, paired=None, **GOOD)  # type: ignore[arg-type]

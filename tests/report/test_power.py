@@ -1,0 +1,102 @@
+"""Detectable effects against published values and against tests of drawn runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rl_infonce.report.power import detectable_effect, smallest_difference, within_task_spreads
+from rl_infonce.report.statistics import t_difference
+
+
+@pytest.mark.parametrize(
+    ("n_runs", "effect"),
+    [(3, 3.07), (4, 2.38), (5, 2.02), (6, 1.80), (8, 1.51), (10, 1.32), (15, 1.06), (20, 0.91)],
+)
+def test_the_effects_are_those_of_the_tables(n_runs: int, effect: float) -> None:
+    assert detectable_effect(n_runs) == pytest.approx(effect, abs=0.005)
+
+
+@pytest.mark.parametrize(("power", "alpha"), [(0.8, 0.05), (0.5, 0.05), (0.9, 0.01)])
+def test_tests_of_drawn_runs_find_the_effect_as_often_as_promised(
+    power: float, alpha: float
+) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 20_000, 4))
+    found = stats.ttest_ind(x + detectable_effect(4, power, alpha), y, axis=1)
+    rejected = (found.pvalue < alpha) & (found.statistic > 0)
+    assert rejected.mean() == pytest.approx(power, abs=0.01)
+
+
+def test_extreme_settings_have_an_answer() -> None:
+    effects = [detectable_effect(n_runs, 0.9999, 1e-6) for n_runs in (2, 3, 5, 50, 5000)]
+    assert effects == sorted(effects, reverse=True)
+    # with many runs the test is that of a normal: (z_power + z_alpha) sqrt(2 / n)
+    expected = (3.71902 + 4.89164) * math.sqrt(2 / 5000)
+    assert effects[-1] == pytest.approx(expected, rel=2e-3)
+    assert 0 < detectable_effect(3, 0.051) < 0.4
+
+
+def test_one_task_has_the_effect_in_its_units() -> None:
+    assert smallest_difference([7.0], 5) == pytest.approx(7 * detectable_effect(5))
+
+
+def test_more_tasks_show_smaller_differences() -> None:
+    # the error of the mean is 1 / sqrt(4), and 4 tasks have the degrees of freedom of 17 runs
+    found = smallest_difference([3.0] * 4, 5)
+    assert found == pytest.approx(3 * detectable_effect(17) * math.sqrt(17 / 5) / 2)
+
+
+@pytest.mark.parametrize(("spreads", "abs_error"), [([2.0, 2.0], 0.04), ([4.0, 1.0, 1.0], 0.06)])
+def test_differences_of_drawn_runs_are_found_as_often_as_promised(
+    spreads: list[float], abs_error: float
+) -> None:
+    rng = np.random.default_rng(0)
+    difference = smallest_difference(spreads, 4)
+    n_found = 0
+    for _ in range(1000):
+        x, y = rng.normal(0.0, np.array(spreads)[:, None], (2, len(spreads), 4))
+        ours = {str(task): runs for task, runs in enumerate(x + difference)}
+        theirs = {str(task): runs for task, runs in enumerate(y)}
+        n_found += t_difference(ours, theirs, paired=False).low > 0
+    # Welch's test knows less than the spreads say: it estimates its degrees of freedom
+    assert n_found / 1000 == pytest.approx(0.8, abs=abs_error)
+
+
+def test_spreads_are_those_within_tasks() -> None:
+    found = within_task_spreads({"a": [1.0, 3.0], "b": [100.0, 101.0, 102.0]})
+    np.testing.assert_allclose(found, [math.sqrt(2), 1.0])
+    with pytest.raises(ValueError, match=r"at least 2 runs in `scores\['a'\]`, got 1"):
+        within_task_spreads({"a": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((1,), ValueError, "`n_runs` to be a finite number >= 2, got 1"),
+        ((3.0,), TypeError, "`n_runs` to be an integer, got 3.0"),
+        ((3, 1.0), ValueError, "`power` below 1, got 1.0"),
+        ((3, 0.0), ValueError, "`power` to be a finite number > 0"),
+        ((3, 0.8, 1.0), ValueError, "`alpha` below 1"),
+        ((3, 0.8, 0.0), ValueError, "`alpha` to be a finite number > 0"),
+        ((3, 0.05, 0.05), ValueError, "`power` above `alpha`=0.05, got 0.05"),
+    ],
+)
+def test_bad_input_is_named(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        detectable_effect(*arguments)
+    with pytest.raises(error, match=message):
+        smallest_difference([1.0, 2.0], *arguments)
+
+
+@pytest.mark.parametrize("spreads", [[], [0.0, 0.0], [1.0, -1.0], [1.0, math.nan]])
+def test_bad_spreads_are_named(spreads: list[float]) -> None:
+    with pytest.raises(ValueError, match="finite `spreads` >= 0, one of them above 0, got"):
+        smallest_difference(spreads, 3)
+    with pytest.raises(ValueError, match=r"`spreads` of shape \[n_tasks\], got \(\)"):
+        smallest_difference(1.0, 3)
