@@ -34,7 +34,8 @@ class Disk(NamedTuple):
 def disk_of(cell: Cell, n_timesteps: int) -> Disk:
     """Return what a cell takes: two checkpoints and a third while it is written, and models."""
     model = _model(cell, n_timesteps)
-    weights = sum(each.nbytes for each in model.policy.state_dict().values())
+    policy = model.policy  # whose state dict has shared extractors three times
+    weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
     replay = vars(getattr(model, "replay_buffer", None) or _Nothing())
     rows = sum(int(getattr(each, "nbytes", 0)) for each in replay.values())
     model.get_env().close()

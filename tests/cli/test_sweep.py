@@ -1,0 +1,188 @@
+"""`rl-infonce sweep`: cells are trained once, wherever, and what fails is named."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.cli import main
+from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
+from rl_infonce.runs.state_file import StateBytes, unpack_state
+from rl_infonce.sweeps.estimate import disk_of
+from rl_infonce.sweeps.grid import read_grid
+from tests.runs.test_state_file import assert_same
+from tests.sweeps.grids import write_grid
+
+pytestmark = [
+    pytest.mark.atari,
+    pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals"),
+]
+
+LONGER = {"n_timesteps": 640, "arms": ["infonce"], "seeds": [0, 1]}
+
+
+def sweep(*words: str) -> int:
+    return main(["sweep", *words])
+
+
+def state_of(run_dir: Path) -> dict[str, Any]:
+    path = latest_checkpoint(run_dir / "checkpoints").path
+    files = [(path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
+    state = unpack_state(StateBytes(*files))
+    return {name: state[name] for name in ("parameters", "observed", "env", "streams")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a sweep that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    grid = write_grid(folder / "grid.toml", **LONGER)
+    assert sweep(str(grid), "-o", str(folder / "sweep"), "--keep-checkpoints") == 0
+    return folder / "sweep"
+
+
+def test_a_failed_cell_is_named_and_the_others_are_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = {"arms": ["baseline", "broken"], "arm": {"broken": {"encoder": "none.safetensors"}}}
+    grid, folder = str(write_grid(tmp_path / "grid.toml", **broken)), tmp_path / "sweep"
+    assert sweep(grid, "-o", str(folder), "--n-jobs", "1") == 1
+    said = capsys.readouterr()
+    assert "breakout-ppo-baseline-0: done in" in said.out
+    assert "breakout-ppo-broken-0: failed (exit code 2), see " in said.out
+    assert "2 cells: 1 done, 1 missing" in said.out
+    assert f"Go on with: rl-infonce sweep --resume {folder}" in said.out
+    assert "breakout-ppo-broken-0 failed" in said.err
+    done = folder / "cells" / "breakout-ppo-baseline-0"
+    assert not list((done / "checkpoints").glob("step_*")), "of finished cells they go"
+    assert {"run.json", "model.zip", "episodes.csv"} <= {path.name for path in done.iterdir()}
+    assert "none.safetensors" in (done.parent / "breakout-ppo-broken-0/output.log").read_text()
+    before = (done / "run.json").read_bytes()
+    assert sweep("--resume", str(folder)) == 1
+    assert (done / "run.json").read_bytes() == before, "what is done is left alone"
+
+
+def test_a_dry_run_prints_the_plan_and_trains_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = str(write_grid(tmp_path / "grid.toml", seeds=[0, 1, 2]))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--n-jobs", "2") == 0
+    said = capsys.readouterr().out
+    assert "6 cells in " in said
+    assert "1 games x 1 algorithms x 2 arms x 3 seeds, 128 steps each; 6 missing" in said
+    assert "breakout-ppo-infonce-2: missing" in said
+    assert "hours of training" in said
+    assert "GiB of disk" in said
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_the_disk_is_estimated_from_above(whole: Path) -> None:
+    cell = read_grid(whole / "grid.toml").cells()[0]
+    used = sum(p.stat().st_size for p in (whole / "cells" / cell.name).rglob("*") if p.is_file())
+    assert used < disk_of(cell, 640).while_running < 4 * used
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "a grid, or --resume"),
+        (["GRID", "--resume", "x"], "a grid, or --resume"),
+        (["--resume", "none"], "a sweep in none, got no grid.toml"),
+        (["bad.toml"], "Did you mean 'breakout'"),
+        (["GRID", "--n-jobs", "0"], "--n-jobs"),
+        (["GRID", "--engine", "ray", "--address", "127.0.0.1:1"], "cluster at 127.0.0.1:1"),
+        (["GRID", "--engine", "slurm", "--slurm", "x"], "name:value, got 'x'"),
+    ],
+)
+def test_wrong_usage_exits_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_grid(tmp_path / "GRID")
+    write_grid(tmp_path / "bad.toml", games=["breakuot"])
+    with pytest.raises(SystemExit) as leaving:
+        sweep(*words)
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_full_disk_is_refused_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.free_bytes", lambda _: 2**20)
+    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
+    with pytest.raises(SystemExit):
+        sweep(grid, "-o", str(folder))
+    assert "GiB of room in" in capsys.readouterr().err
+    assert not (folder / "cells").exists()
+
+
+def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
+    whole: Path, tmp_path: Path
+) -> None:
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    grid, folder = str(write_grid(tmp_path / "grid.toml", **LONGER)), tmp_path / "sweep"
+    command = [sys.executable, "-m", "rl_infonce", "sweep"]
+    begun = [*command, grid, "-o", str(folder), "--n-jobs", "2", "--keep-checkpoints"]
+    runs = [folder / "cells" / f"breakout-ppo-infonce-{seed}" for seed in (0, 1)]
+    with subprocess.Popen(begun, stdout=subprocess.PIPE) as process:
+        _wait_for(runs[0] / "checkpoints" / "LATEST", process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 75
+    assert b"stopped at step" in said
+    stopped = _newest_step(runs)
+    assert 0 < stopped < 640
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    try:
+        go_on = [*command, "--resume", str(folder), "--keep-checkpoints", "--engine", "ray"]
+        with subprocess.Popen([*go_on, "--address", cluster.address]) as process:
+            _wait_for_step(runs, stopped + 1, process)
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            assert process.wait(timeout=240) == 0
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    for run in runs:
+        assert_same(state_of(run), state_of(whole / "cells" / run.name))
+        record = json.loads((run / "run.json").read_text())
+        assert record["status"] == "done"
+    sessions = json.loads((folder / "sweep.json").read_text())["sessions"]
+    assert [session["engine"] for session in sessions] == ["local", "ray"]
+
+
+def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _wait_for_step(runs: list[Path], step: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a training has gone on to a step."""
+    deadline = time.monotonic() + 180
+    while _newest_step(runs) < step:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _newest_step(runs: list[Path]) -> int:
+    found = [path for run in runs for path in checkpoints(run / "checkpoints")]
+    return max((int(path.name.removeprefix("step_")) for path in found), default=0)
