@@ -63,6 +63,7 @@ def test_metadata_names_version_licence_and_extras() -> None:
         "contrib",
         "plots",
         "report",
+        "video",
         "zoo",
     }
 
