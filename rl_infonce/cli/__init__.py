@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import collect, doctor, pretrain, probe, train
+from rl_infonce.cli import collect, doctor, evaluate, pretrain, probe, train
 
 __all__ = ["main"]
 
@@ -19,6 +19,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train.add_parser(subparsers)
+    evaluate.add_parser(subparsers)
     collect.add_parser(subparsers)
     pretrain.add_parser(subparsers)
     probe.add_parser(subparsers)
