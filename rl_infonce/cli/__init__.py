@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import collect, doctor, evaluate, pretrain, probe, train
+from rl_infonce.cli import collect, doctor, evaluate, pretrain, probe, pull, push, train
 
 __all__ = ["main"]
 
@@ -23,6 +23,8 @@ def make_parser() -> argparse.ArgumentParser:
     collect.add_parser(subparsers)
     pretrain.add_parser(subparsers)
     probe.add_parser(subparsers)
+    push.add_parser(subparsers)
+    pull.add_parser(subparsers)
     doctor.add_parser(subparsers)
     return parser
 
