@@ -59,7 +59,16 @@ def test_metadata_names_version_licence_and_extras() -> None:
     assert version("rl-infonce") == rl_infonce.__version__
     described = metadata("rl-infonce")
     assert described["License-Expression"] == "MIT"
-    assert set(described.get_all("Provides-Extra") or []) == {"contrib", "plots", "report"}
+    assert set(described.get_all("Provides-Extra") or []) == {
+        "contrib",
+        "hub",
+        "plots",
+        "ray",
+        "report",
+        "slurm",
+        "video",
+        "zoo",
+    }
 
 
 def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -> None:
@@ -71,7 +80,8 @@ def test_the_wheel_holds_the_package_its_types_and_its_command(tmp_path: Path) -
         (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
         assert "rl-infonce = rl_infonce.cli:main" in archive.read(entry_points).decode()
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "rl_infonce").rglob("*.py")}
-    assert names >= modules | {"rl_infonce/py.typed"}
+    data = {f"rl_infonce/zoo/{algorithm}_infonce.yml" for algorithm in ("ppo", "dqn")}
+    assert names >= modules | data | {"rl_infonce/py.typed"}
     assert {name.split("/")[0].split("-")[0] for name in names} == {"rl_infonce"}
 
 

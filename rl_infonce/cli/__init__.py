@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import collect, doctor, pretrain, probe, sweep, train
+from rl_infonce.cli import collect, doctor, evaluate, pretrain, probe, pull, push, sweep, train
 
 __all__ = ["main"]
 
@@ -19,10 +19,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train.add_parser(subparsers)
+    evaluate.add_parser(subparsers)
     collect.add_parser(subparsers)
     pretrain.add_parser(subparsers)
     probe.add_parser(subparsers)
     sweep.add_parser(subparsers)
+    push.add_parser(subparsers)
+    pull.add_parser(subparsers)
     doctor.add_parser(subparsers)
     return parser
 

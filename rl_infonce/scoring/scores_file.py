@@ -11,7 +11,7 @@ from rl_infonce.json_text import read_json
 from rl_infonce.runs.run_directory import replace_text
 from rl_infonce.scoring.table import scores_table
 
-__all__ = ["Cell", "ScoresFile"]
+__all__ = ["Cell", "ScoresFile", "read_scores"]
 
 FORMAT_VERSION = 1
 _MOST_BYTES = 2**26
@@ -121,7 +121,13 @@ class ScoresFile:
         return None
 
 
-def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+def read_scores(path: Path) -> dict[str, Any]:
+    """Return what a file of scores says.
+
+    Raises:
+        ValueError: If it holds no scores, or is of another format.
+        OSError: If it cannot be read.
+    """
     try:
         content = read_json(path, most_bytes=_MOST_BYTES, allow_nan=True)
         version = content["format_version"]
@@ -129,13 +135,18 @@ def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
             _check(content)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"Expected {path} to hold scores of `rl-infonce probe`, got {error!r}. Choose another "
-            "--output."
+            f"Expected {path} to hold scores of `rl-infonce probe`, got {error!r}."
         ) from error
     if version != FORMAT_VERSION:
-        raise ValueError(
-            f"Expected {path} in format {FORMAT_VERSION}, got {version!r}. Choose another --output."
-        )
+        raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
+    return dict(content)
+
+
+def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        content = read_scores(path)
+    except ValueError as error:
+        raise ValueError(f"{error} Choose another --output.") from error
     stored = content["settings"]
     for name in sorted(settings.keys() | stored.keys()):
         if settings.get(name) != stored.get(name):

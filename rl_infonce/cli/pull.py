@@ -1,0 +1,55 @@
+"""`rl-infonce pull`: an encoder or an agent from the Hugging Face hub."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `pull` and its flags."""
+    parser = subparsers.add_parser(
+        "pull",
+        help="download an encoder or an agent from the Hugging Face hub",
+        description="Download what `rl-infonce push` uploaded into a new folder: the known files "
+        "of one commit, checked, all or none. No code in them is executed.",
+    )
+    add = parser.add_argument
+    add("repo", metavar="OWNER/NAME")
+    add("-o", "--output", type=Path, metavar="FOLDER", help="new (NAME of the repository)")
+    add("--revision", default="main", metavar="REV", help="commit, tag or branch (%(default)s)")
+    add("--max-bytes", type=int, default=2**30, metavar="N", help="of all files (%(default)s)")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Download, print what, and return the exit code.
+
+    0: done. 1: the hub refused or cannot be reached, or a file is not what it should be; URL and
+    status are printed, and no folder appears. 130: stopped by Ctrl-C, likewise.
+
+    Args:
+        arguments: What the parser returned.
+    """
+    from rl_infonce.hub import pull
+
+    folder = arguments.output or Path(arguments.repo.rpartition("/")[2])
+    try:
+        pulled = pull(
+            arguments.repo, folder, revision=arguments.revision, most_bytes=arguments.max_bytes
+        )
+    except (ValueError, OSError, ImportError) as error:
+        print(f"rl-infonce pull: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped; nothing was kept.", file=sys.stderr)
+        return 130
+    for name, n_bytes in pulled.files.items():
+        print(f"{pulled.folder / name} ({n_bytes:,} bytes)")
+    if pulled.left_out:
+        print(f"Left out: {len(pulled.left_out)} files that are not known here")
+    print(f"To get the same again: rl-infonce pull {arguments.repo} --revision {pulled.commit}")
+    return 0

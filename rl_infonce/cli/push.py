@@ -1,0 +1,77 @@
+"""`rl-infonce push`: an encoder or an agent onto the Hugging Face hub, with a model card."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rl_infonce.cli.game_argument import game_argument
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `push` and its flags."""
+    parser = subparsers.add_parser(
+        "push",
+        help="upload an encoder or an agent to the Hugging Face hub",
+        description="Upload an encoder, an agent, or both, to a repository of the Hugging Face "
+        "hub, with a model card that says what they score, how they were made, and how to read "
+        "them without executing code. Log in first: `hf auth login`.",
+    )
+    add = parser.add_argument
+    add("repo", metavar="OWNER/NAME", help="made if there is none")
+    add(
+        "--encoder", type=Path, metavar="FILE", help="an encoder.safetensors of rl-infonce pretrain"
+    )
+    add(
+        "--model",
+        type=Path,
+        metavar="PATH",
+        help="an agent saved by SB3, or the directory of a run",
+    )
+    add("--best", action="store_true", help="of a run: the model whose episodes returned most")
+    add("--game", "--env", type=game_argument, help="(that of the run or the evaluation)")
+    add("--evaluation", type=Path, metavar="FILE", help="JSON of rl-infonce evaluate --output")
+    add("--scores", type=Path, metavar="FILE", help="scores.json of rl-infonce probe")
+    add("--private", action="store_true", help="if the repository is new")
+    add("--dry-run", action="store_true", help="print the model card and the files; upload nothing")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Upload, print where, and return the exit code.
+
+    0: done. 1: the hub refused or cannot be reached; its URL and status are printed. Wrong usage,
+    such as scores of another model, leaves with 2.
+
+    Args:
+        arguments: What the parser returned.
+    """
+    from rl_infonce.hub import make_bundle, push
+    from rl_infonce.hub.card import model_card
+
+    try:
+        bundle = make_bundle(
+            encoder=arguments.encoder,
+            model=arguments.model,
+            best=arguments.best,
+            game=arguments.game,
+            evaluation=arguments.evaluation,
+            scores=arguments.scores,
+        )
+    except (ValueError, TypeError, OSError) as error:
+        arguments.usage_error(str(error))
+    try:
+        if arguments.dry_run:
+            print(model_card(arguments.repo, bundle))
+            for name, content in bundle.files.items():
+                print(f"{name}: {len(content):,} bytes")
+            return 0
+        url = push(arguments.repo, bundle, private=arguments.private)
+    except (ValueError, OSError, ImportError) as error:
+        print(f"rl-infonce push: {error}", file=sys.stderr)
+        return 1
+    print(f"Pushed: {url}")
+    return 0

@@ -1,0 +1,165 @@
+"""What is pushed: files that were read and belong together, and what is known of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES, digest
+from rl_infonce.runs.evaluation_file import read_evaluation
+from rl_infonce.runs.run_directory import read_record, software
+from rl_infonce.saved_encoder import describe, load_encoder, read_header
+from rl_infonce.sb3.saved_agent import find_model, game_of
+from rl_infonce.sb3.saved_model import NotRebuildableError, read_encoder
+from rl_infonce.sb3.saved_policy import read_policy
+from rl_infonce.scoring.scores_file import read_scores
+
+__all__ = ["Bundle", "make_bundle"]
+
+_NOT_OF_THE_TRAINING = (
+    *("command", "log_folder", "tensorboard_log", "encoder", "progress"),
+    *("resume", "resume_inexact", "fall_back"),
+)
+_KEY_LENGTH = 16  # of the digest by which scores.json knows a file
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Files by name, and what a model card says of them.
+
+    Attributes:
+        files: Name to content.
+        architecture: Of the encoder, in few words.
+        game: As `games()` spells it; None if nothing says so.
+        has_policy: Whether `read_policy` rebuilds the agent, too.
+        run: Algorithm, seed, steps, settings and versions of the training, as far as known.
+        evaluation: Of `rl-infonce evaluate`, or None.
+        scores: Of `rl-infonce probe`, or None.
+        keys: Under which `scores` knows the files.
+    """
+
+    files: Mapping[str, bytes]
+    architecture: str
+    game: str | None
+    has_policy: bool
+    run: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] | None = None
+    scores: Mapping[str, Any] | None = None
+    keys: tuple[str, ...] = ()
+
+
+def make_bundle(
+    *,
+    encoder: Path | None = None,
+    model: Path | None = None,
+    best: bool = False,
+    game: str | None = None,
+    evaluation: Path | None = None,
+    scores: Path | None = None,
+) -> Bundle:
+    """Return what is to be pushed, after reading every file as whoever pulls it will.
+
+    Of a run, its settings, seed and versions are taken along; names of this machine's folders and
+    of the machine are not.
+
+    Args:
+        encoder: A file of `save_encoder`, as of `rl-infonce pretrain`.
+        model: SB3's zip, or a run directory of `rl-infonce train`.
+        best: Take the run's model whose episodes returned most.
+        game: Named in the card; None takes that of the run or the evaluation.
+        evaluation: JSON of `rl-infonce evaluate` with this very model.
+        scores: scores.json of `rl-infonce probe` with one of these very files.
+
+    Raises:
+        NotRebuildableError: If the model's encoder could not be read without executing its code.
+        ValueError: If there is nothing to push, or a file is not what it should be or is about
+            another model.
+        OSError: If a file cannot be read.
+    """
+    if encoder is None and model is None:
+        raise ValueError("Expected an encoder or a model to push, got neither.")
+    contents: dict[str, bytes] = {}
+    header, run, has_policy = None, dict[str, Any](), False
+    architectures = []
+    if model is not None:
+        path = find_model(model, best=best)
+        architectures.append(describe(read_encoder(path)))
+        contents[AGENT] = path.read_bytes()
+        has_policy = _is_rebuildable(path)
+        if game_of(model) is not None:
+            run = _of_run(model if model.is_dir() else model.parent)
+    if encoder is not None:
+        architectures.insert(0, describe(load_encoder(encoder)))
+        header = read_header(encoder)
+        contents[ENCODER] = encoder.read_bytes()
+    evaluated = None if evaluation is None else _evaluation_of(evaluation, contents)
+    keys = tuple(digest(content)[:_KEY_LENGTH] for content in contents.values())
+    scored = None if scores is None else _scores_of(scores, keys)
+    config = {"encoder": header, "run": run, "packed_with": software()}
+    contents[CONFIG] = _json(config)
+    if evaluated is not None:
+        contents[EVALUATION] = _json(evaluated)
+    if scored is not None:
+        contents[SCORES] = _json(scored)
+    known = game or run.get("game") or (evaluated or {}).get("game")
+    return Bundle(contents, architectures[0], known, has_policy, run, evaluated, scored, keys)
+
+
+def _is_rebuildable(path: Path) -> bool:
+    try:
+        read_policy(path)
+    except NotRebuildableError:
+        return False
+    return True
+
+
+def _of_run(run_dir: Path) -> dict[str, Any]:
+    """Return what a card says of a training, without the folders and the name of the machine."""
+    record = read_record(run_dir)
+    settings = {k: v for k, v in record["arguments"].items() if v is not None}
+    for name in _NOT_OF_THE_TRAINING:
+        settings.pop(name, None)
+    return {
+        "game": settings.pop("game", None),
+        "algorithm": settings.pop("algo", None),
+        "seed": record["seed"],
+        "n_timesteps": record.get("n_timesteps_done"),
+        "settings": settings,
+        "versions": record.get("versions"),
+        "git_commit": record.get("git_commit"),
+    }
+
+
+def _evaluation_of(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
+    record = read_evaluation(path)
+    model = record.get("model")
+    of = model.get("sha256") if isinstance(model, dict) else None
+    if AGENT not in contents or of != digest(contents[AGENT]):
+        raise ValueError(
+            f"Expected {path} to be about the model that is pushed, got another one's (SHA-256 "
+            f"{of}). Run `rl-infonce evaluate` with this model."
+        )
+    record["model"] = {"sha256": of}
+    record.pop("command", None)
+    return record
+
+
+def _scores_of(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+    content = read_scores(path)
+    if not any(entry["encoder"] in keys for entry in content["cells"]):
+        raise ValueError(
+            f"Expected {path} to have scores of what is pushed, got scores of other files: "
+            f"{sorted(content['encoders'])}. Run `rl-infonce probe` with this file."
+        )
+    for run in content["runs"]:
+        run["command"] = "rl-infonce probe"  # without the folders that it named
+    for described in content["encoders"].values():
+        described["name"] = Path(described["name"]).name
+    return content
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(content, indent=1)}\n".encode()

@@ -1,0 +1,243 @@
+"""The model card: what the hub shows of a bundle, and its metadata for search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, pstdev
+from typing import Any
+
+from rl_infonce.hub.bundle import Bundle
+from rl_infonce.hub.files import AGENT, ENCODER, digest
+
+__all__ = ["game_id", "model_card", "probe_rows"]
+
+_TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
+_OWN_TAGS = ["rl-infonce", "contrastive-learning", "infonce", "atari"]
+
+
+def game_id(game: str) -> str:
+    """Return the name under which the hub's models of a game are found.
+
+    Example:
+        >>> game_id("ms_pacman")
+        'MsPacmanNoFrameskip-v4'
+    """
+    return "".join(word.capitalize() for word in game.split("_")) + "NoFrameskip-v4"
+
+
+def model_card(repo: str, bundle: Bundle) -> str:
+    """Return README.md: metadata in YAML, then Markdown.
+
+    Args:
+        repo: "owner/name", of the examples.
+        bundle: Of `make_bundle`.
+    """
+    parts = [
+        f"# {_title(bundle)}",
+        _about(bundle),
+        _use(repo, bundle),
+        _files(bundle),
+        *_returns(bundle),
+        *_features(bundle),
+        *_training(bundle),
+    ]
+    return f"---\n{_metadata(bundle)}\n---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _title(bundle: Bundle) -> str:
+    on = f" on {bundle.game}" if bundle.game else ""
+    if AGENT in bundle.files:
+        return f"{_algorithm(bundle)}{on}"
+    return f"Encoder{on}: {bundle.architecture}"
+
+
+def _algorithm(bundle: Bundle) -> str:
+    return str(bundle.run.get("algorithm") or "agent").upper().replace("AGENT", "Agent")
+
+
+def _about(bundle: Bundle) -> str:
+    return (
+        f"Encoder `{bundle.architecture}`, made with [Stable-Baselines3]"
+        "(https://stable-baselines3.readthedocs.io) and rl_infonce: temporal InfoNCE (van den Oord "
+        "et al. 2018) for its agents."
+    )
+
+
+def _use(repo: str, bundle: Bundle) -> str:
+    lines = ["from huggingface_hub import hf_hub_download", ""]
+    imports, calls = [], []
+    if ENCODER in bundle.files:
+        imports.append("from rl_infonce.saved_encoder import load_encoder")
+        calls.append(
+            f'encoder = load_encoder(hf_hub_download("{repo}", "{ENCODER}"))'
+            "  # uint8 [B, C, H, W] -> features [B, D]"
+        )
+    if AGENT in bundle.files:
+        reader, name, gives = (
+            ("saved_policy", "read_policy", "scores of actions [B, A]")
+            if bundle.has_policy
+            else ("saved_model", "read_encoder", "features [B, D]")
+        )
+        imports.append(f"from rl_infonce.sb3.{reader} import {name}")
+        calls.append(
+            f'{name.removeprefix("read_")} = {name}(hf_hub_download("{repo}", "{AGENT}"))'
+            f"  # uint8 [B, C, H, W] -> {gives}"
+        )
+    code = "\n".join([lines[0], *sorted(imports), "", *calls])
+    game = bundle.game or "GAME"
+    commands = [f"rl-infonce pull {repo} -o pulled"]
+    if bundle.has_policy:
+        commands.append(f"rl-infonce evaluate --model pulled --game {game}")
+    shell = "\n".join(commands)
+    return (
+        "## Use\n\nNothing of this executes code in a file, as `load` of Stable-Baselines3 would "
+        "(pin `revision` to a commit):\n\n"
+        f"```python\n{code}\n```\n\n```sh\n{shell}\n```"
+    )
+
+
+def _files(bundle: Bundle) -> str:
+    rows = [[f"`{n}`", f"{len(c):,}", f"`{digest(c)}`"] for n, c in bundle.files.items()]
+    return "## Files\n\n" + _table(["file", "bytes", "SHA-256"], rows)
+
+
+def _returns(bundle: Bundle) -> Iterable[str]:
+    found = bundle.evaluation
+    if found is None:
+        return
+    settings = found["settings"]
+    error = found["standard_error"]
+    how = "best action" if settings.get("deterministic") else "sampled actions"
+    yield "\n".join(
+        [
+            "## What it scores",
+            "",
+            f"Mean return **{found['mean_return']:.2f}**"
+            + ("" if error is None else f" ± {error:.2f} (standard error)")
+            + f" over {len(found['episodes'])} whole games of {found['game']} in the game's own "
+            f"points: {how}, epsilon {settings.get('epsilon')}, seed {settings.get('seed')}, "
+            f"{found['n_cut']} games cut after {settings.get('max_frames_per_episode')} frames. "
+            "`evaluation.json` has every game, all settings and versions.",
+        ]
+    )
+
+
+def probe_rows(content: Mapping[str, Any], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the mean weighted F1 of a file's features per game and protocol, and what is beside.
+
+    Args:
+        content: Of scores.json.
+        keys: Under which it knows the file.
+
+    Returns:
+        Per game and protocol: "game", "protocol", "seeds", and the means over them "f1",
+        "untrained" and "majority", None where there are none.
+    """
+    encoders = content["encoders"]
+    cells = [e for e in content["cells"] if e["status"] == "done" and e["protocol"] != "ridge"]
+    rows = []
+    for game, protocol in sorted({(e["game"], e["protocol"]) for e in cells}):
+        own = [e for e in cells if (e["game"], e["protocol"]) == (game, protocol)]
+        asked = [e for e in own if e["encoder"] in keys]
+        if not asked:
+            continue
+        described = {encoders[e["encoder"]].get("description") for e in asked}
+        same = [e for e in own if encoders[e["encoder"]].get("description") in described]
+        untrained = [e for e in same if encoders[e["encoder"]].get("kind") == "random"]
+        majority = [e for e in own if encoders[e["encoder"]].get("kind") == "majority"]
+        rows.append(
+            {
+                "game": game,
+                "protocol": protocol,
+                "seeds": sorted({e["seed"] for e in asked}),
+                "f1": _mean_f1(asked),
+                "untrained": _mean_f1(untrained),
+                "majority": _mean_f1(majority),
+            }
+        )
+    return rows
+
+
+def _mean_f1(cells: Sequence[Mapping[str, Any]]) -> float | None:
+    f1 = [cell["scores"]["mean"]["f1_weighted"] for cell in cells]
+    return fmean(f1) if f1 else None
+
+
+def _features(bundle: Bundle) -> Iterable[str]:
+    if bundle.scores is None:
+        return
+    rows = [
+        [
+            row["game"],
+            row["protocol"],
+            " ".join(map(str, row["seeds"])),
+            *("-" if row[n] is None else f"{row[n]:.3f}" for n in ("f1", "untrained", "majority")),
+        ]
+        for row in probe_rows(bundle.scores, bundle.keys)
+    ]
+    settings = bundle.scores["settings"]
+    yield (
+        "## What its features know\n\nMean weighted F1 of probes (linear, but for `knn`) from "
+        "frozen features to the variables in the emulator's RAM (Anand et al. 2019), beside "
+        "untrained weights of the same architecture and the most frequent value. "
+        f"{settings.get('n_frames')} frames per game, labels `{settings.get('labels')}`.\n\n"
+    ) + _table(["game", "protocol", "seeds", "F1", "untrained", "majority"], rows)
+
+
+def _training(bundle: Bundle) -> Iterable[str]:
+    if not bundle.run:
+        return
+    run = bundle.run
+    rows = [
+        [name, f"`{json.dumps(value)}`"]
+        for name, value in {
+            "algorithm": run.get("algorithm"),
+            "seed": run.get("seed"),
+            "steps": run.get("n_timesteps"),
+            **(run.get("settings") or {}),
+            "commit of rl_infonce": run.get("git_commit"),
+            **(run.get("versions") or {}),
+        }.items()
+        if value is not None
+    ]
+    yield "## Training\n\n" + _table(["setting", "value"], rows)
+
+
+def _metadata(bundle: Bundle) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = []
+    if bundle.evaluation is not None:
+        found = bundle.evaluation
+        scores = [episode["return"] for episode in found["episodes"]]
+        # The hub's convention for Stable-Baselines3: mean and standard deviation in one string.
+        value = f"{found['mean_return']:.2f} +/- {pstdev(scores):.2f}"
+        results.append(_result(EvalResult, found["game"], "mean_reward", value))
+    for row in probe_rows(bundle.scores, bundle.keys) if bundle.scores is not None else []:
+        name = f"probe F1 ({row['protocol']})"
+        results.append(_result(EvalResult, row["game"], "f1", round(row["f1"], 4), name))
+    data = ModelCardData(
+        library_name="stable-baselines3",
+        tags=[*([game_id(bundle.game)] if bundle.game else []), *_TAGS, *_OWN_TAGS],
+        model_name=_algorithm(bundle) if AGENT in bundle.files else "encoder",
+        eval_results=results or None,
+    )
+    return str(data.to_yaml())
+
+
+def _result(kind: Any, game: str, metric: str, value: Any, name: str | None = None) -> Any:
+    return kind(
+        task_type="reinforcement-learning",
+        task_name="reinforcement-learning",
+        dataset_type=game_id(game),
+        dataset_name=game_id(game),
+        metric_type=metric,
+        metric_name=name or metric,
+        metric_value=value,
+    )
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)

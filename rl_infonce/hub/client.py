@@ -1,0 +1,96 @@
+"""How the hub is spoken to: patiently, and with errors that say where and what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+__all__ = ["HubError", "api", "patiently"]
+
+T = TypeVar("T")
+
+_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds, where the hub does not say how long
+_LONGEST_WAIT = 300.0  # the window in which the hub counts requests
+_PASSING = (429, 500, 502, 503, 504)
+_ADVICE = {
+    401: "Log in with `hf auth login` or set HF_TOKEN. The hub says so of repositories that do not "
+    "exist, too.",
+    403: "The token may not do this: it needs write access to push, and access to gated models.",
+    404: "There is no such repository, revision or file.",
+    429: "Too many requests: try again in some minutes.",
+}
+
+
+class HubError(OSError):
+    """The hub refused, failed or could not be reached.
+
+    Attributes:
+        url: That was asked.
+        status: Of HTTP; None if there was no answer.
+    """
+
+    def __init__(self, message: str, url: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+        self.status = status
+
+
+def api() -> Any:
+    """Return huggingface_hub's `HfApi`, which asks `HF_ENDPOINT` if that is set.
+
+    Raises:
+        ImportError: If huggingface_hub is missing.
+    """
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise ImportError(
+            'The hub needs huggingface_hub. Install it with `pip install "rl-infonce[hub]"`.'
+        ) from error
+    return HfApi(library_name="rl_infonce")
+
+
+def patiently(url: str, ask: Callable[[], T]) -> T:
+    """Return what the hub answers; wait and ask again, five times in all, where it is busy.
+
+    Args:
+        url: Named in errors that do not know theirs.
+        ask: Asks, whole, and can be repeated.
+
+    Raises:
+        HubError: If it refuses, stays busy or cannot be reached.
+    """
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    transport: Any = HfHubHTTPError.__bases__[0]  # of httpx or its successor: whichever is used
+    for wait in (*_WAITS, None):
+        try:
+            return ask()
+        except (transport, OfflineModeIsEnabled, RuntimeError) as error:
+            # What fails within an upload comes as the cause of a RuntimeError.
+            response = getattr(error, "response", getattr(error.__cause__, "response", None))
+            if wait is None or getattr(response, "status_code", None) not in _PASSING:
+                raise _named(error, response, url) from error
+            seconds = _seconds_asked_for(response, wait)
+        _sleep(seconds)
+    raise AssertionError("unreachable")
+
+
+def _named(error: Exception, response: Any, url: str) -> HubError:
+    if response is None:
+        reason = str(error) or type(error).__name__
+        return HubError(f"No complete answer from {url}: {reason}", url)
+    status, asked = int(response.status_code), str(response.url).partition("?")[0]
+    advice = _ADVICE.get(status) or str(error).strip().splitlines()[0]
+    return HubError(f"The hub answered {status} to {asked}. {advice}", asked, status)
+
+
+def _seconds_asked_for(response: Any, otherwise: float) -> float:
+    """Return the seconds of `Retry-After`; its other form, a date, counts as not given."""
+    asked = str(response.headers.get("Retry-After", ""))
+    return min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else otherwise
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)

@@ -1,0 +1,84 @@
+"""The files of a repository: their names, their sizes, and what each must be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.json_text import read_json
+from rl_infonce.runs.evaluation_file import read_evaluation
+from rl_infonce.saved_encoder import load_encoder
+from rl_infonce.sb3.saved_model import read_encoder
+from rl_infonce.scoring.scores_file import read_scores
+
+__all__ = [
+    "AGENT",
+    "CARD",
+    "CONFIG",
+    "ENCODER",
+    "EVALUATION",
+    "MOST_BYTES",
+    "SCORES",
+    "check_content",
+    "digest",
+]
+
+ENCODER, AGENT = "encoder.safetensors", "model.zip"
+CARD, CONFIG = "README.md", "config.json"
+EVALUATION, SCORES = "evaluation.json", "scores.json"
+
+MOST_BYTES: Mapping[str, int] = {
+    ENCODER: 2**30,
+    AGENT: 2**30,
+    CARD: 2**20,
+    CONFIG: 2**20,
+    EVALUATION: 2**24,
+    SCORES: 2**26,
+}
+"""Every name that is pushed and pulled; no other is, and none of these has a folder in it."""
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def check_content(name: str, path: Path) -> None:
+    """Raise unless a file is what its name says, and can be used without executing anything in it.
+
+    Args:
+        name: One of `MOST_BYTES`.
+        path: Of the file.
+
+    Raises:
+        ValueError: If it is something else.
+        OSError: If it cannot be read.
+    """
+    with path.open("rb") as file:
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            raise ValueError(
+                f"Expected the content of {name}, got a pointer of Git LFS to it: whoever made the "
+                "repository has not pushed the file itself."
+            )
+    _CHECKS[name](path)
+
+
+def _check_text(path: Path) -> None:
+    try:
+        path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Expected {path.name} in UTF-8, got: {error}.") from None
+
+
+_CHECKS: Mapping[str, Callable[[Path], Any]] = {
+    ENCODER: load_encoder,
+    AGENT: read_encoder,
+    CARD: _check_text,
+    CONFIG: read_json,
+    EVALUATION: read_evaluation,
+    SCORES: read_scores,
+}
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()

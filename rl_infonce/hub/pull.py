@@ -1,0 +1,167 @@
+"""Download a model of the hub: known files alone, checked, all of one commit or none."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl_infonce.checks import check_number
+from rl_infonce.hub.client import HubError, api, patiently
+from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
+from rl_infonce.runs.durable import new_folder, replace_json
+from rl_infonce.runs.run_directory import now
+
+__all__ = ["Pulled", "pull"]
+
+_BLOCK = 2**20
+_SECONDS = 30.0  # without a byte
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class Pulled(NamedTuple):
+    """What was downloaded.
+
+    Attributes:
+        folder: Where the files are.
+        commit: Of the repository, 40 hexadecimal digits.
+        files: Name to bytes.
+        left_out: Files of the repository that are not known here.
+    """
+
+    folder: Path
+    commit: str
+    files: dict[str, int]
+    left_out: list[str]
+
+
+class _Listed(NamedTuple):
+    """A file as the hub lists it: its size, and its SHA-256 if it is kept by LFS."""
+
+    n_bytes: int
+    sha256: str | None
+
+
+def pull(
+    repo: str, folder: Path, *, revision: str = "main", most_bytes: int = MOST_BYTES[ENCODER]
+) -> Pulled:
+    """Download what `push` uploaded into a new folder.
+
+    The revision is resolved to a commit once, and every file is of that commit. Names that are not
+    `push`'s own are left out. Each file is compared with the size and digest that the hub lists and
+    then opened as what it should be, without executing anything in it. The folder appears when all
+    is well, with a `pull.json` that says where it is from; otherwise nothing does.
+
+    Args:
+        repo: "owner/name".
+        folder: Must not exist.
+        revision: Commit, tag or branch. A commit alone names content that nobody can change.
+        most_bytes: Of all files together.
+
+    Raises:
+        ImportError: If huggingface_hub is missing.
+        HubError: If the hub refuses, fails or cannot be reached, or a download is incomplete.
+        ValueError: If an argument is out of range, or the files are too large or not what their
+            names say.
+        OSError: If the folder exists or cannot be written.
+    """
+    check_number("most_bytes", most_bytes, at_least=1)
+    if folder.exists():
+        raise FileExistsError(f"Expected a new folder, got {folder}, which exists. Choose another.")
+    hub = api()
+    commit, listed, left_out = _listing(hub, repo, revision)
+    _check_sizes(repo, listed, most_bytes)
+    with new_folder(folder) as partial:
+        digests = {}
+        for name, entry in listed.items():
+            digests[name] = _download(hub, repo, commit, name, entry, partial / name)
+            _check(repo, name, partial / name)
+        record = {
+            "repo": repo,
+            "revision": revision,
+            "commit": commit,
+            "endpoint": hub.endpoint,
+            "time": now(),
+            "files": {n: {"bytes": listed[n].n_bytes, "sha256": digests[n]} for n in listed},
+        }
+        replace_json(partial / "pull.json", record)
+    return Pulled(folder, commit, {n: e.n_bytes for n, e in listed.items()}, left_out)
+
+
+def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed], list[str]]:
+    """Return the commit, the files known here, and the names of the others."""
+    url = f"{hub.endpoint}/api/models/{repo}/revision/{revision}"
+    info = patiently(url, lambda: hub.model_info(repo, revision=revision, files_metadata=True))
+    commit = str(info.sha)
+    if not _COMMIT.fullmatch(commit) or (_COMMIT.fullmatch(revision) and commit != revision):
+        raise HubError(f"Expected the commit of {revision} from {url}, got {commit!r}.", url)
+    siblings = {str(each.rfilename): each for each in info.siblings or []}
+    listed = {n: _listed(url, siblings[n]) for n in MOST_BYTES if n in siblings}
+    if not listed.keys() & {ENCODER, AGENT}:
+        raise ValueError(
+            f"Expected {repo} to hold {ENCODER} or {AGENT}, as `rl-infonce push` names them, got "
+            f"{sorted(siblings)[:10]}."
+        )
+    return commit, listed, sorted(siblings.keys() - listed.keys())
+
+
+def _listed(url: str, sibling: Any) -> _Listed:
+    if type(sibling.size) is not int or sibling.size < 0:
+        raise HubError(f"Expected sizes of files from {url}, got {sibling.size!r}.", url)
+    return _Listed(sibling.size, sibling.lfs.sha256 if sibling.lfs else None)
+
+
+def _check_sizes(repo: str, listed: dict[str, _Listed], most_bytes: int) -> None:
+    for name, entry in listed.items():
+        if entry.n_bytes > MOST_BYTES[name]:
+            raise ValueError(
+                f"Expected {name} of {repo} to have at most {MOST_BYTES[name]:,} bytes, got "
+                f"{entry.n_bytes:,}."
+            )
+    total = sum(entry.n_bytes for entry in listed.values())
+    if total > most_bytes:
+        raise ValueError(
+            f"Expected {repo} to have at most {most_bytes:,} bytes, got {total:,}. If you want "
+            "them, raise --max-bytes."
+        )
+
+
+def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path: Path) -> str:
+    """Write one file, never more than its size, and return its SHA-256."""
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+    url = f"{hub.endpoint}/{repo}/resolve/{commit}/{name}"
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+
+    def ask() -> tuple[int, str]:
+        n_bytes, digest = 0, hashlib.sha256()
+        with (
+            get_session().stream("GET", url, headers=headers, timeout=_SECONDS) as response,
+            path.open("wb") as file,
+        ):
+            hf_raise_for_status(response)
+            for block in response.iter_bytes(_BLOCK):
+                n_bytes += len(block)
+                if n_bytes > entry.n_bytes:
+                    raise ValueError(
+                        f"Expected {entry.n_bytes:,} bytes from {url}, got more. Stopped."
+                    )
+                digest.update(block)
+                file.write(block)
+        return n_bytes, digest.hexdigest()
+
+    n_bytes, found = patiently(url, ask)
+    if n_bytes != entry.n_bytes:
+        _check(repo, name, path)  # a pointer of LFS is shorter, too, and deserves its own words
+        raise HubError(f"Expected {entry.n_bytes:,} bytes from {url}, got {n_bytes:,}.", url)
+    if entry.sha256 not in (None, found):
+        raise HubError(f"Expected a file of SHA-256 {entry.sha256} from {url}, got {found}.", url)
+    return found
+
+
+def _check(repo: str, name: str, path: Path) -> None:
+    try:
+        check_content(name, path)
+    except ValueError as error:
+        raise ValueError(f"{name} of {repo} is not used: {error}") from error

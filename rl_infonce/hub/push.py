@@ -1,0 +1,45 @@
+"""Upload a bundle to the hub, in one commit."""
+
+from __future__ import annotations
+
+from rl_infonce.hub.bundle import Bundle
+from rl_infonce.hub.card import model_card
+from rl_infonce.hub.client import api, patiently
+from rl_infonce.hub.files import CARD
+
+__all__ = ["push"]
+
+
+def push(
+    repo: str, bundle: Bundle, *, private: bool = False, message: str = "Push with rl_infonce"
+) -> str:
+    """Upload a bundle with its model card and return the address of the commit.
+
+    The repository is made if there is none. Files of the same names are replaced, in one commit.
+
+    Args:
+        repo: "owner/name".
+        bundle: Of `make_bundle`.
+        private: Whether a new repository is; one that exists stays as it is.
+        message: Of the commit.
+
+    Raises:
+        ImportError: If huggingface_hub is missing.
+        HubError: If the hub refuses, fails or cannot be reached.
+        ValueError: If `repo` is no name of a repository.
+    """
+    hub = api()
+    from huggingface_hub import CommitOperationAdd
+
+    files = {CARD: model_card(repo, bundle).encode(), **bundle.files}
+    url = f"{hub.endpoint}/{repo}"
+    patiently(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
+    commit = patiently(
+        url,
+        lambda: hub.create_commit(
+            repo,
+            [CommitOperationAdd(name, content) for name, content in files.items()],
+            commit_message=message,
+        ),
+    )
+    return str(commit.commit_url)

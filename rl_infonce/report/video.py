@@ -1,0 +1,124 @@
+"""Images as a video: GIF with Pillow, MP4 with ffmpeg where it is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["check_video_path", "write_video"]
+
+Image = npt.NDArray[np.uint8]
+
+_MP4_SCALE = 2  # players smear the single pixels of a small video
+
+
+def check_video_path(path: str | os.PathLike[str]) -> None:
+    """Raise unless `write_video` could write this file, before anything is played for it.
+
+    Raises:
+        ValueError: If it is neither .gif nor .mp4.
+        ImportError: If it is .mp4 and imageio-ffmpeg is missing.
+        FileNotFoundError: If its folder is missing.
+    """
+    path = Path(path)
+    if path.suffix not in _WRITERS:
+        raise ValueError(f"Expected a video to end in .gif or .mp4, got {path}.")
+    if path.suffix == ".mp4" and find_spec("imageio_ffmpeg") is None:
+        raise ImportError(
+            'MP4 needs imageio-ffmpeg. Install it with `pip install "rl-infonce[video]"`, or write '
+            "a .gif."
+        )
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"Expected a folder for {path}, got none there.")
+
+
+def write_video(
+    path: str | os.PathLike[str],
+    images: Iterable[Image],
+    *,
+    frames_per_second: float,
+    most: int | None = None,
+) -> int:
+    """Write images [H, W, 3] in one move and return how many.
+
+    Args:
+        path: Ends in .gif (any browser shows it; its colours are exact if an image has at most 256
+            of them) or .mp4 (a tenth of the size). A file of that name is replaced.
+        images: At least one, all of one size; taken one by one.
+        frames_per_second: A GIF rounds the time between two to 1/100 s.
+        most: Stop after so many; None takes all.
+
+    Raises:
+        ValueError: If there is no image, or the file is neither .gif nor .mp4.
+        ImportError: If it is .mp4 and imageio-ffmpeg is missing.
+        OSError: If it cannot be written; what was there stays.
+    """
+    check_video_path(path)
+    path = Path(path)
+    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+    shown = itertools.islice(images, most)
+    first = next(shown, None)
+    if first is None:
+        raise ValueError("Expected at least one of `images`, got none.")
+    counted = _Counted(itertools.chain([first], shown))
+    try:
+        _WRITERS[path.suffix](partial, counted, first.shape[:2], frames_per_second)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return counted.n
+
+
+class _Counted:
+    """An iterator that knows how many it gave."""
+
+    def __init__(self, images: Iterator[Image]) -> None:
+        self.n = 0
+        self._images = images
+
+    def __iter__(self) -> Iterator[Image]:
+        for image in self._images:
+            self.n += 1
+            yield image
+
+
+def _write_gif(path: Path, images: Iterable[Image], _size: Any, frames_per_second: float) -> None:
+    from PIL import Image as pillow
+
+    frames = (
+        pillow.fromarray(image).convert("P", palette=pillow.Palette.ADAPTIVE, colors=256)
+        for image in images
+    )
+    duration = 10 * max(round(100 / frames_per_second), 2)  # browsers slow down below 20 ms
+    next(frames).save(path, save_all=True, append_images=frames, duration=duration, loop=0)
+
+
+def _write_mp4(
+    path: Path, images: Iterable[Image], size: tuple[int, int], frames_per_second: float
+) -> None:
+    import imageio_ffmpeg
+
+    height, width = (_MP4_SCALE * side for side in size)
+    writer = imageio_ffmpeg.write_frames(
+        str(path),
+        (width, height),
+        fps=frames_per_second,
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+    )
+    with contextlib.closing(writer):
+        writer.send(None)
+        for image in images:
+            writer.send(image.repeat(_MP4_SCALE, 0).repeat(_MP4_SCALE, 1).tobytes())
+
+
+_WRITERS = {".gif": _write_gif, ".mp4": _write_mp4}

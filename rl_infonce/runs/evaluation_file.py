@@ -1,0 +1,90 @@
+"""What an evaluation found, as a JSON file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from rl_infonce.json_text import read_json
+
+__all__ = ["evaluation_record", "mean_and_error", "read_evaluation"]
+
+FORMAT = "rl_infonce evaluation"
+FORMAT_VERSION = 1
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean and its standard error, None of a single value.
+
+    Example:
+        >>> mean_and_error([1.0, 3.0])
+        (2.0, 1.0)
+
+    Args:
+        values: At least one.
+    """
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return fmean(values), error
+
+
+def evaluation_record(
+    game: str, episodes: Sequence[Mapping[str, Any]], **about: Any
+) -> dict[str, Any]:
+    """Return what the file says.
+
+    Args:
+        game: As `games()` spells it.
+        episodes: At least one: "return" in points, "length" in agent steps, "is_cut".
+        about: More: settings, versions.
+    """
+    mean, error = mean_and_error([episode["return"] for episode in episodes])
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "game": game,
+        "mean_return": mean,
+        "standard_error": error,
+        "mean_length": fmean(episode["length"] for episode in episodes),
+        "n_cut": sum(episode["is_cut"] for episode in episodes),
+        "episodes": [dict(episode) for episode in episodes],
+        **about,
+    }
+
+
+def read_evaluation(path: Path) -> dict[str, Any]:
+    """Return what an evaluation found; mean and standard error are those of its episodes.
+
+    Raises:
+        ValueError: If the file is no evaluation, or of another format.
+        OSError: If it cannot be read.
+    """
+    try:
+        record = dict(read_json(path))
+        if (record["format"], record["format_version"]) != (FORMAT, FORMAT_VERSION):
+            raise ValueError(f"format {record['format_version']!r} of {record['format']!r}")
+        about = {name: record[name] for name in ("settings", "versions")}
+        if not all(isinstance(each, dict) for each in about.values()):
+            raise TypeError("settings or versions that are no object")
+        if not isinstance(record["game"], str):
+            raise TypeError("a game that is no name")
+        return record | evaluation_record(record["game"], _episodes(record["episodes"]), **about)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"Expected {path} to be written by `rl-infonce evaluate --output`, got: {error!r}."
+        ) from error
+
+
+def _episodes(found: Any) -> list[dict[str, Any]]:
+    if not isinstance(found, list) or not found:
+        raise TypeError("no episodes")
+    return [
+        {
+            "return": float(episode["return"]),
+            "length": int(episode["length"]),
+            "is_cut": bool(episode["is_cut"]),
+        }
+        for episode in found
+    ]

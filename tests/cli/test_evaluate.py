@@ -1,0 +1,219 @@
+"""`rl-infonce evaluate` from flags to scores, on short games."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import Tensor
+
+from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.cli import main, make_parser
+from rl_infonce.runs.checkpoints import write_checkpoint
+from rl_infonce.runs.evaluation_file import read_evaluation
+from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.sb3 import evaluation
+
+pytestmark = pytest.mark.atari
+
+
+class OwnCNN(NatureCNN):
+    """A class that only its own code can rebuild."""
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return super().forward(1 - observations)
+
+
+def save_model(
+    path: Path, algorithm: Any = PPO, extractor: Any = InfoNCEExtractor, seed: int = 0
+) -> Path:
+    env = make_atari_vec_env("breakout", 1)
+    kwargs = {
+        "features_extractor_class": extractor,
+        "features_extractor_kwargs": {"features_dim": 16},
+        "net_arch": [],
+    }
+    settings = {"buffer_size": 10} if algorithm is DQN else {}
+    model = algorithm("CnnPolicy", env, policy_kwargs=kwargs, seed=seed, **settings)
+    if algorithm is DQN:
+        model.exploration_rate = 0.5
+    model.save(path)
+    env.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with ppo.zip, dqn.zip, own.zip and a run, breakout_1, with a best model."""
+    folder = tmp_path_factory.mktemp("models")
+    save_model(folder / "ppo.zip")
+    save_model(folder / "dqn.zip", DQN)
+    save_model(folder / "own.zip", extractor=OwnCNN)
+    run_dir = folder / "breakout_1"
+    run_dir.mkdir()
+    write_record(run_dir, new_record({"game": "breakout"}, seed=0))
+    save_model(run_dir / "model.zip")
+    best = save_model(folder / "best.zip", seed=1).read_bytes()
+    files = {"model.zip": best}
+    write_checkpoint(run_dir / "checkpoints" / "best", 12, files, {"mean_return": 2.0})
+    return folder
+
+
+def evaluate(model: Path, *flags: str) -> int:
+    budget = ("--n-episodes", "3", "--n-envs", "2", "--max-frames", "400", "--no-progress")
+    return main(["evaluate", "--model", str(model), *budget, *flags])
+
+
+def test_defaults_are_those_of_the_zoo_for_atari() -> None:
+    flags = make_parser().parse_args(["evaluate", "--model", "logs/ppo/pong_1"])
+    assert (flags.deterministic, flags.epsilon, flags.best) == (False, None, False)
+    assert (flags.n_episodes, flags.n_envs, flags.seed, flags.max_frames) == (10, 8, 0, 108_000)
+    flags = make_parser().parse_args(["evaluate", "--model", "m.zip", "--deterministic"])
+    assert flags.deterministic
+
+
+def test_a_run_is_played_printed_and_written(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ("-o", str(tmp_path / "scores.json"), "--video", str(tmp_path / "game.gif"))
+    assert evaluate(models / "breakout_1", *files) == 0
+    printed = capsys.readouterr().out
+    found = read_evaluation(tmp_path / "scores.json")
+    returns = [episode["return"] for episode in found["episodes"]]
+    error = np.std(returns, ddof=1) / 3**0.5
+    assert f"Mean return {np.mean(returns):.2f} +- {error:.2f} (standard error)" in printed
+    rows = [line.split() for line in printed.splitlines() if line.startswith("   ")]
+    assert [(float(row[1]), int(row[2])) for row in rows] == [
+        (episode["return"], episode["length"]) for episode in found["episodes"]
+    ]
+    assert found["game"] == "breakout"
+    assert found["model"]["path"] == str(models / "breakout_1" / "model.zip")
+    assert found["versions"]["rl_infonce"]
+    settings = found["settings"]
+    assert (settings["n_episodes"], settings["n_envs"], settings["seed"]) == (3, 2, 0)
+    assert (settings["deterministic"], settings["epsilon"]) == (False, 0.0)
+    assert (settings["clip_reward"], settings["terminal_on_life_loss"]) == (False, False)
+    assert settings["max_frames_per_episode"] == 400
+    with Image.open(tmp_path / "game.gif") as video:
+        n_frames = sum(_durations(video)) / 70  # equal images in a row are one that lasts longer
+        assert n_frames - 1 in [episode["length"] for episode in found["episodes"]]
+        assert video.size == (160, 210)
+
+
+def _durations(video: Any) -> list[int]:
+    durations = []
+    for i in range(video.n_frames):
+        video.seek(i)
+        durations.append(video.info["duration"])
+    return durations
+
+
+def test_the_same_seed_gives_the_same_scores_and_another_others(
+    models: Path, tmp_path: Path
+) -> None:
+    found = []
+    for i, flags in enumerate((["--seed", "4"], ["--seed", "4"], ["--seed", "5"])):
+        path = tmp_path / f"{i}.json"
+        assert evaluate(models / "ppo", "--game", "Breakout", "-o", str(path), *flags) == 0
+        found.append(json.loads(path.read_text())["episodes"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_best_model_of_a_run_is_another(models: Path, tmp_path: Path) -> None:
+    assert evaluate(models / "breakout_1", "--best", "-o", str(tmp_path / "e.json")) == 0
+    path = read_evaluation(tmp_path / "e.json")["model"]["path"]
+    assert path == str(models / "breakout_1" / "checkpoints/best/step_000000000012/model.zip")
+
+
+@pytest.mark.parametrize(
+    ("flags", "epsilon"),
+    [([], 0.5), (["--deterministic"], 0.0), (["--epsilon", "0.05"], 0.05)],
+)
+def test_dqn_explores_as_it_was_saved_unless_told(
+    models: Path, tmp_path: Path, flags: list[str], epsilon: float
+) -> None:
+    path = tmp_path / "e.json"
+    assert evaluate(models / "dqn.zip", "--game", "breakout", "-o", str(path), *flags) == 0
+    assert read_evaluation(path)["settings"]["epsilon"] == epsilon
+
+
+def test_games_that_never_end_are_cut_and_said(
+    models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(models / "breakout_1", "--max-frames", "100", "--deterministic") == 0
+    printed = capsys.readouterr().out
+    assert printed.count("  (cut)") == 3
+    assert "3 of 3 games were cut after 100 frames. The agent may wait for someth" in printed
+    assert evaluate(models / "breakout_1", "--max-frames", "100") == 0
+    assert "may wait" not in capsys.readouterr().out
+
+
+def test_code_of_a_model_runs_only_when_trusted(
+    models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(models / "own.zip", "--game", "breakout") == 1
+    assert "OwnCNN" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="Executing the code"):
+        assert evaluate(models / "own.zip", "--game", "breakout", "--trust-pickle") == 0
+
+
+def test_a_model_of_another_game_fails_with_one_line(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(models / "ppo.zip", "--game", "pong", "-o", str(tmp_path / "e.json")) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "model of 6 actions" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_writes_nothing(
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_arguments: Any, **_settings: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "evaluate_policy", stop)
+    assert evaluate(models / "breakout_1", "-o", str(tmp_path / "e.json")) == 130
+    assert "nothing was written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--n-episodes", "0"], "--n-episodes"),
+        (["--n-envs", "0"], "--n-envs"),
+        (["--seed", "-1"], "--seed"),
+        (["--epsilon", "2"], "--epsilon"),
+        (["--max-frames", "0"], "--max-frames"),
+        (["--deterministic", "--stochastic"], "not allowed with"),
+        (["--game", "breakuot"], "Did you mean 'breakout'"),
+        (["--video", "game.avi"], r".gif or .mp4"),
+        (["--video", "none/game.gif"], "folder"),
+        (["-o", "none/e.json"], "folder"),
+        (["--model", "none"], "no such file"),
+        (["--model", "ppo.zip"], "`--game`"),
+        (["--model", "ppo.zip", "--best", "--game", "pong"], "--best"),
+    ],
+)
+def test_wrong_usage_exits_2_with_the_reason(
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(models)
+    with pytest.raises(SystemExit) as leaving:
+        evaluate(Path("breakout_1"), *flags)
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
