@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,16 @@ def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(found["notes"]) == 1
     assert found["notes"][0]["resident_mb"] > 100
     assert found["notes"][0]["n_files"] > 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
+def test_what_is_in_use_is_neither_more_nor_less() -> None:
+    soak = load("soak.py")
+    before = soak.bytes_in_use()
+    kept = bytearray(10**8)
+    assert 0.99e8 < soak.bytes_in_use() - before < 1.01e8
+    del kept
+    assert abs(soak.bytes_in_use() - before) < 1e6
 
 
 def test_slopes_are_per_hour_and_of_the_second_half() -> None:
