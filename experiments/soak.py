@@ -33,11 +33,14 @@ GAME, EVAL_FREQ = "pong", 1000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+_FIELDS = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
 class _Mallinfo2(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keep".split()
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS]
 
 
 def bytes_in_use() -> int:
