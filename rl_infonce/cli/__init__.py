@@ -6,7 +6,18 @@ import argparse
 from collections.abc import Sequence
 
 from rl_infonce import __version__
-from rl_infonce.cli import collect, doctor, evaluate, pretrain, probe, pull, push, sweep, train
+from rl_infonce.cli import (
+    collect,
+    doctor,
+    evaluate,
+    pretrain,
+    probe,
+    pull,
+    push,
+    report,
+    sweep,
+    train,
+)
 
 __all__ = ["main"]
 
@@ -24,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
     pretrain.add_parser(subparsers)
     probe.add_parser(subparsers)
     sweep.add_parser(subparsers)
+    report.add_parser(subparsers)
     push.add_parser(subparsers)
     pull.add_parser(subparsers)
     doctor.add_parser(subparsers)

@@ -1,0 +1,21 @@
+"""What a human and a random agent score, to put the returns of games on one scale."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+
+__all__ = ["human_scores"]
+
+
+@cache
+def human_scores() -> dict[str, tuple[float, float]]:
+    """Return game -> (score of a random agent, score of a human), of 57 games.
+
+    The table that Wang et al. 2016 ("Dueling Network Architectures") and those after them use, with
+    up to 30 no-ops at the start.
+    """
+    text = resources.files("rl_infonce.atari").joinpath("human_scores.json").read_text("utf-8")
+    games = json.loads(text)["games"]
+    return {game: (scores["random"], scores["human"]) for game, scores in games.items()}

@@ -1,0 +1,61 @@
+"""`rl-infonce report`: one page of what the runs of a sweep say."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+__all__ = ["add_parser", "run"]
+
+_BOOTSTRAP_SEED = 0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `report` and its flags."""
+    parser = subparsers.add_parser(
+        "report",
+        help="compare the arms of a sweep on one page",
+        description="Write report.html, one page that needs nothing but itself, report.md and "
+        "runs.csv: returns and features of every arm beside the baseline, with intervals, curves, "
+        "commands and versions. Missing cells are named and in no average. Needs the extra "
+        '"report".',
+    )
+    add = parser.add_argument
+    add("sweep", type=Path, metavar="DIR", help="folder of a sweep")
+    add("-o", "--output", type=Path, metavar="DIR", help="folder of the report (that of the sweep)")
+    add("--raw", action="store_true", help="compare scores of games, not human-normalised ones")
+    parser.set_defaults(run=run, usage_error=parser.error)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the report and return the exit code: 2 if there is nothing to report."""
+    import numpy as np
+
+    from rl_infonce.atari.human_scores import human_scores
+    from rl_infonce.report.report import make_report
+    from rl_infonce.runs.run_directory import replace_text
+    from rl_infonce.sweeps.results import read_results
+    from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+    output = arguments.output or arguments.sweep
+    try:
+        results = read_results(SweepFolder(arguments.sweep))
+        report = make_report(
+            f"Sweep {arguments.sweep.resolve().name}",
+            results.runs,
+            missing=results.missing,
+            scales=None if arguments.raw else human_scores(),
+            rng=np.random.default_rng(_BOOTSTRAP_SEED),
+            n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
+        )
+        output.mkdir(parents=True, exist_ok=True)
+        for name, text in (
+            ("report.html", report.html),
+            ("report.md", report.markdown),
+            ("runs.csv", report.csv),
+        ):
+            replace_text(output / name, text)
+            print(output / name)
+    except (ValueError, OSError, ImportError) as error:
+        arguments.usage_error(str(error))
+    return 0

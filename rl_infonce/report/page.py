@@ -1,0 +1,106 @@
+"""One HTML page that needs nothing but itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from rl_infonce.report.tables import Table
+
+__all__ = ["details", "figures", "page", "paragraph", "section", "table_html"]
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem;
+  color: #111; background: #fff; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { border-bottom: 1px solid #ccc; padding: .3rem .6rem; text-align: left;
+  white-space: nowrap; }
+thead th { border-bottom: 2px solid #111; white-space: normal; vertical-align: bottom; }
+.bar { background: linear-gradient(#bcd, #bcd) no-repeat left / var(--share) 100%; }
+.missing { background: repeating-linear-gradient(45deg, #fff, #fff 4px, #ddd 4px, #ddd 5px); }
+.charts { display: flex; flex-wrap: wrap; gap: 1rem; }
+figure { margin: 0; flex: 0 1 22rem; } svg { width: 100%; height: auto; }
+pre { overflow-x: auto; background: #f4f4f4; padding: .6rem; font-size: .8rem; }
+"""
+
+
+def page(title: str, sections: Iterable[str]) -> str:
+    """Return a whole page.
+
+    Args:
+        title: Plain text.
+        sections: HTML.
+    """
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n" + "\n".join(sections) + "\n</body>\n</html>\n"
+    )
+
+
+def section(title: str, *parts: str) -> str:
+    """Return a section of HTML parts below a heading of plain text."""
+    return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(parts) + "\n</section>"
+
+
+def paragraph(text: str) -> str:
+    """Return a paragraph of plain text."""
+    return f"<p>{escape(text)}</p>"
+
+
+def table_html(table: Table, *, bars: bool = False) -> str:
+    """Return a table; with bars, cells that are shares of 1 show it, and missing ones are hatched.
+
+    Args:
+        table: Plain text.
+        bars: Whether numbers in [0, 1] fill their cells.
+    """
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
+    rows = "\n".join(f"<tr>{_row(row, bars)}</tr>" for row in table.rows)
+    notes = "".join(paragraph(note) for note in table.notes)
+    return (
+        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n'
+        f"</table></div>\n{notes}"
+    )
+
+
+def _row(row: Sequence[str], bars: bool) -> str:
+    first, *cells = row
+    return f'<th scope="row">{escape(first)}</th>' + "".join(_cell(cell, bars) for cell in cells)
+
+
+def _cell(cell: str, bars: bool) -> str:
+    if cell == "missing":
+        return f'<td class="missing">{cell}</td>'
+    if bars and re.fullmatch(r"[01]\.\d+", cell):
+        return f'<td class="bar" style="--share: {100 * float(cell):.1f}%">{cell}</td>'
+    return f"<td>{escape(cell)}</td>"
+
+
+def figures(charts: Sequence[tuple[str, str]]) -> str:
+    """Return charts, as many side by side as there is room for.
+
+    Args:
+        charts: Description in plain text, for those who cannot see it, and SVG.
+    """
+    shown = "\n".join(
+        f'<figure role="img" aria-label="{escape(text)}">{_own_names(svg, index)}</figure>'
+        for index, (text, svg) in enumerate(charts)
+    )
+    return f'<div class="charts">\n{shown}\n</div>'
+
+
+def _own_names(svg: str, index: int) -> str:
+    """Return an SVG whose definitions do not meet those of the others on the page."""
+    svg = re.sub(r'\bid="', f'id="c{index}-', svg)
+    svg = svg.replace('href="#', f'href="#c{index}-')
+    return svg.replace("url(#", f"url(#c{index}-")
+
+
+def details(title: str, text: str) -> str:
+    """Return preformatted plain text that opens on demand."""
+    return f"<details><summary>{escape(title)}</summary>\n<pre>{escape(text)}</pre></details>"

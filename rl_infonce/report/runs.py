@@ -1,0 +1,107 @@
+"""What a report knows of a training, whatever trained it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.report.curves import area_under_curve, final_return
+
+__all__ = ["Run", "Scored", "arms_of", "score_runs", "scores_by_arm"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training that has ended.
+
+    Attributes:
+        game: It played.
+        algo: That trained.
+        arm: Its settings, by name.
+        seed: Of the training.
+        n_steps: Budget in agent steps.
+        n_steps_done: Trained, at least the budget.
+        steps: [E] at which each episode ended.
+        returns: [E] of the episodes.
+        curves: Name to steps [P] and values [P].
+        probes: Protocol to encoder ("trained", "untrained", "majority") to F1 by category.
+        command: That trained it.
+        versions: Package to version.
+        machine: Where it trained, in words.
+        seconds: Of training.
+    """
+
+    game: str
+    algo: str
+    arm: str
+    seed: int
+    n_steps: int
+    n_steps_done: int
+    steps: IntArray
+    returns: FloatArray
+    curves: Mapping[str, tuple[IntArray, FloatArray]] = field(default_factory=dict)
+    probes: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    command: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run with its two numbers.
+
+    Attributes:
+        run: That was scored.
+        area: Mean return over the whole budget; None if no episode ended.
+        final: Mean return of the last tenth; None if no episode ended there.
+    """
+
+    run: Run
+    area: float | None
+    final: float | None
+
+
+def score_runs(runs: Sequence[Run]) -> list[Scored]:
+    """Return the area under each run's curve and its final return."""
+    return [Scored(run, _known(area_under_curve, run), _known(final_return, run)) for run in runs]
+
+
+def _known(measure: object, run: Run) -> float | None:
+    within = run.steps <= run.n_steps
+    last = run.steps > run.n_steps - round(0.1 * run.n_steps)
+    if not (within & last).any() if measure is final_return else not within.any():
+        return None
+    return float(
+        measure(run.steps, run.returns, run.n_steps, n_steps_done=run.n_steps_done)  # type: ignore[operator]
+    )
+
+
+def arms_of(runs: Sequence[Scored]) -> list[str]:
+    """Return the arms in the order in which they appear, the baseline first."""
+    arms = list(dict.fromkeys(each.run.arm for each in runs))
+    return sorted(arms, key=lambda arm: arm != "baseline")
+
+
+def scores_by_arm(
+    runs: Sequence[Scored], algo: str, measure: str
+) -> dict[str, dict[str, dict[int, float]]]:
+    """Return arm -> game -> seed -> score, of the runs that have one.
+
+    Args:
+        runs: Of any algorithms.
+        algo: Wanted.
+        measure: "area" or "final".
+    """
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for each in runs:
+        score = getattr(each, measure)
+        if each.run.algo == algo and score is not None:
+            found.setdefault(each.run.arm, {}).setdefault(each.run.game, {})[each.run.seed] = score
+    return found

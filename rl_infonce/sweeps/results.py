@@ -1,0 +1,167 @@
+"""What the finished cells of a sweep hold, for a report."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rl_infonce.json_text import read_json
+from rl_infonce.report.runs import Run
+from rl_infonce.runs.run_directory import read_record
+from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.sweeps.commands import train_command
+from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.progress import cell_state
+from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+__all__ = ["SweepResults", "read_results"]
+
+_CURVES = ("infonce/grad_ratio", "infonce/mi_lower_bound", "infonce/loss")
+_MOST_BYTES = 2**28
+
+
+class SweepResults(NamedTuple):
+    """The finished runs of a sweep.
+
+    Attributes:
+        grid: Of the sweep.
+        runs: Finished.
+        missing: Names of the others, with where they stand.
+    """
+
+    grid: Grid
+    runs: list[Run]
+    missing: list[str]
+
+
+def read_results(folder: SweepFolder) -> SweepResults:
+    """Return the finished runs of a sweep.
+
+    Raises:
+        FileNotFoundError: If there is no sweep.
+        ValueError: If a file is no result, or features were probed with other labels or frames
+            than those of another cell of the game; nothing is merged then.
+        OSError: If a file cannot be read.
+    """
+    grid = folder.grid()
+    machines = _machines(folder)
+    runs, missing = [], []
+    probed: dict[str, dict[str, str]] = {}
+    for cell in grid.cells():
+        run_dir = folder.run_dir(cell)
+        state = cell_state(run_dir, grid)
+        if state.status in ("done", "trained"):
+            runs.append(_run(cell, grid, run_dir, machines))
+            _check_probes(cell, run_dir, probed)
+        if state.status != "done":
+            missing.append(f"{cell.name} ({state.status})")
+    return SweepResults(grid, runs, missing)
+
+
+def _machines(folder: SweepFolder) -> str:
+    path = folder.path / "sweep.json"
+    sessions = read_json(path).get("sessions", []) if path.is_file() else []
+    found = {f"{each.get('host')} ({each.get('processors')} processors)" for each in sessions}
+    return ", ".join(sorted(found))
+
+
+def _run(cell: Cell, grid: Grid, run_dir: Path, machine: str) -> Run:
+    record = read_record(run_dir)
+    episodes = _columns(run_dir / "episodes.csv", ("return",))
+    steps, returns = episodes.get("return", ([], []))
+    progress = _columns(run_dir / "progress.csv", _CURVES)
+    return Run(
+        game=cell.game,
+        algo=cell.algo,
+        arm=cell.arm,
+        seed=cell.seed,
+        n_steps=grid.n_timesteps,
+        n_steps_done=int(record["n_timesteps_done"]),
+        steps=np.array(steps, np.int64),
+        returns=np.array(returns, np.float64),
+        curves={
+            name: (np.array(progress[name][0], np.int64), np.array(progress[name][1]))
+            for name in _CURVES
+            if name in progress
+        },
+        probes=_probes(run_dir / "probe"),
+        command=" ".join(["rl-infonce", *train_command(cell, grid, run_dir)]),
+        versions=record.get("versions", {}),
+        machine=f"{machine}, {record.get('device', 'unknown device')}",
+        seconds=float(record.get("wall_seconds", 0.0)),
+    )
+
+
+def _columns(path: Path, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
+    """Return the steps and finite numbers of those columns that a table has."""
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"Expected a table of less than 256 MB, got {path}.")
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            table = csv.DictReader(file)
+            if "step" not in (table.fieldnames or ()):
+                raise ValueError("no column `step`")
+            for row in table:
+                for name in names:
+                    if row.get(name) and math.isfinite(value := float(row[name])):
+                        steps, values = found.setdefault(name, ([], []))
+                        steps.append(int(row["step"]))
+                        values.append(value)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise ValueError(f"Expected numbers by step in {path}, got: {error}.") from error
+    return found
+
+
+def _probes(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Return protocol -> encoder -> category -> F1, the mean over the probes' seeds."""
+    if not (folder / "scores.json").is_file():
+        return {}
+    content = read_scores(folder / "scores.json")
+    kinds = {"file": "trained", "random": "untrained", "majority": "majority"}
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for cell in content["cells"]:
+        if cell["status"] == "done":
+            encoder = kinds[content["encoders"][cell["encoder"]]["kind"]]
+            for category, f1 in _f1(cell["scores"]).items():
+                by_category = found.setdefault(cell["protocol"], {}).setdefault(encoder, {})
+                by_category.setdefault(category, []).append(f1)
+    return {
+        protocol: {
+            encoder: {category: float(np.mean(values)) for category, values in scores.items()}
+            for encoder, scores in encoders.items()
+        }
+        for protocol, encoders in found.items()
+    }
+
+
+def _f1(scores: Mapping[str, Any]) -> dict[str, float]:
+    everything = {"mean": scores["mean"], **scores["categories"]}
+    return {
+        category: each["f1_weighted"]
+        for category, each in everything.items()
+        if "f1_weighted" in each  # ridge has errors in pixels
+    }
+
+
+def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, str]]) -> None:
+    """Raise unless a cell's features were probed with the game's labels and frames."""
+    if not (run_dir / "probe" / "scores.json").is_file():
+        return
+    for scores in read_scores(run_dir / "probe" / "scores.json")["cells"]:
+        for name in ("labels_hash", "frames_hash"):
+            if scores["status"] == "done":
+                first = probed.setdefault(cell.game, {}).setdefault(name, scores[name])
+                if scores[name] != first:
+                    raise ValueError(
+                        f"Expected all features on {cell.game} probed with the same {name}, got "
+                        f"{scores[name]} in {run_dir} and {first} before it. Results of other "
+                        "labels or frames are not merged: probe them again."
+                    )

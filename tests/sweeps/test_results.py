@@ -1,0 +1,134 @@
+"""A report reads of a sweep's cells what their files say, and merges nothing that differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_infonce.cli import main
+from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.sweeps.grid import read_grid
+from rl_infonce.sweeps.results import read_results
+from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.attacks.formats import SCORES_SETTINGS
+from tests.sweeps.grids import write_grid
+
+
+def finished(folder: SweepFolder, index: int, **scores: Any) -> Path:
+    """Write what a finished cell holds."""
+    cell = folder.grid().cells()[index]
+    run_dir = folder.run_dir(cell)
+    run_dir.mkdir(parents=True)
+    record = new_record({"game": cell.game}, cell.seed)
+    ended = {"status": "done", "n_timesteps_done": 130, "wall_seconds": 3.5, "device": "cpu"}
+    write_record(run_dir, {**record, **ended})
+    (run_dir / "episodes.csv").write_text(
+        "step,length,return\n40,40,1.0\n40,38,2.5\n100,60,3.0\n129,20,9.0\n"
+    )
+    (run_dir / "progress.csv").write_text("step,infonce/grad_ratio,train/name\n64,,x\n128,0.5,x\n")
+    file = ScoresFile(run_dir / "probe", SCORES_SETTINGS)
+    figures = {"f1_weighted": 0.5, "f1_macro": 0.25, "accuracy": 0.5}
+    for key, kind, f1 in (("m", "file", 0.5), ("r", "random", 0.25)):
+        file.name_encoder(key, {"name": key, "kind": kind, "description": ""})
+        found = {
+            **{"mean": {**figures, "f1_weighted": f1}, "intervals": {"mean": [0.1, 0.9]}},
+            **{"categories": {"agent_localization": figures}, "variables": {}, "not_probed": {}},
+        }
+        about = {"labels_hash": "a", "frames_hash": "b", **scores}
+        cell_of_probe = Cell(cell.game, key, 0, "converged")
+        file.put(cell_of_probe, status="done", scores=found, **about)
+    return run_dir
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    made = SweepFolder(tmp_path / "sweep")
+    path = write_grid(tmp_path / "grid.toml", seeds=[0, 1], probe={"n_frames": 10})
+    with made.held():
+        made.adopt(read_grid(path), path)
+    made.begin_session("local", "rl-infonce sweep grid.toml")
+    return made
+
+
+def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
+    finished(folder, 0)
+    results = read_results(folder)
+    (run,) = results.runs
+    assert (run.game, run.algo, run.arm, run.seed) == ("breakout", "ppo", "baseline", 0)
+    assert (run.n_steps, run.n_steps_done, run.seconds) == (128, 130, 3.5)
+    np.testing.assert_array_equal(run.steps, [40, 40, 100, 129])
+    np.testing.assert_array_equal(run.returns, [1.0, 2.5, 3.0, 9.0])
+    steps, values = run.curves["infonce/grad_ratio"]
+    assert (steps.tolist(), values.tolist()) == ([128], [0.5])
+    assert run.probes == {
+        "converged": {
+            "trained": {"mean": 0.5, "agent_localization": 0.5},
+            "untrained": {"mean": 0.25, "agent_localization": 0.5},
+        }
+    }
+    assert run.command.startswith("rl-infonce train --game breakout --algo ppo --seed 0")
+    assert "processors" in run.machine
+    assert results.missing == [
+        "breakout-ppo-infonce-0 (missing)",
+        "breakout-ppo-baseline-1 (missing)",
+        "breakout-ppo-infonce-1 (missing)",
+    ]
+
+
+@pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])
+def test_other_labels_or_frames_are_not_merged(folder: SweepFolder, name: str) -> None:
+    finished(folder, 0)
+    finished(folder, 1, **{name: "other"})
+    with pytest.raises(ValueError, match=rf"same {name}, got other in .*infonce-0 and"):
+        read_results(folder)
+
+
+@pytest.mark.parametrize("text", ["step,return\nx,1\n", "a,b\n1,2\n", "step,return\n1,x\n", "\0"])
+def test_files_of_something_else_are_named(folder: SweepFolder, text: str) -> None:
+    run_dir = finished(folder, 0)
+    (run_dir / "episodes.csv").write_text(text)
+    with pytest.raises(ValueError, match=rf"numbers by step in {run_dir / 'episodes.csv'}"):
+        read_results(folder)
+
+
+def test_the_command_writes_page_tables_and_runs(
+    folder: SweepFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    for index in range(4):
+        finished(folder, index)
+    assert main(["report", str(folder.path), "-o", str(tmp_path / "out")]) == 0
+    names = ["report.html", "report.md", "runs.csv"]
+    assert capsys.readouterr().out.split() == [str(tmp_path / "out" / name) for name in names]
+    assert "no detectable difference" in (tmp_path / "out" / "report.md").read_text()
+    assert len((tmp_path / "out" / "runs.csv").read_text().splitlines()) == 5
+    assert "human-normalised" in (tmp_path / "out" / "report.html").read_text()
+    assert main(["report", str(folder.path), "--raw"]) == 0
+    assert "human-normalised" not in (folder.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["none"], ["SWEEP"]])
+def test_nothing_to_report_exits_2(
+    folder: SweepFolder, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    given = [str(folder.path) if word == "SWEEP" else word for word in words]
+    with pytest.raises(SystemExit) as leaving:
+        main(["report", *given])
+    assert leaving.value.code == 2
+    assert "Expected" in capsys.readouterr().err
+
+
+def test_human_scores_are_above_those_of_random_agents() -> None:
+    from rl_infonce.atari import games
+    from rl_infonce.atari.human_scores import human_scores
+
+    scores = human_scores()
+    assert len(scores) == 57
+    assert set(scores) <= set(games())
+    assert all(human > random for random, human in scores.values())
+    assert json.dumps(scores["breakout"]) == "[1.7, 30.5]"
