@@ -38,6 +38,25 @@ def test_the_features_of_ppo_come_from_the_committed_scores() -> None:
         assert sum(gain > 0 for gain in gains) == least
 
 
+def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
+    kills = load("kills.py")
+    found = json.loads((RESULTS / "kills.json").read_text())
+    assert kills.table(found) in README
+    assert sum(counts["kills"] for counts in found["counts"].values()) == 200
+    for counts in found["counts"].values():
+        assert counts["runs_equal"] == counts["runs"]
+        assert counts["refused"] == counts["stray_files"] == 0
+        assert counts["most_steps_lost"] <= counts["steps_between_checkpoints"] + 3
+
+
+def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
+    fuzz = load("fuzz.py")
+    formats = json.loads((RESULTS / "fuzz.json").read_text())["formats"]
+    assert fuzz.table(formats) in README
+    assert list(formats) == list(fuzz.FORMATS)
+    assert all(found["is_clean"] for found in formats.values())
+
+
 def test_pong_curve_table_comes_from_the_committed_runs() -> None:
     assert load("pong_curve.py").table(RESULTS / "pong_curve") in README
 
