@@ -62,6 +62,7 @@ def test_metadata_names_version_licence_and_extras() -> None:
     assert set(described.get_all("Provides-Extra") or []) == {
         "contrib",
         "hub",
+        "optuna",
         "plots",
         "ray",
         "report",

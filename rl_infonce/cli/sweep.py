@@ -50,6 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="NAME:VALUE",
         help="slurm: of submitit's AutoExecutor, e.g. timeout_min:60 slurm_partition:'gpu'",
     )
+    add("--optimize", action="store_true", help="search the settings of the grid's [study]")
     add("--keep-checkpoints", action="store_true", help="of finished cells, too")
     add("--mixed-versions", action="store_true", help="go on with other versions of packages")
     add("--force", action="store_true", help="although the disk may get full")
@@ -80,6 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
                 folder.check_versions(grid)
             if not arguments.force and missing:
                 _check_disk(arguments, grid, missing, folder)
+            if arguments.optimize:
+                folder.begin_session(arguments.engine, shlex.join(sys.argv))
+                return _optimize(arguments, grid, folder)
             engine = _engine(arguments, [folder.job(cell, grid) for cell in missing], folder)
             folder.begin_session(arguments.engine, shlex.join(sys.argv))
             _print_plan(grid, folder, states)
@@ -191,6 +195,38 @@ def _work(
             if state.status == "done" and not arguments.keep_checkpoints:
                 remove_checkpoints(run_dir)
     return codes
+
+
+def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) -> int:
+    """Search the grid's study and return the exit code."""
+    from rl_infonce.atari.human_scores import human_scores
+    from rl_infonce.sweeps.progress import cell_state
+    from rl_infonce.sweeps.study import run_study
+
+    codes: dict[str, int] = {}
+
+    def train(cells: Sequence[Cell], own: Grid) -> bool:
+        left = [c for c in cells if cell_state(folder.run_dir(c), own).status != "done"]
+        engine = _engine(arguments, [folder.job(cell, own) for cell in left], folder)
+        codes.update(_work(arguments, engine, own, folder))
+        return _INTERRUPTED not in codes.values()
+
+    scales = human_scores()
+    if not set(grid.games) <= scales.keys():
+        scales = {}
+    best: tuple[float, str, object] | None = None
+    n_failed = 0
+    for name, settings, value in run_study(folder, grid, train, scales or None):
+        words = "failed" if value is None else f"{value:+.4f}"
+        print(f"{name}: {words} with {dict(settings)}", flush=True)
+        n_failed += value is None
+        if value is not None and (best is None or value > best[0]):
+            best = value, name, dict(settings)
+    if best is not None:
+        print(f"Best of those: {best[1]}, {best[0]:+.4f} with {best[2]}")
+    if _INTERRUPTED in codes.values():
+        return _INTERRUPTED
+    return 1 if n_failed else 0
 
 
 def _words(state: CellState, code: int, run_dir: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ARMS", "hyperparameters_for", "merged"]
+__all__ = ["ARMS", "Settings", "hyperparameters_for", "merged"]
 
 Settings = Mapping[str, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -66,6 +67,8 @@ class Grid:
         settings: Of each arm.
         train: Settings of all arms.
         probe: Settings of `rl-infonce probe` for the features of every cell; None for no probes.
+        study: What `--optimize` searches: "n_trials", "measure" and "search", name to range or
+            choices; None if nothing.
     """
 
     games: tuple[str, ...]
@@ -76,6 +79,7 @@ class Grid:
     settings: Mapping[str, Settings]
     train: Settings
     probe: Settings | None
+    study: Settings | None = None
 
     def cells(self) -> list[Cell]:
         """Return all cells, seed by seed: a sweep that ends early has whole comparisons."""
@@ -112,7 +116,7 @@ def make_grid(content: Mapping[str, Any]) -> Grid:
 
     Args:
         content: "games", "n_timesteps"; and, if not the defaults, "algos" (ppo), "arms" (baseline
-            and infonce), "seeds" (0, 1, 2), tables "train", "arm.NAME" and "probe".
+            and infonce), "seeds" (0, 1, 2), tables "train", "arm.NAME", "probe" and "study".
 
     Raises:
         GridError: If any entry is not known or not legal; all are named.
@@ -141,6 +145,8 @@ def make_grid(content: Mapping[str, Any]) -> Grid:
         *((f"arm.{name}", table, _SETTINGS) for name, table in own.items()),
     ):
         problems += _table_problems(where, table, known)
+    study = content.get("study")
+    problems += [] if study is None else _study_problems(study)
     if not problems:
         problems = list(_settings_problems(values, arms, train))
     if problems:
@@ -151,6 +157,7 @@ def make_grid(content: Mapping[str, Any]) -> Grid:
         settings={name: arms[name] for name in values["arms"]},
         train=train,
         probe=probe,
+        study=None if study is None else {"measure": "area", **study},
     )
 
 
@@ -189,7 +196,7 @@ _LISTS: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], list[Any]]] = {
     "arms": (_arm, ["baseline", "infonce"]),
     "seeds": (_seed, [0, 1, 2]),
 }
-_ENTRIES = {*_LISTS, "n_timesteps", "train", "arm", "probe"}
+_ENTRIES = {*_LISTS, "n_timesteps", "train", "arm", "probe", "study"}
 
 
 def _list_of(
@@ -259,6 +266,11 @@ _SETTINGS: dict[str, tuple[_Check, str]] = {
     "on_nan": (_is_text, "text"),
     "device": (_is_text, "text"),
 }
+_STUDY: dict[str, tuple[_Check, str]] = {
+    "n_trials": (_is_int, "an int >= 1"),
+    "measure": (_is_text, "text"),
+    "search": (_is_table, "a table"),
+}
 _PROBE: dict[str, tuple[_Check, str]] = {
     "n_frames": (_is_int, "an int >= 1"),
     "labels": (_is_text, "text"),
@@ -287,6 +299,45 @@ def _unknown(what: str, given: Mapping[str, Any], known: Mapping[str, Any] | set
             near = get_close_matches(name, list(known), n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known are {sorted(known)}."
             yield f"Unknown {what}: {name!r}. {hint}"
+
+
+def _study_problems(study: Any) -> Iterator[str]:
+    yield from _table_problems("study", study, _STUDY)
+    if not isinstance(study, Mapping):
+        return
+    for name in ("n_trials", "search"):
+        if name not in study:
+            yield f"Expected `study.{name}`, got none."
+    if study.get("measure", "area") not in ("area", "final"):
+        yield f"Expected `study.measure` to be area or final, got {study['measure']!r}."
+    search = study.get("search")
+    for name, spec in search.items() if isinstance(search, Mapping) else ():
+        if name.removeprefix("hyperparameters.") == name and name not in _SETTINGS:
+            yield from _unknown("setting in [study.search]", {name: spec}, _SETTINGS)
+        if not _is_range(spec):
+            yield (
+                f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
+                f"log = true, or {{choices = [...]}}, got {spec!r}."
+            )
+
+
+def _is_range(spec: Any) -> bool:
+    if not isinstance(spec, Mapping):
+        return False
+    if spec.keys() == {"choices"}:
+        choices = spec["choices"]
+        simple = (str, int, float, bool)
+        return (
+            isinstance(choices, list)
+            and bool(choices)
+            and all(isinstance(each, simple) for each in choices)
+        )
+    if not {"low", "high"} <= spec.keys() <= {"low", "high", "log"}:
+        return False
+    low, high, log = spec["low"], spec["high"], spec.get("log", False)
+    if not (_is_number(low) and _is_number(high) and _is_flag(log)):
+        return False
+    return math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)
 
 
 def _settings_problems(

@@ -39,8 +39,12 @@ class SweepResults(NamedTuple):
     missing: list[str]
 
 
-def read_results(folder: SweepFolder) -> SweepResults:
+def read_results(folder: SweepFolder, grid: Grid | None = None) -> SweepResults:
     """Return the finished runs of a sweep.
+
+    Args:
+        folder: Of the sweep.
+        grid: Whose cells are wanted; None takes that of the sweep.
 
     Raises:
         FileNotFoundError: If there is no sweep.
@@ -48,7 +52,7 @@ def read_results(folder: SweepFolder) -> SweepResults:
             than those of another cell of the game; nothing is merged then.
         OSError: If a file cannot be read.
     """
-    grid = folder.grid()
+    grid = folder.grid() if grid is None else grid
     machines = _machines(folder)
     runs, missing = [], []
     probed: dict[str, dict[str, str]] = {}

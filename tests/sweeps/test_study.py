@@ -1,0 +1,138 @@
+"""A study searches settings, goes on where it was interrupted, and leaves failures out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.cli import main
+from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.sweeps.grid import Cell, Grid, GridError, make_grid, read_grid
+from rl_infonce.sweeps.study import run_study
+from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.sweeps.grids import GRID, write_grid
+
+SEARCH = {
+    "infonce_coef": {"low": 0.0, "high": 1.0},
+    "n_pairs": {"choices": [8, 16]},
+    "hyperparameters.n_epochs": {"low": 1, "high": 4},
+}
+STUDY = {"n_trials": 12, "search": SEARCH}
+
+
+def score(settings: Any) -> float:
+    return float(0.1 * (settings["n_pairs"] == 16) - (settings["infonce_coef"] - 0.3) ** 2)
+
+
+class Trainer:
+    """Finishes cells at once, with returns that depend on their settings."""
+
+    def __init__(self, folder: SweepFolder, stop_at: int = 99, fail_at: int = 99) -> None:
+        self.folder, self.stop_at, self.fail_at = folder, stop_at, fail_at
+        self.settings: list[Any] = []
+
+    def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
+        self.settings.append(dict(cells[0].settings))
+        if len(self.settings) == self.stop_at:
+            return False
+        for cell in cells:
+            run_dir = self.folder.run_dir(cell)
+            run_dir.mkdir(parents=True)
+            ended = {"status": "done", "n_timesteps_done": grid.n_timesteps}
+            write_record(run_dir, {**new_record({}, cell.seed), **ended})
+            value = score(cell.settings) + 0.01 * cell.seed
+            episodes = f"step,return\n{grid.n_timesteps},{value}\n"
+            if len(self.settings) != self.fail_at:
+                (run_dir / "episodes.csv").write_text(episodes)
+        return True
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    pytest.importorskip("optuna")
+    return SweepFolder(tmp_path)
+
+
+def grid() -> Grid:
+    return make_grid({**GRID, "seeds": [0, 2], "train": {}, "study": STUDY})
+
+
+def test_settings_are_searched_and_scored_by_all_runs(folder: SweepFolder) -> None:
+    train = Trainer(folder)
+    found = list(run_study(folder, grid(), train, None))
+    assert [name for name, _, _ in found] == [f"trial_{i:03d}" for i in range(12)]
+    for (_, settings, value), trained in zip(found, train.settings, strict=True):
+        assert value == pytest.approx(score(settings) + 0.01)
+        assert dict(trained) == dict(settings)
+        assert 1 <= settings["hyperparameters"]["n_epochs"] <= 4
+    values = [value for _, _, value in found if value is not None]
+    assert max(values) > 0.05, "near the best, 0.11"
+    assert not list(run_study(folder, grid(), train, None)), "nothing is left to do"
+
+
+def test_an_interrupted_trial_goes_on_first(folder: SweepFolder) -> None:
+    stopping = Trainer(folder, stop_at=4)
+    assert len(list(run_study(folder, grid(), stopping, None))) == 3
+    again = Trainer(folder)
+    found = list(run_study(folder, grid(), again, None))
+    assert [name for name, _, _ in found] == [f"trial_{i:03d}" for i in range(3, 12)]
+    assert again.settings[0] == stopping.settings[3]
+
+
+def test_a_trial_with_a_missing_run_has_no_value(folder: SweepFolder) -> None:
+    found = list(run_study(folder, grid(), Trainer(folder, fail_at=2), None))
+    assert [value is None for _, _, value in found] == [False, True] + [False] * 10
+
+
+def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
+    (_, settings, value), *_ = run_study(folder, grid(), Trainer(folder), {"breakout": (1.0, 3.0)})
+    assert value == pytest.approx((score(settings) + 0.01 - 1) / 2)
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        (3, r"a table \[study\]"),
+        ({}, "`study.n_trials`, got none"),
+        ({**STUDY, "measure": "best"}, "`study.measure` to be area or final, got 'best'"),
+        ({**STUDY, "search": {"coef": {"low": 0, "high": 1}}}, r"\[study.search\]: 'coef'"),
+        ({**STUDY, "search": {"n_pairs": {"low": 3, "high": 3}}}, "`study.search.n_pairs` to be"),
+        ({**STUDY, "search": {"n_pairs": {"low": 0, "high": 3, "log": True}}}, "log = true"),
+        ({**STUDY, "search": {"n_pairs": {"choices": []}}}, r"choices = \[...\]"),
+        ({**STUDY, "search": {"n_pairs": 3}}, "`study.search.n_pairs` to be"),
+        ({**STUDY, "n_trial": 3}, "'n_trial'. Did you mean 'n_trials'"),
+    ],
+)
+def test_bad_studies_are_named(study: Any, message: str) -> None:
+    with pytest.raises(GridError, match=message):
+        make_grid({**GRID, "study": study})
+
+
+def test_without_study_or_optuna_it_says_so(
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"a table \[study\] in the grid"):
+        next(run_study(folder, make_grid(GRID), Trainer(folder), None))
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ModuleNotFoundError, match=r"rl-infonce\[optuna\]"):
+        next(run_study(folder, grid(), Trainer(folder), None))
+
+
+@pytest.mark.atari
+def test_the_command_trains_trials_and_names_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna")
+    study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.01, "high": 1.0, "log": True}}}
+    long_enough = {"n_timesteps": 1024, "train": {"n_envs": 4, "n_pairs": 8}}
+    path = write_grid(tmp_path / "grid.toml", study=study, **long_enough)
+    assert read_grid(path).study is not None
+    assert main(["sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize"]) == 0
+    said = capsys.readouterr().out
+    assert "breakout-ppo-trial_001-0: done in" in said
+    assert "Best of those: trial_00" in said
+    assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize"]) == 0
