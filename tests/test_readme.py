@@ -6,10 +6,13 @@ import inspect
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import stable_baselines3
 import torch
+from stable_baselines3 import PPO
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCEExtractor, nce
@@ -72,6 +75,19 @@ def test_python_blocks_run_and_train_with_the_loss(
         seen = {tag for tag in curves_below(tmp_path / "logs") if tag.startswith("infonce/")}
         # `n_nonfinite` is there only if something went wrong.
         assert seen == {f"infonce/{name}" for name in names_explained - {"n_nonfinite"}}
+
+
+def test_other_listeners_hear_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: dict[int, dict[str, float]] = {}
+    mlflow = SimpleNamespace(log_metrics=lambda numbers, step: heard.update({step: numbers}))
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32)
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("py")
+    exec(block, {"stable_baselines3": stable_baselines3, "mlflow": mlflow, "model": model})  # noqa: S102
+    model.learn(64)
+    model.logger.close()
+    assert list(heard) == [32, 64]
+    assert {"train/loss", "time/iterations"} <= heard[64].keys()
 
 
 def test_the_losses_print_has_gradients() -> None:
