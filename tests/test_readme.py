@@ -83,7 +83,7 @@ def test_other_listeners_hear_every_number(tmp_path: Path, monkeypatch: pytest.M
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32)
     monkeypatch.chdir(tmp_path)
     (block,) = blocks("py")
-    exec(block, {"stable_baselines3": stable_baselines3, "mlflow": mlflow, "model": model})  # noqa: S102
+    exec(block, {"stable_baselines3": stable_baselines3, "mlflow": mlflow, "model": model})
     model.learn(64)
     model.logger.close()
     assert list(heard) == [32, 64]
