@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 import warnings
@@ -269,6 +270,9 @@ class ProbeCallback(BaseCallback):
                 logger.record(f"probe_figures/{name}", picture, exclude=_ONLY_TENSORBOARD)
         logger.record("probe/seconds", time.perf_counter() - start)
         logger.dump(self.num_timesteps)
+        # Figures are cycles of thousands of objects, which a training hardly ever makes Python
+        # look for: 10 MB would be kept of every probe.
+        gc.collect()
 
     def _figures(self, predictions: Predictions) -> dict[str, Figure]:
         assert self.task is not None  # noqa: S101 (made when training starts)
