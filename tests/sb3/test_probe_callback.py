@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,20 @@ def test_figures_and_projector_reach_tensorboard(tmp_path: Path) -> None:
     assert header.split("\t") == ["episode", "disc_y", "disc_x"]
     assert len(rows) > 10
     assert (tmp_path / "progress.csv").read_text().count("probe/f1_mean") == 1
+
+
+def test_no_figure_outlives_its_probe(tmp_path: Path) -> None:
+    matplotlib_figure = pytest.importorskip("matplotlib.figure")
+    model = logged(ALGORITHMS["PPO"](), tmp_path, "tensorboard")
+    gc.collect()
+    gc.disable()  # as good as off while a training makes few objects
+    try:
+        model.learn(64, callback=probe(1000, figures=True))
+        alive = [each for each in gc.get_objects() if isinstance(each, matplotlib_figure.Figure)]
+    finally:
+        gc.enable()
+        model.logger.close()
+    assert not alive
 
 
 def test_without_matplotlib_there_are_scalars_and_one_warning(
