@@ -312,7 +312,7 @@ def test_no_figure_outlives_its_probe(tmp_path: Path) -> None:
     gc.disable()  # as good as off while a training makes few objects
     try:
         model.learn(64, callback=probe(1000, figures=True))
-        alive = [each for each in gc.get_objects() if isinstance(each, matplotlib_figure.Figure)]
+        alive = [each for each in gc.get_objects() if type(each) is matplotlib_figure.Figure]
     finally:
         gc.enable()
         model.logger.close()
