@@ -255,6 +255,9 @@ class ProbeCallback(BaseCallback):
             return
         self.history.append((self.num_timesteps, scores))
         self._log(scores, predictions, start)
+        # Figures are cycles of thousands of objects, which a training hardly ever makes Python
+        # look for: 10 MB would be kept of every probe.
+        gc.collect()
 
     def _log(self, scores: dict[str, ProbeScores], predictions: Predictions, start: float) -> None:
         assert self.majority is not None  # noqa: S101 (made when training starts)
@@ -270,9 +273,6 @@ class ProbeCallback(BaseCallback):
                 logger.record(f"probe_figures/{name}", picture, exclude=_ONLY_TENSORBOARD)
         logger.record("probe/seconds", time.perf_counter() - start)
         logger.dump(self.num_timesteps)
-        # Figures are cycles of thousands of objects, which a training hardly ever makes Python
-        # look for: 10 MB would be kept of every probe.
-        gc.collect()
 
     def _figures(self, predictions: Predictions) -> dict[str, Figure]:
         assert self.task is not None  # noqa: S101 (made when training starts)
