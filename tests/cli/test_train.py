@@ -138,7 +138,9 @@ def test_a_run_ends_with_record_curves_and_model(
     assert isinstance(model.policy.features_extractor, InfoNCEExtractor)
     assert not list(model.policy.mlp_extractor.policy_net.children()), "net_arch is not []"
     names = [path.name for path in run_dir.iterdir() if not path.name.startswith(".")]
-    assert sorted(names) == ["checkpoints", "model.zip", "progress.csv", "run.json", "tb"]
+    assert sorted(names) == [
+        *("checkpoints", "episodes.csv", "model.zip", "progress.csv", "run.json", "tb"),
+    ]
 
     printed = capsys.readouterr().out
     verdict = re.search(r"InfoNCE: loss \d+\.\d\d nats, chance (\d\.\d\d); \d+% of fut", printed)
