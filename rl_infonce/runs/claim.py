@@ -1,14 +1,16 @@
-"""Several processes fill a folder of result files, each file once."""
+"""Several processes beside one another: each file made once, each folder held by one."""
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-__all__ = ["claimed"]
+__all__ = ["claimed", "held"]
 
 
 @contextmanager
@@ -28,4 +30,32 @@ def claimed(path: Path, locks: Path) -> Iterator[bool]:
     try:
         yield not path.exists()
     finally:
+        lock.release()
+
+
+@contextmanager
+def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
+    """Keep other processes out of a folder; the system frees the lock of a process that died.
+
+    Args:
+        folder: That is there.
+        doing: What the process does there, e.g. "trains in it".
+        way_out: For those who are kept out.
+
+    Raises:
+        BlockingIOError: If another process is in it; it is named.
+    """
+    lock, owner = FileLock(folder / ".lock"), folder / ".owner"
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        who = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
+        raise BlockingIOError(
+            f"Expected {folder} for this process alone, but {who.strip()} {doing}.{way_out}"
+        ) from None
+    try:
+        owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
         lock.release()

@@ -16,10 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 import rl_infonce
 from rl_infonce.json_text import read_json
+from rl_infonce.runs.claim import held
 from rl_infonce.runs.durable import replace_bytes
 
 __all__ = [
@@ -127,20 +126,8 @@ def hold_run(run_dir: Path) -> Iterator[None]:
     Raises:
         BlockingIOError: If another process is in it; it is named.
     """
-    lock, owner = FileLock(run_dir / ".lock"), run_dir / ".owner"
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        who = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
-        raise BlockingIOError(
-            f"Expected {run_dir} for this process alone, but {who.strip()} trains in it."
-        ) from None
-    try:
-        owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
+    with held(run_dir, "trains in it"):
         yield
-    finally:
-        owner.unlink(missing_ok=True)
-        lock.release()
 
 
 def _hash_of(arguments: Mapping[str, Any]) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from rl_infonce.json_text import read_json
 from rl_infonce.runs.checkpoints import prune_checkpoints
+from rl_infonce.runs.claim import held
 from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.run_directory import now, read_record, software
 from rl_infonce.sweeps.commands import probe_command, train_command
@@ -69,21 +68,8 @@ class SweepFolder:
             BlockingIOError: If another process is in it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock, owner = FileLock(self.path / ".lock"), self.path / ".owner"
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            who = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
-            raise BlockingIOError(
-                f"Expected {self.path} for this sweep alone, but {who.strip()} works on it. Choose "
-                "another --output."
-            ) from None
-        try:
-            owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
+        with held(self.path, "runs a sweep in it", " Choose another --output."):
             yield
-        finally:
-            owner.unlink(missing_ok=True)
-            lock.release()
 
     def adopt(self, grid: Grid, path: Path) -> None:
         """Make a grid the sweep's; cells it shares with the former one must be the same.

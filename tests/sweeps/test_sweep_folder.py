@@ -18,7 +18,7 @@ def test_two_sweeps_never_share_a_folder(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "sweep")
     with folder.held():
         with (
-            pytest.raises(BlockingIOError, match=r"for this sweep alone, but process \d+ on"),
+            pytest.raises(BlockingIOError, match=r"process \d+ on .* runs a sweep in it\. Choose"),
             SweepFolder(tmp_path / "sweep").held(),
         ):
             pass
