@@ -16,17 +16,13 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_number
-from rl_infonce.pretraining.batches import (
-    Ranks,
-    batch_of_rows,
-    mean_over_ranks,
-    training_batches,
-)
+from rl_infonce.pretraining.batches import batch_of_rows, training_batches
 from rl_infonce.pretraining.budget import N_VALIDATIONS, Budget, learning_rate_factor, plan
 from rl_infonce.pretraining.checkpoint import Progress, read_checkpoint, write_checkpoint
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
 from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
+from rl_infonce.pretraining.ranks import Ranks, mean_over_ranks
 
 __all__ = ["CHECKPOINT", "PretrainingSettings", "pretrain"]
 
@@ -84,7 +80,7 @@ def pretrain(
 
     Batches depend on the seed and the step alone. With a budget in steps or frames, a run that was
     stopped and continued ends with the very weights of one that was not, and several ranks with
-    those of one, but for rounding and the noise of "vae".
+    those of one, but for rounding.
 
     Args:
         objective: On the device to train on.
