@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +18,20 @@ from torch import Tensor
 
 from rl_infonce.nce import gather
 
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
 __all__ = [
     "Ranks",
     "check_same_on_ranks",
     "checksum",
+    "join_ranks",
     "mean_over_ranks",
+    "name_of_life",
     "naming_lost_ranks",
 ]
+
+_POLL_SECONDS = 0.05
 
 
 class Ranks(NamedTuple):
@@ -41,6 +51,63 @@ class Ranks(NamedTuple):
         if dist.is_available() and dist.is_initialized():
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
+
+
+def join_ranks(backend: str, wait: timedelta) -> None:
+    """Join the process group that torchrun describes in the environment, in any of its lives.
+
+    torchrun's own store outlives a restart, with the addresses of the dead in it (pytorch/pytorch
+    issue 135712); so the ranks of a life first agree on a name of their own for what they keep.
+
+    Args:
+        backend: "nccl" or "gloo".
+        wait: For one another, here and whenever all must take part.
+
+    Raises:
+        RuntimeError: If the ranks do not meet.
+    """
+    # Not every build of torch has these.
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, n_ranks = next(rendezvous("env://", timeout=wait))
+    store = PrefixStore(name_of_life(store, rank, n_ranks, wait), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=n_ranks, timeout=wait)
+
+
+def name_of_life(store: Store, rank: int, n_ranks: int, wait: timedelta) -> str:
+    """Return a name that the living ranks share, whatever dead ones left in the store.
+
+    The first rank makes it up and gathers a token of every other. A rank that finds its own token
+    among them has read the name of its own life.
+
+    Args:
+        store: That all see.
+        rank: Of this process.
+        n_ranks: In all.
+        wait: For the others.
+
+    Raises:
+        TimeoutError: If the first rank does not answer.
+        RuntimeError: As a `DistStoreError`, if another one does not.
+    """
+    token = uuid.uuid4().hex
+    if rank == 0:
+        store.set("life", token)
+        tokens = [store.get(f"{token}/{other}").decode() for other in range(1, n_ranks)]
+        store.set(f"{token}/tokens", " ".join(tokens))
+        return token
+    last = time.monotonic() + wait.total_seconds()
+    while time.monotonic() < last:
+        life: str = store.get("life").decode()
+        store.set(f"{life}/{rank}", token)
+        if store.check([f"{life}/tokens"]) and token in store.get(f"{life}/tokens").decode():
+            return life
+        time.sleep(_POLL_SECONDS)
+    raise TimeoutError(
+        f"Expected the first of {n_ranks} ranks to answer rank {rank} within {wait}, got nothing. "
+        "What it says is the reason; start all ranks again."
+    )
 
 
 def mean_over_ranks(values: Tensor) -> Tensor:
