@@ -2,7 +2,8 @@
 
 Trains every objective on noise in one process, and with 2 and 4 gloo ranks that share the very
 same batches, started by torchrun on this machine with one thread each. Compares the losses of every
-step, the gradients of the first and the last step, and the last weights.
+step, the gradients of the first and the last step, and the last weights. Two controls say what
+rounding alone does in one process: the batch encoded in as many parts, and bf16 instead of fp32.
 
     python experiments/distributed.py --output experiments/results/distributed.json
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -22,22 +24,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.runs.run_directory import software
 
 N_RANKS = (2, 4)
 PRECISIONS = ("fp32", "bf16")
-ALL_THREADS = "1, all threads"
+IN_PARTS = "1 in parts"
+CONTROLS = {"fp32": "fp32, in parts", "bf16": "bf16 for fp32"}
 QUANTITIES = ("loss", "first gradient", "last gradient", "weight")
 
 
-def run_ranks(n_ranks: int, folder: Path, *flags: str, n_threads: int = 1) -> None:
+def run_ranks(n_ranks: int, folder: Path, *flags: str) -> None:
     """Run distributed_rank.py under torchrun; files go to the folder, which is made."""
     folder.mkdir(parents=True)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_ranks))
     script = str(Path(__file__).with_name("distributed_rank.py"))
-    environment = {**os.environ, "OMP_NUM_THREADS": str(n_threads), "GLOO_SOCKET_IFNAME": "lo"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, *launcher, script, str(folder), *flags]
     subprocess.run(command, env=environment, check=True)
 
@@ -51,8 +55,9 @@ def read(folder: Path, name: str, precision: str, rank: int = 0) -> dict[str, An
 def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float]:
     """Return the largest differences of losses, gradients and weights.
 
-    Losses relative to themselves; gradients as the norm of a parameter's difference relative to
-    the norm of its gradient; weights as such.
+    Losses relative to themselves, or to 1 where they are smaller; gradients as the norm of a
+    parameter's difference relative to the norm of its gradient, or to a hundredth of the whole
+    gradient's where it is smaller: some are zero but for rounding. Weights as such.
     """
     pairs = [
         pair
@@ -60,15 +65,25 @@ def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> dict[s
         for pair in zip(expected[part], found[part], strict=True)
     ]
     gradients = [
-        max(float((a[key] - b[key]).norm() / a[key].norm()) for key in a)
+        gradient_difference(a, b)
         for a, b in zip(expected["gradients"], found["gradients"], strict=True)
     ]
     weights = [
         float((tensor - found["weights"][key]).abs().max())
         for key, tensor in expected["weights"].items()
     ]
-    loss = max(abs(a - b) / abs(a) for a, b in pairs)
+    loss = max(abs(a - b) / max(abs(a), 1.0) for a, b in pairs)
     return dict(zip(QUANTITIES, (loss, *gradients, max(weights)), strict=True))
+
+
+def gradient_difference(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> float:
+    """Return the largest relative difference over parameters."""
+    norms = {key: float(gradient.norm()) for key, gradient in expected.items()}
+    least = math.hypot(*norms.values()) / 100
+    return max(
+        float((gradient - found[key]).norm()) / max(norms[key], least)
+        for key, gradient in expected.items()
+    )
 
 
 def compare(folder: Path, objectives: Sequence[str], *flags: str) -> dict[str, Any]:
@@ -77,7 +92,7 @@ def compare(folder: Path, objectives: Sequence[str], *flags: str) -> dict[str, A
     arms = {"1": 1, **{f"{n} ranks": n for n in N_RANKS}}
     for arm, n_ranks in arms.items():
         run_ranks(n_ranks, folder / arm, *flags)
-    run_ranks(1, folder / ALL_THREADS, *flags, "--precisions", "fp32", n_threads=n_cores())
+    run_ranks(1, folder / IN_PARTS, *flags, "--n-parts", str(max(N_RANKS)), "--precisions", "fp32")
     found: dict[str, Any] = {"differences": {}, "seconds_per_step": {}}
     for name in objectives:
         own = {precision: read(folder / "1", name, precision) for precision in PRECISIONS}
@@ -87,10 +102,12 @@ def compare(folder: Path, objectives: Sequence[str], *flags: str) -> dict[str, A
             )
             for precision, seen in own.items()
             for n in N_RANKS
-        } | {"bf16 for fp32": differences(own["fp32"], own["bf16"])}
+        } | {
+            "fp32, in parts": differences(own["fp32"], read(folder / IN_PARTS, name, "fp32")),
+            "bf16 for fp32": differences(own["fp32"], own["bf16"]),
+        }
         found["seconds_per_step"][name] = {
-            arm: statistics.median(read(folder / arm, name, "fp32")["seconds"][1:])
-            for arm in (*arms, ALL_THREADS)
+            arm: statistics.median(read(folder / arm, name, "fp32")["seconds"][1:]) for arm in arms
         }
     return found
 
@@ -109,14 +126,13 @@ def processor() -> str:
 
 
 def table(summary: Mapping[str, Any], precision: str) -> str:
-    """Return the largest differences in Markdown, those of 2 ranks first."""
+    """Return the largest differences in Markdown: of 2 ranks, of 4, in brackets the control's."""
     lines = [f"| {precision} | {' | '.join(QUANTITIES)} |", "|---" * (len(QUANTITIES) + 1) + "|"]
     for name, found in summary["differences"].items():
         of_ranks = [found[f"{precision}, {n} ranks"] for n in N_RANKS]
         cells = [", ".join(f"{each[quantity]:.0e}" for each in of_ranks) for quantity in QUANTITIES]
-        if precision == "bf16":
-            own = found["bf16 for fp32"]
-            cells = [f"{c} ({own[q]:.0e})" for c, q in zip(cells, QUANTITIES, strict=True)]
+        alone = found[CONTROLS[precision]]
+        cells = [f"{c} ({alone[q]:.0e})" for c, q in zip(cells, QUANTITIES, strict=True)]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -124,9 +140,8 @@ def table(summary: Mapping[str, Any], precision: str) -> str:
 def speed_table(summary: Mapping[str, Any]) -> str:
     """Return seconds per step in Markdown."""
     arms = {
-        "1": "1 process, 1 thread",
-        ALL_THREADS: f"1 process, {summary['machine']['cores']} threads",
-        **{f"{n} ranks": f"{n} ranks, 1 thread each" for n in N_RANKS},
+        "1": "1 process",
+        **{f"{n} ranks": f"{n} ranks" for n in N_RANKS},
     }
     lines = [f"| objective | {' | '.join(arms.values())} |", "|---" * (len(arms) + 1) + "|"]
     for name, seconds in summary["seconds_per_step"].items():
@@ -138,17 +153,20 @@ def main() -> None:
     """Compare, write the JSON and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--objectives", nargs="+", default=OBJECTIVES)
-    parser.add_argument("--n-steps", type=int, default=6)
+    parser.add_argument("--n-steps", nargs="+", default=("3", "6"), help="of a run each")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = compare(Path(folder), arguments.objectives, "--n-steps", str(arguments.n_steps))
-    machine = {"processor": processor(), "cores": n_cores()}
-    summary = {**software(), "machine": machine, "n_steps": arguments.n_steps, **found}
-    arguments.output.write_text(json.dumps(summary, indent=1) + "\n")
-    for precision in PRECISIONS:
-        print(table(summary, precision), end="\n\n")
-    print(speed_table(summary))
+    machine = {"processor": processor(), "cores": n_cores(), "threads_per_rank": 1}
+    summary = {**software(), "machine": machine, "after_steps": {}}
+    for n_steps in arguments.n_steps:
+        with tempfile.TemporaryDirectory() as folder:
+            found = compare(Path(folder), arguments.objectives, "--n-steps", n_steps)
+        summary["after_steps"][n_steps] = found
+        arguments.output.write_text(json.dumps(summary, indent=1) + "\n")
+        print(f"After {n_steps} steps:\n")
+        for precision in PRECISIONS:
+            print(table(found, precision), end="\n\n")
+        print(speed_table(found), end="\n\n")
 
 
 if __name__ == "__main__":

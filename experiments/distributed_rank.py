@@ -48,7 +48,7 @@ def parts(encoder: str) -> tuple[EpisodeFrames, EpisodeFrames]:
     return train, held_out
 
 
-def train(name: str, precision: str, n_steps: int, encoder: str) -> dict[str, Any]:
+def train(name: str, precision: str, n_steps: int, encoder: str, n_parts: int) -> dict[str, Any]:
     """Return losses of every step, gradients of the first and the last, and the last weights."""
     generator = torch.Generator().manual_seed(0)
     network: STDIMEncoder | PixelEncoder = (
@@ -57,8 +57,10 @@ def train(name: str, precision: str, n_steps: int, encoder: str) -> dict[str, An
         else PixelEncoder(SHAPES[encoder], 64, generator=generator)
     )
     objective = make_objective(name, network, generator, variables=("x",))
+    batch_size = BATCH_SIZE // 2 if name == "cpc" else BATCH_SIZE
     settings = PretrainingSettings(
-        batch_size=BATCH_SIZE // 2 if name == "cpc" else BATCH_SIZE,
+        batch_size=batch_size,
+        micro_batch_size=batch_size // n_parts,
         precision=precision,
         n_validation_frames=1,
         patience=n_steps,
@@ -92,6 +94,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=("fp32", "bf16"))
     parser.add_argument("--n-steps", type=int, default=6)
     parser.add_argument("--encoder", choices=tuple(SHAPES), default="stdim", help="but of painters")
+    parser.add_argument("--n-parts", type=int, default=1, help="to encode one after the other")
     arguments = parser.parse_args()
     if os.environ["WORLD_SIZE"] != "1":
         join_ranks("gloo", timedelta(minutes=5))
@@ -99,7 +102,7 @@ def main() -> None:
     for name in arguments.objectives:
         encoder = "stdim" if name in PAINTERS else arguments.encoder
         for precision in arguments.precisions:
-            seen = train(name, precision, arguments.n_steps, encoder)
+            seen = train(name, precision, arguments.n_steps, encoder, arguments.n_parts)
             if rank:  # a sum tells whether its weights are the first one's
                 seen = {"checksum": seen["checksum"]}
             torch.save(seen, arguments.folder / f"{name}-{precision}-{rank}.pt")
