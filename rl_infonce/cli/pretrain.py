@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ __all__ = ["add_parser", "run"]
 
 _ENCODERS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
 _POLICIES = ("random-without-noop", "random")
+_RANKS_WAIT = timedelta(minutes=10)  # the first one checks the frames while others wait
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -123,11 +125,13 @@ def _process_group(device: Any) -> Any:
     import torch
     import torch.distributed as dist
 
+    from rl_infonce.pretraining.ranks import join_ranks
+
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return contextlib.nullcontext()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    join_ranks("nccl" if device.type == "cuda" else "gloo", _RANKS_WAIT)
     stack = contextlib.ExitStack()
     stack.callback(dist.destroy_process_group)
     return stack
@@ -207,6 +211,7 @@ def _show(progress: Progress, bar: Any, writer: Any) -> None:
     for key, value in latest.items():
         if key != "step" and value is not None:
             writer.add_scalar(f"pretrain/{key}", value, progress.step)
+    writer.flush()  # a rank that is killed loses no point that its checkpoint knows
 
 
 def _encoder(name: str, generator: Any) -> Any:

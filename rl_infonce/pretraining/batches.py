@@ -4,36 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.objective import FrameBatch, PretrainingObjective
+from rl_infonce.pretraining.ranks import Ranks
 
-__all__ = ["Ranks", "batch_of_rows", "mean_over_ranks", "training_batches"]
-
-
-class Ranks(NamedTuple):
-    """This process among all.
-
-    Attributes:
-        rank: From 0.
-        n_ranks: At least 1.
-    """
-
-    rank: int = 0
-    n_ranks: int = 1
-
-    @classmethod
-    def here(cls) -> Ranks:
-        """Return what the process group says; alone without one."""
-        if dist.is_available() and dist.is_initialized():
-            return cls(dist.get_rank(), dist.get_world_size())
-        return cls()
+__all__ = ["batch_of_rows", "training_batches"]
 
 
 def batch_of_rows(
@@ -44,19 +23,20 @@ def batch_of_rows(
     Args:
         frames: What the rows are of.
         rows: [B, L], of all ranks.
-        seed: Of what the objective draws; every rank gets its own.
+        seed: Of what the objective draws.
         ranks: B is a multiple of their number.
         device: Where to.
     """
     share = len(rows) // ranks.n_ranks
-    own = rows[ranks.rank * share : (ranks.rank + 1) * share]
+    first = ranks.rank * share
+    own = rows[first : first + share]
     images = frames.observations[own.ravel()]
     labels = {
         name: torch.as_tensor(np.asarray(values)[own[:, 0]].astype(np.int64)).to(device)
         for name, values in frames.labels.items()
     }
     tensor = torch.as_tensor(images).view(*own.shape, *images.shape[1:]).to(device)
-    return FrameBatch(tensor, labels, seed * ranks.n_ranks + ranks.rank)
+    return FrameBatch(tensor, labels, seed, first, len(rows))
 
 
 def training_batches(
@@ -87,12 +67,3 @@ def training_batches(
             step += 1
             coming = loader.submit(load, step)
             yield loaded
-
-
-def mean_over_ranks(values: Tensor) -> Tensor:
-    """Return the mean of a tensor over ranks, equal on all of them."""
-    if Ranks.here().n_ranks == 1:
-        return values
-    total = values.detach().clone()
-    dist.all_reduce(total)
-    return total / dist.get_world_size()

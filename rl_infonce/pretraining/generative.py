@@ -84,9 +84,7 @@ class VariationalAutoencoder(PretrainingObjective):
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
         """Return the negative evidence lower bound, up to constants."""
         means, log_variances = encoded
-        generator = torch.Generator(means.device).manual_seed(batch.seed)
-        noise = torch.randn(means.shape, generator=generator, device=means.device)
-        codes = means + torch.exp(log_variances / 2) * noise
+        codes = means + torch.exp(log_variances / 2) * batch.normal(means.shape[1])
         painted = self.decoder(codes).float()
         error = F.mse_loss(painted, batch.images[:, 0] / 255, reduction="sum")
         divergence = (means**2 + log_variances.exp() - 1 - log_variances).sum() / 2

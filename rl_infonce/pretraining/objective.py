@@ -33,17 +33,32 @@ Encoder = STDIMEncoder | PixelEncoder
 
 @dataclass(frozen=True)
 class FrameBatch:
-    """Frames of B samples.
+    """Frames of B samples, of a batch that several ranks may share.
 
     Attributes:
         images: [B, L, C, H, W] uint8, the L frames of each sample.
         labels: Variable to [B] int64 of each sample's first frame; empty where nobody asks.
-        seed: Of whatever an objective draws.
+        seed: Of whatever an objective draws, the same on all ranks.
+        first: Where in the batch of all ranks these samples begin.
+        n_all: Samples of all ranks; None where these are all.
     """
 
     images: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
     seed: int = 0
+    first: int = 0
+    n_all: int | None = None
+
+    def normal(self, n_features: int) -> Tensor:
+        """Return standard normal noise [B, n_features], the same however many ranks share it.
+
+        Every rank draws the noise of all and keeps its own: a number of features per sample, little
+        beside encoding one.
+        """
+        generator = torch.Generator(self.images.device).manual_seed(self.seed)
+        shape = (self.n_all or len(self.images), n_features)
+        noise = torch.randn(shape, generator=generator, device=self.images.device)
+        return noise[self.first : self.first + len(self.images)]
 
 
 class PretrainingLoss(NamedTuple):

@@ -16,17 +16,19 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_number
-from rl_infonce.pretraining.batches import (
-    Ranks,
-    batch_of_rows,
-    mean_over_ranks,
-    training_batches,
-)
+from rl_infonce.pretraining.batches import batch_of_rows, training_batches
 from rl_infonce.pretraining.budget import N_VALIDATIONS, Budget, learning_rate_factor, plan
 from rl_infonce.pretraining.checkpoint import Progress, read_checkpoint, write_checkpoint
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
 from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
+from rl_infonce.pretraining.ranks import (
+    Ranks,
+    check_same_on_ranks,
+    checksum,
+    mean_over_ranks,
+    naming_lost_ranks,
+)
 
 __all__ = ["CHECKPOINT", "PretrainingSettings", "pretrain"]
 
@@ -84,7 +86,8 @@ def pretrain(
 
     Batches depend on the seed and the step alone. With a budget in steps or frames, a run that was
     stopped and continued ends with the very weights of one that was not, and several ranks with
-    those of one, but for rounding and the noise of "vae".
+    those of one, but for rounding. Where torch.distributed has a process group, its ranks share
+    each batch.
 
     Args:
         objective: On the device to train on.
@@ -103,13 +106,15 @@ def pretrain(
     Raises:
         FloatingPointError: If a gradient or a validation loss is not finite; the step and its rows
             are named, and the last checkpoint is kept.
-        ValueError: If no episode is long enough, there are too few frames for a batch, or the
-            folder holds a run of other settings.
-        OSError: If the folder cannot be written, or another process trains in it.
+        ValueError: If no episode is long enough, there are too few frames for a batch, the folder
+            holds a run of other settings, or ranks cannot share the batch evenly or differ in
+            settings, frames, weights or steps.
+        OSError: If the folder cannot be written, or another process trains in it; as
+            ConnectionError, if another rank stopped or hangs longer than the process group waits.
         MemoryError: If a GPU's memory does not hold a single sample, or one of several ranks has
             too little.
     """
-    with _held(folder):
+    with _held(folder), naming_lost_ranks():
         run = _Run(objective, train, validation, settings, folder, budget, dict(about or {}))
         run.train(on_progress or (lambda _progress: None))
         return run.progress
@@ -155,9 +160,11 @@ class _Run:
         self.device = next(objective.parameters()).device
         self.ranks = Ranks.here()
         if settings.batch_size % self.ranks.n_ranks:
+            n_ranks = self.ranks.n_ranks
             raise ValueError(
-                f"Expected `batch_size` to be a multiple of the {self.ranks.n_ranks} ranks, got "
-                f"{settings.batch_size}."
+                f"Expected `batch_size` to be a multiple of the {n_ranks} ranks, got "
+                f"{settings.batch_size}. Take {-(-settings.batch_size // n_ranks) * n_ranks}, or "
+                "another number of ranks."
             )
         self.n_frames = self._frames_per_sample()
         n_frames = settings.batch_size * self.n_frames
@@ -177,7 +184,8 @@ class _Run:
         if self.path is not None and self.path.exists():
             found = read_checkpoint(self.path, objective, self.optimizer, self.about)
             self.progress, self.best = found
-        elif self.n_steps is not None:
+        self._check_ranks()
+        if self.progress.step == 0 and self.n_steps is not None:
             self._plan()
 
     def _frames_per_sample(self) -> int:
@@ -189,6 +197,19 @@ class _Run:
             except ValueError as error:
                 raise ValueError(f"The {part} part is too short. {error}") from error
         return int(rows.shape[1])
+
+    def _check_ranks(self) -> None:
+        """Raise, on every rank, if they would train different things."""
+        if self.ranks.n_ranks == 1:
+            return
+        frames = [each for f in (self.frames, self.held_out) for each in (f.rows, f.episode_ids)]
+        numbers = {
+            "settings": checksum([self.about]),
+            "rows and episodes of frames": checksum(frames),
+            "number of steps done": self.progress.step,
+            "weights": checksum(self.objective.state_dict().values()),
+        }
+        check_same_on_ranks(numbers, self.device)
 
     def train(self, on_progress: Callable[[Progress], object]) -> None:
         """Take all steps that are left, and give the encoder its best weights."""
@@ -271,10 +292,11 @@ class _Run:
             lambda: backward(self.objective, batch, half=self.half, part=self.part)
         )
         if not math.isfinite(average_gradients_(self.objective)):
+            loss = float(mean_over_ranks(latest.loss))
             raise FloatingPointError(
-                f"Expected a finite gradient, got a loss of {float(latest.loss)} in step "
-                f"{progress.step}, whose first frames are rows {rows[:, 0].tolist()}. Lower the "
-                "learning rate, or look at these frames; the last checkpoint is kept."
+                f"Expected a finite gradient, got a loss of {loss} in step {progress.step}, whose "
+                f"first frames are rows {rows[:, 0].tolist()}. Lower the learning rate, or look at "
+                "these frames; the last checkpoint is kept."
             )
         self.optimizer.step()
         progress.step += 1
@@ -321,11 +343,14 @@ class _Run:
             progress.best_loss, progress.best_step, progress.n_stale = loss, progress.step, 0
             self.best = _copy(self.objective.encoder)
         n_frames = progress.step * settings.batch_size * self.n_frames
+        train_loss, train_accuracy = mean_over_ranks(
+            torch.stack([latest.loss, latest.accuracy])
+        ).tolist()
         progress.history.append(
             {
                 "step": progress.step,
-                "train_loss": float(latest.loss),
-                "train_accuracy": _none_if_nan(float(latest.accuracy)),
+                "train_loss": train_loss,
+                "train_accuracy": _none_if_nan(train_accuracy),
                 "validation_loss": loss,
                 "validation_accuracy": _none_if_nan(accuracy),
                 "frames_per_second": n_frames / max(progress.step_seconds, 1e-9),

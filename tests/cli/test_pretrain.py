@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,7 @@ TINY = (
     *("--game", "breakout", "--n-frames", "600"),
     *("--batch-size", "4", "--device", "cpu"),
 )
+CURVE = "pretrain/validation_loss"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -212,3 +216,66 @@ def test_ranks_share_the_work(here: Path) -> None:
     one, two = (load_encoder(here / name / "encoder.safetensors") for name in ("one", "two"))
     for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
+
+
+def start_two(folder: str) -> subprocess.Popen[str]:
+    """Train eight steps, each with a checkpoint, on two ranks that torchrun restarts once."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    flags = [*TINY, "--encoder", "nature", "--precision", "fp32", "--budget", "8", "-o", folder]
+    command = [sys.executable, *launcher, "--max-restarts", "1", "-m", "rl_infonce", "pretrain"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    return subprocess.Popen(
+        [*command, *flags],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def pid_of_rank(rank: int, launcher: int) -> int:
+    """Return the process that torchrun started for a rank."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may end while we look
+            is_child = f"\nPPid:\t{launcher}\n" in (path / "status").read_text()
+            if is_child and f"RANK={rank}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                return int(path.name)
+    raise ProcessLookupError(f"Expected a process of rank {rank} under {launcher}.")
+
+
+def steps_saved(folder: Path) -> int:
+    """Return the step of the checkpoint, 0 without one."""
+    path = folder / trainer.CHECKPOINT
+    if not path.exists():
+        return 0
+    with safe_open(path, "pt") as file:
+        return int(json.loads(file.metadata()["progress"])["step"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds a rank's process in /proc")
+def test_torchrun_restarts_a_killed_rank_which_goes_on(here: Path) -> None:
+    whole = start_two("whole")
+    _, errors = whole.communicate(timeout=300)
+    assert whole.returncode == 0, errors[-2000:]
+    killed = start_two("killed")
+    deadline = time.monotonic() + 200
+    while steps_saved(here / "killed") < 2:
+        assert time.monotonic() < deadline
+        assert killed.poll() is None
+        time.sleep(0.02)
+    os.kill(pid_of_rank(1, killed.pid), signal.SIGKILL)
+    saved = steps_saved(here / "killed")
+    printed, errors = killed.communicate(timeout=300)
+    assert killed.returncode == 0, errors[-2000:]
+    assert "exitcode: -9" in errors
+    assert printed.count("8 steps in") == 1
+    written = sorted((here / "killed").glob("events*"), key=lambda path: path.stat().st_mtime)
+    curve = EventAccumulator(str(written[-1])).Reload().Scalars(CURVE)
+    steps = [event.step for event in curve]
+    assert steps == list(range(steps[0], 9))
+    assert saved < steps[0] <= saved + 2  # one more may have been saved before the first died
+    expected, found = (
+        load_encoder(here / name / "encoder.safetensors") for name in ("whole", "killed")
+    )
+    for a, b in zip(expected.state_dict().values(), found.state_dict().values(), strict=True):
+        assert torch.equal(a, b)

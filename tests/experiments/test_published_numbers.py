@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_infonce.atari.published import published_scores
+from rl_infonce.pretraining import OBJECTIVES
 from tests.experiments.loading import EXPERIMENTS, load
 
 README = (EXPERIMENTS / "README.md").read_text()
@@ -126,6 +127,32 @@ def test_the_speed_of_pretraining_comes_from_the_committed_run() -> None:
     assert found["stdim"] >= 3 * found["plain stdim"]
     share = found["stdim"] / found["stdim, loss alone"]
     assert f"its losses at 88 places take {share:.0%} of it" in README
+
+
+def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
+    distributed = load("distributed.py")
+    runs = json.loads((RESULTS / "distributed.json").read_text())["after_steps"]
+    for table in (
+        distributed.table(runs["3"], "fp32"),
+        distributed.table(runs["3"], "bf16"),
+        distributed.speed_table(runs["6"]),
+    ):
+        assert table in README
+    found = runs["3"]["differences"]
+    assert set(found) == set(OBJECTIVES)
+    for arms in found.values():
+        for n in (2, 4):
+            assert max(arms[f"fp32, {n} ranks"][each] for each in ("loss", "weight")) < 1e-5
+            own, alone = arms[f"bf16, {n} ranks"], arms["bf16 for fp32"]
+            assert all(own[each] < alone[each] for each in own)
+    first = max(
+        arms[f"bf16, {n} ranks"]["first gradient"] for arms in found.values() for n in (2, 4)
+    )
+    assert f"the first one differs by up to\n{first:.0e}" in README
+    longer = runs["6"]["differences"]
+    for arm in ("fp32, 4 ranks", "fp32, in parts"):
+        assert f"{longer['cpc'][arm]['weight']:.0e}" == "3e-05"
+        assert f"{longer['infonce'][arm]['loss']:.0e}" == "1e-04"
 
 
 def test_emulator_threads_come_from_the_committed_run() -> None:
