@@ -14,6 +14,7 @@ __all__ = ["Run", "Scored", "arms_of", "score_runs", "scores_by_arm"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+_LAST = 0.1  # of the budget
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,21 @@ class Scored:
 
 def score_runs(runs: Sequence[Run]) -> list[Scored]:
     """Return the area under each run's curve and its final return."""
-    return [Scored(run, _known(area_under_curve, run), _known(final_return, run)) for run in runs]
+    return [Scored(run, _area(run), _final(run)) for run in runs]
 
 
-def _known(measure: object, run: Run) -> float | None:
-    within = run.steps <= run.n_steps
-    last = run.steps > run.n_steps - round(0.1 * run.n_steps)
-    if not (within & last).any() if measure is final_return else not within.any():
+def _area(run: Run) -> float | None:
+    if not (run.steps <= run.n_steps).any():
         return None
-    return float(
-        measure(run.steps, run.returns, run.n_steps, n_steps_done=run.n_steps_done)  # type: ignore[operator]
-    )
+    return area_under_curve(run.steps, run.returns, run.n_steps, n_steps_done=run.n_steps_done)
+
+
+def _final(run: Run) -> float | None:
+    start = run.n_steps - round(_LAST * run.n_steps)
+    if not ((run.steps > start) & (run.steps <= run.n_steps)).any():
+        return None
+    done = run.n_steps_done
+    return final_return(run.steps, run.returns, run.n_steps, n_steps_done=done, share=_LAST)
 
 
 def arms_of(runs: Sequence[Scored]) -> list[str]:

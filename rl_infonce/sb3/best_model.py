@@ -85,8 +85,11 @@ def keep_best(folder: Path, model: BaseAlgorithm, zipped: Callable[[], bytes]) -
     Raises:
         OSError: If it cannot be written; the best so far is untouched.
     """
-    score, best = mean_return(model), find_best(folder)
-    if score is None or (best is not None and score <= best.mean_return):
+    score = mean_return(model)
+    if score is None:
+        return False
+    best = find_best(folder)
+    if best is not None and score <= best.mean_return:
         return False
     about = {**software(), "mean_return": score}
     path = write_checkpoint(folder / _FOLDER, model.num_timesteps, {_FILE: zipped()}, about)
