@@ -60,7 +60,6 @@ _RUN_FLAGS = (
 )
 _OF_A_SESSION = {"resume", "resume_inexact", "fall_back", "n_timesteps", "save_freq", "progress"}
 _OF_A_PLACE = {"run_dir", "log_folder", "tensorboard_log"}
-_N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
 _RESUMABLE = 75  # EX_TEMPFAIL: try again later
 
 
@@ -170,7 +169,9 @@ def _new_record(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.game is None:
         raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
     if arguments.n_envs is None:
-        arguments.n_envs = _N_ENVS[arguments.algo]
+        from rl_infonce.sb3.atari_model import N_ENVS
+
+        arguments.n_envs = N_ENVS[arguments.algo]
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
     settings = {k: v for k, v in vars(arguments).items() if not callable(v)}
     return new_record({k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed)

@@ -16,9 +16,10 @@ from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.pretrained import freeze_encoder, use_encoder
 
-__all__ = ["ALGORITHMS", "check_hyperparameters", "make_atari_model"]
+__all__ = ["ALGORITHMS", "N_ENVS", "check_hyperparameters", "make_atari_model"]
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "dqn": DQN}
+N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
 _OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}
 _SCHEDULED = {"learning_rate", "clip_range", "clip_range_vf"}
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_infonce.sb3.atari_model import make_atari_model
+from rl_infonce.sb3.atari_model import N_ENVS, make_atari_model
+from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sweeps.grid import Cell
 
 __all__ = ["Disk", "disk_of", "free_bytes", "seconds_of"]
 
-_N_ENVS = {"ppo": 8, "dqn": 1}
 _N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
-_INFONCE = ("infonce_coef", "horizons", "preset", "n_pairs", "precision", "positives")
 # Weights and Adam's two moments, in SB3's zip and in our state, which holds the environments, too.
 _ZIP, _STATE = 3, 6
 
@@ -67,14 +67,15 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
 def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:
     settings = cell.settings
     own = changes if cell.algo == "dqn" else {}
+    of_extractor = inspect.signature(InfoNCEExtractor).parameters.keys() - {"encoder"}
     return make_atari_model(
         cell.algo,
         cell.game,
         n_timesteps=n_timesteps,
-        n_envs=settings.get("n_envs", _N_ENVS[cell.algo]),
+        n_envs=settings.get("n_envs", N_ENVS[cell.algo]),
         seed=cell.seed,
         device=settings.get("device", "auto"),
-        extractor={name: settings[name] for name in _INFONCE if name in settings},
+        extractor={name: settings[name] for name in settings if name in of_extractor},
         hyperparameters={**settings.get("hyperparameters", {}), **own},
     )
 

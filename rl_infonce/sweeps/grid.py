@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.presets import settings_of
+from rl_infonce.presets import InfoNCESettings, settings_of
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.sweeps.arms import ARMS, Settings, merged
 
@@ -23,7 +23,7 @@ else:
 __all__ = ["Cell", "Grid", "GridError", "make_grid", "read_grid"]
 
 _MOST_BYTES = 2**20
-_INFONCE = ("infonce_coef", "horizons", "preset", "n_pairs", "positives")
+_OF_A_PRESET = {"preset", *(each.name for each in fields(InfoNCESettings))}
 
 
 class GridError(ValueError):
@@ -347,7 +347,7 @@ def _settings_problems(
     for algo in values["algos"]:
         for arm in values["arms"]:
             settings = merged(train, arms[arm], algo)
-            given = {name: settings[name] for name in _INFONCE if name in settings}
+            given = {name: settings[name] for name in settings if name in _OF_A_PRESET}
             try:
                 settings_of(given.pop("preset", "cpc"), given)
                 check_hyperparameters(algo, settings.get("hyperparameters", {}))
