@@ -66,6 +66,10 @@ def join_ranks(backend: str, wait: timedelta) -> None:
     Raises:
         RuntimeError: If the ranks do not meet.
     """
+    # Its default arguments keep the group that is there when an optimizer first imports it, beyond
+    # its destruction; gloo's threads, still alive as Python ends, then abort the process.
+    import torch.distributed.nn  # noqa: F401
+
     # Not every build of torch has these.
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous

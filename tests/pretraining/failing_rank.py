@@ -161,7 +161,7 @@ def attempt(call: Callable[[], None]) -> tuple[str, str, float]:
 
 
 def main(folder: Path, scenario: str) -> None:
-    """Join the other, run, and leave what happened in the folder."""
+    """Join the other, run, and leave what happened and the threads left in the folder."""
     found: dict[str, Any] = {}
     wait = timedelta(seconds=4 if scenario == "hangs" else 60)
     with patch.object(command, "_RANKS_WAIT", wait), command._process_group(torch.device("cpu")):
@@ -172,6 +172,9 @@ def main(folder: Path, scenario: str) -> None:
         else:
             found[scenario] = attempt(partial(lose, scenario, rank))
         (folder / f"{rank}.json").write_text(json.dumps(found))
+    if sys.platform == "linux":
+        left = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+        (folder / f"threads-{rank}.json").write_text(json.dumps(left))
 
 
 if __name__ == "__main__":

@@ -182,6 +182,9 @@ def test_ranks_that_differ_or_meet_nan_stop_together(tmp_path: Path) -> None:
         kind, message = first[name]
         assert second[name] == first[name], "all ranks say the same"
         assert expected in f"{kind}: {message}"
+    threads = [json.loads(path.read_text()) for path in tmp_path.glob("threads-*.json")]
+    assert len(threads) == (2 if sys.platform == "linux" else 0)
+    assert not any("gloo" in name for names in threads for name in names), "one may abort the end"
 
 
 @pytest.mark.parametrize("scenario", ["raises", "dies", "hangs"])
