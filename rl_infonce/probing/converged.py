@@ -17,11 +17,13 @@ from rl_infonce.checks import check_number
 from rl_infonce.probing.data import Labels
 from rl_infonce.probing.lbfgs import BatchedLBFGS, Pair
 from rl_infonce.probing.linear import Classifier, Probe
-from rl_infonce.probing.softmax_loss import SoftmaxLosses, fast_products
+from rl_infonce.probing.softmax_loss import SoftmaxLosses
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation, principal_axes
 
 __all__ = ["Converged", "fit_converged"]
+
+_FAST_TOLERANCE = 3e-5  # nats; products of rounded factors do not resolve less
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,7 @@ def fit_converged(
         split,
         torch.as_tensor(np.append(variances, 1.0), dtype=torch.float32, device=device),
     )
-    with fast_products():
-        choices = _choose_penalties(problem, settings)
+    choices = _choose_penalties(problem, settings)
     weights = _minimise(problem, choices, settings)
     back = torch.as_tensor(axes.T, dtype=torch.float32, device=device)
     back[:, torch.as_tensor(~standardisation.varies, device=back.device)] = 0
@@ -177,8 +178,9 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
     solver = problem.solver(start, [strongest] * len(start))
     position = [0] * len(start)
     active = list(range(len(start)))
+    fast = settings.path_tolerance >= _FAST_TOLERANCE
     for _ in range(settings.max_evaluations):
-        accepted = solver.tell(*problem.losses(solver.trial_points, active))
+        accepted = solver.tell(*problem.losses(solver.trial_points, active, fast=fast))
         done = accepted & (solver.expected_decreases < settings.path_tolerance)
         if not bool(done.any()):
             continue

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = ["SoftmaxLosses", "fast_products"]
 
 _ROWS_PER_BLOCK = 2048  # scores of a block stay in the cache
+# oneDNN compiles a kernel of 1 MB for every shape of fast products, and keeps a thousand
+_ROWS, _COLUMNS = 256, 64
 
 
 class SoftmaxLosses:
@@ -28,26 +31,44 @@ class SoftmaxLosses:
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> None:
-        self.inputs, self.targets, self.sizes = inputs, targets, list(sizes)
+        self.n_columns = inputs.shape[1]
+        self.inputs = F.pad(inputs, (0, -self.n_columns % _COLUMNS))
+        self.targets, self.sizes = targets, list(sizes)
 
-    def __call__(self, weights: Tensor, which: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, weights: Tensor, which: Sequence[int], *, fast: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Return mean losses [len(which)] in nats, float64, and their gradients [C, D].
 
         Args:
             weights: [C, D] the rows of the classifiers in `which`, one after the other.
             which: Classifiers to evaluate.
+            fast: Let products round their factors to bfloat16 where the processor multiplies those.
         """
+        fast = fast and weights.device.type == "cpu"
+        inputs = self.inputs if fast else self.inputs[:, : self.n_columns]
+        n_rows = _ROWS if fast else len(weights)
+        padded = F.pad(weights, (0, inputs.shape[1] - weights.shape[1], 0, -len(weights) % n_rows))
         losses = torch.zeros(len(which), dtype=torch.float64, device=weights.device)
-        gradients = torch.zeros_like(weights)
+        gradients = torch.zeros_like(padded)
         sizes = [self.sizes[index] for index in which]
-        for start in range(0, len(self.inputs), _ROWS_PER_BLOCK):
-            block = self.inputs[start : start + _ROWS_PER_BLOCK]
-            scores = weights @ block.T  # [C, B]: each classifier's part is contiguous
-            targets = self.targets[:, start : start + _ROWS_PER_BLOCK]
-            for position, part in enumerate(torch.split(scores, sizes)):
-                losses[position] += _to_excess_(part, targets[which[position]])
-            gradients += scores @ block
-        return losses / len(self.inputs), gradients.div_(len(self.inputs))
+        with fast_products() if fast else nullcontext():
+            for start in range(0, len(inputs), _ROWS_PER_BLOCK):
+                block = inputs[start : start + _ROWS_PER_BLOCK]
+                scores = padded.new_empty(len(padded), len(block))  # a classifier's are contiguous
+                for own, found in _pairs(padded, scores, n_rows):
+                    torch.mm(own, block.T, out=found)
+                targets = self.targets[:, start : start + _ROWS_PER_BLOCK]
+                for position, part in enumerate(torch.split(scores[: len(weights)], sizes)):
+                    losses[position] += _to_excess_(part, targets[which[position]])
+                for own, found in _pairs(scores, gradients, n_rows):
+                    found += own @ block
+        gradients = gradients[: len(weights), : self.n_columns]
+        return losses / len(inputs), gradients / len(inputs)
+
+
+def _pairs(one: Tensor, other: Tensor, n_rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    return zip(torch.split(one, n_rows), torch.split(other, n_rows), strict=True)
 
 
 def _to_excess_(scores: Tensor, targets: Tensor) -> Tensor:
