@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -59,15 +60,22 @@ def run_job(
                 preexec_fn=None if _LIBC is None else _die_with_parent,
                 start_new_session=True,  # Ctrl-C in a terminal is for the sweep, which passes it on
             )
-            started(process)
             try:
-                code = process.wait()
+                started(process)
+                code = _wait(process)
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
                 code = process.wait()
         if code:
             return code
     return 0
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    # a signal just before a wait without an end would be seen at its end only
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(timeout=1.0)
 
 
 def _die_with_parent() -> None:
