@@ -47,7 +47,8 @@ class PretrainingSettings:
         micro_batch_size: Samples to encode at a time; None takes all. The gradient is the same.
         learning_rate: Of Adam, > 0; it rises over the first 2 % of the steps and falls to 0.
         precision: Of encoders, "bf16" or "fp32".
-        n_validation_frames: Held-out frames per validation, in whole batches, at least 1.
+        n_validation_frames: Held-out frames per validation, in whole batches, at least 1; not more
+            than there are.
         patience: Validations without progress, of 40, after which a run ends.
         seed: Of the batches.
     """
@@ -169,7 +170,8 @@ class _Run:
         self.n_frames = self._frames_per_sample()
         n_frames = settings.batch_size * self.n_frames
         self.n_steps = budget.steps(n_frames)
-        self.n_validation_batches = max(settings.n_validation_frames // n_frames, 1)
+        n_held_out = min(settings.n_validation_frames, len(validation.rows))
+        self.n_validation_batches = max(n_held_out // n_frames, 1)
         self.half = settings.precision == "bf16"
         if self.half:
             objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
