@@ -50,6 +50,16 @@ def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
         assert counts["most_steps_lost"] <= counts["steps_between_checkpoints"] + 3
 
 
+def test_only_time_finds_the_dot_in_the_committed_run() -> None:
+    dot = load("moving_dot.py")
+    outcomes = json.loads((RESULTS / "moving_dot.json").read_text())
+    assert dot.table(outcomes) in README
+    assert list(outcomes) == list(dot.ARMS)
+    f1 = {arm: [each["f1_weighted"] for each in found] for arm, found in outcomes.items()}
+    assert min(f1["stdim"]) > 0.95 > 0.5 > max(f1["static_dim"])
+    assert max(each["seconds"] for each in outcomes["stdim"]) < 60
+
+
 def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
     fuzz = load("fuzz.py")
     formats = json.loads((RESULTS / "fuzz.json").read_text())["formats"]
