@@ -1,0 +1,203 @@
+"""What does InfoNCE do to the return of PPO on MinAtar, where many seeds are cheap?
+
+MinAtar's games (Young and Tian 2019) are 10x10 cells with a channel per kind of object; each cell
+becomes 4x4 pixels here, as NatureCNN needs 36. Arms are those of ppo_arms.toml. Several processes
+may share the folders; what is there is not trained again.
+
+    python experiments/minatar_arms.py train --runs RUNS --output experiments/results/minatar_arms
+    python experiments/minatar_arms.py table --output experiments/results/minatar_arms
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from minatar.gym import BaseEnv
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecEnv
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.report.bootstrap import bootstrap_improvement
+from rl_infonce.report.curves import area_under_curve, final_return
+from rl_infonce.report.power import smallest_difference
+from rl_infonce.report.statistics import Interval, t_difference, t_interval
+from rl_infonce.runs.claim import claimed
+from rl_infonce.runs.run_directory import replace_text, software
+
+GAMES = ("breakout", "space_invaders")
+ARMS: dict[str, dict[str, Any]] = {
+    "baseline": {"infonce_coef": 0.0},
+    "infonce": {},
+    "placebo": {"positives": "shuffled"},
+}
+SEEDS, N_STEPS, N_ENVS, PIXELS = tuple(range(10)), 200_000, 8, 4
+SCORES: dict[str, Callable[..., float]] = {
+    "mean over training": area_under_curve,
+    "last tenth": final_return,
+}
+
+
+class CellsAsPixels(gym.ObservationWrapper[npt.NDArray[np.uint8], Any, Any]):
+    """Shows [10, 10, C] cells as a channels-first image of 4x4 pixels each."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        height, width, n_channels = env.observation_space.shape or ()
+        shape = (n_channels, height * PIXELS, width * PIXELS)
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+
+    def observation(self, observation: Any) -> npt.NDArray[np.uint8]:
+        """Return [C, 40, 40]."""
+        cells = observation.transpose(2, 0, 1).astype(np.uint8) * np.uint8(255)
+        image: npt.NDArray[np.uint8] = cells.repeat(PIXELS, axis=1).repeat(PIXELS, axis=2)
+        return image
+
+
+def train(game: str, arm: str, seed: int, n_steps: int) -> dict[str, Any]:
+    """Return the episodes of a training, in the order of their ends."""
+    env = make_vec_env(lambda: CellsAsPixels(BaseEnv(game)), n_envs=N_ENVS, seed=seed)
+    model = PPO(
+        "CnnPolicy",
+        env,
+        n_steps=128,
+        batch_size=256,
+        n_epochs=4,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        ent_coef=0.01,
+        policy_kwargs={
+            "features_extractor_class": InfoNCEExtractor,
+            "features_extractor_kwargs": ARMS[arm],
+            "net_arch": [],
+        },
+        seed=seed,
+        device="cpu",
+    )
+    start = time.perf_counter()
+    model.learn(n_steps)
+    seconds = round(time.perf_counter() - start, 1)
+    episodes = sorted(episodes_of(env))
+    about = {"game": game, "arm": arm, "seed": seed, "n_steps": n_steps, "seconds": seconds}
+    return {**about, "n_steps_done": model.num_timesteps, "episodes": episodes, **software()}
+
+
+def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
+    """Return the step of all environments together at which each episode ended, and its return."""
+    lengths, returns = env.env_method("get_episode_lengths"), env.env_method("get_episode_rewards")
+    return [
+        (int(end) * N_ENVS, float(value))
+        for own_lengths, own_returns in zip(lengths, returns, strict=True)
+        for end, value in zip(np.cumsum(own_lengths), own_returns, strict=True)
+    ]
+
+
+def train_all(runs: Path, output: Path, n_steps: int, seeds: tuple[int, ...]) -> None:
+    """Train every run that has no file yet, all arms of a seed before the next seed."""
+    for seed, game, arm in product(seeds, GAMES, ARMS):
+        path = output / f"{game}-{arm}-{seed}.json"
+        with claimed(path, runs) as is_missing:
+            if is_missing:
+                replace_text(path, json.dumps(train(game, arm, seed, n_steps)) + "\n")
+                print(path, flush=True)
+
+
+def scores(output: Path, of: str) -> dict[tuple[str, str], dict[int, float]]:
+    """Return game and arm -> seed -> score."""
+    found: dict[tuple[str, str], dict[int, float]] = {each: {} for each in product(GAMES, ARMS)}
+    for path in sorted(output.glob("*.json")):
+        run = json.loads(path.read_text())
+        steps, returns = zip(*run["episodes"], strict=True)
+        score = SCORES[of](steps, returns, run["n_steps"], n_steps_done=run["n_steps_done"])
+        found[run["game"], run["arm"]][run["seed"]] = score
+    return found
+
+
+def table(output: Path, of: str) -> str:
+    """Return the return of each arm, and the differences to the arms it is compared with."""
+    found = scores(output, of)
+    lines = [
+        f"| game | arm | runs | return, {of} | less baseline | less placebo | beats baseline |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (game, arm), own in found.items():
+        mean = _shown(t_interval(list(own.values())), "{:.2f}") if len(own) > 1 else "missing"
+        less = [
+            _shown(_difference(own, found[game, other]), "{:+.2f}")
+            if arm != other and arm != "baseline"
+            else "-"
+            for other in ("baseline", "placebo")
+        ]
+        better = "-" if arm == "baseline" else _improvement(own, found[game, "baseline"])
+        lines.append(f"| {game} | {arm} | {len(own)} | {mean} | {less[0]} | {less[1]} | {better} |")
+    return "\n".join(lines)
+
+
+def detectable(output: Path, of: str) -> dict[str, float]:
+    """Return, by game, the smallest difference of two arms that unpaired runs find in 4 of 5."""
+    found = scores(output, of)
+    return {
+        game: smallest_difference(
+            [float(np.std([*found[game, "baseline"].values()], ddof=1))], len(SEEDS)
+        )
+        for game in GAMES
+    }
+
+
+def _difference(own: Mapping[int, float], other: Mapping[int, float]) -> Interval | None:
+    seeds = sorted({*own} & {*other})
+    if len(seeds) < 2:
+        return None
+    pair = [{"game": [values[seed] for seed in seeds]} for values in (own, other)]
+    return t_difference(*pair, paired=True)
+
+
+def _improvement(own: Mapping[int, float], other: Mapping[int, float]) -> str:
+    seeds = sorted({*own} & {*other})
+    if len(seeds) < 2:
+        return "missing"
+    pair = [{"game": [values[seed] for seed in seeds]} for values in (own, other)]
+    rng = np.random.default_rng(0)
+    return _shown(bootstrap_improvement(*pair, paired=True, rng=rng), "{:.2f}")
+
+
+def _shown(interval: Interval | None, form: str) -> str:
+    if interval is None:
+        return "missing"
+    value, low, high = (form.format(each) for each in interval[:3])
+    return f"{value} ({low} to {high})"
+
+
+def main() -> None:
+    """Parse the command line and run a stage."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stage", choices=("train", "table"))
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="for locks")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--n-steps", type=int, default=N_STEPS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    arguments = parser.parse_args()
+    if arguments.stage == "table":
+        for of in SCORES:
+            print(table(arguments.output, of), end="\n\n")
+            print(f"found in 4 of 5: {detectable(arguments.output, of)}\n")
+        return
+    torch.set_num_threads(1)
+    for folder in (arguments.runs, arguments.output):
+        folder.mkdir(parents=True, exist_ok=True)
+    train_all(arguments.runs, arguments.output, arguments.n_steps, tuple(arguments.seeds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""InfoNCE on MinAtar: every arm on few steps, and the table's arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.experiments.loading import load
+
+
+def test_every_arm_trains_and_notes_its_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("minatar_arms.py")
+    monkeypatch.setattr(script, "GAMES", ("breakout",))
+    for _ in range(2):
+        script.train_all(tmp_path, tmp_path, 1024, (0,))
+    assert len(capsys.readouterr().out.splitlines()) == 3, "the second time there is nothing to do"
+    for arm in script.ARMS:
+        run = json.loads((tmp_path / f"breakout-{arm}-0.json").read_text())
+        steps, returns = zip(*run["episodes"], strict=True)
+        assert list(steps) == sorted(steps)
+        assert all(step % script.N_ENVS == 0 for step in steps)
+        assert 900 < max(steps) <= 1024
+        assert min(returns) >= 0
+    assert "| breakout | infonce | 1 | missing | missing | missing | missing |" in script.table(
+        tmp_path, "mean over training"
+    )
+
+
+def test_cells_become_squares_of_pixels() -> None:
+    script = load("minatar_arms.py")
+    env = script.CellsAsPixels(script.BaseEnv("breakout"))
+    shown, _ = env.reset(seed=0)
+    cells = env.unwrapped.game.state()
+    assert env.observation_space.contains(shown)
+    squares = shown.reshape(4, 10, 4, 10, 4)
+    assert np.array_equal(squares.min(axis=(2, 4)), squares.max(axis=(2, 4)))
+    assert np.array_equal(squares[:, :, 0, :, 0] == 255, cells.transpose(2, 0, 1))
+    assert set(np.unique(shown)) == {0, 255}
+
+
+def test_the_table_pairs_by_seed(tmp_path: Path) -> None:
+    script = load("minatar_arms.py")
+    returns = {"baseline": (1.0, 1.0), "infonce": (4.0, 6.0), "placebo": (3.0, 5.0)}
+    for arm, values in returns.items():
+        for seed, value in enumerate(values):
+            run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": 100}
+            run |= {"n_steps_done": 104, "episodes": [[8, value], [104, -99.0]]}
+            (tmp_path / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
+    rows = script.table(tmp_path, "mean over training").splitlines()
+    # +3 and +5: mean 4, standard error 1, t of 1 degree of freedom 12.706
+    expected = "5.00 (-7.71 to 17.71) | +4.00 (-8.71 to +16.71) | +1.00 (+1.00 to +1.00)"
+    assert f"| breakout | infonce | 2 | {expected} | 1.00 (1.00 to 1.00) |" in rows
+    assert "| breakout | baseline | 2 | 1.00 (1.00 to 1.00) | - | - | - |" in rows
+    assert "| space_invaders | placebo | 0 | missing | missing | - | missing |" in rows
