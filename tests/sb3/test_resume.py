@@ -34,7 +34,7 @@ from tests.runs.test_state_file import assert_same
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
 from tests.sb3.worlds import ALGORITHMS, TRPO_BUILD, policy_kwargs
 
-N_STEPS = 320
+N_STEPS = 192
 
 
 class KilledError(BaseException):
@@ -92,8 +92,8 @@ def others(decoupled: bool) -> list[BaseCallback]:
 @pytest.mark.parametrize(
     ("name", "killed_at"),
     [
-        *((name, 150) for name in ("PPO", "DQN")),
-        *((name, 300) for name in (*ALGORITHMS, "TRPO", "PPO, decoupled", "DQN, decoupled")),
+        *((name, 90) for name in ("PPO", "DQN")),
+        *((name, 180) for name in (*ALGORITHMS, "TRPO", "PPO, decoupled", "DQN, decoupled")),
     ],
 )
 def test_killed_and_restored_equals_uninterrupted(
@@ -135,14 +135,14 @@ def sde_sac() -> SAC:
 @pytest.mark.parametrize("build", [sde_ppo, sde_sac])
 def test_normalizers_and_state_dependent_noise_go_on(build: Any, tmp_path: Path) -> None:
     whole = build()
-    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=40), n=320)
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=40), n=N_STEPS)
     expected = everything(whole)
     with pytest.raises(KilledError):
-        learn(build(), ResumeCallback(tmp_path / "run", save_freq=40), Killer(250), n=320)
+        learn(build(), ResumeCallback(tmp_path / "run", save_freq=40), Killer(150), n=N_STEPS)
     scramble()
     again, run = build(), ResumeCallback(tmp_path / "run", save_freq=40)
     assert run.restore(again)
-    learn(again, run, n=320)
+    learn(again, run, n=N_STEPS)
     assert_same(everything(again), expected)
 
 
@@ -158,7 +158,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         run = ResumeCallback(tmp_path / "run", save_freq=30)
         run.restore(model)
         try:
-            learn(model, run, Killer(model.num_timesteps + int(rng.integers(1, 120))), n=N_STEPS)
+            learn(model, run, Killer(model.num_timesteps + int(rng.integers(1, 70))), n=N_STEPS)
         except KilledError:
             n_kills += 1
         else:
