@@ -272,36 +272,25 @@ def _print_plan(grid: Grid, folder: SweepFolder, states: dict[str, CellState]) -
 
 
 def _print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> None:
-    import torch
-
-    from rl_infonce.sweeps.estimate import seconds_of
+    from rl_infonce.sweeps.estimate import seconds_of_all
 
     if not missing:
         return
-    n_jobs, n_threads = _n_jobs(arguments), torch.get_num_threads()
-    torch.set_num_threads(arguments.n_threads)
-    one_of_each = {(cell.algo, cell.arm): cell for cell in missing}
-    seconds = {kind: seconds_of(cell, grid.n_timesteps) for kind, cell in one_of_each.items()}
-    torch.set_num_threads(n_threads)
-    hours = sum(seconds[cell.algo, cell.arm] for cell in missing) / 3600
+    n_jobs = _n_jobs(arguments)
+    seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
     print(
-        f"About {hours:.1f} hours of training, {hours / n_jobs:.1f} with {n_jobs} at once if they "
-        f"do not slow one another down (measured here, now, on {len(seconds)} of the cells; "
-        f"probes not included). At most {_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk."
+        f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
+        f"{n_jobs} at once if they do not slow one another down (measured here, now, on {n_tried} "
+        f"of the cells; probes not included). At most "
+        f"{_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk."
     )
 
 
 def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:
-    """Return the bytes that the missing cells need at most."""
-    from rl_infonce.sweeps.estimate import disk_of
+    from rl_infonce.sweeps.estimate import disk_of_all
 
-    one_of_each = {(cell.algo, cell.arm): cell for cell in missing}
-    found = {kind: disk_of(cell, grid.n_timesteps) for kind, cell in one_of_each.items()}
-    each = [found[cell.algo, cell.arm] for cell in missing]
-    if arguments.keep_checkpoints:
-        return sum(disk.while_running for disk in each)
-    running = sorted(disk.while_running for disk in each)[-_n_jobs(arguments) :]
-    return sum(running) + sum(disk.when_done for disk in each)
+    n_running = len(missing) if arguments.keep_checkpoints else _n_jobs(arguments)
+    return disk_of_all(missing, grid.n_timesteps, n_running)
 
 
 def _check_disk(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import torch
 
 from rl_infonce.sb3.atari_model import N_ENVS, make_atari_model
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sweeps.grid import Cell
 
-__all__ = ["Disk", "disk_of", "free_bytes", "seconds_of"]
+__all__ = ["Disk", "disk_of", "disk_of_all", "free_bytes", "seconds_of", "seconds_of_all"]
 
 _N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which holds the environments, too.
@@ -47,6 +50,24 @@ class _Nothing:
     pass
 
 
+def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
+    """Return the bytes that cells take at most.
+
+    Args:
+        cells: One of each algorithm and arm is measured.
+        n_timesteps: Of each.
+        n_running: Cells with checkpoints beside one another.
+    """
+    found = {kind: disk_of(cell, n_timesteps) for kind, cell in _one_of_each(cells).items()}
+    each = [found[cell.algo, cell.arm] for cell in cells]
+    checkpoints = sorted(disk.while_running - disk.when_done for disk in each)
+    return sum(disk.when_done for disk in each) + sum(checkpoints[-n_running:])
+
+
+def _one_of_each(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
+    return {(cell.algo, cell.arm): cell for cell in cells}
+
+
 def seconds_of(cell: Cell, n_timesteps: int) -> float:
     """Return how long a cell trains in this process, from training it for a moment.
 
@@ -62,6 +83,21 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
     n_steps: int = model.num_timesteps - first
     model.get_env().close()
     return seconds / n_steps * n_timesteps
+
+
+def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> tuple[float, int]:
+    """Return how long cells train one after the other, and how many of them were tried.
+
+    Args:
+        cells: One of each algorithm and arm is tried.
+        n_timesteps: Of each.
+        n_threads: Of torch, while they are tried.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads)
+    found = {kind: seconds_of(cell, n_timesteps) for kind, cell in _one_of_each(cells).items()}
+    torch.set_num_threads(before)
+    return sum(found[cell.algo, cell.arm] for cell in cells), len(found)
 
 
 def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:

@@ -1,0 +1,46 @@
+"""What all cells take, from one of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_infonce.sweeps import estimate
+from rl_infonce.sweeps.estimate import Disk
+from rl_infonce.sweeps.grid import Cell, read_grid
+from tests.sweeps.grids import write_grid
+
+BYTES = {"baseline": Disk(while_running=50, when_done=10), "infonce": Disk(90, 20)}
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[Cell]:
+    return read_grid(write_grid(tmp_path / "grid.toml", seeds=[0, 1])).cells()
+
+
+@pytest.mark.parametrize(("n_running", "expected"), [(1, 60 + 70), (2, 60 + 140), (4, 60 + 220)])
+def test_the_largest_run_at_once(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch, n_running: int, expected: int
+) -> None:
+    monkeypatch.setattr(estimate, "disk_of", lambda cell, _: BYTES[cell.arm])
+    assert estimate.disk_of_all(cells, 100, n_running) == expected
+    assert estimate.disk_of_all([], 100, n_running) == 0
+
+
+def test_one_of_each_arm_is_tried_with_the_threads_of_a_cell(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, int]] = []
+
+    def seconds_of(cell: Cell, _: int) -> float:
+        tried.append((cell.arm, torch.get_num_threads()))
+        return {"baseline": 1.0, "infonce": 2.0}[cell.arm]
+
+    monkeypatch.setattr(estimate, "seconds_of", seconds_of)
+    before = torch.get_num_threads()
+    assert estimate.seconds_of_all(cells, 100, before + 1) == (6.0, 2)
+    assert sorted(arm for arm, _ in tried) == ["baseline", "infonce"]
+    assert {n_threads for _, n_threads in tried} == {before + 1}
+    assert torch.get_num_threads() == before
