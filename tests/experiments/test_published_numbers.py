@@ -60,6 +60,16 @@ def test_only_time_finds_the_dot_in_the_committed_run() -> None:
     assert max(each["seconds"] for each in outcomes["stdim"]) < 60
 
 
+def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
+    soak = load("soak.py")
+    found = json.loads((RESULTS / "soak.json").read_text())
+    assert soak.table(found) in README
+    notes = found["notes"]
+    assert notes[-1]["seconds"] > 1790
+    assert abs(soak.slope(notes, "in_use_mb")) < 30
+    assert notes[-1]["n_files"] == notes[len(notes) // 2]["n_files"]
+
+
 def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
     fuzz = load("fuzz.py")
     formats = json.loads((RESULTS / "fuzz.json").read_text())["formats"]
