@@ -72,8 +72,8 @@ class InfoNCEExtractor(ImageEncoder):
     same network without the loss.
 
     `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is one of
-    NatureCNN. SB3 gives any extractor but `NatureCNN` itself two hidden layers of 64 units; pass
-    `net_arch=[]` on both sides of a comparison.
+    NatureCNN. SB3 chooses the hidden layers by the extractor's class: to compare with `NatureCNN`,
+    pass `net_arch=[]` (PPO, A2C, DQN, QR-DQN) or `[256, 256]` (TD3) on both sides.
 
     Example:
         >>> from stable_baselines3 import PPO
