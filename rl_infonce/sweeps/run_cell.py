@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -62,20 +61,13 @@ def run_job(
             )
             try:
                 started(process)
-                code = _wait(process)
+                code = process.wait()
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
                 code = process.wait()
         if code:
             return code
     return 0
-
-
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    # a signal just before a wait without an end would be seen at its end only
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(timeout=1.0)
 
 
 def _die_with_parent() -> None:

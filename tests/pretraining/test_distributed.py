@@ -58,7 +58,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
             patch.setenv(name, value)
         for n_ranks in (1, *N_RANKS):
             script.run_ranks(
-                n_ranks, folder / str(n_ranks), "--encoder", "nature", "--n-steps", "4"
+                n_ranks, folder / str(n_ranks), "--encoder", "nature", "--n-steps", "2"
             )
     return folder
 
@@ -72,7 +72,7 @@ def test_ranks_train_what_one_process_trains(
     script = load("distributed.py")
     alone = script.read(seen / "1", name, precision)
     first = script.read(seen / str(n_ranks), name, precision)
-    assert len(alone["train_losses"]) == len(alone["validation_losses"]) == 4
+    assert len(alone["train_losses"]) == len(alone["validation_losses"]) == 2
     assert len(alone["gradients"]) == 2
     found = script.differences(alone, first)
     tolerances = TOLERANCES[precision]

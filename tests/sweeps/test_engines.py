@@ -129,6 +129,14 @@ def sleepers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", sleep)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Listen to Ctrl-C, which whoever starts pytest in the background has it ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.usefixtures("sleepers")
 def test_a_signal_stops_what_runs_and_starts_no_more(tmp_path: Path) -> None:
     started = [tmp_path / str(i) for i in range(4)]
@@ -147,7 +155,7 @@ def test_a_signal_stops_what_runs_and_starts_no_more(tmp_path: Path) -> None:
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
-@pytest.mark.usefixtures("sleepers")
+@pytest.mark.usefixtures("sleepers", "ctrl_c")
 def test_an_interrupted_job_waits_for_its_training(tmp_path: Path) -> None:
     def interrupt(_process: Any) -> None:
         def soon() -> None:
