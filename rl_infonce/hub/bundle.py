@@ -12,6 +12,7 @@ from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES, dig
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import read_record, software
 from rl_infonce.saved_encoder import describe, load_encoder, read_header
+from rl_infonce.sb3.best_model import find_best
 from rl_infonce.sb3.saved_agent import find_model, game_of
 from rl_infonce.sb3.saved_model import NotRebuildableError, read_encoder
 from rl_infonce.sb3.saved_policy import read_policy
@@ -20,7 +21,7 @@ from rl_infonce.scoring.scores_file import read_scores
 __all__ = ["Bundle", "make_bundle"]
 
 _NOT_OF_THE_TRAINING = (
-    *("command", "log_folder", "tensorboard_log", "encoder", "progress"),
+    *("command", "run_dir", "log_folder", "tensorboard_log", "encoder", "progress"),
     *("resume", "resume_inexact", "fall_back"),
 )
 _KEY_LENGTH = 16  # of the digest by which scores.json knows a file
@@ -90,7 +91,7 @@ def make_bundle(
         contents[AGENT] = path.read_bytes()
         has_policy = _is_rebuildable(path)
         if game_of(model) is not None:
-            run = _of_run(model if model.is_dir() else model.parent)
+            run = _of_run(model if model.is_dir() else model.parent, best=best)
     if encoder is not None:
         architectures.insert(0, describe(load_encoder(encoder)))
         header = read_header(encoder)
@@ -116,9 +117,10 @@ def _is_rebuildable(path: Path) -> bool:
     return True
 
 
-def _of_run(run_dir: Path) -> dict[str, Any]:
+def _of_run(run_dir: Path, *, best: bool) -> dict[str, Any]:
     """Return what a card says of a training, without the folders and the name of the machine."""
     record = read_record(run_dir)
+    chosen = find_best(run_dir / "checkpoints") if best else None
     settings = {k: v for k, v in record["arguments"].items() if v is not None}
     for name in _NOT_OF_THE_TRAINING:
         settings.pop(name, None)
@@ -126,7 +128,7 @@ def _of_run(run_dir: Path) -> dict[str, Any]:
         "game": settings.pop("game", None),
         "algorithm": settings.pop("algo", None),
         "seed": record["seed"],
-        "n_timesteps": record.get("n_timesteps_done"),
+        "n_timesteps": record.get("n_timesteps_done") if chosen is None else chosen.step,
         "settings": settings,
         "versions": record.get("versions"),
         "git_commit": record.get("git_commit"),

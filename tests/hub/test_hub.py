@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from rl_infonce.hub import HubError, client, make_bundle, pull, push
 from rl_infonce.hub.card import probe_rows
 from rl_infonce.hub.files import MOST_BYTES, digest
 from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import new_record, write_record
@@ -66,7 +68,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_encoder(encoder, folder / "encoder.safetensors", provenance={"objective": "stdim"})
     run_dir = folder / "pong_1"
     run_dir.mkdir()
-    arguments = {"game": "pong", "algo": "ppo", "n_pairs": 8, "log_folder": "/home/me/secret"}
+    folders = {"log_folder": "/home/me/secret", "run_dir": "/home/me/secret/pong_1"}
+    arguments = {"game": "pong", "algo": "ppo", "n_pairs": 8, **folders}
     write_record(run_dir, new_record(arguments, seed=42) | {"n_timesteps_done": 2048})
     save_model(run_dir / "model.zip")
     episodes = [{"return": r, "length": 9, "is_cut": False} for r in (-21.0, -19.0)]
@@ -520,3 +523,12 @@ def test_wrong_usage_exits_2(
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert hub.asked == []
+
+
+def test_the_card_of_the_best_model_has_its_own_steps(made: Path, tmp_path: Path) -> None:
+    run_dir = shutil.copytree(made / "pong_1", tmp_path / "pong_1")
+    assert make_bundle(model=run_dir).run["n_timesteps"] == 2048
+    zipped = (run_dir / "model.zip").read_bytes()
+    about = {"mean_return": 3.0}
+    write_checkpoint(run_dir / "checkpoints" / "best", 1024, {"model.zip": zipped}, about)
+    assert make_bundle(model=run_dir, best=True).run["n_timesteps"] == 1024
