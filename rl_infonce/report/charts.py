@@ -1,9 +1,11 @@
-"""Curves of arms as SVG: told apart by dashes and labels, not by colour alone."""
+"""Curves of arms as SVG: told apart by dashes, markers and labels, not by colour alone."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,26 +14,102 @@ from rl_infonce.report.aggregates import mean
 from rl_infonce.report.bootstrap import bootstrap_band
 from rl_infonce.report.curves import return_curve
 from rl_infonce.report.rendering import new_figure
-from rl_infonce.report.runs import Run
+from rl_infonce.report.runs import Run, Scored, arms_of
 
-__all__ = ["curves_svg", "return_curves"]
+__all__ = [
+    "Chart",
+    "Curves",
+    "charts_of",
+    "curves_svg",
+    "line_style",
+    "logged_curves",
+    "return_curves",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, which the colour-blind tell apart.
 _COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)), (0, (3, 3)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKED = 10  # points from one marker to the next
 _N_WINDOWS = 40
+_LOGGED = {
+    "infonce/grad_ratio": "gradient of InfoNCE / of RL",
+    "infonce/mi_lower_bound": "bound on mutual information, nats",
+}
 
 
-def return_curves(runs: Sequence[Run]) -> tuple[FloatArray, FloatArray]:
-    """Return the steps [W] at which windows of the budget end, and returns [W, n_runs]."""
+class Chart(NamedTuple):
+    """A chart with its words.
+
+    Attributes:
+        text: What it shows, for those who cannot see it.
+        svg: Empty if there is nothing to show.
+        note: What it does not show; empty if nothing is left out.
+    """
+
+    text: str
+    svg: str
+    note: str = ""
+
+
+class Curves(NamedTuple):
+    """Curves of several runs on one axis.
+
+    Attributes:
+        steps: [W] at which windows of the budget end.
+        values: [W, n_runs] means of the windows; NaN before the first value of a run.
+        without: Runs that have no value within the budget.
+    """
+
+    steps: FloatArray
+    values: FloatArray
+    without: list[Run]
+
+
+def return_curves(runs: Sequence[Run]) -> Curves:
+    """Return the returns of runs over windows of their budget."""
+    return _windowed(runs, lambda run: (run.steps, run.returns))
+
+
+def logged_curves(runs: Sequence[Run], name: str) -> Curves:
+    """Return what runs logged under a name, over windows of their budget.
+
+    Algorithms log at different steps, DQN at the ends of episodes; windows make them one axis.
+    """
+    nothing = np.array([], np.int64), np.array([])
+    return _windowed(runs, lambda run: run.curves.get(name, nothing))
+
+
+def _windowed(
+    runs: Sequence[Run], read: Callable[[Run], tuple[npt.NDArray[np.int64], FloatArray]]
+) -> Curves:
     n_steps = min(run.n_steps for run in runs)
-    curves = [
-        return_curve(run.steps, run.returns, n_steps, _N_WINDOWS, n_steps_done=run.n_steps_done)
-        for run in runs
-    ]
-    return np.arange(1, _N_WINDOWS + 1) * n_steps / _N_WINDOWS, np.stack(curves, axis=1)
+    n_windows = min(_N_WINDOWS, n_steps)
+    columns, without = [], []
+    for run in runs:
+        steps, values = read(run)
+        within = (steps >= 1) & (steps <= n_steps) & np.isfinite(values)
+        if within.any():
+            done = run.n_steps_done
+            own = return_curve(steps[within], values[within], n_steps, n_windows, n_steps_done=done)
+            columns.append(own)
+        else:
+            without.append(run)
+    ends = np.arange(1, n_windows + 1) * n_steps / n_windows
+    return Curves(ends, np.array(columns).reshape(-1, n_windows).T, without)
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Return colour, dashes and marker of an arm; two of 64 arms never share dashes and marker."""
+    n = len(_COLOURS)
+    return {
+        "color": _COLOURS[index % n],
+        "linestyle": _DASHES[index % n],
+        "marker": _MARKERS[(index + index // n) % n],
+        "markersize": 4.5,
+    }
 
 
 def curves_svg(
@@ -56,15 +134,16 @@ def curves_svg(
 
     axes = figure.subplots()
     for arm, (steps, values) in arms.items():
-        style = order.index(arm) % len(_COLOURS)
+        index = order.index(arm)
+        style = line_style(index)
         known = np.isfinite(values).all(axis=1)
         steps, values = steps[known], values[known]
-        axes.plot(
-            steps, values.mean(axis=1), color=_COLOURS[style], linestyle=_DASHES[style], label=arm
-        )
+        # apart where lines meet
+        marked = (2 * index % _MARKED, _MARKED) if len(steps) > _MARKED else 1
+        axes.plot(steps, values.mean(axis=1), **style, markevery=marked, label=arm)
         if values.shape[1] > 1:
             band = bootstrap_band({"": values}, mean, rng=rng, n_resamples=500, widen=True)
-            axes.fill_between(steps, band.low, band.high, color=_COLOURS[style], alpha=0.15, lw=0)
+            axes.fill_between(steps, band.low, band.high, color=style["color"], alpha=0.15, lw=0)
     axes.set(title=title, xlabel="agent steps", ylabel=ylabel)
     axes.legend(fontsize="small", handlelength=3.5)
     axes.grid(alpha=0.3)
@@ -72,3 +151,51 @@ def curves_svg(
     with rc_context({"svg.hashsalt": title}):  # else names differ from one report to the next
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def charts_of(scored: Sequence[Scored], algo: str, rng: np.random.Generator) -> list[Chart]:
+    """Return the charts of an algorithm: returns of every game, then what was logged.
+
+    Args:
+        scored: Of any algorithms.
+        algo: Wanted.
+        rng: Of the bootstrap.
+    """
+    runs, order = [each.run for each in scored if each.run.algo == algo], arms_of(scored)
+    kinds: list[tuple[str, Callable[[Sequence[Run]], Curves]]] = [
+        ("return", return_curves),
+        *((words, partial(logged_curves, name=name)) for name, words in _LOGGED.items()),
+    ]
+    games = sorted({run.game for run in runs})
+    return [
+        _chart(ylabel, game, [run for run in runs if run.game == game], read, order, rng)
+        for ylabel, read in kinds
+        for game in games
+    ]
+
+
+def _chart(
+    ylabel: str,
+    game: str,
+    runs: Sequence[Run],
+    read: Callable[[Sequence[Run]], Curves],
+    order: Sequence[str],
+    rng: np.random.Generator,
+) -> Chart:
+    """Return a chart of one game; its SVG is empty where no run has such a curve."""
+    present = [arm for arm in order if any(run.arm == arm for run in runs)]
+    found = {arm: read([run for run in runs if run.arm == arm]) for arm in present}
+    arms = {arm: (each.steps, each.values) for arm, each in found.items() if each.values.size}
+    without = [text for arm, each in found.items() if (text := _without(arm, each))]
+    note = f"Without a curve: {'; '.join(without)}." if without else ""
+    text = f"{ylabel} on {game}: {', '.join(arms) or 'no run has such a curve'}"
+    svg = curves_svg(game, arms, ylabel=ylabel, order=order, rng=rng) if arms else ""
+    return Chart(text, svg, note)
+
+
+def _without(arm: str, curves: Curves) -> str:
+    """Return an arm with its seeds that have no curve; empty if all have one."""
+    seeds = ", ".join(str(run.seed) for run in curves.without)
+    if not seeds:
+        return ""
+    return f"{arm} seeds {seeds}" if curves.values.size else f"all of {arm}"

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rl_infonce.report.aggregates import interquartile_mean
 from rl_infonce.report.bootstrap import bootstrap_difference, bootstrap_improvement
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
-__all__ = ["Comparison", "compared", "in_common"]
+__all__ = ["BySeed", "Comparison", "PairedScores", "compared", "in_common", "paired_scores"]
 
+FloatArray = npt.NDArray[np.float64]
 BySeed = Mapping[str, Mapping[int, float]]
 
 
@@ -57,6 +59,48 @@ def _listed(seeds: set[int]) -> str:
     return ", ".join(map(str, sorted(seeds)))
 
 
+class PairedScores(NamedTuple):
+    """Scores of two arms on the games and seeds that both have.
+
+    Attributes:
+        ours: Game to [n_seeds], at least 2 each.
+        theirs: The same games to [n_seeds], of the same seeds.
+        left_out: What only one of them has, or what cannot be scaled.
+    """
+
+    ours: dict[str, FloatArray]
+    theirs: dict[str, FloatArray]
+    left_out: tuple[str, ...]
+
+
+def paired_scores(
+    ours: BySeed, theirs: BySeed, scales: Mapping[str, tuple[float, float]] | None = None
+) -> PairedScores:
+    """Return the scores that two arms can be compared by; no game if there are none.
+
+    Args:
+        ours: Game -> seed -> score.
+        theirs: Likewise.
+        scales: Game -> scores that become 0 and 1; games without are left out. None compares the
+            scores as they are.
+    """
+    pairs, left_out = in_common(ours, theirs)
+    if not (ours or theirs):
+        left_out.append("everything: neither of them has a score")
+    if scales is not None:
+        left_out += [
+            f"{game}: no human score is known; `rl-infonce report --raw` compares raw scores"
+            for game in pairs
+            if game not in scales
+        ]
+        pairs = {game: seeds for game, seeds in pairs.items() if game in scales}
+    x, y = (
+        {game: _scaled(each, game, seeds, scales) for game, seeds in pairs.items()}
+        for each in (ours, theirs)
+    )
+    return PairedScores(x, y, tuple(left_out))
+
+
 def compared(
     ours: BySeed,
     theirs: BySeed,
@@ -74,27 +118,20 @@ def compared(
             scores as they are.
 
     Returns:
-        None if no game has two common seeds.
+        None if no game has two common seeds; `paired_scores` says why.
     """
-    pairs, left_out = in_common(ours, theirs)
-    if scales is not None:
-        left_out += [f"{game}: no human score is known" for game in pairs if game not in scales]
-        pairs = {game: seeds for game, seeds in pairs.items() if game in scales}
-    if not pairs:
+    x, y, left_out = paired_scores(ours, theirs, scales)
+    if not x:
         return None
-    x, y = (
-        {game: _scaled(each, game, pairs[game], scales) for game in pairs}
-        for each in (ours, theirs)
-    )
     difference = t_difference(x, y, paired=True)
     return Comparison(
-        len(pairs),
-        sum(map(len, pairs.values())),
+        len(x),
+        sum(map(len, x.values())),
         difference,
         bootstrap_difference(x, y, interquartile_mean, paired=True, rng=rng, widen=True),
         bootstrap_improvement(x, y, paired=True, rng=rng),
         verdict(difference).word,
-        tuple(left_out),
+        left_out,
     )
 
 
@@ -103,8 +140,8 @@ def _scaled(
     game: str,
     seeds: list[int],
     scales: Mapping[str, tuple[float, float]] | None,
-) -> np.ndarray:
-    values = np.array([scores[game][seed] for seed in seeds])
+) -> FloatArray:
+    values = np.array([scores[game][seed] for seed in seeds], dtype=np.float64)
     if scales is None:
         return values
     low, high = scales[game]

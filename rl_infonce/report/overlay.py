@@ -96,7 +96,8 @@ def prediction_overlay(
         _write_margin(
             panel, [(n, int(predictions[n][index]), int(labels[n][index])) for n in written]
         )
-    figure.suptitle(f"{title}\ngreen: true    red: predicted".strip(), fontsize=11)
+    legend = "ring, line: true (green)    cross, dashes: predicted (red)"
+    figure.suptitle(f"{title}\n{legend}".strip(), fontsize=11)
     return figure
 
 

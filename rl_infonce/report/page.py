@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from rl_infonce.report.charts import Chart
 from rl_infonce.report.tables import Table
 
 __all__ = ["details", "figures", "page", "paragraph", "section", "table_html"]
@@ -23,6 +24,7 @@ thead th { border-bottom: 2px solid #111; white-space: normal; vertical-align: b
 .missing { background: repeating-linear-gradient(45deg, #fff, #fff 4px, #ddd 4px, #ddd 5px); }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; }
 figure { margin: 0; flex: 0 1 22rem; } svg { width: 100%; height: auto; }
+figcaption { font-size: .8rem; }
 pre { overflow-x: auto; background: #f4f4f4; padding: .6rem; font-size: .8rem; }
 """
 
@@ -81,17 +83,20 @@ def _cell(cell: str, bars: bool) -> str:
     return f"<td>{escape(cell)}</td>"
 
 
-def figures(charts: Sequence[tuple[str, str]]) -> str:
-    """Return charts, as many side by side as there is room for.
-
-    Args:
-        charts: Description in plain text, for those who cannot see it, and SVG.
-    """
+def figures(charts: Sequence[Chart]) -> str:
+    """Return charts, as many side by side as there is room for, then those that are not there."""
     shown = "\n".join(
-        f'<figure role="img" aria-label="{escape(text)}">{_own_names(svg, index)}</figure>'
-        for index, (text, svg) in enumerate(charts)
+        f'<figure><div role="img" aria-label="{escape(chart.text)}">'
+        f"{_own_names(chart.svg, index)}</div>{_caption(chart.note)}</figure>"
+        for index, chart in enumerate(charts)
+        if chart.svg
     )
-    return f'<div class="charts">\n{shown}\n</div>'
+    absent = "\n".join(paragraph(f"{chart.text}.") for chart in charts if not chart.svg)
+    return f'<div class="charts">\n{shown}\n</div>\n{absent}'
+
+
+def _caption(note: str) -> str:
+    return f"<figcaption>{escape(note)}</figcaption>" if note else ""
 
 
 def _own_names(svg: str, index: int) -> str:

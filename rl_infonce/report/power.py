@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_flag, check_shape
 from rl_infonce.report._checks import check_count, check_share
 from rl_infonce.report.scores import Scores, checked_scores
 
@@ -48,27 +48,38 @@ def detectable_effect(n_runs: int, power: float = 0.8, alpha: float = 0.05) -> f
 
 
 def smallest_difference(
-    spreads: npt.ArrayLike, n_runs: int, power: float = 0.8, alpha: float = 0.05
+    spreads: npt.ArrayLike,
+    n_runs: int,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    *,
+    paired: bool = False,
 ) -> float:
     """Return the smallest difference of two arms' means over tasks that a test finds this often.
 
-    The test is that of `rl_infonce.report.statistics.t_difference`, unpaired, with normal scores
-    that scatter alike in both arms. Exact for equal spreads; else with Satterthwaite's degrees of
-    freedom. Spreads estimated from a handful of runs are uncertain, and this with them.
+    The test is that of `rl_infonce.report.statistics.t_difference`, with normal scores. Unpaired,
+    they scatter alike in both arms; exact for equal spreads, else with Satterthwaite's degrees of
+    freedom. Paired, the spreads are those of the differences, for independent runs sqrt(2) times
+    a run's; exact for one task. That test estimates its degrees of freedom, too low on average:
+    allowing for it, the power of several tasks is right within 0.02 from 3 runs on, with 2 runs it
+    is 0.05 less. Spreads estimated from a handful of runs are uncertain, and this with them.
 
     Args:
-        spreads: [n_tasks] standard deviations between runs of a task, >= 0, not all 0.
-        n_runs: Of each arm and task, at least 2.
+        spreads: [n_tasks] standard deviations between runs of a task, or between its paired
+            differences, >= 0, not all 0.
+        n_runs: Of each arm and task, at least 2; pairs of each task if paired.
         power: Probability of finding the difference, above `alpha`.
         alpha: Probability of finding one where there is none.
+        paired: Whether runs of the same seed are compared.
 
     Returns:
         In the units of the spreads.
 
     Raises:
-        TypeError: If `n_runs` is no integer.
+        TypeError: If `n_runs` is no integer or `paired` no flag.
         ValueError: If an argument is out of range.
     """
+    check_flag("paired", paired)
     values = np.asarray(spreads, dtype=np.float64)
     check_shape("spreads", values, ("n_tasks",))
     if not (np.isfinite(values).all() and (values >= 0).all() and (values > 0).any()):
@@ -80,10 +91,22 @@ def smallest_difference(
     check_share("power", power)
     if power <= alpha:
         raise ValueError(f"Expected `power` above `alpha`={alpha}, got {power}.")
-    variances = values**2
-    freedom = 2 * (n_runs - 1) * float(variances.sum() ** 2 / (variances**2).sum())
-    error = math.sqrt(2 * float(variances.sum()) / n_runs) / len(values)
-    return error * _noncentrality(freedom, power, alpha)
+    variances, n_arms = values**2, 1 if paired else 2
+    freedom = n_arms * (n_runs - 1) * float(variances.sum() ** 2 / (variances**2).sum())
+    error = math.sqrt(n_arms * float(variances.sum()) / n_runs) / len(values)
+    estimated = _estimated_freedom(variances, n_runs) if paired else freedom
+    return error * _noncentrality(freedom, estimated, power, alpha)
+
+
+def _estimated_freedom(variances: FloatArray, n_runs: int) -> float:
+    """Return Satterthwaite's degrees of freedom with estimated variances.
+
+    The ratio of the means of its numerator and denominator: the square of a variance estimated
+    from n runs has the mean (n + 1) / (n - 1) times the square of the true one.
+    """
+    squares = float((variances**2).sum())
+    numerator = float(variances.sum()) ** 2 + 2 * squares / (n_runs - 1)
+    return numerator * (n_runs - 1) ** 2 / (squares * (n_runs + 1))
 
 
 def within_task_spreads(scores: Scores) -> FloatArray:
@@ -102,11 +125,18 @@ def within_task_spreads(scores: Scores) -> FloatArray:
     return np.stack([np.std(values, axis=-1, ddof=1) for values in checked.values()])
 
 
-def _noncentrality(freedom: float, power: float, alpha: float) -> float:
-    """Return how many standard errors a difference must have for this power."""
+def _noncentrality(freedom: float, estimated: float, power: float, alpha: float) -> float:
+    """Return how many standard errors a difference must have for this power.
+
+    Args:
+        freedom: Degrees of freedom that the test statistic has.
+        estimated: Degrees of freedom that the test takes it to have.
+        power: Wanted.
+        alpha: Of the two-sided test.
+    """
     from scipy import optimize, stats
 
-    threshold = float(stats.t.ppf(1 - alpha / 2, freedom))
+    threshold = float(stats.t.ppf(1 - alpha / 2, estimated))
 
     def lacking(errors: float) -> float:
         # without the other tail, where SciPy's noncentral t is NaN: less than alpha / 2 in all

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,11 +11,12 @@ import numpy.typing as npt
 
 from rl_infonce.report.curves import area_under_curve, final_return
 
-__all__ = ["Run", "Scored", "arms_of", "score_runs", "scores_by_arm"]
+__all__ = ["Run", "Scored", "arms_of", "mean_f1", "score_runs", "scores_by_arm"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 _LAST = 0.1  # of the budget
+_N_WINDOWS = 100
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ def score_runs(runs: Sequence[Run]) -> list[Scored]:
 def _area(run: Run) -> float | None:
     if not (run.steps <= run.n_steps).any():
         return None
-    return area_under_curve(run.steps, run.returns, run.n_steps, n_steps_done=run.n_steps_done)
+    done, n_windows = run.n_steps_done, min(_N_WINDOWS, run.n_steps)
+    return area_under_curve(
+        run.steps, run.returns, run.n_steps, n_steps_done=done, n_windows=n_windows
+    )
 
 
 def _final(run: Run) -> float | None:
@@ -94,19 +99,30 @@ def arms_of(runs: Sequence[Scored]) -> list[str]:
     return sorted(arms, key=lambda arm: arm != "baseline")
 
 
+def mean_f1(protocol: str, encoder: str = "trained") -> Callable[[Scored], float | None]:
+    """Return what reads the mean F1 of a run's features; it gives None where they were not probed.
+
+    Args:
+        protocol: Of the probes.
+        encoder: "trained", "untrained" or "majority".
+    """
+    return lambda each: each.run.probes.get(protocol, {}).get(encoder, {}).get("mean")
+
+
 def scores_by_arm(
-    runs: Sequence[Scored], algo: str, measure: str
+    runs: Sequence[Scored], algo: str, measure: str | Callable[[Scored], float | None]
 ) -> dict[str, dict[str, dict[int, float]]]:
     """Return arm -> game -> seed -> score, of the runs that have one.
 
     Args:
         runs: Of any algorithms.
         algo: Wanted.
-        measure: "area" or "final".
+        measure: "area", "final" or what reads a score from a run, e.g. `mean_f1`.
     """
+    read = operator.attrgetter(measure) if isinstance(measure, str) else measure
     found: dict[str, dict[str, dict[int, float]]] = {}
     for each in runs:
-        score = getattr(each, measure)
+        score = read(each)
         if each.run.algo == algo and score is not None:
             found.setdefault(each.run.arm, {}).setdefault(each.run.game, {})[each.run.seed] = score
     return found

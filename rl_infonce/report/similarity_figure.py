@@ -98,12 +98,12 @@ def _draw_scores(axes: Axes, scores: Scores, ends: tuple[float, float]) -> None:
 
 def _draw_means(axes: Axes, same: Scores, other: Scores, horizon: int) -> None:
     steps = range(same.shape[1])
-    for scores, colour, name in (
-        (same, SAME_COLOUR, "same episode"),
-        (other, OTHER_COLOUR, "another episode"),
+    for scores, colour, style, name in (
+        (same, SAME_COLOUR, "o-", "same episode"),
+        (other, OTHER_COLOUR, "s--", "another episode"),
     ):
         quarters = np.quantile(scores, [0.25, 0.75], axis=0)
-        axes.plot(steps, scores.mean(axis=0), color=colour, label=name, marker=".")
+        axes.plot(steps, scores.mean(axis=0), style, color=colour, label=name, markersize=4)
         axes.fill_between(steps, *quarters, color=colour, alpha=0.2, linewidth=0)
     axes.axvline(horizon, color="black", linewidth=0.8, linestyle=":")
     text = f" trained at k = {horizon}"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_infonce.report.comparison import Comparison, compared
+from rl_infonce.report.comparison import BySeed, Comparison, compared, paired_scores
 from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 
 __all__ = [
@@ -20,6 +20,8 @@ __all__ = [
     "runs_csv",
     "to_markdown",
 ]
+
+_F1ByGame = dict[str, list[Mapping[str, float]]]
 
 
 class Table(NamedTuple):
@@ -71,44 +73,40 @@ def _number(value: float) -> str:
 
 
 def comparison_table(
-    runs: Sequence[Scored],
-    algo: str,
-    measure: str,
+    pairs: Mapping[str, tuple[BySeed, BySeed]],
+    against: str,
     *,
-    baseline: str,
     scales: Mapping[str, tuple[float, float]] | None,
     rng: np.random.Generator,
 ) -> Table:
-    """Return every arm against the baseline, on the seeds that both have."""
-    found = scores_by_arm(runs, algo, measure)
-    comparisons = {
-        arm: compared(found.get(arm, {}), found.get(baseline, {}), rng=rng, scales=scales)
-        for arm in arms_of(runs)
-        if arm != baseline
-    }
-    return _comparisons(comparisons, f"against {baseline}")
+    """Return arms against what each is compared with, on the games and seeds that both have.
 
-
-def _comparisons(comparisons: Mapping[str, Comparison | None], what: str) -> Table:
-    header = [what, "in words", "difference", "of IQMs", "P(better)", "pairs"]
+    Args:
+        pairs: Arm to its scores and the others, game -> seed -> score.
+        against: What they are compared with, in words.
+        scales: Game -> scores that become 0 and 1; None compares the scores as they are.
+        rng: Of the bootstrap.
+    """
+    header = [f"against {against}", "in words", "difference", "of IQMs", "P(better)", "pairs"]
     rows, notes = [], []
-    for arm, found in comparisons.items():
-        if found is None:
-            few = "fewer than 2 common seeds"
-            rows.append([arm, few, "missing", "missing", "missing", "0"])
-            continue
-        rows.append(
-            [
-                arm,
-                found.verdict,
-                _interval(found.difference, "+.3f"),
-                _interval(found.iqm, "+.3f"),
-                _interval(found.improvement, ".2f"),
-                f"{found.n_pairs} in {found.n_games} games",
-            ]
-        )
-        notes += [f"{arm}: left out {each}" for each in found.left_out]
+    for arm, (ours, theirs) in pairs.items():
+        found = compared(ours, theirs, rng=rng, scales=scales)
+        rows.append([arm, *_comparison(found)])
+        left_out = paired_scores(ours, theirs, scales).left_out
+        notes += [f"{arm}: left out {each}" for each in left_out]
     return Table(header, rows, notes)
+
+
+def _comparison(found: Comparison | None) -> list[str]:
+    if found is None:
+        return ["not compared, see below", "missing", "missing", "missing", "0"]
+    return [
+        found.verdict,
+        _interval(found.difference, "+.3f"),
+        _interval(found.iqm, "+.3f"),
+        _interval(found.improvement, ".2f"),
+        f"{found.n_pairs} in {found.n_games} games",
+    ]
 
 
 def _interval(interval: tuple[float, float, float], form: str) -> str:
@@ -117,32 +115,70 @@ def _interval(interval: tuple[float, float, float], form: str) -> str:
 
 
 def probe_table(runs: Sequence[Scored], algo: str, protocol: str) -> Table:
-    """Return categories by arms: mean F1 over games and seeds, beside the untrained encoder's."""
-    arms = arms_of(runs)
-    columns: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for run in (each.run for each in runs if each.run.algo == algo):
-        for encoder, scores in run.probes.get(protocol, {}).items():
-            name = run.arm if encoder == "trained" else encoder
-            for category, f1 in scores.items():
-                by_game = columns.setdefault(name, {}).setdefault(category, {})
-                by_game.setdefault(run.game, []).append(f1)
-    order = [name for name in ("majority", "untrained", *arms) if name in columns]
-    categories = sorted({c for column in columns.values() for c in column}, key=_mean_first)
+    """Return categories by arms: mean F1 over games and seeds, beside the untrained encoder's.
+
+    Over the games that every column has, and of each category over those of them that have it.
+    """
+    own = [each for each in runs if each.run.algo == algo]
+    columns = _probed(own, protocol)
+    order = [name for name in ("majority", "untrained", *arms_of(runs)) if name in columns]
+    games = sorted({game for column in columns.values() for game in column})
+    shared = [game for game in games if all(game in columns[name] for name in order)]
+    f1s = [f1 for column in columns.values() for found in column.values() for f1 in found]
+    categories = sorted({category for f1 in f1s for category in f1}, key=_mean_first)
     rows = [
-        [category.replace("_", " "), *(_mean_of(columns[name].get(category, {})) for name in order)]
+        [category.replace("_", " "), *_f1_row(category, [columns[name] for name in order], shared)]
         for category in categories
     ]
-    return Table(["mean F1 over games", *order], rows, [])
+    notes = [_averaged({name: columns[name] for name in order}, shared)]
+    for game in games:
+        lacking = [name for name in order if game not in columns[name]]
+        if lacking:
+            notes.append(f"left out {game}: not probed for {', '.join(lacking)}")
+    notes += [f"{arm}: not probed on any game" for arm in arms_of(runs) if arm not in columns]
+    return Table(["mean F1 over games", "games", *order], rows, notes)
+
+
+def _probed(runs: Sequence[Scored], protocol: str) -> dict[str, _F1ByGame]:
+    """Return column to the F1 by category of its runs on each game."""
+    columns: dict[str, _F1ByGame] = {}
+    for run in (each.run for each in runs):
+        for encoder, f1 in run.probes.get(protocol, {}).items():
+            name = run.arm if encoder == "trained" else encoder
+            columns.setdefault(name, {}).setdefault(run.game, []).append(f1)
+    return columns
+
+
+def _f1_row(category: str, columns: Sequence[_F1ByGame], games: Sequence[str]) -> list[str]:
+    """Return how many games a category has, and its mean F1 over them in each column."""
+    values = [
+        {
+            game: [f1[category] for f1 in column[game] if category in f1]
+            for game in games
+            if any(category in f1 for f1 in column[game])
+        }
+        for column in columns
+    ]
+    having = [set(by_game) for by_game in values if by_game]
+    shared = sorted(set.intersection(*having)) if having else []
+    cells = [
+        f"{np.mean([np.mean(by_game[game]) for game in shared]):.3f}"
+        if shared and by_game
+        else "missing"
+        for by_game in values
+    ]
+    return [str(len(shared)), *cells]
+
+
+def _averaged(columns: Mapping[str, _F1ByGame], games: Sequence[str]) -> str:
+    if not games:
+        return "No game was probed for every column, so there is no average."
+    runs = [f"{name} {sum(len(found[game]) for game in games)}" for name, found in columns.items()]
+    return f"Over {len(games)} games ({', '.join(games)}); scores: {', '.join(runs)}."
 
 
 def _mean_first(category: str) -> tuple[bool, str]:
     return category != "mean", category
-
-
-def _mean_of(by_game: Mapping[str, Sequence[float]]) -> str:
-    if not by_game:
-        return "missing"
-    return f"{np.mean([np.mean(values) for values in by_game.values()]):.3f}"
 
 
 def to_markdown(table: Table) -> str:

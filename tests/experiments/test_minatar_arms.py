@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rl_infonce.report.power import smallest_difference
 from tests.experiments.loading import load
 
 
@@ -57,3 +58,20 @@ def test_the_table_pairs_by_seed(tmp_path: Path) -> None:
     assert f"| breakout | infonce | 2 | {expected} | 1.00 (1.00 to 1.00) |" in rows
     assert "| breakout | baseline | 2 | 1.00 (1.00 to 1.00) | - | - | - |" in rows
     assert "| space_invaders | placebo | 0 | missing | missing | - | missing |" in rows
+
+
+def test_what_could_have_been_found_is_that_of_pairs(tmp_path: Path) -> None:
+    script = load("minatar_arms.py")
+    assert script.detectable(tmp_path, "last tenth") == dict.fromkeys(script.GAMES, "missing")
+    # differences 0, 1, 2 and 0, 2, 4: their pooled variance is 2.5; the baseline scatters by 10
+    returns = {"baseline": (0, 10, 20), "infonce": (0, 11, 22), "placebo": (0, 12, 24)}
+    for arm, values in returns.items():
+        for seed, value in enumerate(values):
+            run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": 100}
+            run |= {"n_steps_done": 100, "episodes": [[96, value]]}
+            (tmp_path / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
+    least = smallest_difference([np.sqrt(2.5)], 3, paired=True)
+    assert script.detectable(tmp_path, "last tenth") == {
+        "breakout": f"{least:.3g} (3 pairs, the scatter of the paired differences)",
+        "space_invaders": "missing",
+    }

@@ -111,6 +111,8 @@ def test_marks_stand_where_the_object_is_in_the_scaled_frame() -> None:
     np.testing.assert_allclose(np.asarray(ring.get_xydata()), [[41.5, 41.5]])
     np.testing.assert_allclose(np.asarray(cross.get_xydata()), [[-0.5, 83.5]])
     assert texts(figure) == ["n 4 / 3"]  # predicted / true; what is drawn is not written
+    shapes = "ring, line: true (green)    cross, dashes: predicted (red)"
+    assert shapes in figure.get_suptitle(), "readable without colour"
 
 
 def test_the_margin_shows_what_is_wrong_first_and_counts_the_rest() -> None:
@@ -137,6 +139,8 @@ def test_the_similarity_picture_shows_both_stretches_and_the_average() -> None:
     np.testing.assert_allclose(np.asarray(shown[4].lines[0].get_ydata()), same.mean(0))
     np.testing.assert_allclose(np.asarray(shown[4].lines[1].get_ydata()), other.mean(0))
     assert shown[4].lines[2].get_xdata() == [2, 2]
+    looks = [(str(line.get_marker()), str(line.get_linestyle())) for line in shown[4].lines[:2]]
+    assert looks == [("o", "-"), ("s", "--")], "told apart without colour"
 
 
 def test_shapes_are_checked() -> None:

@@ -66,6 +66,27 @@ def test_differences_of_drawn_runs_are_found_as_often_as_promised(
     assert n_found / 1000 == pytest.approx(0.8, abs=abs_error)
 
 
+@pytest.mark.parametrize(("n_runs", "n_tasks"), [(3, 1), (3, 4), (5, 4)])
+def test_paired_differences_are_found_as_often_as_promised(n_runs: int, n_tasks: int) -> None:
+    rng = np.random.default_rng(0)
+    difference = smallest_difference([math.sqrt(2)] * n_tasks, n_runs, paired=True)
+    n_found = 0
+    for _ in range(2000):
+        x, y = rng.normal(size=(2, n_tasks, n_runs))
+        ours = {str(task): runs for task, runs in enumerate(x + difference)}
+        theirs = {str(task): runs for task, runs in enumerate(y)}
+        n_found += t_difference(ours, theirs, paired=True).low > 0
+    assert n_found / 2000 == pytest.approx(0.8, abs=0.03)  # unpaired it would be 0.37 to 0.72
+
+
+def test_paired_runs_of_one_task_are_those_of_one_sample() -> None:
+    # Cohen 1988: d = 3.26 for n = 3 and 1.68 for n = 5 (one sample, two-sided 5 %, power 80 %)
+    assert smallest_difference([1.0], 3, paired=True) == pytest.approx(3.26, abs=0.01)
+    assert smallest_difference([1.0], 5, paired=True) == pytest.approx(1.68, abs=0.01)
+    with pytest.raises(TypeError, match="`paired`"):
+        smallest_difference([1.0], 3, paired=1)  # type: ignore[arg-type]
+
+
 def test_spreads_are_those_within_tasks() -> None:
     found = within_task_spreads({"a": [1.0, 3.0], "b": [100.0, 101.0, 102.0]})
     np.testing.assert_allclose(found, [math.sqrt(2), 1.0])

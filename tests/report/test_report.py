@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rl_infonce.report.charts import charts_of, curves_svg, line_style, logged_curves, return_curves
 from rl_infonce.report.comparison import compared, in_common
+from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
 from rl_infonce.report.runs import Run, arms_of, score_runs
 from rl_infonce.report.tables import Table, to_markdown
@@ -26,7 +28,7 @@ GAIN = {"baseline": 0.0, "infonce": 4.0, "placebo": 0.5}
 
 def run(game: str, arm: str, seed: int, **changes: Any) -> Run:
     """Return a run of 50 episodes whose every return is known."""
-    rng = np.random.default_rng([seed, len(game)])
+    rng = np.random.default_rng([seed, len(game), len(arm)])
     scale = 1.0 if game == "pong" else 25.0
     returns = scale * (seed + GAIN[arm] + rng.normal(0, 0.1, 50)) + (-10 if game == "pong" else 200)
     steps = np.arange(20, 1020, 20)
@@ -107,9 +109,98 @@ def test_features_stand_beside_the_untrained_ones() -> None:
     found = table_of(report(RUNS).markdown, "PPO: what the features know (converged)")
     assert list(found) == ["mean", "agent localization"]
     assert found["mean"] == {
+        "games": "2",
         **{"untrained": "0.400", "baseline": "0.500", "infonce": "0.600", "placebo": "0.512"},
     }
     assert found["agent localization"]["untrained"] == "missing"
+    assert (
+        "Over 2 games (pong, qbert); scores: untrained 18, baseline 6, infonce 6, placebo 6."
+        in report(RUNS).markdown
+    )
+
+
+def probed(each: Run, trained: float | None, untrained: float = 0.4) -> Run:
+    """Return a run with probes of the mean F1 only, or without those of its own features."""
+    scores = {"untrained": {"mean": untrained}}
+    if trained is not None:
+        scores["trained"] = {"mean": trained}
+    return replace(each, probes={"converged": scores})
+
+
+def test_features_are_averaged_over_the_games_that_all_columns_have() -> None:
+    # on qbert features know more, and there infonce was not probed
+    runs = [
+        probed(r, None if (r.game, r.arm) == ("qbert", "infonce") else len(r.game) / 10)
+        for r in RUNS
+    ]
+    markdown = report(runs).markdown
+    found = table_of(markdown, "PPO: what the features know (converged)")
+    assert found["mean"] == {
+        "games": "1",
+        **{"untrained": "0.400", "baseline": "0.400", "infonce": "0.400", "placebo": "0.400"},
+    }
+    assert "left out qbert: not probed for infonce" in markdown
+    assert "Over 1 games (pong); scores: untrained 9, baseline 3, infonce 3, placebo 3." in markdown
+
+
+def test_features_without_a_common_game_are_missing() -> None:
+    where = {"baseline": "pong", "infonce": "qbert", "placebo": "nowhere"}
+    runs = [probed(r, 0.5 if r.game == where[r.arm] else None) for r in RUNS]
+    markdown = report(runs).markdown
+    found = table_of(markdown, "PPO: what the features know (converged)")
+    assert found["mean"] == {"games": "0", **dict.fromkeys(found["mean"], "missing")} | {
+        "games": "0"
+    }
+    assert "No game was probed for every column, so there is no average." in markdown
+    assert "left out pong: not probed for infonce" in markdown
+    assert "placebo: not probed on any game" in markdown
+
+
+def test_features_are_compared_by_game_and_seed() -> None:
+    gain = {"baseline": 0.0, "infonce": 0.1, "placebo": 0.0}
+    seed_effect = (0.1, 0.3, 0.2)
+    runs = [
+        probed(
+            r,
+            seed_effect[r.seed] + gain[r.arm] + 0.01 * (r.seed - 1) * (r.arm != "baseline"),
+            seed_effect[r.seed] - 0.05 * (r.seed + 1),
+        )
+        for r in RUNS
+    ]
+    made = report(runs)
+    against = table_of(made.markdown, "PPO: what the features know (converged), compared")
+    # 0.09, 0.10, 0.11 on both games: standard error 0.01 / sqrt(6), t of 4 degrees of freedom 2.776
+    assert against["infonce"]["difference"] == "+0.100 (+0.089 to +0.111)"
+    assert against["infonce"]["in words"] == "higher"
+    assert against["infonce"]["pairs"] == "6 in 2 games"
+    assert against["placebo"]["in words"] == "no detectable difference"
+    heading = "PPO: what the features know (converged), with untrained features compared"
+    gains = table_of(made.markdown, heading)
+    assert list(gains) == ["baseline", "infonce", "placebo"]
+    # 0.05, 0.10, 0.15 on both games
+    assert gains["baseline"]["difference"] == "+0.100 (+0.043 to +0.157)"
+    section = made.html.split(f"<h2>{heading}</h2>")[1].split("</section>")[0]
+    assert "mean F1" in section
+    assert "human-normalised" not in section, "F1 is on one scale in all games"
+
+
+def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
+    rng = np.random.default_rng(0)
+    runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
+    html = report(runs).html
+    heading = "PPO: mean return over the budget, compared"
+    shown = html.split(f"<h2>{heading}</h2>")[1].split("</section>")[0]
+    areas = {(r.game, r.arm, r.seed): area(r) for r in runs}
+    spreads = []
+    for game, (low, high) in SCALES.items():
+        variances = [
+            np.var([areas[game, arm, s] - areas[game, "baseline", s] for s in range(3)], ddof=1)
+            for arm in ("infonce", "placebo")
+        ]
+        spreads.append(np.sqrt(np.mean(variances)) / (high - low))
+    expected = smallest_difference(spreads, 3, paired=True)
+    assert "With 3 seeds per arm and the scatter of the paired differences" in shown
+    assert f"a difference of {expected:.3f} would be found" in shown
 
 
 def test_missing_and_unequal_seeds_are_shown() -> None:
@@ -117,7 +208,8 @@ def test_missing_and_unequal_seeds_are_shown() -> None:
     planned = dict.fromkeys(GAIN, 3)
     made = report(runs, missing=["pong-ppo-infonce-2 (failed)"], n_seeds=planned)
     assert "Missing: pong-ppo-infonce-2 (failed)" in made.markdown
-    assert "pong-ppo-infonce-2 (failed)" in made.html
+    assert "Missing: pong-ppo-infonce-2 (failed)." in made.html
+    assert "in no average" not in made.html, "its features may still be to be probed"
     returns = table_of(made.markdown, "PPO: mean return over the budget")
     assert returns["pong"]["infonce"].endswith("2 of 3 seeds")
     assert table_of(made.markdown, "PPO: mean return of its last tenth, compared")["infonce"][
@@ -185,6 +277,116 @@ def test_the_baseline_comes_first() -> None:
 
 def test_cells_cannot_break_a_markdown_table() -> None:
     assert to_markdown(Table(["a|b"], [["c|d"]], ["note"])) == ("| a/b |\n| --- |\n| c/d |\n\nnote")
+
+
+def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
+    found = report(RUNS, scales={}).markdown
+    table = table_of(found, "PPO: mean return over the budget, compared")
+    assert table["infonce"]["in words"] == "not compared, see below"
+    assert table["infonce"]["difference"] == "missing"
+    note = "infonce: left out pong: no human score is known; `rl-infonce report --raw` compares"
+    assert note in found
+    assert "common seed" not in found
+    alone = [r for r in RUNS if r.arm == "baseline" or r.seed == 0]
+    assert "infonce: left out pong: one common seed, of which" in report(alone).markdown
+    empty: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
+    silent = [replace(r, **empty) for r in RUNS]
+    assert "infonce: left out everything: neither of them has a score" in report(silent).markdown
+
+
+def test_an_arm_that_one_algorithm_lacks_is_not_hidden() -> None:
+    dqn = [replace(r, algo="dqn") for r in RUNS if r.arm != "placebo"]
+    markdown = report([*RUNS, *dqn]).markdown
+    assert table_of(markdown, "DQN: mean return over the budget")["pong"]["placebo"] == "missing"
+    compare = table_of(markdown, "DQN: mean return over the budget, compared")
+    assert compare["placebo"]["in words"] == "not compared, see below"
+    notes = markdown.split("## DQN: what the features know (converged)\n")[1].split("## ")[0]
+    assert "placebo: not probed on any game" in notes
+
+
+def test_runs_are_compared_at_equal_wall_clock() -> None:
+    # infonce learns twice as much in twice the time, a line through zero
+    rising = np.arange(1.0, 51.0)
+    runs = [
+        replace(
+            r,
+            returns=rising * (2 if r.arm == "infonce" else 1) + 0.01 * r.seed,
+            seconds=72.0 if r.arm == "infonce" else 36.0,
+        )
+        for r in RUNS
+    ]
+    markdown = report(runs, scales=None).markdown
+    equal_steps = table_of(markdown, "PPO: mean return of its last tenth, compared")
+    heading = "PPO: mean return of its last tenth, at equal wall-clock, compared"
+    equal_time = table_of(markdown, heading)
+    # the last five of 50 episodes: mean 48 doubled; of 25 episodes the last three are 23 to 25
+    assert equal_steps["infonce"]["difference"].startswith("+48.000 (")
+    assert equal_time["infonce"]["difference"].startswith(f"{2 * 24 - 48:+.3f} (")
+    assert equal_time["placebo"]["in words"] == "no detectable difference"
+    assert "PPO: mean return over the budget, at equal wall-clock, compared" in markdown
+    notes = markdown.split(heading)[1].split("## ")[0]
+    assert "infonce: takes 2.00 times the seconds of baseline, the median of 6 pairs" in notes
+    assert "at a constant rate of steps" in notes
+    assert "shared machine" in notes
+
+
+def test_curves_logged_at_different_steps_share_an_axis() -> None:
+    def log(r: Run) -> Run:
+        steps = np.arange(1 + r.seed, 1001, 7 + r.seed)  # hardly any step in common
+        return replace(r, curves={"infonce/grad_ratio": (steps, np.full(len(steps), 3.0))})
+
+    runs = [log(r) for r in RUNS if r.arm == "infonce" and r.game == "pong"]
+    silent = replace(runs[1], curves={})
+    charts = charts_of(score_runs([runs[0], silent, runs[2]]), "ppo", np.random.default_rng(0))
+    by_text = {chart.text: chart for chart in charts}
+    ratio = by_text["gradient of InfoNCE / of RL on pong: infonce"]
+    assert ratio.svg
+    assert ratio.note == "Without a curve: infonce seeds 1."
+    bound = by_text["bound on mutual information, nats on pong: no run has such a curve"]
+    assert not bound.svg
+    page = report([runs[0], silent, runs[2]]).html
+    assert f"<figcaption>{ratio.note}</figcaption>" in page
+    assert f"<p>{bound.text}.</p>" in page
+    curves = logged_curves(runs, "infonce/grad_ratio")
+    assert curves.values.shape == (40, 3)
+    assert curves.steps[-1] == 1000
+    assert (curves.values == 3.0).all()
+
+
+def test_a_run_without_an_episode_drops_no_other() -> None:
+    empty: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
+    runs = [r for r in RUNS if (r.game, r.arm) == ("pong", "infonce")]
+    curves = return_curves([runs[0], replace(runs[1], **empty), runs[2]])
+    np.testing.assert_array_equal(curves.values, return_curves([runs[0], runs[2]]).values)
+    assert [run.seed for run in curves.without] == [1]
+    given = [replace(r, **empty) if (r.arm, r.seed) == ("infonce", 1) else r for r in RUNS]
+    html = report(given).html
+    assert 'aria-label="return on pong: baseline, infonce, placebo"' in html
+    assert "<figcaption>Without a curve: infonce seeds 1.</figcaption>" in html
+    assert np.isfinite(curves.values[-1]).all()
+
+
+def test_budgets_of_few_steps_have_curves() -> None:
+    short = replace(RUNS[0], n_steps=7, n_steps_done=7, steps=np.arange(1, 8), returns=np.ones(7))
+    assert return_curves([short]).values.shape == (7, 1)
+    assert report([short]).html
+
+
+def test_arms_differ_without_colour() -> None:
+    styles = [line_style(index) for index in range(64)]
+    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 64
+    arms = [f"arm {index}" for index in range(10)]
+    steps = np.arange(40.0)
+    curves = {arm: (steps, steps[:, None] + index) for index, arm in enumerate(arms)}
+    svg = curves_svg("x", curves, ylabel="y", order=arms, rng=np.random.default_rng(0))
+    gray = re.sub(r"#[0-9a-f]{6}", "#808080", svg)
+    drawn = set()
+    for group in re.findall(r'<g id="line2d_\d+">(.*?)\n   </g>', gray, re.DOTALL):
+        line = re.search(r'<path [^>]*clip-path[^>]* style="([^"]*stroke-width: 1.5[^"]*)"', group)
+        marker = re.search(r'<use xlink:href="#(\w+)"', group)
+        if line and marker:
+            drawn.add((line[1], marker[1]))
+    assert len(drawn) == len(arms)
 
 
 class Reader(HTMLParser):

@@ -1,0 +1,152 @@
+"""The tables of one algorithm with what must be said about them, in the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rl_infonce.report.comparison import BySeed
+from rl_infonce.report.detectable import detectable_difference
+from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
+from rl_infonce.report.tables import Table, comparison_table, probe_table, returns_table
+from rl_infonce.report.wall_clock import scores_at_equal_time
+
+__all__ = ["Part", "parts_of"]
+
+Scales = Mapping[str, tuple[float, float]] | None
+Pairs = Mapping[str, tuple[BySeed, BySeed]]
+_MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
+_COMPARED = (
+    "Runs of the same game and seed are compared; 95 % t interval of the mean difference, 95 % "
+    "bootstrap intervals, those of the IQM widened for few runs. An interval that holds 0 (0.5 "
+    "for P) is no detectable difference."
+)
+_SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
+_F1 = "Differences are of the mean F1, weighted by class, of the probes of each run's features."
+_UNTRAINED = "Each run's features against those of the untrained encoder that was probed with it."
+_TIME = (
+    "Of each pair of runs, the slower one is cut where it was when the faster one had done its "
+    "budget, at a constant rate of steps over the run; the budget is then what is left of it. "
+    "Seconds measured on a shared machine are only as good as that."
+)
+
+
+class Part(NamedTuple):
+    """A table of the page.
+
+    Attributes:
+        heading: Above it.
+        table: With notes.
+        remarks: Sentences that say how to read it.
+        has_bars: Whether its numbers are shares of 1.
+    """
+
+    heading: str
+    table: Table
+    remarks: list[str]
+    has_bars: bool = False
+
+
+def parts_of(
+    scored: Sequence[Scored],
+    algo: str,
+    planned: Mapping[str, int],
+    scales: Scales,
+    rng: np.random.Generator,
+) -> list[Part]:
+    """Return the tables of an algorithm: returns, returns at equal wall-clock, features.
+
+    Args:
+        scored: Of any algorithms.
+        algo: Wanted.
+        planned: Arm to the number of seeds that were planned for each game.
+        scales: Game -> scores of a random agent and a human; None compares raw scores.
+        rng: Of the bootstrap.
+    """
+    own = [each for each in scored if each.run.algo == algo]
+    baseline, _ = _arms(scored, algo)
+    about = [] if scales is None else [_SCALE]
+    parts = []
+    for measure, words in _MEASURES.items():
+        pairs, heading = _against_baseline(scored, algo, measure), f"{words}, compared"
+        parts += _comparison(heading, pairs, baseline, scales, rng, about)
+        parts.append(Part(words, returns_table(scored, algo, measure, planned), []))
+    for measure, words in _MEASURES.items():
+        pairs, notes = _at_equal_time(scored, algo, measure)
+        heading = f"{words}, at equal wall-clock, compared"
+        parts += _comparison(heading, pairs, baseline, scales, rng, about, [_TIME, *notes])
+    for protocol in sorted({protocol for each in own for protocol in each.run.probes}):
+        parts += _features(scored, algo, protocol, rng)
+    return parts
+
+
+def _features(
+    scored: Sequence[Scored], algo: str, protocol: str, rng: np.random.Generator
+) -> list[Part]:
+    heading, (baseline, _) = f"what the features know ({protocol})", _arms(scored, algo)
+    pairs = _against_baseline(scored, algo, mean_f1(protocol))
+    trained = scores_by_arm(scored, algo, mean_f1(protocol))
+    untrained = scores_by_arm(scored, algo, mean_f1(protocol, "untrained"))
+    gains = {
+        arm: (trained.get(arm, {}), untrained[arm]) for arm in arms_of(scored) if arm in untrained
+    }
+    return [
+        *_comparison(f"{heading}, compared", pairs, baseline, None, rng, [_F1]),
+        *_comparison(
+            f"{heading}, with untrained features compared",
+            gains,
+            "the untrained encoder",
+            None,
+            rng,
+            [_UNTRAINED, _F1],
+        ),
+        Part(heading, probe_table(scored, algo, protocol), [], has_bars=True),
+    ]
+
+
+def _arms(scored: Sequence[Scored], algo: str) -> tuple[str, list[str]]:
+    """Return the baseline, the first arm of the algorithm, and the others, also those without."""
+    baseline = arms_of([each for each in scored if each.run.algo == algo])[0]
+    return baseline, [arm for arm in arms_of(scored) if arm != baseline]
+
+
+def _against_baseline(
+    scored: Sequence[Scored], algo: str, measure: str | Callable[[Scored], float | None]
+) -> Pairs:
+    baseline, arms = _arms(scored, algo)
+    found = scores_by_arm(scored, algo, measure)
+    return {arm: (found.get(arm, {}), found.get(baseline, {})) for arm in arms}
+
+
+def _at_equal_time(scored: Sequence[Scored], algo: str, measure: str) -> tuple[Pairs, list[str]]:
+    baseline, arms = _arms(scored, algo)
+    found = {arm: scores_at_equal_time(scored, algo, arm, baseline, measure) for arm in arms}
+    notes = [note for each in found.values() for note in each.notes]
+    return {arm: (each.ours, each.theirs) for arm, each in found.items()}, notes
+
+
+def _comparison(
+    heading: str,
+    pairs: Pairs,
+    against: str,
+    scales: Scales,
+    rng: np.random.Generator,
+    about: Sequence[str],
+    notes: Sequence[str] = (),
+) -> list[Part]:
+    """Return the table of pairs with how to read it, or nothing if there is no pair of arms."""
+    if not pairs:
+        return []
+    table = comparison_table(pairs, against, scales=scales, rng=rng)
+    found = detectable_difference(pairs, scales, other=against)
+    smallest = []
+    if found is not None:
+        smallest.append(
+            f"With {found.n_pairs} seeds per arm and {found.scatter}, a difference of "
+            f"{found.difference:.3f} would be found in 80 % of such experiments; smaller ones "
+            "would mostly be missed."
+        )
+    table = table._replace(notes=[*notes, *table.notes])
+    return [Part(heading, table, [_COMPARED, *about, *smallest])]

@@ -1,0 +1,129 @@
+"""Runs at equal wall-clock: the slower one of a pair ends where it was when the faster one did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rl_infonce.report._checks import check_count
+from rl_infonce.report.comparison import BySeed
+from rl_infonce.report.runs import Run, Scored, score_runs
+
+__all__ = ["EqualTime", "at_equal_time", "scores_at_equal_time", "shortened"]
+
+
+class EqualTime(NamedTuple):
+    """Scores of two arms whose runs of the same game and seed took the same time.
+
+    Attributes:
+        ours: Game -> seed -> score.
+        theirs: Likewise.
+        notes: How much longer the first arm takes, and which runs have no time.
+    """
+
+    ours: BySeed
+    theirs: BySeed
+    notes: list[str]
+
+
+def shortened(run: Run, n_steps: int) -> Run:
+    """Return a run as it was after fewer steps, at a constant rate of steps, without probes.
+
+    Args:
+        run: Stays as it is.
+        n_steps: The new budget, in [1, `n_steps` of the run].
+
+    Raises:
+        TypeError: If the number of steps is no integer.
+        ValueError: If it is out of range.
+    """
+    check_count("n_steps", n_steps, at_most=run.n_steps)
+    within, share = run.steps <= n_steps, n_steps / run.n_steps_done
+    return replace(
+        run,
+        n_steps=n_steps,
+        n_steps_done=n_steps,
+        steps=run.steps[within],
+        returns=run.returns[within],
+        curves={
+            name: (steps[steps <= n_steps], values[steps <= n_steps])
+            for name, (steps, values) in run.curves.items()
+        },
+        probes={},  # of the features at the end of the run, not of those at the cut
+        seconds=run.seconds * share,
+    )
+
+
+def at_equal_time(one: Run, other: Run) -> tuple[Run, Run]:
+    """Return two runs, each cut where it was when the faster one had done its budget.
+
+    Raises:
+        ValueError: If the seconds of one are not known.
+    """
+    seconds = [_seconds_of_budget(run) for run in (one, other)]
+    if min(seconds) <= 0:
+        raise ValueError(f"Expected the seconds of both runs above 0, got {seconds}. Leave it out.")
+    first, second = (
+        shortened(run, max(1, round(run.n_steps * min(seconds) / own)))
+        for run, own in zip((one, other), seconds, strict=True)
+    )
+    return first, second
+
+
+def _seconds_of_budget(run: Run) -> float:
+    return run.seconds * run.n_steps / run.n_steps_done
+
+
+def scores_at_equal_time(
+    runs: Sequence[Scored], algo: str, arm: str, baseline: str, measure: str
+) -> EqualTime:
+    """Return the scores of two arms at equal wall-clock, each pair of runs on its own.
+
+    Args:
+        runs: Of any algorithms and arms.
+        algo: Wanted.
+        arm: Compared.
+        baseline: With which.
+        measure: "area" or "final", both up to the cut.
+    """
+    ours, theirs = (
+        {(each.run.game, each.run.seed): each.run for each in runs if _is(each.run, algo, name)}
+        for name in (arm, baseline)
+    )
+    scores: list[dict[str, dict[int, float]]] = [{}, {}]
+    ratios, timeless = [], []
+    alone = [f"{game} seed {seed}" for game, seed in sorted(ours.keys() ^ theirs.keys())]
+    for game, seed in sorted(ours.keys() & theirs.keys()):
+        pair = ours[game, seed], theirs[game, seed]
+        if min(run.seconds for run in pair) <= 0:
+            timeless.append(f"{game} seed {seed}")
+            continue
+        ratios.append(_seconds_of_budget(pair[0]) / _seconds_of_budget(pair[1]))
+        for by_game, cut in zip(scores, score_runs(at_equal_time(*pair)), strict=True):
+            if getattr(cut, measure) is not None:
+                by_game.setdefault(game, {})[seed] = getattr(cut, measure)
+    notes = [f"{arm}: {text}" for text in _notes(baseline, ratios, timeless, alone)]
+    return EqualTime(scores[0], scores[1], notes)
+
+
+def _is(run: Run, algo: str, arm: str) -> bool:
+    return run.algo == algo and run.arm == arm
+
+
+def _notes(
+    baseline: str, ratios: Sequence[float], timeless: Sequence[str], alone: Sequence[str]
+) -> list[str]:
+    notes = []
+    if ratios:
+        notes.append(
+            f"takes {np.median(ratios):.2f} times the seconds of {baseline}, the median of "
+            f"{len(ratios)} pairs"
+        )
+    if timeless:
+        notes.append(f"left out {', '.join(timeless)}: seconds of training are not known")
+    if alone:
+        notes.append(f"left out {', '.join(alone)}: only one of them has this run")
+    return notes

@@ -1,0 +1,80 @@
+"""Runs at equal wall-clock: cut by hand, and compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_infonce.report.runs import Run, score_runs
+from rl_infonce.report.wall_clock import at_equal_time, scores_at_equal_time, shortened
+
+
+def run(arm: str, seconds: float, **changes: Any) -> Run:
+    """Return a run of 1000 steps whose return after each tenth is its number."""
+    made = Run(
+        game="pong",
+        algo="ppo",
+        arm=arm,
+        seed=0,
+        n_steps=1000,
+        n_steps_done=1000,
+        steps=np.arange(100, 1001, 100),
+        returns=np.arange(1.0, 11.0),
+        curves={"loss": (np.array([100, 900]), np.array([1.0, 2.0]))},
+        probes={"anand2019": {"trained": {"mean": 0.5}}},
+        seconds=seconds,
+    )
+    return replace(made, **changes)
+
+
+def test_a_shortened_run_ends_at_the_cut() -> None:
+    whole = run("infonce", 50.0)
+    cut = shortened(whole, 400)
+    assert (cut.n_steps, cut.n_steps_done, cut.seconds) == (400, 400, 20.0)
+    assert cut.steps.tolist() == [100, 200, 300, 400]
+    assert cut.returns.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert cut.curves["loss"][0].tolist() == [100]
+    assert cut.curves["loss"][1].tolist() == [1.0]
+    assert not cut.probes, "they are those of the end"
+    assert len(whole.steps) == 10
+    with pytest.raises(ValueError, match=r"`n_steps` to be .* <= 1000, got 1001"):
+        shortened(whole, 1001)
+
+
+def test_the_slower_run_is_cut_where_the_faster_one_ended() -> None:
+    fast, slow = run("baseline", 20.0), run("infonce", 50.0)
+    cut, whole = at_equal_time(slow, fast)
+    assert (cut.n_steps, whole.n_steps) == (400, 1000)
+    assert at_equal_time(fast, slow)[0].n_steps == 1000
+    # it overshot its budget by half, so that the budget took two thirds of its seconds
+    late = run("infonce", 60.0, n_steps_done=1500)
+    assert at_equal_time(late, fast)[0].n_steps == 500
+    with pytest.raises(ValueError, match="seconds of both runs above 0"):
+        at_equal_time(slow, replace(fast, seconds=0.0))
+
+
+def test_scores_are_those_up_to_the_cut() -> None:
+    pair = [run("baseline", 20.0), run("infonce", 50.0)]
+    alone = run("infonce", 50.0, seed=1)
+    timeless = [run(arm, 0.0, seed=2) for arm in ("baseline", "infonce")]
+    other = run("baseline", 9.0, algo="dqn", returns=np.full(10, 99.0))
+    scored = score_runs([*pair, alone, *timeless, other])
+    final = scores_at_equal_time(scored, "ppo", "infonce", "baseline", "final")
+    assert final.ours == {"pong": {0: 4.0}}
+    assert final.theirs == {"pong": {0: 10.0}}
+    assert final.notes == [
+        "infonce: takes 2.50 times the seconds of baseline, the median of 1 pairs",
+        "infonce: left out pong seed 2: seconds of training are not known",
+        "infonce: left out pong seed 1: only one of them has this run",
+    ]
+    area = scores_at_equal_time(scored, "ppo", "infonce", "baseline", "area")
+    # of 100 windows of 4 steps, 49 end before step 200, 25 each before 300 and 400, one at 400
+    assert area.ours["pong"][0] == pytest.approx((49 * 1 + 25 * 2 + 25 * 3 + 4) / 100)
+
+
+def test_a_cut_of_few_steps_has_an_area() -> None:
+    short = shortened(run("infonce", 50.0, steps=np.arange(1, 11)), 7)
+    assert score_runs([short])[0].area == 4.0
