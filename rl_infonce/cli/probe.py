@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.checks import check_number
 from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.scoring.defaults import CHECKS, LABELS, POLICIES, PROTOCOLS, SEEDS
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _VIEWS = {"screen": (1, 210, 160), "agent": (4, 84, 84)}
-_PROTOCOLS = ("converged", "anand2019")
-_CHECKS = ("knn", "ridge")
-_POLICIES = ("random", "random-without-noop")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -44,12 +42,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="models saved by SB3 (.zip), run directories, encoders (.safetensors), "
         f'"{RANDOM}" or "{MAJORITY}" ({RANDOM})',
     )
-    add("--seeds", type=int, nargs="+", default=[0], metavar="N", help="of split and probe (0)")
+    add(
+        "--seeds",
+        type=int,
+        nargs="+",
+        default=list(SEEDS),
+        metavar="N",
+        help="of split and probe (0)",
+    )
     add(
         "--protocol",
         nargs="+",
-        default=list(_PROTOCOLS),
-        choices=_PROTOCOLS + _CHECKS,
+        default=list(PROTOCOLS),
+        choices=PROTOCOLS + CHECKS,
         help="the two linear probes (default), knn (nearest neighbours: no training) and ridge "
         "(positions in pixels)",
     )
@@ -60,9 +65,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="frames that an episode must have to be used (1; anand2019: 65, as published)",
     )
     add("--view", choices=tuple(_VIEWS), help="images (those the encoders read; screen if none)")
-    add("--labels", default="corrected", metavar="VERSION", help="of the variables (%(default)s)")
+    add("--labels", default=LABELS, metavar="VERSION", help="of the variables (%(default)s)")
     add("--n-frames", type=int, metavar="N", help="per game (50000, or all of --frames)")
-    add("--policy", choices=_POLICIES, help="that plays while frames are collected (random)")
+    add("--policy", choices=POLICIES, help="that plays while frames are collected (random)")
     add("--data-seed", type=int, metavar="N", help="of the games played (0)")
     add("--frames", type=Path, metavar="DIR", help="collected frames (collected into a cache)")
     add("--precision", choices=("fp32", "bf16"), default="fp32", help="of encoders (%(default)s)")

@@ -17,13 +17,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="compare the arms of a sweep on one page",
         description="Write report.html, one page that needs nothing but itself, report.md and "
         "runs.csv: returns and features of every arm beside the baseline, with intervals, curves, "
-        "commands and versions. Missing cells are named and in no average. Needs the extra "
+        "commands and versions. Missing cells are named. Needs the extra "
         '"report".',
     )
     add = parser.add_argument
     add("sweep", type=Path, metavar="DIR", help="folder of a sweep")
     add("-o", "--output", type=Path, metavar="DIR", help="folder of the report (that of the sweep)")
     add("--raw", action="store_true", help="compare scores of games, not human-normalised ones")
+    add("--mixed-versions", action="store_true", help="also runs of other versions of packages")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
@@ -39,11 +40,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     output = arguments.output or arguments.sweep
     try:
-        results = read_results(SweepFolder(arguments.sweep))
+        folder = SweepFolder(arguments.sweep)
+        results = read_results(folder, mixed_versions=arguments.mixed_versions)
         report = make_report(
             f"Sweep {arguments.sweep.resolve().name}",
             results.runs,
-            missing=results.missing,
+            missing=[*results.missing, *results.notes],
             scales=None if arguments.raw else human_scores(),
             rng=np.random.default_rng(_BOOTSTRAP_SEED),
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rl_infonce.sweeps.grid import Cell, Grid
     from rl_infonce.sweeps.progress import CellState
-    from rl_infonce.sweeps.run_cell import Job
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 __all__ = ["add_parser", "run"]
@@ -61,7 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what is missing of a sweep and return the exit code.
 
     0: every cell is done. 1: some failed; they are named. 75: stopped by a signal; trainings have
-    saved. 2: the grid or the folder cannot be used.
+    saved. 2: the grid or the folder cannot be used. Where a file, or the output behind a pipe,
+    cannot be written while cells run, trainings save, too, and the code is 1.
     """
     from rl_infonce.sweeps.progress import cell_state
 
@@ -83,14 +84,43 @@ def run(arguments: argparse.Namespace) -> int:
                 _check_disk(arguments, grid, missing, folder)
             if arguments.optimize:
                 folder.begin_session(arguments.engine, shlex.join(sys.argv))
-                return _optimize(arguments, grid, folder)
-            engine = _engine(arguments, [folder.job(cell, grid) for cell in missing], folder)
+                return _guarded(lambda: _optimize(arguments, grid, folder))
+            engine = _engine(arguments, grid, missing, folder)
             folder.begin_session(arguments.engine, shlex.join(sys.argv))
-            _print_plan(grid, folder, states)
-            codes = _work(arguments, engine, grid, folder)
+            return _guarded(lambda: _train(arguments, engine, grid, folder, states))
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         arguments.usage_error(str(error))
-    return _ending(codes, grid, folder)
+    return 2
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of work, 1 after an error of files: that is no wrong usage."""
+    try:
+        return work()
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            _drop_output()
+        with contextlib.suppress(OSError):
+            print(f"rl-infonce sweep: {error}", file=sys.stderr)
+        return 1
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere, or Python complains of it when it ends."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _train(
+    arguments: argparse.Namespace,
+    engine: Generator[tuple[str, int], None, None],
+    grid: Grid,
+    folder: SweepFolder,
+    states: dict[str, CellState],
+) -> int:
+    """Run the cells of a plan and return the exit code."""
+    _print_plan(grid, folder, states)
+    return _ending(_work(arguments, engine, grid, folder), grid, folder)
 
 
 def _what(arguments: argparse.Namespace) -> tuple[Grid, Path, SweepFolder]:
@@ -102,9 +132,9 @@ def _what(arguments: argparse.Namespace) -> tuple[Grid, Path, SweepFolder]:
         raise ValueError("Expected a grid, or --resume with the folder of a sweep.")
     if arguments.resume is not None:
         folder = SweepFolder(arguments.resume)
-        return folder.grid(), arguments.resume / "grid.toml", folder
+        return folder.grid(check_files=True), folder.path / "grid.toml", folder
     path = arguments.output or Path("sweeps") / arguments.grid.stem
-    return read_grid(arguments.grid), arguments.grid, SweepFolder(path)
+    return read_grid(arguments.grid, check_files=True), arguments.grid, SweepFolder(path)
 
 
 def _n_jobs(arguments: argparse.Namespace) -> int:
@@ -118,6 +148,14 @@ def _n_jobs(arguments: argparse.Namespace) -> int:
     return _n_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
 
 
+def _n_at_once(arguments: argparse.Namespace, missing: Sequence[Cell]) -> int:
+    """Return how many cells may run at once: on a cluster, which may be of any size, all."""
+    n_jobs = _n_jobs(arguments)
+    is_far_ray = arguments.engine == "ray" and arguments.address not in (None, "local")
+    on_cluster = arguments.engine == "slurm" or is_far_ray
+    return len(missing) if on_cluster else min(n_jobs, len(missing))
+
+
 def _n_gpus() -> int:
     import torch
 
@@ -125,11 +163,13 @@ def _n_gpus() -> int:
 
 
 def _engine(
-    arguments: argparse.Namespace, jobs: Sequence[Job], folder: SweepFolder
-) -> Iterator[tuple[str, int]]:
-    """Return an iterator of the names and exit codes of cells that end."""
+    arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell], folder: SweepFolder
+) -> Generator[tuple[str, int], None, None]:
+    """Return a generator of the names and exit codes of cells that end."""
+    mixed = arguments.mixed_versions
+    jobs = [folder.job(cell, grid, mixed_versions=mixed) for cell in missing]
     if not jobs:
-        return iter(())
+        return _no_engine()
     if arguments.engine == "ray":
         from rl_infonce.sweeps.on_ray import check_address, run_on_ray
 
@@ -160,13 +200,21 @@ def _engine(
     return run_locally(jobs, n_jobs=n_jobs, n_gpus=_n_gpus(), n_threads=arguments.n_threads)
 
 
+def _no_engine() -> Generator[tuple[str, int], None, None]:
+    yield from ()
+
+
 def _work(
     arguments: argparse.Namespace,
-    engine: Iterator[tuple[str, int]],
+    engine: Generator[tuple[str, int], None, None],
     grid: Grid,
     folder: SweepFolder,
 ) -> dict[str, int]:
-    """Let the engine work, show how far it is, and return the exit codes by cell."""
+    """Let the engine work, show how far it is, and return the exit codes by cell.
+
+    Raises:
+        OSError: If the output cannot be written, after the trainings have saved and stopped.
+    """
     from rich.live import Live
 
     from rl_infonce.sweeps.display import live_table
@@ -179,7 +227,7 @@ def _work(
         return {name: cell_state(folder.run_dir(cell), grid) for name, cell in cells.items()}
 
     codes: dict[str, int] = {}
-    with contextlib.ExitStack() as shown:
+    with contextlib.ExitStack() as shown, contextlib.closing(engine):
         if sys.stdout.isatty():
             shown.enter_context(
                 Live(
@@ -201,29 +249,26 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     """Search the grid's study and return the exit code."""
     from rl_infonce.atari.human_scores import human_scores
     from rl_infonce.sweeps.progress import cell_state
-    from rl_infonce.sweeps.study import run_study
+    from rl_infonce.sweeps.study import best_trial, run_study
 
     codes: dict[str, int] = {}
 
     def train(cells: Sequence[Cell], own: Grid) -> bool:
         left = [c for c in cells if cell_state(folder.run_dir(c), own).status != "done"]
-        engine = _engine(arguments, [folder.job(cell, own) for cell in left], folder)
-        codes.update(_work(arguments, engine, own, folder))
+        codes.update(_work(arguments, _engine(arguments, own, left, folder), own, folder))
         return _INTERRUPTED not in codes.values()
 
     scales = human_scores()
     if not set(grid.games) <= scales.keys():
         scales = {}
-    best: tuple[float, str, object] | None = None
     n_failed = 0
     for name, settings, value in run_study(folder, grid, train, scales or None):
         words = "failed" if value is None else f"{value:+.4f}"
         print(f"{name}: {words} with {dict(settings)}", flush=True)
         n_failed += value is None
-        if value is not None and (best is None or value > best[0]):
-            best = value, name, dict(settings)
+    best = best_trial(folder)
     if best is not None:
-        print(f"Best of those: {best[1]}, {best[0]:+.4f} with {best[2]}")
+        print(f"Best of all: {best[0]}, {best[2]:+.4f} with {dict(best[1])}")
     if _INTERRUPTED in codes.values():
         return _INTERRUPTED
     return 1 if n_failed else 0
@@ -245,13 +290,18 @@ def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     print(f"{len(states)} cells: {counts(states)}")
     unfinished = [name for name, state in states.items() if state.status != "done"]
     stopped = [name for name in unfinished if codes.get(name) == _INTERRUPTED]
-    failed = [name for name in unfinished if name not in stopped]
+    failed = [
+        name
+        for name in states
+        if codes.get(name, 0) not in (0, _INTERRUPTED)  # though it may have scores by now
+        or (name in unfinished and name not in stopped)
+    ]
     if unfinished:
         print(f"Go on with: rl-infonce sweep --resume {shlex.quote(str(folder.path))}")
-    if stopped:
-        return _INTERRUPTED
     for name in failed:
         print(f"rl-infonce sweep: {name} failed", file=sys.stderr)
+    if stopped:
+        return _INTERRUPTED
     return 1 if failed else 0
 
 
@@ -276,7 +326,7 @@ def _print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence
 
     if not missing:
         return
-    n_jobs = _n_jobs(arguments)
+    n_jobs = _n_at_once(arguments, missing)
     seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
     print(
         f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
@@ -289,7 +339,7 @@ def _print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence
 def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:
     from rl_infonce.sweeps.estimate import disk_of_all
 
-    n_running = len(missing) if arguments.keep_checkpoints else _n_jobs(arguments)
+    n_running = len(missing) if arguments.keep_checkpoints else _n_at_once(arguments, missing)
     return disk_of_all(missing, grid.n_timesteps, n_running)
 
 

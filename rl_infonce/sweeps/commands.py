@@ -11,12 +11,23 @@ from rl_infonce.sweeps.grid import Cell, Grid
 __all__ = ["probe_command", "train_command"]
 
 
-def train_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
-    """Return the arguments of `rl-infonce` that start a cell's training or go on with it."""
+def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = False) -> list[str]:
+    """Return the arguments of `rl-infonce` that start a cell's training or go on with it.
+
+    Args:
+        cell: To be trained.
+        grid: Of the cell.
+        run_dir: Of the cell.
+        inexact: Whether it goes on although versions of packages differ.
+    """
+    settings = dict(cell.settings)
+    if "encoder" in settings:  # workers of Ray have another working directory
+        settings["encoder"] = str(Path(settings["encoder"]).absolute())
     return [
         *("train", "--game", cell.game, "--algo", cell.algo, "--seed", str(cell.seed)),
         *("-n", str(grid.n_timesteps), "--run-dir", str(run_dir), "--no-progress"),
-        *_flags(cell.settings),
+        *(["--resume-inexact"] if inexact else []),
+        *_flags(settings),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +13,10 @@ from typing import Any
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.presets import InfoNCESettings, settings_of
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
+from rl_infonce.scoring.defaults import PROTOCOLS, SEEDS
 from rl_infonce.sweeps.arms import ARMS, Settings, merged
+from rl_infonce.sweeps.search import study_of, study_problems
+from rl_infonce.sweeps.tables import probe_problems, train_problems, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -91,9 +94,20 @@ class Grid:
             for arm in self.arms
         ]
 
+    def probes(self) -> set[tuple[str, int]]:
+        """Return protocol and seed of every probe of a cell's features."""
+        if self.probe is None:
+            return set()
+        protocols = self.probe.get("protocol", PROTOCOLS)
+        return set(itertools.product(protocols, self.probe.get("seeds", SEEDS)))
 
-def read_grid(path: Path) -> Grid:
+
+def read_grid(path: Path, *, check_files: bool = False) -> Grid:
     """Return the grid in a TOML file.
+
+    Args:
+        path: Of the file.
+        check_files: Whether files that it names must be there, as for a training.
 
     Raises:
         GridError: If it is no TOML, or any entry is not known or not legal; all are named.
@@ -106,23 +120,25 @@ def read_grid(path: Path) -> Grid:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GridError(f"Expected a grid as TOML in {path}, got: {error}.") from error
     try:
-        return make_grid(content)
+        return make_grid(content, check_files=check_files)
     except GridError as error:
         raise GridError(f"{path}:\n{error}") from None
 
 
-def make_grid(content: Mapping[str, Any]) -> Grid:
+def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     """Return the grid that a mapping describes.
 
     Args:
         content: "games", "n_timesteps"; and, if not the defaults, "algos" (ppo), "arms" (baseline
             and infonce), "seeds" (0, 1, 2), tables "train", "arm.NAME", "probe" and "study".
+        check_files: Whether files that are named must be there.
 
     Raises:
         GridError: If any entry is not known or not legal; all are named.
     """
-    problems = list(_unknown("entry", content, _ENTRIES))
+    problems = list(unknown("entry", content, _ENTRIES))
     own = content.get("arm", {})
+    problems += [] if isinstance(own, Mapping) else [f"Expected tables [arm.NAME], got {own!r}."]
     own = own if isinstance(own, Mapping) else {}
     arms = {**ARMS, **own}
     problems += [
@@ -137,18 +153,10 @@ def make_grid(content: Mapping[str, Any]) -> Grid:
     n_timesteps = content.get("n_timesteps")
     if type(n_timesteps) is not int or n_timesteps < 1:
         problems.append(f"Expected `n_timesteps` to be an int >= 1, got {n_timesteps!r}.")
-    train = content.get("train", {})
-    probe = content.get("probe")
-    for where, table, known in (
-        ("train", train, _SETTINGS),
-        ("probe", {} if probe is None else probe, _PROBE),
-        *((f"arm.{name}", table, _SETTINGS) for name, table in own.items()),
-    ):
-        problems += _table_problems(where, table, known)
-    study = content.get("study")
-    problems += [] if study is None else _study_problems(study)
-    if not problems:
-        problems = list(_settings_problems(values, arms, train))
+    train, probe, study = content.get("train", {}), content.get("probe"), content.get("study")
+    problems += _table_problems(train, own, arms, values, check_files)
+    problems += [] if probe is None else probe_problems(probe, values["games"])
+    problems += [] if study is None else study_problems(study, values["algos"])
     if problems:
         raise GridError("\n".join(f"  {problem}" for problem in dict.fromkeys(problems)))
     return Grid(
@@ -157,7 +165,7 @@ def make_grid(content: Mapping[str, Any]) -> Grid:
         settings={name: arms[name] for name in values["arms"]},
         train=train,
         probe=probe,
-        study=None if study is None else {"measure": "area", **study},
+        study=None if study is None else study_of(study, values["algos"]),
     )
 
 
@@ -217,127 +225,21 @@ def _list_of(
     return tuple(values), problems
 
 
-# -- tables ----------------------------------------------------------------------------------------
-
-_Check = Callable[[Any], bool]
-
-
-def _is_int(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_ints(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int for each in value)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping)
-
-
-_SETTINGS: dict[str, tuple[_Check, str]] = {
-    "infonce_coef": (_is_number, "a number"),
-    "horizons": (_is_ints, "a list of ints"),
-    "preset": (_is_text, "text"),
-    "precision": (_is_text, "text"),
-    "n_pairs": (_is_int, "an int >= 1"),
-    "positives": (_is_text, "text"),
-    "augment_observations": (_is_flag, "true or false"),
-    "freeze_encoder": (_is_flag, "true or false"),
-    "encoder": (_is_text, "a path"),
-    "hyperparameters": (_is_table, "a table"),
-    "n_envs": (_is_int, "an int >= 1"),
-    "save_freq": (_is_int, "an int >= 1"),
-    "on_nan": (_is_text, "text"),
-    "device": (_is_text, "text"),
-}
-_STUDY: dict[str, tuple[_Check, str]] = {
-    "n_trials": (_is_int, "an int >= 1"),
-    "measure": (_is_text, "text"),
-    "search": (_is_table, "a table"),
-}
-_PROBE: dict[str, tuple[_Check, str]] = {
-    "n_frames": (_is_int, "an int >= 1"),
-    "labels": (_is_text, "text"),
-    "protocol": (_is_texts, "a list of names"),
-    "policy": (_is_text, "text"),
-    "data_seed": (_is_number, "an int"),
-    "seeds": (_is_ints, "a list of ints"),
-}
+# -- settings --------------------------------------------------------------------------------------
 
 
 def _table_problems(
-    where: str, table: Any, known: Mapping[str, tuple[_Check, str]]
-) -> Iterator[str]:
-    if not isinstance(table, Mapping):
-        yield f"Expected a table [{where}], got {table!r}."
-        return
-    yield from _unknown(f"setting in [{where}]", table, known)
-    for name, value in table.items():
-        if name in known and not known[name][0](value):
-            yield f"Expected `{where}.{name}` to be {known[name][1]}, got {value!r}."
-
-
-def _unknown(what: str, given: Mapping[str, Any], known: Mapping[str, Any] | set[str]) -> Any:
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, list(known), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known are {sorted(known)}."
-            yield f"Unknown {what}: {name!r}. {hint}"
-
-
-def _study_problems(study: Any) -> Iterator[str]:
-    yield from _table_problems("study", study, _STUDY)
-    if not isinstance(study, Mapping):
-        return
-    for name in ("n_trials", "search"):
-        if name not in study:
-            yield f"Expected `study.{name}`, got none."
-    if study.get("measure", "area") not in ("area", "final"):
-        yield f"Expected `study.measure` to be area or final, got {study['measure']!r}."
-    search = study.get("search")
-    for name, spec in search.items() if isinstance(search, Mapping) else ():
-        if name.removeprefix("hyperparameters.") == name and name not in _SETTINGS:
-            yield from _unknown("setting in [study.search]", {name: spec}, _SETTINGS)
-        if not _is_range(spec):
-            yield (
-                f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
-                f"log = true, or {{choices = [...]}}, got {spec!r}."
-            )
-
-
-def _is_range(spec: Any) -> bool:
-    if not isinstance(spec, Mapping):
-        return False
-    if spec.keys() == {"choices"}:
-        choices = spec["choices"]
-        simple = (str, int, float, bool)
-        return (
-            isinstance(choices, list)
-            and bool(choices)
-            and all(isinstance(each, simple) for each in choices)
-        )
-    if not {"low", "high"} <= spec.keys() <= {"low", "high", "log"}:
-        return False
-    low, high, log = spec["low"], spec["high"], spec.get("log", False)
-    if not (_is_number(low) and _is_number(high) and _is_flag(log)):
-        return False
-    return math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)
+    train: Any,
+    own: Mapping[str, Any],
+    arms: Mapping[str, Any],
+    values: Mapping[str, Any],
+    check_files: bool,
+) -> list[str]:
+    """Return what is wrong with tables of settings, alone and then together."""
+    problems = list(train_problems("train", train, check_files=check_files))
+    for name, table in own.items():
+        problems += train_problems(f"arm.{name}", table, check_files=check_files)
+    return problems or list(_settings_problems(values, arms, train))
 
 
 def _settings_problems(

@@ -7,7 +7,7 @@ import os
 import queue
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from rl_infonce.runs.signals import stopping_signals
@@ -18,16 +18,17 @@ __all__ = ["n_usable_cpus", "run_locally"]
 
 def run_locally(
     jobs: Sequence[Job], *, n_jobs: int, n_gpus: int = 0, n_threads: int = 1
-) -> Iterator[tuple[str, int]]:
+) -> Generator[tuple[str, int], None, None]:
     """Run jobs, some at once, and yield each one's name and exit code when it ends.
 
     The first Ctrl-C, SIGTERM or SIGUSR1 asks the trainings to save and stop, and starts no more;
-    the second one kills them.
+    the second one kills them. Closing the generator asks them, too, and waits for them.
 
     Args:
         jobs: In the order of their start.
         n_jobs: Processes at once, at least 1.
-        n_gpus: Dealt to the processes in turn; 0 leaves the choice to torch.
+        n_gpus: Dealt to the processes in turn, those of CUDA_VISIBLE_DEVICES if it is set; 0
+            leaves the choice to torch.
         n_threads: Of each process, at least 1.
     """
     pool = _Pool(n_jobs, n_gpus, n_threads)
@@ -38,8 +39,11 @@ def run_locally(
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:
                     yield waiting.pop(future), future.result()
-        except BaseException:
+        except KeyboardInterrupt:  # the second Ctrl-C
             pool.kill()
+            raise
+        except BaseException:  # nobody listens any more, e.g. behind a closed pipe
+            pool.stop()
             raise
 
 
@@ -50,7 +54,7 @@ class _Pool:
         self._places: queue.SimpleQueue[int] = queue.SimpleQueue()
         for place in range(n_jobs):
             self._places.put(place)
-        self._n_gpus, self._n_threads = n_gpus, n_threads
+        self._gpus, self._n_threads = _gpus(n_gpus), n_threads
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._is_stopping = False
 
@@ -60,8 +64,8 @@ class _Pool:
             return INTERRUPTED
         place = self._places.get()
         environment = {"OMP_NUM_THREADS": str(self._n_threads)}
-        if self._n_gpus:
-            environment["CUDA_VISIBLE_DEVICES"] = str(place % self._n_gpus)
+        if self._gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpus[place % len(self._gpus)]
 
         def started(process: subprocess.Popen[bytes]) -> None:
             self._processes[place] = process
@@ -74,8 +78,10 @@ class _Pool:
             self._processes.pop(place, None)
             self._places.put(place)
 
-    def stop(self, _signal: signal.Signals) -> None:
-        """Ask every training to save and stop."""
+    def stop(self, _signal: signal.Signals | None = None) -> None:
+        """Ask every training to save and stop, once: the second signal would end it at once."""
+        if self._is_stopping:
+            return
         self._is_stopping = True
         for process in list(self._processes.values()):
             with contextlib.suppress(ProcessLookupError):
@@ -86,6 +92,13 @@ class _Pool:
         self._is_stopping = True
         for process in list(self._processes.values()):
             process.kill()
+
+
+def _gpus(n_gpus: int) -> list[str]:
+    """Return the names of GPUs to deal: those this process was given, or all by number."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    return (names or [str(index) for index in range(n_gpus)])[:n_gpus]
 
 
 def n_usable_cpus() -> int:

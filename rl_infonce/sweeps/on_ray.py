@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from rl_infonce.runs.signals import stopping_signals
@@ -22,7 +22,7 @@ def run_on_ray(
     n_cpus: float = 1,
     n_gpus: float = 0,
     n_retries: int = 3,
-) -> Iterator[tuple[str, int]]:
+) -> Generator[tuple[str, int], None, None]:
     """Run jobs as Ray tasks and yield each one's name and exit code when it ends.
 
     A job whose node or worker is lost is started again elsewhere, where it goes on from the run's
@@ -69,6 +69,10 @@ def run_on_ray(
                 done, _ = ray.wait(list(waiting), timeout=1)
                 for each in done:
                     yield waiting.pop(each), _code_of(ray, each)
+    except GeneratorExit:  # nobody listens any more: trainings save before Ray ends
+        stop(None)
+        ray.wait(list(waiting) or [ray.put(None)], num_returns=max(len(waiting), 1))
+        raise
     finally:
         ray.shutdown()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def run_on_slurm(
     n_cpus: int = 1,
     parameters: Mapping[str, Any] | None = None,
     cluster: str | None = None,
-) -> Iterator[tuple[str, int]]:
+) -> Generator[tuple[str, int], None, None]:
     """Submit jobs as one array and yield each one's name and exit code when it ends.
 
     Args:

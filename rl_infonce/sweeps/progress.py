@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl_infonce.runs.run_directory import read_record
+from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Grid
 
 __all__ = ["CellState", "cell_state"]
@@ -40,10 +41,22 @@ def cell_state(run_dir: Path, grid: Grid) -> CellState:
     step = int(record.get("n_timesteps_done", 0))
     seconds = float(record.get("wall_seconds", 0.0))
     if record.get("status") == "done" and step >= grid.n_timesteps:
-        is_done = grid.probe is None or (run_dir / "probe" / "scores.json").is_file()
+        is_done = grid.probe is None or _is_probed(run_dir / "probe" / "scores.json", grid)
         return CellState("done" if is_done else "trained", step, seconds)
     status = "failed" if record.get("status") == "failed" else "begun"
     return CellState(status, max(step, _last_step(run_dir / "progress.csv")), seconds)
+
+
+def _is_probed(path: Path, grid: Grid) -> bool:
+    """Return whether a file has scores of the trained encoder by all probes of a grid."""
+    try:
+        content = read_scores(path)
+    except (ValueError, OSError):
+        return False
+    encoders = content["encoders"]
+    done = [entry for entry in content["cells"] if entry["status"] == "done"]
+    of_trained = [entry for entry in done if encoders[entry["encoder"]]["kind"] == "file"]
+    return grid.probes() <= {(entry["protocol"], entry["seed"]) for entry in of_trained}
 
 
 def _last_step(path: Path) -> int:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import csv
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_infonce.json_text import read_json
 from rl_infonce.report.runs import Run
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid
-from rl_infonce.sweeps.progress import cell_state
-from rl_infonce.sweeps.sweep_folder import SweepFolder
+from rl_infonce.sweeps.progress import CellState, cell_state
+from rl_infonce.sweeps.sweep_folder import DECIDING, SweepFolder
 
 __all__ = ["SweepResults", "read_results"]
 
 _CURVES = ("infonce/grad_ratio", "infonce/mi_lower_bound", "infonce/loss")
 _MOST_BYTES = 2**28
+_WORDS = {"trained": "trained; its return counts, its features are not probed yet"}
 
 
 class SweepResults(NamedTuple):
@@ -32,50 +33,84 @@ class SweepResults(NamedTuple):
         grid: Of the sweep.
         runs: Finished.
         missing: Names of the others, with where they stand.
+        notes: Runs of other versions of packages than the first one, in words.
     """
 
     grid: Grid
     runs: list[Run]
     missing: list[str]
+    notes: list[str]
 
 
-def read_results(folder: SweepFolder, grid: Grid | None = None) -> SweepResults:
+def read_results(
+    folder: SweepFolder, grid: Grid | None = None, *, mixed_versions: bool = False
+) -> SweepResults:
     """Return the finished runs of a sweep.
 
     Args:
         folder: Of the sweep.
         grid: Whose cells are wanted; None takes that of the sweep.
+        mixed_versions: Whether runs of other versions of packages are merged, and named.
 
     Raises:
         FileNotFoundError: If there is no sweep.
-        ValueError: If a file is no result, or features were probed with other labels or frames
-            than those of another cell of the game; nothing is merged then.
+        ValueError: If a file is no result, a cell has other settings than when it was begun, runs
+            are of several versions, or features were probed with other labels or frames than those
+            of another cell of the game; nothing is merged then.
         OSError: If a file cannot be read.
     """
     grid = folder.grid() if grid is None else grid
-    machines = _machines(folder)
-    runs, missing = [], []
+    folder.check_cells(grid)
+    machines = _machines(folder.sessions(), "processors")
+    runs: dict[str, Run] = {}
+    missing = []
     probed: dict[str, dict[str, str]] = {}
     for cell in grid.cells():
         run_dir = folder.run_dir(cell)
         state = cell_state(run_dir, grid)
         if state.status in ("done", "trained"):
-            runs.append(_run(cell, grid, run_dir, machines))
+            runs[cell.name] = _run(cell, grid, run_dir, machines, state)
+        if state.status == "done":
             _check_probes(cell, run_dir, probed)
-        if state.status != "done":
-            missing.append(f"{cell.name} ({state.status})")
-    return SweepResults(grid, runs, missing)
+        else:
+            missing.append(f"{cell.name} ({_WORDS.get(state.status, state.status)})")
+    others = _of_other_versions(runs)
+    if others and not mixed_versions:
+        raise ValueError(
+            f"Expected runs trained with the same versions, got {'; '.join(others[:5])}. Train "
+            "them again, or pass --mixed-versions."
+        )
+    return SweepResults(grid, list(runs.values()), missing, others)
 
 
-def _machines(folder: SweepFolder) -> str:
-    path = folder.path / "sweep.json"
-    sessions = read_json(path).get("sessions", []) if path.is_file() else []
-    found = {f"{each.get('host')} ({each.get('processors')} processors)" for each in sessions}
+def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:
+    """Return which runs were trained with other versions than the first one, in words."""
+    found = []
+    for name, run in runs.items():
+        first = next(iter(runs.values())).versions
+        differing = [
+            f"{package} {run.versions.get(package)} instead of {first.get(package)}"
+            for package in DECIDING
+            if run.versions.get(package) != first.get(package)
+        ]
+        if differing:
+            found.append(f"{name} (trained with {', '.join(differing)}; its return counts)")
+    return found
+
+
+def _machines(sessions: Sequence[Mapping[str, Any]], more: str | None = None) -> str:
+    """Return the hosts of sessions, once each."""
+    found = {
+        str(each["host"]) + (f" ({each.get(more)} {more})" if more else "")
+        for each in sessions
+        if each.get("host")
+    }
     return ", ".join(sorted(found))
 
 
-def _run(cell: Cell, grid: Grid, run_dir: Path, machine: str) -> Run:
+def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -> Run:
     record = read_record(run_dir)
+    hosts = _machines(record["sessions"]) or driver
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
     progress = _columns(run_dir / "progress.csv", _CURVES)
@@ -93,10 +128,10 @@ def _run(cell: Cell, grid: Grid, run_dir: Path, machine: str) -> Run:
             for name in _CURVES
             if name in progress
         },
-        probes=_probes(run_dir / "probe"),
-        command=" ".join(["rl-infonce", *train_command(cell, grid, run_dir)]),
+        probes=_probes(run_dir / "probe") if state.status == "done" else {},
+        command=shlex.join(["rl-infonce", *train_command(cell, grid, run_dir)]),
         versions=record.get("versions", {}),
-        machine=f"{machine}, {record.get('device', 'unknown device')}",
+        machine=f"{hosts}, {record.get('device', 'unknown device')}",
         seconds=float(record.get("wall_seconds", 0.0)),
     )
 
@@ -157,7 +192,7 @@ def _f1(scores: Mapping[str, Any]) -> dict[str, float]:
 
 def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, str]]) -> None:
     """Raise unless a cell's features were probed with the game's labels and frames."""
-    if not (run_dir / "probe" / "scores.json").is_file():
+    if not (run_dir / "probe" / "scores.json").is_file():  # the grid has no [probe]
         return
     for scores in read_scores(run_dir / "probe" / "scores.json")["cells"]:
         for name in ("labels_hash", "frames_hash"):

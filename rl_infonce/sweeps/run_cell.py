@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 __all__ = ["INTERRUPTED", "Job", "run_job"]
 
 INTERRUPTED = 75
+_STOPPED = (130, -signal.SIGINT)  # by Ctrl-C at once, or before a command could listen to it
 _PR_SET_PDEATHSIG = 1
 _LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None  # not after the fork
 
@@ -66,7 +67,7 @@ def run_job(
                 process.send_signal(signal.SIGINT)
                 code = process.wait()
         if code:
-            return code
+            return INTERRUPTED if code in _STOPPED else code
     return 0
 
 

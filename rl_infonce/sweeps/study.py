@@ -12,12 +12,12 @@ from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.results import read_results
+from rl_infonce.sweeps.search import NESTED
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["run_study", "trial_value"]
+__all__ = ["best_trial", "run_study", "trial_value"]
 
 _JOURNAL = "study.log"
-_NESTED = "hyperparameters."
 
 
 def run_study(
@@ -25,64 +25,89 @@ def run_study(
     grid: Grid,
     train: Callable[[Sequence[Cell], Grid], bool],
     scales: Mapping[str, tuple[float, float]] | None,
-    *,
-    seed: int = 0,
 ) -> Iterator[tuple[str, Settings, float | None]]:
     """Yield name, settings and value of each trial; None as its value if a cell failed.
 
-    The study is a journal in the folder: trials that were begun by a process that is gone go on
-    first, with the checkpoints of their cells.
+    The study is a journal in the folder: trials that were begun by a process that is gone, and
+    those that failed, go on first, with the checkpoints of their cells.
 
     Args:
         folder: Of the sweep, held.
         grid: With a study; its arms are not trained.
         train: Trains the cells of a grid that are not done, and says whether to go on.
         scales: As of `trial_value`.
-        seed: Of the sampler, Optuna's tree of Parzen estimators.
 
     Raises:
         ModuleNotFoundError: If Optuna is not installed.
         ValueError: If the grid has no study.
     """
-    try:
-        import optuna
-        from optuna.storages.journal import JournalFileBackend
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'Expected Optuna for `--optimize`; pip install "rl-infonce[optuna]".'
-        ) from None
+    optuna = _optuna()
     if grid.study is None:
         raise ValueError("Expected a table [study] in the grid for `--optimize`, got none.")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    backend = JournalFileBackend(str(folder.path / _JOURNAL))
-    study = optuna.create_study(
-        study_name=folder.path.name,
-        storage=optuna.storages.JournalStorage(backend),
-        sampler=optuna.samplers.TPESampler(seed=seed),
-        direction="maximize",
-        load_if_exists=True,
-    )
+    study = _study(optuna, folder)
+    # The same seed again would suggest the first trials again.
+    study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
     begun = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
+    done = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
     numbers = [(trial.number, dict(trial.params)) for trial in begun]
-    n_ended = len(study.trials) - len(begun)
-    while n_ended < grid.study["n_trials"]:
+    for _ in range(grid.study["n_trials"] - len(done)):
         if numbers:
             number, parameters = numbers.pop(0)
         else:
             trial = study.ask()
             number, parameters = trial.number, _suggested(trial, grid.study["search"])
-        name, settings = f"trial_{number:03d}", _settings_of(parameters)
+        name, settings = _name(number), _settings_of(parameters)
         own = replace(grid, arms=(name,), settings={name: settings})
         if not train(own.cells(), own):
             return
         value = trial_value(folder, own, scales)
-        study.tell(number, value, state=None if value is not None else _failed(optuna))
-        n_ended += 1
+        if value is not None:  # a failed trial stays begun, and is tried again next time
+            study.tell(number, value)
         yield name, settings, value
 
 
-def _failed(optuna: Any) -> Any:
-    return optuna.trial.TrialState.FAIL
+def best_trial(folder: SweepFolder) -> tuple[str, Settings, float] | None:
+    """Return name, settings and value of the best trial of all sessions; None if none is done.
+
+    Raises:
+        ModuleNotFoundError: If Optuna is not installed.
+    """
+    optuna = _optuna()
+    study = _study(optuna, folder)
+    if not study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]):
+        return None
+    best = study.best_trial
+    return _name(best.number), _settings_of(best.params), float(best.value)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'Expected Optuna for `--optimize`; pip install "rl-infonce[optuna]".'
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _study(optuna: Any, folder: SweepFolder) -> Any:
+    from optuna.storages.journal import JournalFileBackend
+
+    return optuna.create_study(
+        study_name=folder.path.name,
+        storage=optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / _JOURNAL))),
+        direction="maximize",
+        load_if_exists=True,
+    )
+
+
+def _seed(grid: Grid, n_trials: int) -> int:
+    return int(np.random.SeedSequence([*grid.seeds, n_trials]).generate_state(1)[0])
+
+
+def _name(number: int) -> str:
+    return f"trial_{number:03d}"
 
 
 def trial_value(
@@ -95,7 +120,7 @@ def trial_value(
         grid: Whose only arm is the trial.
         scales: Game -> scores that become 0 and 1; None takes returns as they are.
     """
-    results = read_results(folder, grid)
+    results = read_results(folder, grid, mixed_versions=True)  # unless asked, `train` refuses them
     if results.missing or grid.study is None:
         return None
     values = []
@@ -126,8 +151,8 @@ def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:
 
 def _settings_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of `rl-infonce train`, with "hyperparameters.x" in their own table."""
-    plain = {name: v for name, v in parameters.items() if not name.startswith(_NESTED)}
+    plain = {name: v for name, v in parameters.items() if not name.startswith(NESTED)}
     nested = {
-        name.removeprefix(_NESTED): v for name, v in parameters.items() if name.startswith(_NESTED)
+        name.removeprefix(NESTED): v for name, v in parameters.items() if name.startswith(NESTED)
     }
     return {**plain, **({"hyperparameters": nested} if nested else {})}

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.run_directory import now, read_record, software
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import Cell, Grid, read_grid
+from rl_infonce.sweeps.progress import cell_state
 from rl_infonce.sweeps.run_cell import Job
 
-__all__ = ["SweepFolder", "remove_checkpoints"]
+__all__ = ["DECIDING", "SweepFolder", "remove_checkpoints"]
 
 _GRID, _RECORD = "grid.toml", "sweep.json"
-_DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
+DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
 class SweepFolder:
@@ -34,14 +35,17 @@ class SweepFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()  # workers of Ray have another working directory
 
     def run_dir(self, cell: Cell) -> Path:
         """Return the run directory of a cell."""
         return self.path / "cells" / cell.name
 
-    def grid(self) -> Grid:
+    def grid(self, *, check_files: bool = False) -> Grid:
         """Return the grid with which the sweep was started last.
+
+        Args:
+            check_files: Whether files that it names must be there, as for a training.
 
         Raises:
             FileNotFoundError: If there is none.
@@ -50,12 +54,22 @@ class SweepFolder:
         path = self.path / _GRID
         if not path.is_file():
             raise FileNotFoundError(f"Expected a sweep in {self.path}, got no {_GRID} there.")
-        return read_grid(path)
+        return read_grid(path, check_files=check_files)
 
-    def job(self, cell: Cell, grid: Grid) -> Job:
-        """Return what trains a cell and probes its features."""
+    def job(self, cell: Cell, grid: Grid, *, mixed_versions: bool = False) -> Job:
+        """Return what trains a cell and probes its features, or the latter if it is trained.
+
+        Args:
+            cell: That is not done.
+            grid: Of the cell.
+            mixed_versions: Whether a cell that was begun goes on with other versions of packages.
+        """
         run_dir = self.run_dir(cell)
-        commands = [tuple(train_command(cell, grid, run_dir))]
+        status = cell_state(run_dir, grid).status
+        commands = []
+        if status != "trained":  # without its checkpoints it would start anew
+            inexact = mixed_versions and status != "missing"
+            commands.append(tuple(train_command(cell, grid, run_dir, inexact=inexact)))
         if grid.probe is not None:
             commands.append(tuple(probe_command(cell, grid, run_dir)))
         return Job(cell.name, tuple(commands), run_dir / "output.log")
@@ -72,15 +86,42 @@ class SweepFolder:
             yield
 
     def adopt(self, grid: Grid, path: Path) -> None:
-        """Make a grid the sweep's; cells it shares with the former one must be the same.
+        """Make a grid the sweep's; cells that the sweep ever had must be what they were.
 
         Raises:
-            ValueError: If a cell would not be what it was; the settings are named.
+            ValueError: If a cell would not be; the settings are named.
         """
-        if (self.path / _GRID).is_file():
-            _check_same(self.grid(), grid)
+        self.check_cells(grid)
+        record = self._record()
+        record["cells"] = {**_meanings(grid), **self._former_cells(record)}
+        replace_json(self.path / _RECORD, record)
         if path.resolve() != (self.path / _GRID).resolve():
             shutil.copyfile(path, self.path / _GRID)
+
+    def check_cells(self, grid: Grid) -> None:
+        """Raise unless the cells of a grid are what they were when the sweep first had them.
+
+        Raises:
+            ValueError: If one is not, with the settings that differ, or the record is damaged.
+        """
+        former = self._former_cells(self._record())
+        differing = [
+            difference
+            for name, meaning in _meanings(grid).items()
+            if name in former
+            for difference in _differences(name, former[name], meaning)
+        ]
+        if differing:
+            raise ValueError(
+                f"Expected the cells of {self.path} with the settings they have, got "
+                f"{'; '.join(differing[:5])}. Change them back, or choose another --output."
+            )
+
+    def _former_cells(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what the cells were; older sweeps have their last grid alone."""
+        if "cells" in record or not (self.path / _GRID).is_file():
+            return dict(record.get("cells", {}))
+        return _meanings(self.grid())
 
     def check_versions(self, grid: Grid) -> None:
         """Raise unless the cells that are there were trained with what is installed now.
@@ -95,7 +136,7 @@ class SweepFolder:
                 former = read_record(self.run_dir(cell))["versions"]
                 found |= {
                     f"{name} is {own.get(name)} (was {former.get(name)} in {cell.name})"
-                    for name in _DECIDING
+                    for name in DECIDING
                     if own.get(name) != former.get(name)
                 }
         if found:
@@ -107,10 +148,7 @@ class SweepFolder:
 
     def begin_session(self, engine: str, command: str) -> None:
         """Note who works on the sweep from now on, and with what."""
-        path = self.path / _RECORD
-        record: dict[str, Any] = {"format_version": 1, "sessions": []}
-        if path.is_file():
-            record = dict(read_json(path))
+        record = self._record()
         session = {
             "start_time": now(),
             "command": command,
@@ -120,25 +158,59 @@ class SweepFolder:
             **software(),
         }
         record["sessions"] = [*record.get("sessions", []), session]
-        replace_json(path, json.loads(json.dumps(record)))
+        replace_json(self.path / _RECORD, json.loads(json.dumps(record)))
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return who worked on the sweep, and with what."""
+        return list(self._record().get("sessions", []))
+
+    def _record(self) -> dict[str, Any]:
+        path = self.path / _RECORD
+        if not path.is_file():
+            return {"format_version": 1, "sessions": []}
+        try:
+            record = read_json(path)
+            _check_record(record)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"Expected the record of a sweep in {path}, got: {error!r}."
+            ) from error
+        return dict(record)
 
 
-def _check_same(former: Grid, grid: Grid) -> None:
-    before = {cell.name: cell for cell in former.cells()}
-    differing = [
-        f"{cell.name}: {dict(cell.settings)} (was {dict(before[cell.name].settings)})"
+def _check_record(record: Any) -> None:
+    """Raise an error of any kind unless cells can be compared and sessions added."""
+    for session in record.get("sessions", []):
+        session.keys()
+    for meaning in record.get("cells", {}).values():
+        meaning["settings"].keys()
+
+
+def _meanings(grid: Grid) -> dict[str, Any]:
+    """Return what each cell is, by name, as JSON has it."""
+    meanings = {
+        cell.name: {
+            "settings": dict(cell.settings),
+            "n_timesteps": grid.n_timesteps,
+            "probe": grid.probe,
+        }
         for cell in grid.cells()
-        if cell.name in before and dict(cell.settings) != dict(before[cell.name].settings)
+    }
+    return dict(json.loads(json.dumps(meanings)))
+
+
+def _differences(name: str, former: Mapping[str, Any], meaning: Mapping[str, Any]) -> list[str]:
+    was, now_is = _flat(former), _flat(meaning)
+    return [
+        f"{name}: {key} {now_is.get(key)} (was {was.get(key)})"
+        for key in sorted(was.keys() | now_is.keys())
+        if was.get(key) != now_is.get(key)
     ]
-    if former.n_timesteps != grid.n_timesteps:
-        differing.append(f"n_timesteps {grid.n_timesteps} (was {former.n_timesteps})")
-    if former.probe != grid.probe:
-        differing.append(f"[probe] {grid.probe} (was {former.probe})")
-    if differing:
-        raise ValueError(
-            "Expected the cells of this folder with the settings they have, got "
-            f"{'; '.join(differing[:5])}. Choose another --output."
-        )
+
+
+def _flat(meaning: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {"n_timesteps": meaning.get("n_timesteps"), "[probe]": meaning.get("probe")}
+    return {**meaning["settings"], **rest}
 
 
 def remove_checkpoints(run_dir: Path) -> None:

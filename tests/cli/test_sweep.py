@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import pytest
 
 from rl_infonce.cli import main
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
+from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.sweeps.estimate import disk_of
 from rl_infonce.sweeps.grid import read_grid
+from rl_infonce.sweeps.run_cell import Job
 from tests.runs.test_state_file import assert_same
 from tests.sweeps.grids import write_grid
 
@@ -51,7 +55,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_failed_cell_is_named_and_the_others_are_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = {"arms": ["baseline", "broken"], "arm": {"broken": {"encoder": "none.safetensors"}}}
+    encoder = tmp_path / "none.safetensors"
+    encoder.write_text("no encoder")
+    broken = {"arms": ["baseline", "broken"], "arm": {"broken": {"encoder": str(encoder)}}}
     grid, folder = str(write_grid(tmp_path / "grid.toml", **broken)), tmp_path / "sweep"
     assert sweep(grid, "-o", str(folder), "--n-jobs", "1") == 1
     said = capsys.readouterr()
@@ -94,8 +100,9 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
     [
         ([], "a grid, or --resume"),
         (["GRID", "--resume", "x"], "a grid, or --resume"),
-        (["--resume", "none"], "a sweep in none, got no grid.toml"),
+        (["--resume", "none"], "none, got no grid.toml"),
         (["bad.toml"], "Did you mean 'breakout'"),
+        (["none.toml"], "`train.encoder` to be a file, got 'none.safetensors'"),
         (["GRID", "--n-jobs", "0"], "--n-jobs"),
         (["GRID", "--engine", "ray", "--address", "127.0.0.1:1"], "cluster at 127.0.0.1:1"),
         (["GRID", "--engine", "slurm", "--slurm", "x"], "name:value, got 'x'"),
@@ -111,6 +118,7 @@ def test_wrong_usage_exits_2(
     monkeypatch.chdir(tmp_path)
     write_grid(tmp_path / "GRID")
     write_grid(tmp_path / "bad.toml", games=["breakuot"])
+    write_grid(tmp_path / "none.toml", train={"encoder": "none.safetensors"})
     with pytest.raises(SystemExit) as leaving:
         sweep(*words)
     assert leaving.value.code == 2
@@ -126,6 +134,122 @@ def test_a_full_disk_is_refused_before_the_start(
         sweep(grid, "-o", str(folder))
     assert "GiB of room in" in capsys.readouterr().err
     assert not (folder / "cells").exists()
+
+
+class FakeEngine:
+    """Stands for `run_locally`: ends cells with a code, whatever they say of themselves."""
+
+    def __init__(self, code: int = 0, status: str | None = None) -> None:
+        self.code, self.status = code, status
+        self.jobs: list[Job] = []
+        self.closed = False
+
+    def __call__(
+        self, jobs: Sequence[Job], **_settings: Any
+    ) -> Generator[tuple[str, int], None, None]:
+        self.jobs += jobs
+        try:
+            for job in jobs:
+                if self.status is not None:
+                    job.log.parent.mkdir(parents=True)
+                    ended = {"status": self.status, "n_timesteps_done": 128}
+                    write_record(job.log.parent, {**new_record({}, 0), **ended})
+                yield job.name, self.code
+        except GeneratorExit:
+            self.closed = True
+            raise
+
+
+def engine_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeEngine:
+    engine = FakeEngine(**settings)
+    monkeypatch.setattr("rl_infonce.sweeps.local.run_locally", engine)
+    return engine
+
+
+def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine_of(monkeypatch, code=1, status="done")
+    words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
+    assert sweep(*words) == 1
+    assert "breakout-ppo-infonce-0 failed" in capsys.readouterr().err
+    assert sweep(*words) == 0, "nothing is left to do"
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space")])
+def test_what_cannot_be_written_while_cells_run_is_no_wrong_usage(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: OSError,
+) -> None:
+    def fail(*_given: Any) -> str:
+        raise error
+
+    engine = engine_of(monkeypatch)
+    monkeypatch.setattr("rl_infonce.cli.sweep._words", fail)
+    monkeypatch.setattr("rl_infonce.cli.sweep._drop_output", lambda: None)
+    grid = str(write_grid(tmp_path / "grid.toml"))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--force") == 1
+    assert engine.closed, "which lets trainings save"
+    assert str(error) in capsys.readouterr().err
+
+
+def test_output_that_nobody_reads_ends_quietly() -> None:
+    code = (
+        "import sys\n"
+        "from rl_infonce.cli.sweep import _guarded\n"
+        "def work():\n"
+        "    print('x' * 10, flush=True)\n"
+        "    return 0\n"
+        "sys.exit(_guarded(work))\n"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert ended.returncode == 1
+    assert ended.stderr == b"rl-infonce sweep: [Errno 32] Broken pipe\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--n-jobs", "2"], 2),
+        (["--engine", "slurm"], 6),
+        (["--engine", "ray", "--address", "head:6379", "--n-jobs", "2"], 6),
+        (["--engine", "ray", "--n-jobs", "2"], 2),
+        (["--n-jobs", "100"], 6),
+    ],
+)
+def test_a_cluster_may_run_all_cells_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    expected: int,
+) -> None:
+    estimate = "rl_infonce.sweeps.estimate."
+    monkeypatch.setattr(estimate + "seconds_of_all", lambda *_: (6 * 3600.0, 1))
+    monkeypatch.setattr(estimate + "disk_of_all", lambda *given: given[2] * 2**30)
+    grid = str(write_grid(tmp_path / "grid.toml", seeds=[0, 1, 2]))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", *words) == 0
+    said = capsys.readouterr().out
+    assert f"{6 / expected:.1f} with {expected} at once" in said
+    assert f"At most {expected}.0 GiB of disk" in said
+
+
+def test_mixed_versions_reach_the_cells_that_were_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
+    engine_of(monkeypatch, code=75, status="interrupted")
+    assert sweep(*words) == 75
+    again = engine_of(monkeypatch)
+    assert sweep(*words, "--mixed-versions") == 1, "they still say they are interrupted"
+    assert ["--resume-inexact" in job.commands[0] for job in again.jobs] == [True, True]
 
 
 def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rl_infonce.cli import make_parser
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.sweeps.arms import ARMS
@@ -38,3 +40,16 @@ def test_the_probe_reads_what_was_trained() -> None:
     assert parsed.encoder == [str(Path("run") / "model.zip")]
     assert (parsed.output, parsed.n_frames) == (Path("run/probe"), 900)
     assert (parsed.protocol, parsed.seeds) == (["converged", "knn"], [0, 1])
+
+
+def test_a_relative_encoder_is_one_of_the_folder_where_the_sweep_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = make_grid({**GRID, "train": {"encoder": "some/encoder.safetensors"}})
+    (cell, _) = grid.cells()
+    parsed = make_parser().parse_args(train_command(cell, grid, Path("run")))
+    assert parsed.encoder == tmp_path / "some" / "encoder.safetensors"
+    assert not parsed.resume_inexact
+    words = train_command(cell, grid, Path("run"), inexact=True)
+    assert make_parser().parse_args(words).resume_inexact

@@ -78,6 +78,7 @@ def test_environments_are_dealt_in_turn(tmp_path: Path, monkeypatch: pytest.Monk
         return 0
 
     monkeypatch.setattr("rl_infonce.sweeps.local.run_job", run)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     jobs = [job(tmp_path, str(i)) for i in range(8)]
     assert len(list(run_locally(jobs, n_jobs=4, n_gpus=2, n_threads=3))) == 8
     assert {device for device, _ in seen} == {"0", "1"}
@@ -85,6 +86,30 @@ def test_environments_are_dealt_in_turn(tmp_path: Path, monkeypatch: pytest.Monk
     seen.clear()
     list(run_locally(jobs, n_jobs=1))
     assert set(seen) == {(None, "1")}
+
+
+@pytest.mark.parametrize(
+    ("given", "n_gpus", "expected"),
+    [("2,5", 2, {"2", "5"}), ("GPU-a, GPU-b,-1", 2, {"GPU-a", "GPU-b"}), ("2,5", 0, {None})],
+)
+def test_gpus_that_were_given_are_dealt(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    n_gpus: int,
+    expected: set[str | None],
+) -> None:
+    seen: list[str | None] = []
+
+    def run(_job: Job, environment: dict[str, str], _started: Any) -> int:
+        time.sleep(0.05)
+        seen.append(environment.get("CUDA_VISIBLE_DEVICES"))
+        return 0
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    monkeypatch.setattr("rl_infonce.sweeps.local.run_job", run)
+    list(run_locally([job(tmp_path, str(i)) for i in range(6)], n_jobs=3, n_gpus=n_gpus))
+    assert set(seen) == expected
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
@@ -153,6 +178,111 @@ def test_a_signal_stops_what_runs_and_starts_no_more(tmp_path: Path) -> None:
     assert found == dict.fromkeys(("0x", "1x", "2x", "3x"), INTERRUPTED)
     assert [path.exists() for path in started] == [True, True, False, False]
     assert signal.getsignal(signal.SIGTERM) == handler
+
+
+ONE_SIGNAL = """
+import signal, sys, time
+from pathlib import Path
+signal.signal(signal.SIGINT, lambda *_: Path(sys.argv[1] + ".saved").open("a").write("x"))
+Path(sys.argv[1]).touch()
+while not Path(sys.argv[1] + ".saved").exists():
+    time.sleep(0.02)
+time.sleep(0.3)
+sys.exit(75)
+"""
+
+
+@pytest.mark.parametrize("has_signal", [False, True])
+def test_trainings_save_when_nobody_listens_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_signal: bool
+) -> None:
+    popen = subprocess.Popen
+
+    def start(command: Sequence[str], **settings: Any) -> Any:
+        is_short = command[-1] == "short"
+        code = "pass" if is_short else ONE_SIGNAL
+        return popen([sys.executable, "-c", code, command[-1]], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    begun = tmp_path / "begun"
+    jobs = [job(tmp_path, "b", (str(begun),)), job(tmp_path, "a", ("short",))]
+    engine = run_locally(jobs, n_jobs=2)
+    assert next(engine) == ("a", 0)
+    while not begun.exists():
+        time.sleep(0.02)
+    if has_signal:
+        os.kill(os.getpid(), signal.SIGTERM)
+    engine.close()
+    assert (tmp_path / "begun.saved").read_text() == "x", "asked once: the second signal kills"
+
+
+def test_a_job_that_cannot_start_lets_the_others_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("rl_infonce.sweeps.local._Pool.stop", lambda *_: asked.append("stop"))
+    monkeypatch.setattr("rl_infonce.sweeps.local._Pool.kill", lambda *_: asked.append("kill"))
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        list(run_locally([job(tmp_path / "file", "a", VERSION)], n_jobs=1))
+    assert asked == ["stop"]
+
+
+class FakeTask:
+    def remote(self, *_given: Any) -> object:
+        return object()
+
+
+class FakeRay:
+    """Enough of Ray to see what is done before it ends."""
+
+    class exceptions:
+        TaskCancelledError = RayError = RuntimeError
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def init(self, **_settings: Any) -> None:
+        self.calls.append("init")
+
+    def remote(self, **_settings: Any) -> Any:
+        return lambda _function: FakeTask()
+
+    def wait(self, waiting: list[Any], **settings: Any) -> tuple[list[Any], list[Any]]:
+        if "num_returns" in settings:
+            self.calls.append(f"wait for {settings['num_returns']}")
+        return waiting[:1], waiting[1:]
+
+    def get(self, _reference: Any) -> int:
+        return 0
+
+    def cancel(self, _reference: Any) -> None:
+        self.calls.append("cancel")
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+
+
+def test_ray_waits_for_trainings_that_nobody_listens_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    engine = run_on_ray(jobs_of(tmp_path))
+    assert next(engine) == ("good", 0)
+    engine.close()
+    assert ray.calls == ["init", "cancel", "cancel", "wait for 2", "shutdown"]
+
+
+@pytest.mark.parametrize("code", ["import sys; sys.exit(130)", "raise KeyboardInterrupt"])
+def test_a_probe_that_ctrl_c_ended_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda _, **more: popen([sys.executable, "-c", code], **more)
+    )
+    assert run_job(job(tmp_path, "a", ("x",)), {}) == INTERRUPTED
 
 
 @pytest.mark.usefixtures("sleepers", "ctrl_c")

@@ -104,11 +104,53 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"preset": "cpd"}}, "'baseline' with ppo: .*preset.*cpc"),
         ({"train": {"hyperparameters": {"n_epoch": 3}}}, "n_epochs"),
         ({"train": {"positives": "past"}}, "positives"),
+        ({"train": {"precision": "fp16"}}, r"\[train\]: Expected `precision` .*got 'fp16'"),
+        ({"arm": {"mine": {"on_nan": "halt"}}}, r"\[arm\.mine\]: Expected `on_nan`.*got 'halt'"),
+        ({"train": {"hyperparameters": {"policy_kwargs": {"a": 1}}}}, "policy_kwargs` .* got {'a'"),
+        ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms dqn, ppo"),
+        ({"train": {"hyperparameters": {"ppo": 5}}}, r"\.ppo` to be a table .*got 5"),
+        ({"train": {"hyperparameters": {"ppo": {"gamma": {}}}}}, r"\.ppo\.gamma` .*got {}"),
+        ({"train": {"hyperparameters": {"gamma": float("nan")}}}, "finite number.* got nan"),
+        ({"probe": {"protocol": ["convergd"]}}, "Did you mean 'converged'"),
+        ({"probe": {"protocol": []}}, r"probe\.protocol` to be a list of at least one"),
+        ({"probe": {"labels": "corected"}}, "Did you mean 'corrected'"),
+        ({"probe": {"policy": "random_without_noop"}}, "Did you mean 'random-without-noop'"),
+        ({"probe": {"seeds": []}}, r"probe\.seeds` to be a list of at least one int >= 0"),
+        ({"probe": {"seeds": [-1]}}, r"probe\.seeds` .*got \[-1\]"),
+        ({"probe": {"data_seed": 0.5}}, r"probe\.data_seed` to be an int >= 0, got 0\.5"),
+        ({"probe": {"n_frames": 7}}, r"\[probe\]: Expected `--n-frames` .*>= 8, got 7"),
+        ({"probe": {}, "games": ["pong", "atlantis"]}, "with RAM labels .*got 'atlantis'"),
     ],
 )
 def test_each_problem_is_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(GridError, match=message):
         make_grid({**GRID, "arms": ["baseline", "infonce"], **changes})
+
+
+def test_problems_of_all_tables_are_named_at_once() -> None:
+    with pytest.raises(GridError) as refusal:
+        make_grid(
+            {
+                **{"games": ["pong", "atlantis"], "n_timesteps": 0},
+                "train": {"hyperparameters": {"ppo": 5}, "on_nan": "halt"},
+                "probe": {"protocol": ["convergd"], "n_frames": 7},
+                "study": {"n_trials": 1, "search": {"coef": {"choices": [1]}}},
+            }
+        )
+    for part in ("n_timesteps", "got 5", "'halt'", "'convergd'", "got 7", "'atlantis'", "'coef'"):
+        assert part in str(refusal.value), part
+
+
+def test_an_encoder_must_be_there_for_a_training_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_grid(tmp_path / "grid.toml", train={"encoder": "none.safetensors"})
+    with pytest.raises(GridError, match=r"`train\.encoder` to be a file, got 'none\.safetensors'"):
+        read_grid(path, check_files=True)
+    assert read_grid(path).train == {"encoder": "none.safetensors"}, "as for a report elsewhere"
+    (tmp_path / "none.safetensors").touch()
+    read_grid(path, check_files=True)
 
 
 @pytest.mark.parametrize("content", [b"games = [", b"\xff\xfe", b"[" * 100_000, b"x" * 2**21])

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from rl_infonce.cli import make_parser
 from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.scoring.scores_file import Cell, ScoresFile
 from rl_infonce.sweeps.display import counts, live_table
 from rl_infonce.sweeps.grid import make_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
+from tests.attacks.formats import SCORES_SETTINGS
 from tests.sweeps.grids import GRID
 
 PROBED = make_grid({**GRID, "probe": {}})
@@ -42,12 +45,42 @@ def test_the_record_says_where_a_cell_stands(
     assert cell_state(record(tmp_path / "run", **more), grid) == expected
 
 
-def test_a_cell_is_done_when_its_features_are_probed(tmp_path: Path) -> None:
+def scored(run_dir: Path, *probes: tuple[str, str, int, str]) -> None:
+    """Write scores of encoder, protocol and seed, each with its status."""
+    file = ScoresFile(run_dir / "probe", SCORES_SETTINGS)
+    for kind in ("file", "random"):
+        file.name_encoder(kind, {"name": kind, "kind": kind, "description": ""})
+    figures = {"f1_weighted": 0.5, "f1_macro": 0.5, "accuracy": 0.5}
+    scores = {
+        **{"mean": figures, "intervals": {"mean": [0.1, 0.9]}, "categories": {}},
+        **{"variables": {}, "not_probed": {}},
+    }
+    for encoder, protocol, seed, status in probes:
+        more = {"scores": scores} if status == "done" else {"error": "ValueError: no"}
+        file.put(Cell("breakout", encoder, seed, protocol), status=status, **more)
+
+
+def test_a_cell_is_done_when_all_its_features_are_probed(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run", **TRAINED)
     assert cell_state(run_dir, PROBED).status == "trained"
-    (run_dir / "probe").mkdir()
-    (run_dir / "probe" / "scores.json").write_text("{}")
+    scored(run_dir, ("file", "converged", 0, "done"), ("file", "anand2019", 0, "failed"))
+    scored(run_dir, ("random", "anand2019", 0, "done"))
+    assert cell_state(run_dir, PROBED).status == "trained", "a probe failed"
+    scored(run_dir, ("file", "anand2019", 0, "done"))
     assert cell_state(run_dir, PROBED).status == "done"
+    more = make_grid({**GRID, "probe": {"protocol": ["converged"], "seeds": [0, 3]}})
+    assert cell_state(run_dir, more).status == "trained", "seed 3 is missing"
+    scored(run_dir, ("file", "converged", 3, "done"))
+    assert cell_state(run_dir, more).status == "done"
+    (run_dir / "probe" / "scores.json").write_text("{")
+    assert cell_state(run_dir, PROBED).status == "trained"
+
+
+def test_what_is_probed_by_default_is_what_the_command_probes() -> None:
+    parsed = make_parser().parse_args(["probe", "--game", "pong"])
+    asked = {(protocol, seed) for protocol in parsed.protocol for seed in parsed.seeds}
+    assert PROBED.probes() == asked
+    assert make_grid(GRID).probes() == set()
 
 
 def test_a_training_cell_is_as_far_as_its_last_whole_row(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from rl_infonce.cli import main
-from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.runs.run_directory import new_record, read_record, write_record
 from rl_infonce.scoring.scores_file import Cell, ScoresFile
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.results import read_results
@@ -48,7 +49,9 @@ def finished(folder: SweepFolder, index: int, **scores: Any) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
     made = SweepFolder(tmp_path / "sweep")
-    path = write_grid(tmp_path / "grid.toml", seeds=[0, 1], probe={"n_frames": 10})
+    path = write_grid(
+        tmp_path / "grid.toml", seeds=[0, 1], probe={"n_frames": 10, "protocol": ["converged"]}
+    )
     with made.held():
         made.adopt(read_grid(path), path)
     made.begin_session("local", "rl-infonce sweep grid.toml")
@@ -78,6 +81,63 @@ def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
         "breakout-ppo-baseline-1 (missing)",
         "breakout-ppo-infonce-1 (missing)",
     ]
+
+
+def test_a_trained_cell_is_named_and_its_features_are_left_out(folder: SweepFolder) -> None:
+    run_dir = finished(folder, 0)
+    (run_dir / "probe" / "scores.json").write_text("{")
+    results = read_results(folder)
+    (run,) = results.runs
+    assert not run.probes
+    assert results.missing[0] == (
+        "breakout-ppo-baseline-0 (trained; its return counts, its features are not probed yet)"
+    )
+
+
+def test_a_grid_edited_in_its_folder_is_not_reported(folder: SweepFolder) -> None:
+    finished(folder, 0)
+    path = folder.path / "grid.toml"
+    path.write_text(path.read_text().replace("n_pairs = 8", "n_pairs = 16"))
+    with pytest.raises(ValueError, match=r"breakout-ppo-baseline-0: n_pairs 16 \(was 8\)"):
+        read_results(folder)
+
+
+def test_hosts_are_those_that_trained(folder: SweepFolder) -> None:
+    run_dir = finished(folder, 0)
+    sessions = [{"host": "node7"}, {"host": "node3"}, {"host": "node7"}, {}]
+    write_record(run_dir, {**read_record(run_dir), "sessions": sessions, "device": "cuda:0"})
+    (run,) = read_results(folder).runs
+    assert run.machine == "node3, node7, cuda:0"
+
+
+def test_commands_can_be_pasted(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "my sweep")
+    path = write_grid(tmp_path / "grid.toml")
+    with folder.held():
+        folder.adopt(read_grid(path), path)
+    finished(folder, 0)
+    (run,) = read_results(folder).runs
+    run_dir = folder.run_dir(folder.grid().cells()[0])
+    assert str(run_dir) in shlex.split(run.command)
+
+
+def test_other_versions_are_merged_only_if_asked(folder: SweepFolder, tmp_path: Path) -> None:
+    finished(folder, 0)
+    run_dir = finished(folder, 1)
+    record = read_record(run_dir)
+    record["versions"] = {**record["versions"], "torch": "1.0", "python": "3.1"}
+    write_record(run_dir, record)
+    with pytest.raises(ValueError, match=r"infonce-0 .*torch 1\.0 instead of 2.*--mixed-versions"):
+        read_results(folder)
+    results = read_results(folder, mixed_versions=True)
+    assert len(results.runs) == 2
+    (note,) = results.notes
+    assert note.startswith("breakout-ppo-infonce-0 (trained with torch 1.0 instead of ")
+    pytest.importorskip("matplotlib")
+    with pytest.raises(SystemExit):
+        main(["report", str(folder.path), "-o", str(tmp_path / "out")])
+    assert main(["report", str(folder.path), "-o", str(tmp_path / "out"), "--mixed-versions"]) == 0
+    assert note in (tmp_path / "out" / "report.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])

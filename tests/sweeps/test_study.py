@@ -12,7 +12,7 @@ import pytest
 from rl_infonce.cli import main
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Cell, Grid, GridError, make_grid, read_grid
-from rl_infonce.sweeps.study import run_study
+from rl_infonce.sweeps.study import best_trial, run_study
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.sweeps.grids import GRID, write_grid
 
@@ -41,7 +41,7 @@ class Trainer:
             return False
         for cell in cells:
             run_dir = self.folder.run_dir(cell)
-            run_dir.mkdir(parents=True)
+            run_dir.mkdir(parents=True, exist_ok=True)
             ended = {"status": "done", "n_timesteps_done": grid.n_timesteps}
             write_record(run_dir, {**new_record({}, cell.seed), **ended})
             value = score(cell.settings) + 0.01 * cell.seed
@@ -86,6 +86,49 @@ def test_an_interrupted_trial_goes_on_first(folder: SweepFolder) -> None:
 def test_a_trial_with_a_missing_run_has_no_value(folder: SweepFolder) -> None:
     found = list(run_study(folder, grid(), Trainer(folder, fail_at=2), None))
     assert [value is None for _, _, value in found] == [False, True] + [False] * 10
+    again = Trainer(folder, fail_at=1)
+    (name, settings, value), *others = run_study(folder, grid(), again, None)
+    assert (name, dict(settings), value) == ("trial_001", dict(found[1][1]), None)
+    assert not others, "what failed is tried again, once"
+    ((name, _, value),) = run_study(folder, grid(), Trainer(folder), None)
+    assert (name, value is None) == ("trial_001", False)
+    assert not list(run_study(folder, grid(), Trainer(folder), None))
+
+
+def test_trials_of_a_second_session_are_new_and_the_best_is_of_all(folder: SweepFolder) -> None:
+    assert best_trial(folder) is None
+    short = {**STUDY, "n_trials": 3}
+    grids = [make_grid({**GRID, "train": {}, "study": {**short, "n_trials": n}}) for n in (3, 6)]
+    first, second = (list(run_study(folder, each, Trainer(folder), None)) for each in grids)
+    coefs = [settings["infonce_coef"] for _, settings, _ in first + second]
+    assert len(coefs) == len(set(coefs)) == 6
+    best = best_trial(folder)
+    assert best is not None
+    name, settings, value = max(first + second, key=lambda trial: trial[2] or -9)
+    assert (best[0], dict(best[1]), best[2]) == (name, dict(settings), value)
+
+
+def test_the_sampler_is_seeded_with_the_grid(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    found = []
+    for index, seeds in enumerate([[0], [1], [0]]):
+        own = make_grid({**GRID, "seeds": seeds, "train": {}, "study": {**STUDY, "n_trials": 1}})
+        folder = SweepFolder(tmp_path / str(index))
+        folder.path.mkdir()
+        found += [dict(s) for _, s, _ in run_study(folder, own, Trainer(folder), None)]
+    assert found[0] == found[2] != found[1]
+
+
+def test_ranges_of_floats_may_be_written_as_ints() -> None:
+    whole = {"low": 0, "high": 1}
+    names = ("infonce_coef", "hyperparameters.gamma", "hyperparameters.target_kl")
+    search = {**dict.fromkeys(names, whole), "n_pairs": {"low": 2, "high": 4}}
+    search["hyperparameters.n_epochs"] = {"low": 1, "high": 4}
+    made = make_grid({**GRID, "study": {"n_trials": 1, "search": search}}).study
+    assert made is not None
+    assert {type(made["search"][name]["high"]) for name in names} == {float}
+    for name in ("n_pairs", "hyperparameters.n_epochs"):
+        assert made["search"][name] == search[name]
 
 
 def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
@@ -104,6 +147,10 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
         ({**STUDY, "search": {"n_pairs": {"low": 0, "high": 3, "log": True}}}, "log = true"),
         ({**STUDY, "search": {"n_pairs": {"choices": []}}}, r"choices = \[...\]"),
         ({**STUDY, "search": {"n_pairs": 3}}, "`study.search.n_pairs` to be"),
+        ({**STUDY, "search": {"hyperparameters.n_epoch": {"low": 1, "high": 3}}}, "n_epochs"),
+        ({**STUDY, "search": {"hyperparameters.tau": {"low": 0, "high": 1}}}, "ppo: .*'tau'"),
+        ({**STUDY, "search": {"hyperparameters.n_epochs": {"low": 1.5, "high": 3}}}, "got 1.5"),
+        ({**STUDY, "search": {"n_pairs": {"choices": [8, "x"]}}}, "that it takes, got 'x'"),
         ({**STUDY, "n_trial": 3}, "'n_trial'. Did you mean 'n_trials'"),
     ],
 )
@@ -134,5 +181,6 @@ def test_the_command_trains_trials_and_names_the_best(
     assert main(["sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize"]) == 0
     said = capsys.readouterr().out
     assert "breakout-ppo-trial_001-0: done in" in said
-    assert "Best of those: trial_00" in said
+    assert "Best of all: trial_00" in said
     assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize"]) == 0
+    assert "Best of all: trial_00" in capsys.readouterr().out, "of earlier sessions, too"

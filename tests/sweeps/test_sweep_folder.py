@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from rl_infonce.json_text import read_json
+from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.run_directory import new_record, write_record
-from rl_infonce.sweeps.grid import read_grid
+from rl_infonce.sweeps.grid import Grid, make_grid, read_grid
+from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder, remove_checkpoints
-from tests.sweeps.grids import write_grid
+from tests.sweeps.grids import GRID, write_grid
 
 
 def test_two_sweeps_never_share_a_folder(tmp_path: Path) -> None:
@@ -40,13 +42,89 @@ def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
     adopted(folder, path, seeds=[0, 1], arms=["baseline", "infonce", "placebo"])
     assert len(folder.grid().cells()) == 6
     for changes, message in (
-        ({"train": {"n_envs": 2}}, r"baseline-0: .*'n_envs': 2.*\(was .*'n_envs': 1"),
+        ({"train": {"n_envs": 2}}, r"baseline-0: n_envs 2 \(was 1\)"),
         ({"n_timesteps": 256}, r"n_timesteps 256 \(was 128\)"),
         ({"probe": {"n_frames": 10}}, r"\[probe\] .*\(was None\)"),
     ):
         with pytest.raises(ValueError, match=message):
             adopted(folder, path, **changes)
     assert len(folder.grid().cells()) == 6, "what is refused changes nothing"
+
+
+def test_cells_that_the_last_grid_lacks_stay_what_they_are_too(tmp_path: Path) -> None:
+    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+    adopted(folder, path)
+    adopted(folder, path, seeds=[1])
+    with pytest.raises(ValueError, match=r"breakout-ppo-baseline-0: n_timesteps 256 \(was 128\)"):
+        adopted(folder, path, n_timesteps=256)
+    adopted(folder, path, seeds=[2], n_timesteps=256)
+
+
+def test_a_grid_edited_in_its_folder_is_noticed(tmp_path: Path) -> None:
+    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+    adopted(folder, path)
+    folder.begin_session("local", "rl-infonce sweep grid.toml")
+    own = write_grid(folder.path / "grid.toml", train={"n_envs": 4})
+    with pytest.raises(ValueError, match=r"n_envs 4 \(was 1\).*Change them back"):
+        folder.adopt(folder.grid(), own)
+    write_grid(own)
+    folder.adopt(folder.grid(), own)
+    assert len(folder.sessions()) == 1
+
+
+def test_sweeps_of_older_versions_are_compared_with_their_last_grid(tmp_path: Path) -> None:
+    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+    adopted(folder, path)
+    replace_json(folder.path / "sweep.json", {"format_version": 1, "sessions": []})
+    with pytest.raises(ValueError, match=r"n_timesteps 256 \(was 128\)"):
+        adopted(folder, path, n_timesteps=256)
+    adopted(folder, path)
+    assert set(dict(read_json(folder.path / "sweep.json"))["cells"]) == {
+        *("breakout-ppo-baseline-0", "breakout-ppo-infonce-0"),
+    }
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cells": {"a": 3}}', '{"sessions": [3]}'])
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(ValueError, match=f"record of a sweep in {tmp_path / 'sweep.json'}"):
+        SweepFolder(tmp_path).begin_session("local", "x")
+
+
+def test_folders_are_found_from_other_working_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = SweepFolder(Path("sweep"))
+    grid = make_grid(GRID)
+    job = folder.job(grid.cells()[0], grid)
+    assert folder.path == tmp_path / "sweep"
+    assert str(tmp_path / "sweep" / "cells" / job.name) in job.commands[0]
+    assert job.log.is_absolute()
+
+
+def in_state(folder: SweepFolder, grid: Grid, **more: Any) -> Job:
+    """Return the job of a cell whose record says this."""
+    cell = grid.cells()[0]
+    folder.run_dir(cell).mkdir(parents=True, exist_ok=True)
+    write_record(folder.run_dir(cell), {**new_record({}, 0), **more})
+    return folder.job(cell, grid, mixed_versions=True)
+
+
+def test_a_trained_cell_is_only_probed(tmp_path: Path) -> None:
+    folder, grid = SweepFolder(tmp_path), make_grid({**GRID, "probe": {}})
+    job = in_state(folder, grid, status="interrupted", n_timesteps_done=64)
+    assert [words[0] for words in job.commands] == ["train", "probe"]
+    job = in_state(folder, grid, status="done", n_timesteps_done=128)
+    assert [words[0] for words in job.commands] == ["probe"]
+
+
+def test_begun_cells_go_on_inexactly_with_mixed_versions(tmp_path: Path) -> None:
+    folder, grid = SweepFolder(tmp_path), make_grid(GRID)
+    cell = grid.cells()[0]
+    assert "--resume-inexact" not in folder.job(cell, grid, mixed_versions=True).commands[0]
+    assert "--resume-inexact" in in_state(folder, grid).commands[0]
+    assert "--resume-inexact" not in folder.job(cell, grid).commands[0]
 
 
 def test_other_versions_are_named(tmp_path: Path) -> None:

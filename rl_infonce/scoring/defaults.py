@@ -1,0 +1,11 @@
+"""What `rl-infonce probe` offers, and what it does where nothing is said."""
+
+from __future__ import annotations
+
+__all__ = ["CHECKS", "LABELS", "POLICIES", "PROTOCOLS", "SEEDS"]
+
+PROTOCOLS = ("converged", "anand2019")
+CHECKS = ("knn", "ridge")
+POLICIES = ("random", "random-without-noop")
+LABELS = "corrected"
+SEEDS = (0,)

@@ -1,0 +1,123 @@
+"""The table [study] of a grid: what `--optimize` searches."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
+from rl_infonce.sweeps.tables import (
+    SETTINGS,
+    Check,
+    is_flag,
+    is_int,
+    is_ints,
+    is_number,
+    is_table,
+    is_text,
+    said,
+    table_problems,
+    unknown,
+)
+
+__all__ = ["NESTED", "study_of", "study_problems"]
+
+NESTED = "hyperparameters."
+_STUDY: dict[str, tuple[Check, str]] = {
+    "n_trials": (is_int, "an int >= 1"),
+    "measure": (is_text, "text"),
+    "search": (is_table, "a table"),
+}
+
+
+def study_problems(study: Any, algos: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with a study of algorithms."""
+    yield from table_problems("study", study, _STUDY)
+    if not isinstance(study, Mapping):
+        return
+    for name in ("n_trials", "search"):
+        if name not in study:
+            yield f"Expected `study.{name}`, got none."
+    if study.get("measure", "area") not in ("area", "final"):
+        yield f"Expected `study.measure` to be area or final, got {study['measure']!r}."
+    search = study.get("search")
+    for name, spec in search.items() if isinstance(search, Mapping) else ():
+        if _is_range(spec):
+            yield from _name_problems(name, _values(spec), algos)
+        else:
+            yield (
+                f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
+                f"log = true, or {{choices = [...]}}, got {spec!r}."
+            )
+
+
+def study_of(study: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:
+    """Return a study without problems, with its defaults, and floats where a setting takes them."""
+    search = {name: _with_floats(name, spec, algos) for name, spec in study["search"].items()}
+    return {"measure": "area", **study, "search": search}
+
+
+def _is_range(spec: Any) -> bool:
+    if not isinstance(spec, Mapping):
+        return False
+    if spec.keys() == {"choices"}:
+        choices = spec["choices"]
+        simple = (str, int, float, bool)
+        return (
+            isinstance(choices, list)
+            and bool(choices)
+            and all(isinstance(each, simple) for each in choices)
+        )
+    if not {"low", "high"} <= spec.keys() <= {"low", "high", "log"}:
+        return False
+    low, high, log = spec["low"], spec["high"], spec.get("log", False)
+    if not (is_number(low) and is_number(high) and is_flag(log)):
+        return False
+    return math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)
+
+
+def _values(spec: Mapping[str, Any]) -> list[Any]:
+    """Return the choices, or the ends of a range."""
+    return list(spec["choices"]) if "choices" in spec else [spec["low"], spec["high"]]
+
+
+def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> Iterator[str]:
+    """Yield why a setting cannot be searched over these values."""
+    own = name.removeprefix(NESTED)
+    if own != name:
+        for algo in algos:
+            for value in values:
+                yield from said(
+                    f"study.search with {algo}", check_hyperparameters, algo, {own: value}
+                )
+    elif name not in SETTINGS:
+        yield from unknown("setting in [study.search]", {name: values}, SETTINGS)
+        return
+    for value in values:
+        if not _fits(name, value, algos):
+            yield f"Expected `study.search.{name}` with values that it takes, got {value!r}."
+
+
+def _fits(name: str, value: Any, algos: Sequence[str]) -> bool:
+    if name.startswith(NESTED):
+        return not (isinstance(value, float) and _is_whole(name, algos))
+    check, _ = SETTINGS[name]
+    return check(value) or check([value])  # one horizon is a list of one
+
+
+def _is_whole(name: str, algos: Sequence[str]) -> bool:
+    """Return whether a setting takes ints alone: a hyperparameter, if its default is one."""
+    if not name.startswith(NESTED):
+        return SETTINGS[name][0] in (is_int, is_ints)
+    known = [inspect.signature(ALGORITHMS[algo]).parameters for algo in algos]
+    own = name.removeprefix(NESTED)
+    return any(own in each and type(each[own].default) is int for each in known)
+
+
+def _with_floats(name: str, spec: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:
+    """Return a range whose ends say what it is of: `low = 0, high = 1` may be ints or floats."""
+    if "choices" in spec or _is_whole(name, algos):
+        return spec
+    return {**spec, "low": float(spec["low"]), "high": float(spec["high"])}

@@ -1,0 +1,197 @@
+"""The tables of a grid: which settings they take, and everything that is wrong with those given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.atari.labels import labelled_games, load_labels
+from rl_infonce.checks import check_choice
+from rl_infonce.sb3.atari_model import ALGORITHMS
+from rl_infonce.scoring.defaults import CHECKS, LABELS, POLICIES, PROTOCOLS
+from rl_infonce.scoring.frames import find_frames
+
+__all__ = [
+    "SETTINGS",
+    "is_flag",
+    "is_int",
+    "is_ints",
+    "is_number",
+    "is_table",
+    "is_text",
+    "probe_problems",
+    "said",
+    "table_problems",
+    "train_problems",
+    "unknown",
+]
+
+Check = Callable[[Any], bool]
+
+
+def is_int(value: Any) -> bool:
+    """Return whether it is an int of at least 1."""
+    return type(value) is int and value >= 1
+
+
+def is_number(value: Any) -> bool:
+    """Return whether it is an int or a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_text(value: Any) -> bool:
+    """Return whether it is text."""
+    return isinstance(value, str)
+
+
+def is_flag(value: Any) -> bool:
+    """Return whether it is true or false."""
+    return isinstance(value, bool)
+
+
+def is_ints(value: Any) -> bool:
+    """Return whether it is a list of ints."""
+    return isinstance(value, list) and all(type(each) is int for each in value)
+
+
+def is_table(value: Any) -> bool:
+    """Return whether it is a table."""
+    return isinstance(value, Mapping)
+
+
+def _is_seed(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_seeds(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_seed, value))
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_text, value))
+
+
+SETTINGS: dict[str, tuple[Check, str]] = {
+    "infonce_coef": (is_number, "a number"),
+    "horizons": (is_ints, "a list of ints"),
+    "preset": (is_text, "text"),
+    "precision": (is_text, "text"),
+    "n_pairs": (is_int, "an int >= 1"),
+    "positives": (is_text, "text"),
+    "augment_observations": (is_flag, "true or false"),
+    "freeze_encoder": (is_flag, "true or false"),
+    "encoder": (is_text, "a path"),
+    "hyperparameters": (is_table, "a table"),
+    "n_envs": (is_int, "an int >= 1"),
+    "save_freq": (is_int, "an int >= 1"),
+    "on_nan": (is_text, "text"),
+    "device": (is_text, "text"),
+}
+_CHOICES = {"precision": ("fp32", "bf16"), "on_nan": ("stop", "skip")}
+_PROBE: dict[str, tuple[Check, str]] = {
+    "n_frames": (is_int, "an int >= 1"),
+    "labels": (is_text, "text"),
+    "protocol": (_is_texts, "a list of at least one name"),
+    "policy": (is_text, "text"),
+    "data_seed": (_is_seed, "an int >= 0"),
+    "seeds": (_is_seeds, "a list of at least one int >= 0"),
+}
+
+
+def table_problems(where: str, table: Any, known: Mapping[str, tuple[Check, str]]) -> Iterator[str]:
+    """Yield which names of a table are not known, and which values are of another kind."""
+    if not isinstance(table, Mapping):
+        yield f"Expected a table [{where}], got {table!r}."
+        return
+    yield from unknown(f"setting in [{where}]", table, known)
+    for name, value in table.items():
+        if name in known and not known[name][0](value):
+            yield f"Expected `{where}.{name}` to be {known[name][1]}, got {value!r}."
+
+
+def unknown(
+    what: str, given: Mapping[str, Any], known: Mapping[str, Any] | set[str]
+) -> Iterator[str]:
+    """Yield which names are not known, with the nearest that is."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, list(known), n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known are {sorted(known)}."
+            yield f"Unknown {what}: {name!r}. {hint}"
+
+
+def said(where: str, check: Callable[..., object], *given: Any, **named: Any) -> list[str]:
+    """Return what a check of the library says against its arguments, if anything."""
+    try:
+        check(*given, **named)
+    except (ValueError, TypeError) as error:
+        return [f"{where}: {error}"]
+    return []
+
+
+def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iterator[str]:
+    """Yield what is wrong with settings of `rl-infonce train`.
+
+    Args:
+        where: Name of the table.
+        table: As it was given.
+        check_files: Whether files that are named must be there.
+    """
+    yield from table_problems(where, table, SETTINGS)
+    if not isinstance(table, Mapping):
+        return
+    for name, choices in _CHOICES.items():
+        if is_text(table.get(name)):
+            yield from said(f"[{where}]", check_choice, name, table[name], choices)
+    encoder = table.get("encoder")
+    if check_files and isinstance(encoder, str) and not Path(encoder).is_file():
+        yield f"Expected `{where}.encoder` to be a file, got {encoder!r}: there is none."
+    if isinstance(table.get("hyperparameters"), Mapping):
+        yield from _hyperparameter_problems(f"{where}.hyperparameters", table["hyperparameters"])
+
+
+def _hyperparameter_problems(where: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which values no command line can pass on; the names are checked by algorithm."""
+    for name, value in given.items():
+        if name not in ALGORITHMS:
+            yield from _value_problems(f"{where}.{name}", value)
+        elif not isinstance(value, Mapping):
+            yield f"Expected `{where}.{name}` to be a table of that algorithm's, got {value!r}."
+        else:
+            for inner, each in value.items():
+                yield from _value_problems(f"{where}.{name}.{inner}", each)
+
+
+def _value_problems(where: str, value: Any) -> Iterator[str]:
+    if not (is_text(value) or is_flag(value) or (is_number(value) and math.isfinite(value))):
+        yield (
+            f"Expected `{where}` to be a finite number, text, true or false, got {value!r}. "
+            f"Tables are for the algorithms {', '.join(sorted(ALGORITHMS))}."
+        )
+
+
+def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
+    """Return what `rl-infonce probe` would refuse of settings on games."""
+    problems = list(table_problems("probe", probe, _PROBE))
+    if problems:
+        return problems
+    for protocol in probe.get("protocol", ()):
+        problems += said("[probe]", check_choice, "protocol", protocol, PROTOCOLS + CHECKS)
+    if "policy" in probe:
+        problems += said("[probe]", check_choice, "policy", probe["policy"], POLICIES)
+    problems += said(
+        "[probe]",
+        find_frames,
+        *((), None, "agent"),
+        n_steps=probe.get("n_frames"),
+        policy=None,
+        seed=probe.get("data_seed"),
+    )
+    labels = probe.get("labels", LABELS)
+    no_labels = said("[probe]", labelled_games, labels)
+    for game in () if no_labels else games:
+        problems += said("[probe]", load_labels, game, labels)
+    return problems + no_labels
