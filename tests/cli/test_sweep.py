@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals"),
 ]
 
-LONGER = {"n_timesteps": 640, "arms": ["infonce"], "seeds": [0, 1]}
+LONGER = {"n_timesteps": 384, "arms": ["infonce"], "seeds": [0, 1]}
 
 
 def sweep(*words: str) -> int:
@@ -92,7 +92,7 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(
 def test_the_disk_is_estimated_from_above(whole: Path) -> None:
     cell = read_grid(whole / "grid.toml").cells()[0]
     used = sum(p.stat().st_size for p in (whole / "cells" / cell.name).rglob("*") if p.is_file())
-    assert used < disk_of(cell, 640).while_running < 4 * used
+    assert used < disk_of(cell, 384).while_running < 4 * used
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
     assert process.returncode == 75
     assert b"stopped at step" in said
     stopped = _newest_step(runs)
-    assert 0 < stopped < 640
+    assert 0 < stopped < 384
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
