@@ -41,7 +41,9 @@ def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
     return [
         *("train", "--game", "breakout", "--algo", algorithm, "-n", n_steps, "--n-envs", n_envs),
         *("--seed", "0", "--device", "cpu", "--n-pairs", "8", "--num-threads", "1"),
-        *("--save-freq", "64", "-f", str(folder), "--no-progress", *more),
+        *("--save-freq", "64", "-f", str(folder), "--no-progress"),
+        *(("--hyperparams", "n_epochs:2") if algorithm == "ppo" else ()),
+        *more,
     ]
 
 

@@ -175,7 +175,8 @@ def test_the_command_trains_trials_and_names_the_best(
 ) -> None:
     pytest.importorskip("optuna")
     study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.01, "high": 1.0, "log": True}}}
-    long_enough = {"n_timesteps": 1024, "train": {"n_envs": 4, "n_pairs": 8}}
+    once = {"n_envs": 4, "n_pairs": 8, "hyperparameters": {"n_epochs": 1}}
+    long_enough = {"n_timesteps": 1024, "train": once}
     path = write_grid(tmp_path / "grid.toml", study=study, **long_enough)
     assert read_grid(path).study is not None
     assert main(["sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize"]) == 0
