@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, GeneratorType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -34,8 +37,9 @@ class NanGuardCallback(BaseCallback):
     step: the weights are still those of the update before. A bad loss shows there, too.
 
     Args:
-        folder: Where a bundle of what led to it is written, as `crash_STEP`: the minibatch, the
-            random streams, and the parameters whose gradient was bad. None writes nothing.
+        folder: Where a bundle of what led to it is written, as `crash_STEP`: the minibatch, its
+            rows in the rollout (a replay buffer does not keep which it drew), the random streams,
+            and the parameters whose gradient was bad. None writes nothing.
         on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
         max_skipped: Updates in a row that may be left out, at least 1; then it stops anyway.
 
@@ -121,6 +125,7 @@ class NanGuardCallback(BaseCallback):
                 "n_updates": self.model._n_updates,
                 "parameters": bad,
                 "minibatch": _minibatch(sys._getframe()),
+                "rows": _rollout_rows(getattr(self.model, "rollout_buffer", None)),
                 "streams": get_random_streams(),
             }
             with contextlib.suppress(OSError, TypeError), new_folder(path) as partial:
@@ -149,6 +154,20 @@ def _minibatch(frame: FrameType | None) -> dict[str, Any]:
                 return {k: v for k, v in batch._asdict().items() if _is_packable(v)}
         frame = frame.f_back
     return {}
+
+
+def _rollout_rows(buffer: Any) -> npt.NDArray[np.int64]:
+    """Return the rows of SB3's minibatch in the flattened rollout, environment by environment.
+
+    Only the generator that SB3 draws minibatches from knows them, and no variable holds it.
+    """
+    for each in gc.get_objects():
+        frame = each.gi_frame if type(each) is GeneratorType else None  # isinstance asks proxies
+        names = {} if frame is None else frame.f_locals
+        if names.get("self") is buffer is not None and {"indices", "start_idx"} <= names.keys():
+            end = names["start_idx"] + (names.get("batch_size") or len(names["indices"]))
+            return np.asarray(names["indices"][names["start_idx"] : end], np.int64)
+    return np.empty(0, np.int64)
 
 
 def _is_packable(value: Any) -> bool:

@@ -64,15 +64,19 @@ def test_a_bad_update_stops_with_the_weights_before_it(tmp_path: Path) -> None:
     )
     assert bundle["minibatch"]["observations"].shape == (16, 4)
     assert not torch.isfinite(bundle["minibatch"]["advantages"]).all()
+    rollout = torch.as_tensor(model.rollout_buffer.observations[bundle["rows"]])
+    assert torch.equal(rollout, bundle["minibatch"]["observations"])
+    assert len(set(bundle["rows"].tolist())) == 16
     assert bundle["parameters"]
     assert [each.name for each in tmp_path.iterdir()] == ["crash_000000000096"]
 
 
 @pytest.mark.parametrize(("algorithm", "game"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
-def test_off_policy_algorithms_stop_as_well(algorithm: Any, game: str) -> None:
+def test_off_policy_algorithms_stop_as_well(algorithm: Any, game: str, tmp_path: Path) -> None:
     model = off_policy(algorithm, game)
     with pytest.raises(FloatingPointError, match="The weights are those before it"):
-        model.learn(400, callback=NanGuardCallback())
+        model.learn(400, callback=NanGuardCallback(tmp_path))
+    assert len(list(tmp_path.glob("crash_*/bundle.json"))) == 1
     assert all(torch.isfinite(each).all() for each in model.policy.state_dict().values())
 
 
