@@ -162,9 +162,11 @@ def _rollout_rows(buffer: Any) -> npt.NDArray[np.int64]:
     Only the generator that SB3 draws minibatches from knows them, and no variable holds it.
     """
     for each in gc.get_objects():
-        frame = each.gi_frame if type(each) is GeneratorType else None  # isinstance asks proxies
-        names = {} if frame is None else frame.f_locals
-        if names.get("self") is buffer is not None and {"indices", "start_idx"} <= names.keys():
+        # isinstance would ask proxies for their class
+        if type(each) is not GeneratorType or each.gi_code.co_name != "get":
+            continue
+        names = {} if each.gi_frame is None else each.gi_frame.f_locals
+        if names.get("self", each) is buffer and {"indices", "start_idx"} <= names.keys():
             end = names["start_idx"] + (names.get("batch_size") or len(names["indices"]))
             return np.asarray(names["indices"][names["start_idx"] : end], np.int64)
     return np.empty(0, np.int64)
