@@ -70,14 +70,17 @@ class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def test_fast_products_have_few_shapes_whatever_is_probed() -> None:
     with _Shapes() as shapes:
         for n_columns in (65, 80, 101, 128):
-            losses, _, weights = problem(2500, n_columns)
+            losses, _, weights = problem(5000, n_columns)
             for which in ((0, 1, 2, 3), (1, 2, 3), (1, 3), (3,)):
                 losses(weights[rows_of(which)], which, fast=True)
     assert shapes.found == {
-        ((256, 128), (128, 2048)),
-        ((256, 2048), (2048, 128)),
-        ((256, 128), (128, 452)),
-        ((256, 452), (452, 128)),
+        factors
+        for n_rows in (128, 384)
+        for n_inputs in (4096, 904)
+        for factors in (
+            ((n_rows, 128), (128, n_inputs)),
+            ((n_rows, n_inputs), (n_inputs, 128)),
+        )
     }
 
 
