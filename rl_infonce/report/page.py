@@ -20,7 +20,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { border-bottom: 1px solid #ccc; padding: .3rem .6rem; text-align: left;
   white-space: nowrap; }
 thead th { border-bottom: 2px solid #111; white-space: normal; vertical-align: bottom; }
-.bar { background: linear-gradient(#bcd, #bcd) no-repeat left / var(--share) 100%; }
+.heat { background: color-mix(in srgb, #8fb8e0 var(--share), #fff); }
 .missing { background: repeating-linear-gradient(45deg, #fff, #fff 4px, #ddd 4px, #ddd 5px); }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; }
 figure { margin: 0; flex: 0 1 22rem; } svg { width: 100%; height: auto; }
@@ -54,15 +54,15 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def table_html(table: Table, *, bars: bool = False) -> str:
-    """Return a table; with bars, cells that are shares of 1 show it, and missing ones are hatched.
+def table_html(table: Table, *, heat: bool = False) -> str:
+    """Return a table, its missing cells hatched.
 
     Args:
         table: Plain text.
-        bars: Whether numbers in [0, 1] fill their cells.
+        heat: Whether numbers in [0, 1] shade their cells, the darker the nearer to 1.
     """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
-    rows = "\n".join(f"<tr>{_row(row, bars)}</tr>" for row in table.rows)
+    rows = "\n".join(f"<tr>{_row(row, heat)}</tr>" for row in table.rows)
     notes = "".join(paragraph(note) for note in table.notes)
     return (
         f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n'
@@ -70,16 +70,16 @@ def table_html(table: Table, *, bars: bool = False) -> str:
     )
 
 
-def _row(row: Sequence[str], bars: bool) -> str:
+def _row(row: Sequence[str], heat: bool) -> str:
     first, *cells = row
-    return f'<th scope="row">{escape(first)}</th>' + "".join(_cell(cell, bars) for cell in cells)
+    return f'<th scope="row">{escape(first)}</th>' + "".join(_cell(cell, heat) for cell in cells)
 
 
-def _cell(cell: str, bars: bool) -> str:
+def _cell(cell: str, heat: bool) -> str:
     if cell == "missing":
         return f'<td class="missing">{cell}</td>'
-    if bars and re.fullmatch(r"[01]\.\d+", cell):
-        return f'<td class="bar" style="--share: {100 * float(cell):.1f}%">{cell}</td>'
+    if heat and re.fullmatch(r"[01]\.\d+", cell):
+        return f'<td class="heat" style="--share: {100 * float(cell):.1f}%">{cell}</td>'
     return f"<td>{escape(cell)}</td>"
 
 

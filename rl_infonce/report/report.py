@@ -61,7 +61,7 @@ def make_report(
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
             remarks = [paragraph(text) for text in part.remarks]
-            parts.append(section(name, *remarks, table_html(part.table, bars=part.has_bars)))
+            parts.append(section(name, *remarks, table_html(part.table, heat=part.is_heat_map)))
             texts += [f"## {name}", to_markdown(part.table)]
         parts.append(section(f"{algo.upper()}: curves", figures(charts_of(scored, algo, rng))))
     parts.append(section("How it was made", *_origins(runs)))

@@ -9,8 +9,9 @@ import numpy as np
 
 from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.detectable import detectable_difference
+from rl_infonce.report.probe_tables import probe_table, probe_table_by_game
 from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
-from rl_infonce.report.tables import Table, comparison_table, probe_table, returns_table
+from rl_infonce.report.tables import Table, comparison_table, returns_table
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
 __all__ = ["Part", "parts_of"]
@@ -40,13 +41,13 @@ class Part(NamedTuple):
         heading: Above it.
         table: With notes.
         remarks: Sentences that say how to read it.
-        has_bars: Whether its numbers are shares of 1.
+        is_heat_map: Whether its numbers are shares of 1 that shade their cells.
     """
 
     heading: str
     table: Table
     remarks: list[str]
-    has_bars: bool = False
+    is_heat_map: bool = False
 
 
 def parts_of(
@@ -78,12 +79,16 @@ def parts_of(
         heading = f"{words}, at equal wall-clock, compared"
         parts += _comparison(heading, pairs, baseline, scales, rng, about, [_TIME, *notes])
     for protocol in sorted({protocol for each in own for protocol in each.run.probes}):
-        parts += _features(scored, algo, protocol, rng)
+        parts += _features(scored, algo, protocol, planned, rng)
     return parts
 
 
 def _features(
-    scored: Sequence[Scored], algo: str, protocol: str, rng: np.random.Generator
+    scored: Sequence[Scored],
+    algo: str,
+    protocol: str,
+    planned: Mapping[str, int],
+    rng: np.random.Generator,
 ) -> list[Part]:
     heading, (baseline, _) = f"what the features know ({protocol})", _arms(scored, algo)
     pairs = _against_baseline(scored, algo, mean_f1(protocol))
@@ -102,7 +107,13 @@ def _features(
             rng,
             [_UNTRAINED, _F1],
         ),
-        Part(heading, probe_table(scored, algo, protocol), [], has_bars=True),
+        Part(heading, probe_table(scored, algo, protocol), [], is_heat_map=True),
+        Part(
+            f"{heading}, game by game",
+            probe_table_by_game(scored, algo, protocol, planned),
+            [],
+            is_heat_map=True,
+        ),
     ]
 
 

@@ -15,13 +15,10 @@ from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 __all__ = [
     "Table",
     "comparison_table",
-    "probe_table",
     "returns_table",
     "runs_csv",
     "to_markdown",
 ]
-
-_F1ByGame = dict[str, list[Mapping[str, float]]]
 
 
 class Table(NamedTuple):
@@ -112,73 +109,6 @@ def _comparison(found: Comparison | None) -> list[str]:
 def _interval(interval: tuple[float, float, float], form: str) -> str:
     value, low, high = (format(each, form) for each in interval)
     return f"{value} ({low} to {high})"
-
-
-def probe_table(runs: Sequence[Scored], algo: str, protocol: str) -> Table:
-    """Return categories by arms: mean F1 over games and seeds, beside the untrained encoder's.
-
-    Over the games that every column has, and of each category over those of them that have it.
-    """
-    own = [each for each in runs if each.run.algo == algo]
-    columns = _probed(own, protocol)
-    order = [name for name in ("majority", "untrained", *arms_of(runs)) if name in columns]
-    games = sorted({game for column in columns.values() for game in column})
-    shared = [game for game in games if all(game in columns[name] for name in order)]
-    f1s = [f1 for column in columns.values() for found in column.values() for f1 in found]
-    categories = sorted({category for f1 in f1s for category in f1}, key=_mean_first)
-    rows = [
-        [category.replace("_", " "), *_f1_row(category, [columns[name] for name in order], shared)]
-        for category in categories
-    ]
-    notes = [_averaged({name: columns[name] for name in order}, shared)]
-    for game in games:
-        lacking = [name for name in order if game not in columns[name]]
-        if lacking:
-            notes.append(f"left out {game}: not probed for {', '.join(lacking)}")
-    notes += [f"{arm}: not probed on any game" for arm in arms_of(runs) if arm not in columns]
-    return Table(["mean F1 over games", "games", *order], rows, notes)
-
-
-def _probed(runs: Sequence[Scored], protocol: str) -> dict[str, _F1ByGame]:
-    """Return column to the F1 by category of its runs on each game."""
-    columns: dict[str, _F1ByGame] = {}
-    for run in (each.run for each in runs):
-        for encoder, f1 in run.probes.get(protocol, {}).items():
-            name = run.arm if encoder == "trained" else encoder
-            columns.setdefault(name, {}).setdefault(run.game, []).append(f1)
-    return columns
-
-
-def _f1_row(category: str, columns: Sequence[_F1ByGame], games: Sequence[str]) -> list[str]:
-    """Return how many games a category has, and its mean F1 over them in each column."""
-    values = [
-        {
-            game: [f1[category] for f1 in column[game] if category in f1]
-            for game in games
-            if any(category in f1 for f1 in column[game])
-        }
-        for column in columns
-    ]
-    having = [set(by_game) for by_game in values if by_game]
-    shared = sorted(set.intersection(*having)) if having else []
-    cells = [
-        f"{np.mean([np.mean(by_game[game]) for game in shared]):.3f}"
-        if shared and by_game
-        else "missing"
-        for by_game in values
-    ]
-    return [str(len(shared)), *cells]
-
-
-def _averaged(columns: Mapping[str, _F1ByGame], games: Sequence[str]) -> str:
-    if not games:
-        return "No game was probed for every column, so there is no average."
-    runs = [f"{name} {sum(len(found[game]) for game in games)}" for name, found in columns.items()]
-    return f"Over {len(games)} games ({', '.join(games)}); scores: {', '.join(runs)}."
-
-
-def _mean_first(category: str) -> tuple[bool, str]:
-    return category != "mean", category
 
 
 def to_markdown(table: Table) -> str:

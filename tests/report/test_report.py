@@ -16,6 +16,7 @@ import pytest
 
 from rl_infonce.report.charts import charts_of, curves_svg, line_style, logged_curves, return_curves
 from rl_infonce.report.comparison import compared, in_common
+from rl_infonce.report.page import table_html
 from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
 from rl_infonce.report.runs import Run, arms_of, score_runs
@@ -117,6 +118,36 @@ def test_features_stand_beside_the_untrained_ones() -> None:
         "Over 2 games (pong, qbert); scores: untrained 18, baseline 6, infonce 6, placebo 6."
         in report(RUNS).markdown
     )
+
+
+def test_features_are_shown_game_by_game() -> None:
+    there = [r for r in RUNS if (r.game, r.arm, r.seed) != ("qbert", "placebo", 1)]
+    made = report(there, n_seeds=dict.fromkeys(("baseline", "infonce", "placebo"), 3))
+    found = table_of(made.markdown, "PPO: what the features know (converged), game by game")
+    games = {r.game: sorted({c for s in r.probes["converged"].values() for c in s}) for r in RUNS}
+    assert sorted(found) == sorted(
+        f"{game}: {category.replace('_', ' ')}"
+        for game, names in games.items()
+        for category in names
+    )
+    for game in games:
+        for arm in ("baseline", "infonce", "placebo"):
+            own = [
+                r.probes["converged"]["trained"] for r in there if (r.game, r.arm) == (game, arm)
+            ]
+            assert found[f"{game}: mean"][arm] == f"{np.mean([f1['mean'] for f1 in own]):.3f}"
+        assert found[f"{game}: agent localization"]["untrained"] == "missing"
+    assert "qbert: placebo has 2 of 3 seeds" in made.markdown
+    assert "pong: placebo has" not in made.markdown
+
+
+def test_shares_of_1_shade_their_cells() -> None:
+    table = Table(["x", "a", "b", "c"], [["1.0", "0.250", "missing", "12.5"]], [])
+    heat = table_html(table, heat=True)
+    assert '<td class="heat" style="--share: 25.0%">0.250</td>' in heat
+    assert '<td class="missing">missing</td>' in heat
+    assert "<td>12.5</td>" in heat
+    assert "heat" not in table_html(table)
 
 
 def probed(each: Run, trained: float | None, untrained: float = 0.4) -> Run:
