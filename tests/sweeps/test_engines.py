@@ -59,6 +59,50 @@ def test_ray_that_starts_for_it(tmp_path: Path) -> None:
     assert not ray.is_initialized()
 
 
+def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = ray_is_here()
+    (tmp_path / "running").mkdir()
+
+    def run(job: Job, environment: dict[str, str]) -> int:
+        (tmp_path / "running" / job.name).touch()
+        time.sleep(1)
+        beside = sorted(path.name for path in (tmp_path / "running").iterdir())
+        gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+        (tmp_path / f"{job.name}.txt").write_text(f"{gpu} {len(beside)} {environment}")
+        time.sleep(1)  # those that began together have counted
+        (tmp_path / "running" / job.name).unlink()
+        return 0
+
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
+    ray.init(num_cpus=8, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    names = ["a", "b", "c", "d"]
+    jobs = [job(tmp_path, name) for name in names]
+    assert dict(run_on_ray(jobs, n_cpus=2, n_gpus=0.5)) == dict.fromkeys(names, 0)
+    seen = [(tmp_path / f"{name}.txt").read_text() for name in names]
+    assert {text.split(" ", 1)[0] for text in seen} == {"0"}
+    assert max(int(text.split()[1]) for text in seen) == 2, "four have processors, two a GPU"
+    assert {text.split(" ", 2)[2] for text in seen} == {"{'OMP_NUM_THREADS': '2'}"}
+
+
+def test_a_job_that_is_lost_too_often_fails_alone_on_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray_is_here()
+    starts = tmp_path / "starts"
+
+    def run(job: Job, _environment: dict[str, str]) -> int:
+        if job.name == "lost":
+            with starts.open("a") as file:
+                file.write("x")
+            os._exit(1)
+        return 0
+
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
+    jobs = [job(tmp_path, "lost"), job(tmp_path, "good")]
+    assert dict(run_on_ray(jobs, n_retries=1)) == {"lost": 1, "good": 0}
+    assert starts.read_text() == "xx"
+
+
 def test_slurm_through_submitits_local_executor(tmp_path: Path) -> None:
     pytest.importorskip("submitit")
     parameters = {"timeout_min": 5}
