@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_infonce.device import processor_name
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.runs.run_directory import software
 
@@ -117,14 +117,6 @@ def n_cores() -> int:
     return os.cpu_count() or 1
 
 
-def processor() -> str:
-    """Return the processor's name, as Linux spells it where it runs."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
 def table(summary: Mapping[str, Any], precision: str) -> str:
     """Return the largest differences in Markdown: of 2 ranks, of 4, in brackets the control's."""
     lines = [f"| {precision} | {' | '.join(QUANTITIES)} |", "|---" * (len(QUANTITIES) + 1) + "|"]
@@ -156,7 +148,7 @@ def main() -> None:
     parser.add_argument("--n-steps", nargs="+", default=("3", "6"), help="of a run each")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    machine = {"processor": processor(), "cores": n_cores(), "threads_per_rank": 1}
+    machine = {"processor": processor_name(), "cores": n_cores(), "threads_per_rank": 1}
     summary = {**software(), "machine": machine, "after_steps": {}}
     for n_steps in arguments.n_steps:
         with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -28,6 +27,7 @@ from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import labels_hash, load_labels
 from rl_infonce.atari.published import published_scores
+from rl_infonce.device import processor_name
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pretraining import (
     PretrainingSettings,
@@ -144,7 +144,7 @@ def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
         "labels": LABELS,
         "labels_hash": labels_hash(cell.game, LABELS),
         "hardware": {
-            "cpu": platform.processor() or platform.machine(),
+            "cpu": processor_name(),
             "torch_threads": torch.get_num_threads(),
             "device": str(device()),
         },

@@ -1,12 +1,14 @@
-"""Where to compute."""
+"""Where to compute, and what that is."""
 
 from __future__ import annotations
 
 import os
+import platform
+from pathlib import Path
 
 import torch
 
-__all__ = ["usable_device"]
+__all__ = ["hardware_name", "processor_name", "usable_device"]
 
 
 def usable_device(name: str) -> torch.device:
@@ -27,3 +29,20 @@ def usable_device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         raise ValueError(f"Expected `--device` to be usable: {error}") from error
+
+
+def hardware_name(device: torch.device) -> str:
+    """Return the model of a GPU, or of the processor."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return processor_name() if device.type == "cpu" else str(device)
+
+
+def processor_name() -> str:
+    """Return the processor's model where Linux tells it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rl_infonce.device import processor_name
 from rl_infonce.nce import contrast
 
 DIM, TEMPERATURE = 128, 0.1
@@ -263,11 +263,8 @@ def matmul_speed(size: int = 2048) -> float:
 
 
 def _machine() -> dict[str, Any]:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.processor(),
+        "cpu": processor_name(),
         "torch_threads": torch.get_num_threads(),
         "matmul_gflop_per_second": matmul_speed(),
         "torch": torch.__version__,

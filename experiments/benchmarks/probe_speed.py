@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import time
 import warnings
@@ -39,6 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from rl_infonce.device import processor_name
 from rl_infonce.probing import Probe, Split, fit_probe, split_episodes
 
 N_FRAMES, N_FEATURES, EPISODE_LENGTH = 50_000, 512, 500
@@ -257,11 +257,8 @@ def limits_table(summary: dict[str, Any]) -> str:
 
 def machine() -> dict[str, Any]:
     """Return what ran this."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.processor(),
+        "cpu": processor_name(),
         "torch_threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }

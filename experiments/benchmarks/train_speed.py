@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import resource
 import statistics
 import subprocess
@@ -34,6 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.atari import resolve_game
+from rl_infonce.device import processor_name
 
 ARMS = ("stock", "fp32_off", "fp32", "bf16_off", "bf16")
 N_ENVS, N_STEPS = 8, 128
@@ -182,11 +182,8 @@ def limits_table(summary: dict[str, Any]) -> str:
 
 
 def _machine() -> dict[str, Any]:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
     return {
-        "cpu": models[0] if models else platform.processor(),
+        "cpu": processor_name(),
         "torch_threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "stable_baselines3": stable_baselines3.__version__,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rl_infonce.device import processor_name
 from rl_infonce.nce import CategoricalNoise, exact_nll, local_nce, unigram_noise
 
 VOCABULARIES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -174,11 +174,11 @@ def draw(summary: dict[str, Any], path: Path) -> None:
 
 def machine() -> dict[str, Any]:
     """Return what the durations depend on."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.split(": ", 1)[1] for line in lines if line.startswith("model name")]
-    cpu = models[0] if models else platform.processor()
-    return {"cpu": cpu, "torch_threads": torch.get_num_threads(), "torch": torch.__version__}
+    return {
+        "cpu": processor_name(),
+        "torch_threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
 
 
 def main() -> None:

@@ -314,11 +314,14 @@ class _Run:
         return code
 
     def _begin(self, model: BaseAlgorithm) -> dict[str, Any]:
+        from rl_infonce.device import hardware_name
+
         session = {
             "start_time": now(),
             "first_step": model.num_timesteps,
             "process": os.getpid(),
             "host": platform.node(),
+            "hardware": hardware_name(model.device),
         }
         self.record["sessions"].append(session)
         self.record.update(status="running", device=str(model.device))

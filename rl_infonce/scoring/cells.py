@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from tqdm import tqdm
 
 from rl_infonce.atari.labels import labels_hash
 from rl_infonce.atari.pixel_maps import screen_positions
+from rl_infonce.device import hardware_name, processor_name
 from rl_infonce.probing import (
     extract_features,
     knn_scores,
@@ -257,17 +256,8 @@ def _shown(cell: Cell, scores: ScoresFile) -> str:
 def _hardware(plan: Plan) -> dict[str, Any]:
     on_gpu = plan.device.type == "cuda"
     return {
-        "cpu": _cpu_name(),
+        "cpu": processor_name(),
         "n_cores": os.cpu_count(),
         "n_torch_threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(plan.device) if on_gpu else str(plan.device),
+        "device": hardware_name(plan.device) if on_gpu else str(plan.device),
     }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -61,7 +61,7 @@ def read_results(
     """
     grid = folder.grid() if grid is None else grid
     folder.check_cells(grid)
-    machines = _machines(folder.sessions(), "processors")
+    machines = _machines(folder.sessions(), "processors", " processors")
     runs: dict[str, Run] = {}
     missing = []
     probed: dict[str, dict[str, str]] = {}
@@ -98,10 +98,10 @@ def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:
     return found
 
 
-def _machines(sessions: Sequence[Mapping[str, Any]], more: str | None = None) -> str:
-    """Return the hosts of sessions, once each."""
+def _machines(sessions: Sequence[Mapping[str, Any]], name: str, unit: str = "") -> str:
+    """Return the hosts of sessions, once each, in brackets what is known about them by a name."""
     found = {
-        str(each["host"]) + (f" ({each.get(more)} {more})" if more else "")
+        str(each["host"]) + (f" ({each[name]}{unit})" if name in each else "")
         for each in sessions
         if each.get("host")
     }
@@ -110,7 +110,7 @@ def _machines(sessions: Sequence[Mapping[str, Any]], more: str | None = None) ->
 
 def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -> Run:
     record = read_record(run_dir)
-    hosts = _machines(record["sessions"]) or driver
+    hosts = _machines(record["sessions"], "hardware") or driver
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
     progress = _columns(run_dir / "progress.csv", _CURVES)

@@ -104,10 +104,11 @@ def test_a_grid_edited_in_its_folder_is_not_reported(folder: SweepFolder) -> Non
 
 def test_hosts_are_those_that_trained(folder: SweepFolder) -> None:
     run_dir = finished(folder, 0)
-    sessions = [{"host": "node7"}, {"host": "node3"}, {"host": "node7"}, {}]
+    on_a_gpu = {"host": "node7", "hardware": "NVIDIA H200"}
+    sessions = [on_a_gpu, {"host": "node3"}, on_a_gpu, {}]
     write_record(run_dir, {**read_record(run_dir), "sessions": sessions, "device": "cuda:0"})
     (run,) = read_results(folder).runs
-    assert run.machine == "node3, node7, cuda:0"
+    assert run.machine == "node3, node7 (NVIDIA H200), cuda:0"
 
 
 def test_commands_can_be_pasted(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Hardware has the name under which people know it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_infonce.device import hardware_name, processor_name
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            "processor\t: 0\nmodel name\t: A: fast one\nprocessor\t: 1\nmodel name\t: A",
+            "A: fast one",
+        ),
+        ("CPU part\t: 0xd0c\n", "aarch64"),  # Arm names no model
+    ],
+)
+def test_a_processor_is_named_as_linux_names_it(
+    monkeypatch: pytest.MonkeyPatch, lines: str, expected: str
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.setattr(Path, "read_text", lambda *_args, **_kwargs: lines)
+    assert processor_name() == expected == hardware_name(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"), [("i386 of a Mac", "i386 of a Mac"), ("", "arm64")]
+)
+def test_elsewhere_a_processor_is_named_as_python_names_it(
+    monkeypatch: pytest.MonkeyPatch, processor: str, expected: str
+) -> None:
+    def no_such_file(*_args: Any, **_kwargs: Any) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("platform.processor", lambda: processor)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    monkeypatch.setattr(Path, "read_text", no_such_file)
+    assert processor_name() == expected
+
+
+def test_a_gpu_is_named_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {1: "NVIDIA H200"}
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: names[device.index])
+    assert hardware_name(torch.device("cuda:1")) == "NVIDIA H200"
+    assert hardware_name(torch.device("meta")) == "meta"
