@@ -48,7 +48,7 @@ def draw_clusters(
             f"Expected {n_clusters * window} frames to draw {n_samples} samples in clusters from, "
             f"got {len(starts)}. Collect more frames, or lower the batch size."
         )
-    shift = int(rng.integers(len(starts) - n_windows * window + 1))
+    shift = int(rng.integers(len(starts) - n_windows * window + spacing))
     first = shift + window * rng.choice(n_windows, size=n_clusters, replace=False)
     steps = np.stack([rng.permutation(2 * n_near)[:n_near] for _ in range(n_clusters)])
     drawn: IntArray = starts[(first[:, None] + spacing * steps).ravel()[:n_samples]]
