@@ -31,7 +31,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.report.bootstrap import bootstrap_improvement
 from rl_infonce.report.curves import area_under_curve, final_return
-from rl_infonce.report.detectable import detectable_difference
+from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import replace_text, software
@@ -128,8 +128,9 @@ def table(output: Path, of: str) -> str:
     """Return the return of each arm, and the differences to the arms it is compared with."""
     found = scores(output, of)
     lines = [
-        f"| game | arm | runs | return, {of} | less baseline | less placebo | beats baseline |",
-        "|---|---|---|---|---|---|---|",
+        f"| game | arm | runs | return, {of} | less baseline | found in 4 of 5 | less placebo "
+        "| beats baseline |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for (game, arm), own in found.items():
         mean = _shown(t_interval(list(own.values())), "{:.2f}") if len(own) > 1 else "missing"
@@ -139,45 +140,39 @@ def table(output: Path, of: str) -> str:
             else "-"
             for other in ("baseline", "placebo")
         ]
+        least = "-" if arm == "baseline" else _detectable(own, found[game, "baseline"])
         better = "-" if arm == "baseline" else _improvement(own, found[game, "baseline"])
-        lines.append(f"| {game} | {arm} | {len(own)} | {mean} | {less[0]} | {less[1]} | {better} |")
+        cells = (game, arm, str(len(own)), mean, less[0], least, less[1], better)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def detectable(output: Path, of: str) -> dict[str, str]:
-    """Return, by game, the smallest difference to the baseline that pairs of runs find in 4 of 5.
-
-    Of the table's paired differences, with what was taken for their scatter.
-    """
-    found = scores(output, of)
-    shown = {}
-    for game in GAMES:
-        baseline = found[game, "baseline"]
-        pairs = {
-            arm: ({game: found[game, arm]}, {game: baseline}) for arm in ARMS if arm != "baseline"
-        }
-        least = detectable_difference(pairs)
-        shown[game] = (
-            "missing"
-            if least is None
-            else f"{least.difference:.3g} ({least.n_pairs} pairs, {least.scatter})"
-        )
-    return shown
-
-
 def _difference(own: Mapping[int, float], other: Mapping[int, float]) -> Interval | None:
+    pair = _paired(own, other)
+    return None if pair is None else t_difference(*pair, paired=True)
+
+
+def _paired(
+    own: Mapping[int, float], other: Mapping[int, float]
+) -> tuple[dict[str, list[float]], dict[str, list[float]]] | None:
+    """Return the scores of the seeds that both have; None if they are fewer than two."""
     seeds = sorted({*own} & {*other})
     if len(seeds) < 2:
         return None
-    pair = [{"game": [values[seed] for seed in seeds]} for values in (own, other)]
-    return t_difference(*pair, paired=True)
+    return {"game": [own[seed] for seed in seeds]}, {"game": [other[seed] for seed in seeds]}
+
+
+def _detectable(own: Mapping[int, float], other: Mapping[int, float]) -> str:
+    """Return the true difference that pairs which scatter like these find in 4 of 5."""
+    pair = _paired(own, other)
+    least = None if pair is None else detectable_difference(*pair)
+    return "missing" if least is None else f"{least:.2f}"
 
 
 def _improvement(own: Mapping[int, float], other: Mapping[int, float]) -> str:
-    seeds = sorted({*own} & {*other})
-    if len(seeds) < 2:
+    pair = _paired(own, other)
+    if pair is None:
         return "missing"
-    pair = [{"game": [values[seed] for seed in seeds]} for values in (own, other)]
     rng = np.random.default_rng(0)
     return _shown(bootstrap_improvement(*pair, paired=True, rng=rng), "{:.2f}")
 
@@ -201,9 +196,6 @@ def main() -> None:
     if arguments.stage == "table":
         for of in SCORES:
             print(table(arguments.output, of), end="\n\n")
-            for game, least in detectable(arguments.output, of).items():
-                print(f"{game}: a difference to the baseline found in 4 of 5: {least}")
-            print()
         return
     torch.set_num_threads(1)
     for folder in (arguments.runs, arguments.output):

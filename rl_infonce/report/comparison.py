@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rl_infonce.report.aggregates import interquartile_mean
 from rl_infonce.report.bootstrap import bootstrap_difference, bootstrap_improvement
+from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
 __all__ = ["BySeed", "Comparison", "PairedScores", "compared", "in_common", "paired_scores"]
@@ -28,6 +29,8 @@ class Comparison(NamedTuple):
         iqm: Difference of interquartile means, bootstrap interval widened for few runs.
         improvement: Probability that a run of the first arm is better, bootstrap interval.
         verdict: Of the difference, in words.
+        detectable: Difference that such pairs find in 4 of 5 experiments; None if it cannot be
+            told.
         left_out: What was not compared, and why.
     """
 
@@ -37,6 +40,7 @@ class Comparison(NamedTuple):
     iqm: Interval
     improvement: Interval
     verdict: str
+    detectable: float | None
     left_out: tuple[str, ...]
 
 
@@ -131,6 +135,7 @@ def compared(
         bootstrap_difference(x, y, interquartile_mean, paired=True, rng=rng, widen=True),
         bootstrap_improvement(x, y, paired=True, rng=rng),
         verdict(difference).word,
+        detectable_difference(x, y),
         left_out,
     )
 

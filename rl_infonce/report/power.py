@@ -13,11 +13,17 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_flag, check_shape
 from rl_infonce.report._checks import check_count, check_share
-from rl_infonce.report.scores import Scores, checked_scores
+from rl_infonce.report.scores import Scores, checked_scores, paired_differences
 
-__all__ = ["detectable_effect", "smallest_difference", "within_task_spreads"]
+__all__ = [
+    "detectable_difference",
+    "detectable_effect",
+    "smallest_difference",
+    "within_task_spreads",
+]
 
 FloatArray = npt.NDArray[np.float64]
+_ENOUGH_PAIRS = 3  # two differences say next to nothing of how differences scatter
 
 
 def detectable_effect(n_runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
@@ -107,6 +113,32 @@ def _estimated_freedom(variances: FloatArray, n_runs: int) -> float:
     squares = float((variances**2).sum())
     numerator = float(variances.sum()) ** 2 + 2 * squares / (n_runs - 1)
     return numerator * (n_runs - 1) ** 2 / (squares * (n_runs + 1))
+
+
+def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | None:
+    """Return the smallest difference that the paired t test of runs like these finds this often.
+
+    Told from the scatter of the paired differences, which a handful of pairs tells badly.
+
+    Args:
+        x: Task to [n_runs].
+        y: The same tasks to [n_runs], with run i of the same seed as run i of x.
+        power: Probability of finding the difference, above 0.05.
+
+    Returns:
+        In the units of the scores; None if a task has fewer than 3 pairs, or none of them scatters.
+
+    Raises:
+        ValueError: If tasks or numbers of runs differ or a score is not finite.
+    """
+    differences = paired_differences(x, y)
+    n_pairs = min(len(values) for values in differences.values())
+    if n_pairs < _ENOUGH_PAIRS:
+        return None
+    spreads = within_task_spreads(differences)
+    if spreads.max() < 1e-12:  # equal gains, but for rounding
+        return None
+    return smallest_difference(spreads, n_pairs, power, paired=True)
 
 
 def within_task_spreads(scores: Scores) -> FloatArray:

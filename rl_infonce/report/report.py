@@ -15,6 +15,11 @@ from rl_infonce.report.tables import runs_csv, to_markdown
 
 __all__ = ["Report", "make_report"]
 
+_ONE_OUTCOME = (
+    "Arms are judged by the first table of an algorithm, the mean return over the budget at equal "
+    "steps. The others stand beside it; no interval is corrected for their number."
+)
+
 
 class Report(NamedTuple):
     """A report in three forms.
@@ -91,7 +96,8 @@ def _summary(scored: Sequence[Scored], missing: Sequence[str]) -> str:
     lines = [
         paragraph(
             f"{len(runs)} runs: {len(games)} games ({', '.join(games)}), arms {', '.join(arms)}."
-        )
+        ),
+        paragraph(_ONE_OUTCOME),
     ]
     if missing:
         lines.append(paragraph(f"Missing: {'; '.join(missing)}."))

@@ -84,7 +84,8 @@ def comparison_table(
         scales: Game -> scores that become 0 and 1; None compares the scores as they are.
         rng: Of the bootstrap.
     """
-    header = [f"against {against}", "in words", "difference", "of IQMs", "P(better)", "pairs"]
+    header = [f"against {against}", "in words", "difference", "found in 4 of 5", "of IQMs"]
+    header += ["P(better)", "pairs"]
     rows, notes = [], []
     for arm, (ours, theirs) in pairs.items():
         found = compared(ours, theirs, rng=rng, scales=scales)
@@ -96,10 +97,11 @@ def comparison_table(
 
 def _comparison(found: Comparison | None) -> list[str]:
     if found is None:
-        return ["not compared, see below", "missing", "missing", "missing", "0"]
+        return ["not compared, see below", "missing", "missing", "missing", "missing", "0"]
     return [
         found.verdict,
         _interval(found.difference, "+.3f"),
+        "cannot be told" if found.detectable is None else f"{found.detectable:.3f}",
         _interval(found.iqm, "+.3f"),
         _interval(found.improvement, ".2f"),
         f"{found.n_pairs} in {found.n_games} games",

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl_infonce.report.power import detectable_effect, smallest_difference, within_task_spreads
+from rl_infonce.report.power import (
+    detectable_difference,
+    detectable_effect,
+    smallest_difference,
+    within_task_spreads,
+)
 from rl_infonce.report.statistics import t_difference
 
 
@@ -121,3 +126,20 @@ def test_bad_spreads_are_named(spreads: list[float]) -> None:
         smallest_difference(spreads, 3)
     with pytest.raises(ValueError, match=r"`spreads` of shape \[n_tasks\], got \(\)"):
         smallest_difference(1.0, 3)
+
+
+def test_what_pairs_could_have_shown_is_told_from_their_differences() -> None:
+    # differences 0, 1, 2 and 0, 2, 4, however much the runs themselves scatter
+    x = {"a": [0.0, 11.0, 22.0], "b": [0.0, 2.0, 4.0]}
+    y = {"a": [0.0, 10.0, 20.0], "b": [0.0, 0.0, 0.0]}
+    expected = smallest_difference([1.0, 2.0], 3, 0.9, paired=True)
+    assert detectable_difference(x, y, 0.9) == pytest.approx(expected)
+
+
+def test_two_pairs_or_equal_gains_tell_nothing() -> None:
+    x = {"a": [0.1, 10.1, 20.1], "b": [0.0, 1.0]}
+    y = {"a": [0.0, 10.0, 20.0], "b": [1.0, 0.0]}
+    assert detectable_difference(x, y) is None
+    x, y = {"a": x["a"]}, {"a": y["a"]}
+    assert np.ptp(np.subtract(x["a"], y["a"])) > 0, "rounding"
+    assert detectable_difference(x, y) is None

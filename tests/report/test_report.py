@@ -218,20 +218,25 @@ def test_features_are_compared_by_game_and_seed() -> None:
 def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
     rng = np.random.default_rng(0)
     runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
-    html = report(runs).html
-    heading = "PPO: mean return over the budget, compared"
-    shown = html.split(f"<h2>{heading}</h2>")[1].split("</section>")[0]
+    rows = table_of(report(runs).markdown, "PPO: mean return over the budget, compared")
     areas = {(r.game, r.arm, r.seed): area(r) for r in runs}
-    spreads = []
-    for game, (low, high) in SCALES.items():
-        variances = [
-            np.var([areas[game, arm, s] - areas[game, "baseline", s] for s in range(3)], ddof=1)
-            for arm in ("infonce", "placebo")
+    for arm in ("infonce", "placebo"):
+        spreads = [
+            np.std([areas[game, arm, s] - areas[game, "baseline", s] for s in range(3)], ddof=1)
+            / (high - low)
+            for game, (low, high) in SCALES.items()
         ]
-        spreads.append(np.sqrt(np.mean(variances)) / (high - low))
-    expected = smallest_difference(spreads, 3, paired=True)
-    assert "With 3 seeds per arm and the scatter of the paired differences" in shown
-    assert f"a difference of {expected:.3f} would be found" in shown
+        expected = smallest_difference(spreads, 3, paired=True)
+        assert rows[arm]["found in 4 of 5"] == f"{expected:.3f}"
+
+
+def test_two_pairs_do_not_tell_what_could_have_been_found() -> None:
+    rng = np.random.default_rng(0)
+    runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
+    few = [r for r in runs if (r.arm, r.game, r.seed) != ("infonce", "pong", 0)]
+    rows = table_of(report(few).markdown, "PPO: mean return over the budget, compared")
+    assert rows["infonce"]["found in 4 of 5"] == "cannot be told"
+    assert float(rows["placebo"]["found in 4 of 5"]) > 0
 
 
 def test_missing_and_unequal_seeds_are_shown() -> None:
@@ -459,7 +464,8 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert "Sweep &lt;x&gt;" in html
     assert "&lt;infonce&gt; &amp; co" in html
     assert 'aria-label="return on pong: baseline, infonce, placebo"' in html
-    assert "a difference of" in html
+    assert "found in 4 of 5" in html
+    assert "no interval is corrected for their number" in html
     assert html == report(RUNS).html, "the same runs make the same page"
 
 
