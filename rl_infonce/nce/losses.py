@@ -171,7 +171,7 @@ def soft_info_nce(
         weights = at_least_float32(targets.detach())
         if validate_args:
             _check_distributions(weights, allowed.isinf(), used)
-        return _cross_entropy(allowed, weights)
+        return _cross_entropy(allowed, weights.masked_fill(~used[..., None], 0.0))
 
 
 def multi_positive_info_nce(

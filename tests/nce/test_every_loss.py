@@ -29,13 +29,17 @@ Loss = Callable[..., Tensor]
 
 
 def soft(scores: Tensor, mask: Tensor | None = None, **kwargs: bool) -> Tensor:
-    """Half of the target on the positive, the rest shared by all candidates that take part."""
+    """Half of the target on the positive, the rest shared by all candidates that take part.
+
+    A row without any shares its target among all, as a caller who knows nothing of masks does.
+    """
     allowed = torch.ones_like(scores)
     if mask is not None and not mask.is_meta:
         allowed = allowed * mask
-    targets = allowed / allowed.sum(dim=-1, keepdim=True).clamp_min(1)
+    allowed = allowed.where(allowed.any(-1, keepdim=True), 1.0)
+    targets = allowed / allowed.sum(dim=-1, keepdim=True)
     targets = (targets + torch.eye(*scores.shape[-2:], dtype=scores.dtype)) / 2
-    return soft_info_nce(scores, targets * allowed.any(-1, keepdim=True), mask=mask, **kwargs)
+    return soft_info_nce(scores, targets, mask=mask, **kwargs)
 
 
 def multi_positive(scores: Tensor, mask: Tensor | None = None, **kwargs: bool) -> Tensor:
