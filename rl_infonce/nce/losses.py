@@ -25,8 +25,8 @@ from rl_infonce.checks import check_number, check_shape
 from rl_infonce.nce._candidates import (
     allowed_negatives,
     allowed_scores,
+    check_device,
     check_finite,
-    check_like,
     check_scores,
     expand_mask,
     rows,
@@ -150,7 +150,8 @@ def soft_info_nce(
 
     Args:
         scores: [..., B, M].
-        targets: [..., B, M] >= 0, of the dtype of `scores`; rows sum to 1.
+        targets: [..., B, M] >= 0, of the dtype of `scores` or float32; rows sum to 1, up to
+            0.001 or the resolution of their dtype.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part. Masked
             candidates must have target 0.
         validate_args: Whether to check values, too.
@@ -165,12 +166,18 @@ def soft_info_nce(
     """
     check_scores(scores)
     check_shape("targets", targets, tuple(scores.shape))
-    check_like("targets", targets, "scores", scores)
+    if targets.dtype not in (scores.dtype, torch.float32):
+        raise TypeError(
+            f"Expected `targets` in the dtype of `scores` ({scores.dtype}) or float32, got "
+            f"{targets.dtype}."
+        )
+    check_device("targets", targets, "scores", scores)
     with autocast_off(scores):
         allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
         weights = at_least_float32(targets.detach())
         if validate_args:
-            _check_distributions(weights, allowed.isinf(), used)
+            tolerance = max(1e-3, torch.finfo(targets.dtype).eps)
+            _check_distributions(weights, allowed.isinf(), used, tolerance)
         return _cross_entropy(allowed, weights.masked_fill(~used[..., None], 0.0))
 
 
@@ -350,10 +357,10 @@ def _subtract_share(log_mean: Tensor, share: float) -> Tensor:
     return difference.masked_fill(nothing_left, -math.inf) - math.log1p(-share)
 
 
-def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor) -> None:
+def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor, tolerance: float) -> None:
     check_finite("targets", weights)
     sums = weights.sum(dim=-1)  # [..., B]
-    wrong = used & (((sums - 1.0).abs() > 1e-3) | (weights < 0).any(dim=-1))
+    wrong = used & (((sums - 1.0).abs() > tolerance) | (weights < 0).any(dim=-1))
     if bool(wrong.any()):
         raise ValueError(
             f"Expected `targets` >= 0 with rows that sum to 1, got {int(wrong.sum())} other rows: "

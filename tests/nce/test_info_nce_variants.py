@@ -243,7 +243,7 @@ def test_hard_negative_info_nce_refuses_what_is_out_of_range(
     ("targets", "error", "message"),
     [
         (torch.ones(4, 5), ValueError, r"`targets`.*\[4, 6\].*\(4, 5\)"),
-        (torch.ones(4, 6), TypeError, r"`targets`.*float64.*float32"),
+        (torch.ones(4, 6).half(), TypeError, r"`targets`.*float64\) or float32.*float16"),
         (torch.ones(4, 6).double(), ValueError, r"`targets`.*sum to 1.*4 other rows: 0, 1, 2, 3"),
         (2 * torch.eye(4, 6).double() - 1 / 6, ValueError, r"`targets` >= 0"),
         (torch.full((4, 6), math.nan).double(), ValueError, r"`targets` to be finite.*24"),
@@ -254,6 +254,17 @@ def test_soft_info_nce_refuses_what_is_no_distribution(
 ) -> None:
     with pytest.raises(error, match=message):
         soft_info_nce(random_scores(), targets)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_soft_info_nce_takes_every_softmax_of_half_precision(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(500, 2, 8, generator=generator).to(dtype)
+    targets = scores.softmax(-1)
+    losses = soft_info_nce(scores, targets)
+    exact = soft_info_nce(scores, scores.float().softmax(-1))
+    assert losses.dtype == exact.dtype == torch.float32
+    torch.testing.assert_close(losses, exact, rtol=0.02, atol=0.0)
 
 
 def test_soft_info_nce_refuses_targets_under_the_mask() -> None:
