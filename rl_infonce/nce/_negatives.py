@@ -17,7 +17,7 @@ class Negatives:
     """A mask, moments in time, or both; the positive of row i is column i and takes part.
 
     Attributes:
-        mask: [B, M] boolean, allowing every positive, True = takes part; None for all.
+        mask: [B, M] boolean, True = takes part; None for all.
         moments: [M] places on one line as `timeline` lays them; None for no rule of time.
         min_gap: Candidates closer than this on the line take no part, >= 0.
     """
@@ -37,12 +37,14 @@ class Negatives:
             [rows, columns] boolean of its own memory, or None if everything takes part.
         """
         excluded = None if self.mask is None else ~self.mask[rows, columns]
-        if self.moments is None:
-            return excluded
-        gaps = self.moments[rows, None] - self.moments[columns]
-        close = gaps.abs_() < self.min_gap  # [rows, columns]
-        positives_of(close, rows, columns)[1].fill_(False)
-        return close if excluded is None else excluded.logical_or_(close)
+        if self.moments is not None:
+            gaps = self.moments[rows, None] - self.moments[columns]
+            close = gaps.abs_() < self.min_gap  # [rows, columns]
+            excluded = close if excluded is None else excluded.logical_or_(close)
+        if excluded is not None:
+            # a row without candidates, too: alone, the positive costs 0
+            positives_of(excluded, rows, columns)[1].fill_(False)
+        return excluded
 
 
 def positives_of(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:

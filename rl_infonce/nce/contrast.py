@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
-from rl_infonce.nce._candidates import check_finite, check_like, expand_mask, positives_of
+from rl_infonce.nce._candidates import check_finite, check_like, expand_mask
 from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import at_least_float32, autocast_off, lengths, unit_vectors
 from rl_infonce.nce.tiled import tiled_info_nce
@@ -161,15 +161,11 @@ def _rolled(mask: Tensor, offset: int, n_columns: int) -> Tensor:
 def _checked_mask(
     anchors: Tensor, n_columns: int, mask: Tensor, symmetric: bool, *, validate_args: bool
 ) -> Tensor:
-    """Return the mask [B, M], with the positive of a row without candidates: it costs 0 alone."""
+    """Return the mask [B, M], a view."""
     scores = anchors.new_empty(()).expand(len(anchors), n_columns)  # shape, dtype and device only
     allowed = expand_mask(scores, mask, validate_args=validate_args)
-    if not validate_args:
-        return allowed
-    if symmetric:
+    if symmetric and validate_args:
         expand_mask(scores, allowed.T)
-    if not bool(positives_of(allowed).all()):
-        allowed = allowed | torch.eye(*allowed.shape, dtype=torch.bool, device=allowed.device)
     return allowed
 
 

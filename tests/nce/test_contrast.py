@@ -10,6 +10,7 @@ from rl_infonce.nce import contrast
 from tests import oracles
 
 SYMMETRIC = pytest.mark.parametrize("symmetric", [False, True])
+EITHER_WAY = pytest.mark.parametrize("tile", [None, 2])
 
 
 def embeddings(n_rows: int, seed: int) -> Tensor:
@@ -150,9 +151,6 @@ def test_contrast_refuses_a_scale_with_axes() -> None:
         contrast(torch.zeros(2, 3), torch.zeros(2, 3), scale=torch.ones(1))
 
 
-EITHER_WAY = pytest.mark.parametrize("tile", [None, 2])
-
-
 @SYMMETRIC
 @EITHER_WAY
 def test_contrast_of_an_anchor_without_candidates_costs_nothing(
@@ -169,6 +167,23 @@ def test_contrast_of_an_anchor_without_candidates_costs_nothing(
     kept = torch.tensor([0, 1, 2, 4])
     expected = contrast(anchors[kept], candidates[kept], symmetric=symmetric)
     torch.testing.assert_close(losses[kept], expected)
+
+
+@SYMMETRIC
+@EITHER_WAY
+def test_contrast_of_an_anchor_without_candidates_costs_nothing_unchecked(
+    symmetric: bool, tile: int | None
+) -> None:
+    anchors, candidates = (embeddings(5, seed).requires_grad_() for seed in (0, 1))
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[3] = mask[:, 3] = False
+    losses = contrast(
+        anchors, candidates, mask=mask, symmetric=symmetric, tile=tile, validate_args=False
+    )
+    gradients = torch.autograd.grad(losses.sum(), (anchors, candidates))
+    assert float(losses.detach()[3]) == 0.0
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
+    assert all(not gradient[3].any() for gradient in gradients)
 
 
 @EITHER_WAY
