@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-__all__ = ["at_least_float32", "autocast_off", "lengths", "unit_vectors"]
+__all__ = ["at_least_float32", "autocast_off", "unit_vectors"]
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -28,23 +28,22 @@ def autocast_off(tensor: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(device_type=device_type, enabled=False)
 
 
-def lengths(vectors: Tensor) -> Tensor:
-    """Return the Euclidean lengths of vectors to divide them by, 1 for zero vectors.
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Return vectors divided by their Euclidean lengths, zero vectors unchanged.
 
     No epsilon: at a zero vector an epsilon in the denominator would multiply the gradient by its
     inverse, here the gradient passes unscaled.
 
     Args:
-        vectors: [..., D] float32 or float64.
+        vectors: [..., D] float32 or float64, of any finite length.
 
     Returns:
-        [..., 1] lengths > 0.
+        [..., D].
     """
-    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return norms + (norms == 0)
-
-
-def unit_vectors(vectors: Tensor) -> Tensor:
-    """Return the vectors [..., D] divided by their lengths, zero vectors unchanged."""
+    # squares of 1e20 and of 1e-25 are not in float32; as a constant, this factor cancels
+    largest = vectors.detach().abs().amax(dim=-1, keepdim=True)
+    scaled = vectors / (largest + (largest == 0))
+    norms = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     # A product is cheaper to differentiate than a quotient.
-    return vectors * lengths(vectors).reciprocal()
+    units: Tensor = scaled * (norms + (norms == 0)).reciprocal()
+    return units

@@ -108,6 +108,19 @@ def test_contrast_zero_vectors_score_zero_without_wild_gradients(symmetric: bool
     assert gradient.abs().max() > 0.0
 
 
+@EITHER_WAY
+@pytest.mark.parametrize("size", [1e-30, 1e-25, 1e20, 1e38])
+def test_contrast_normalizes_vectors_of_any_length(size: float, tile: int | None) -> None:
+    def losses_and_gradient(size: float) -> tuple[Tensor, Tensor]:
+        anchors = (size * embeddings(4, 0).float()).requires_grad_()
+        candidates = size * embeddings(4, 1).float()
+        losses = contrast(anchors, candidates, normalize=True, scale=10.0, tile=tile)
+        return losses.detach(), size * torch.autograd.grad(losses.sum(), anchors)[0]
+
+    for found, expected in zip(losses_and_gradient(size), losses_and_gradient(1.0), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 def test_contrast_multiplies_half_precision_in_float32(normalize: bool) -> None:
     anchors, candidates = embeddings(8, 0).bfloat16(), embeddings(8, 1).bfloat16()
