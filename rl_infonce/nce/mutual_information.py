@@ -180,8 +180,9 @@ def dv_estimate(
         if log_moving_mean is None:
             return joint - log_product
         # the value of log_product with the gradient of its exponential over the moving mean
-        slope = (log_product - log_moving_mean.detach()).exp()
-        return joint - (log_product.detach() + slope - slope.detach())
+        slope = (log_product - log_moving_mean).detach().exp()
+        slope = slope.clamp_max(torch.finfo(slope.dtype).max)  # infinity times 0 would be NaN
+        return joint - (log_product.detach() + slope * (log_product - log_product.detach()))
 
 
 def moving_log_mean_exp(

@@ -212,6 +212,16 @@ def test_the_moving_average_corrects_the_gradient_of_dv_and_not_its_value() -> N
     torch.testing.assert_close(of_corrected[off], of_plain[off] * ratio)
 
 
+def test_a_moving_average_far_below_the_batch_leaves_the_value_of_dv_alone() -> None:
+    scores = (100 * torch.ones(3, 3)).requires_grad_()
+    estimate = dv_estimate(scores, log_moving_mean=torch.tensor(0.0))
+    assert float(estimate.detach()) == 0.0
+    (gradient,) = torch.autograd.grad(estimate, scores)
+    assert bool(gradient.isfinite().all())
+    off = ~torch.eye(3, dtype=torch.bool)
+    assert float(gradient[off].max()) < -1e30
+
+
 def test_the_moving_log_mean_is_the_log_of_a_moving_mean() -> None:
     batches = 30.0 * random_scores(3, 4, 4)
     off = ~torch.eye(4, dtype=torch.bool)
