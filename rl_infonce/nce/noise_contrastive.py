@@ -150,9 +150,10 @@ def effective_sample_size(
         no_positives, noise_scores, None, noise_log_q, mask, validate_args=validate_args
     )
     with torch.no_grad(), autocast_off(noise_scores):
-        log_weights = without_masked(samples.noise - samples.noise_log_q, samples)  # [B, K]
-        squared_sum = 2 * torch.logsumexp(log_weights, dim=-1)
-        return blank((squared_sum - torch.logsumexp(2 * log_weights, dim=-1)).exp(), samples)
+        _, noise = _from_best_noise(samples)
+        shares = without_masked(noise - samples.noise_log_q, samples).softmax(dim=-1)  # [B, K]
+        sizes = shares.square().sum(dim=-1).reciprocal()
+        return blank(sizes.clamp_min(1).minimum(samples.n_noise), samples)
 
 
 def local_nce(

@@ -151,6 +151,18 @@ def test_effective_sample_size_equals_loop_oracle_and_its_limits() -> None:
     assert effective_sample_size(g.noise, one_counts).tolist() == pytest.approx([1.0] * 3)
 
 
+@pytest.mark.parametrize(("n_noise", "size"), [(7, 1e4), (5, 1e6), (7, -1e4)])
+def test_effective_sample_size_stays_in_its_range(n_noise: int, size: float) -> None:
+    scores = torch.full((3, n_noise), size)
+    scores[1, 0] += 2.0
+    scores[2, 0] += 1e3
+    log_q = torch.full((n_noise,), -1.5)
+    sizes = effective_sample_size(scores, log_q)
+    assert bool(((sizes >= 1) & (sizes <= n_noise)).all())
+    torch.testing.assert_close(sizes, effective_sample_size(scores - size, log_q))
+    assert sizes.tolist()[::2] == pytest.approx([n_noise, 1])
+
+
 @ALL
 def test_log_q_and_mask_broadcast_to_the_noise(estimator: Estimator) -> None:
     g = given_samples()
