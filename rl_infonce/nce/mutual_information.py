@@ -44,8 +44,9 @@ def info_nce_bound(
     The mean over anchors of log N_i - loss_i, N_i being the candidates that take part in row i
     (van den Oord et al. 2018, "Contrastive Predictive Coding", sec. 2.3; I_NCE of Poole et
     al. 2019, "On Variational Bounds of Mutual Information"). For any critic it is at most the mean
-    of `log_candidates`: a value close to that ceiling (`is_saturated`) says that the batch is too
-    small to show more, not how much information there is.
+    of `log_candidates` over the rows that have candidates: a value close to that ceiling
+    (`is_saturated`) says that the batch is too small to show more, not how much information there
+    is.
 
     It is a bound when the other candidates are independent draws. A mask by episode or time keeps
     the formula honest about how many candidates a row has; a mask that looks at similarity removes
@@ -106,7 +107,8 @@ def is_saturated(bound: Tensor, ceiling: Tensor, *, margin: float = 0.2) -> Tens
 
     Args:
         bound: [...] from `info_nce_bound`.
-        ceiling: Broadcastable to `bound`; the mean of `log_candidates`.
+        ceiling: Broadcastable to `bound`; the mean of `log_candidates` over the rows that have
+            candidates, since `info_nce_bound` leaves out the others.
         margin: Nats below the ceiling, >= 0.
 
     Returns:

@@ -69,6 +69,15 @@ def test_info_nce_bound_never_exceeds_the_ceiling(size: float) -> None:
     assert bool((info_nce_bound(scores, mask=mask) <= ceiling).all())
 
 
+def test_the_ceiling_of_info_nce_bound_is_that_of_the_rows_with_candidates() -> None:
+    scores, mask = 1e3 * torch.eye(4), torch.ones(4, 4, dtype=torch.bool)
+    mask[3] = mask[:, 3] = False
+    bound = info_nce_bound(scores, mask=mask, validate_args=False)
+    each = log_candidates(scores, mask=mask, validate_args=False)
+    assert float(bound) == pytest.approx(float(each[mask.diagonal()].mean()))
+    assert float(bound) > float(each.mean())
+
+
 def test_info_nce_bound_perfect_critic_reaches_the_ceiling() -> None:
     mask = torch.tensor([[True, True, False], [True, True, True]])
     bound = info_nce_bound(1e3 * torch.eye(2, 3, dtype=torch.float64), mask=mask)
