@@ -273,7 +273,7 @@ def density_ratio_score(
         validate_args: Whether to check values, too.
 
     Returns:
-        [B] in nats, at most log M above the score of the best reference.
+        [B] in nats, at most log M above the score's lead over the best reference.
 
     Raises:
         TypeError: If an argument is not floating point or the dtypes differ.

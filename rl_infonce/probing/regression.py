@@ -22,8 +22,9 @@ _PENALTIES = tuple(float(10.0**exponent) for exponent in range(-6, 3))
 class RidgeScore(NamedTuple):
     """How well a position is read off, on the test part.
 
-    R^2 is 1 for a perfect reading and 0 for the training mean; NaN if the test positions do not
-    vary. The median absolute error is in the unit of the positions.
+    R^2 is 1 for a perfect reading, 0 for the mean of the test positions and below 0 for any other
+    constant, that of the training part included; NaN if the test positions do not vary. The median
+    absolute error is in the unit of the positions.
     """
 
     r2: float

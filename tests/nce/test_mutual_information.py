@@ -279,6 +279,14 @@ def test_density_ratio_score_equals_loop_oracle_and_ignores_constants_per_anchor
     )
 
 
+def test_density_ratio_score_is_at_most_log_m_above_the_lead_over_the_best_reference() -> None:
+    assert density_ratio_score(torch.tensor([100.0]), torch.zeros(1, 4)).tolist() == [100.0]
+    scores, references = random_scores(50), 3 * random_scores(50, 7, seed=1)
+    lead = scores - references.amax(dim=-1)
+    found = density_ratio_score(scores, references)
+    assert bool(((lead <= found) & (found <= lead + math.log(7))).all())
+
+
 def test_density_ratio_score_recovers_the_true_ratio_of_a_finite_joint() -> None:
     joint = torch.tensor([[0.3, 0.1, 0.1], [0.05, 0.25, 0.2]], dtype=torch.float64)
     of_c, of_x = joint.sum(1), joint.sum(0)

@@ -57,6 +57,7 @@ def test_the_floor_is_the_training_mean() -> None:
     assert score.r2 == pytest.approx(
         1 - (4 + 1 + 25) / np.square(np.array([2, 5, 9]) - 16 / 3).sum()
     )
+    assert score.r2 < 0  # which the mean of the test part would have
     assert score.penalty == np.inf
 
 
