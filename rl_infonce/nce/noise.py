@@ -98,9 +98,11 @@ def uniform_noise(n_outcomes: int) -> CategoricalNoise:
         n_outcomes: V >= 1.
 
     Raises:
-        TypeError: If `n_outcomes` is no number.
+        TypeError: If `n_outcomes` is no int.
         ValueError: If it is below 1.
     """
+    if not isinstance(n_outcomes, int):
+        raise TypeError(f"Expected `n_outcomes` to be an int, got {n_outcomes!r}.")
     check_number("n_outcomes", n_outcomes, at_least=1)
     return CategoricalNoise(torch.full((n_outcomes,), -math.log(n_outcomes), dtype=torch.float64))
 

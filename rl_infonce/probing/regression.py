@@ -87,7 +87,7 @@ def mean_position_scores(
 
     Args:
         positions: Variable to [K] positions, NaN where there is none.
-        split: Rows for training, validation and test.
+        split: Rows for training, validation and test, below K.
 
     Returns:
         Variable to its score, at an infinite penalty.
@@ -95,6 +95,7 @@ def mean_position_scores(
     Raises:
         ValueError: If shapes do not fit or a part has no frame with a position.
     """
+    _check_positions(positions, 1 + max(int(rows.max(initial=-1)) for rows in split))
     scores = {}
     for name, values in positions.items():
         target = np.asarray(values, np.float64)
@@ -103,6 +104,18 @@ def mean_position_scores(
         readings = np.full(len(parts.test), target[parts.train].mean())
         scores[name] = _score(readings, target[parts.test], np.inf)
     return scores
+
+
+def _check_positions(positions: Mapping[str, npt.NDArray[Any]], n_needed: int) -> None:
+    n_frames: str | int = "K"
+    for name, values in positions.items():
+        check_shape(f"positions[{name!r}]", values, (n_frames,))
+        n_frames = len(values)
+        if n_frames < n_needed:
+            raise ValueError(
+                f"Expected `positions[{name!r}]` of {n_needed} frames or more, as `split` has rows "
+                f"up to {n_needed - 1}, got {n_frames}."
+            )
 
 
 def _check_parts(name: str, parts: Split) -> None:

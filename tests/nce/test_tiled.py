@@ -403,6 +403,18 @@ def test_contrast_refuses_a_negative_gap() -> None:
         contrast(torch.zeros(2, 3), torch.zeros(2, 3), episodes=labels, times=labels, min_gap=-1)
 
 
+def test_contrast_refuses_a_gap_that_is_no_int() -> None:
+    labels = torch.arange(2)
+    with pytest.raises(TypeError, match=r"`min_gap` to be an int, got 1\.5"):
+        contrast(
+            torch.zeros(2, 3),
+            torch.zeros(2, 3),
+            episodes=labels,
+            times=labels,
+            min_gap=1.5,  # type: ignore[arg-type]
+        )
+
+
 def test_contrast_refuses_times_beyond_64_bits() -> None:
     times = torch.tensor([-(2**62), 2**62 - 1])
     with pytest.raises(ValueError, match="fits into 64 bits, got 2 episodes"):
