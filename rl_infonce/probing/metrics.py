@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ __all__ = [
     "Score",
     "accuracy",
     "bootstrap_weights",
+    "bootstrap_widening",
     "class_counts",
     "f1_macro",
     "f1_weighted",
@@ -21,6 +23,9 @@ __all__ = [
 ]
 
 N_CLASSES = 256  # a label is a byte
+# 0.975 quantiles of the normal and, for 1, 2, ... degrees of freedom, of Student's distribution
+_Z = 1.959964
+_T = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.306, 2.26216, 2.22814)
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -176,6 +181,21 @@ def bootstrap_weights(n_episodes: int, n_resamples: int, rng: np.random.Generato
     """Return how often each episode occurs in each resample, [n_resamples, n_episodes]."""
     shares = np.full(n_episodes, 1 / n_episodes)
     return rng.multinomial(n_episodes, shares, size=n_resamples).astype(np.float64)
+
+
+def bootstrap_widening(n_episodes: int) -> float:
+    """Return what the 95 % percentile interval of a mean lacks: sqrt(n / (n - 1)) t / z.
+
+    A resample scatters less than new episodes do, and how much these scatter is uncertain, too
+    (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"). Within 0.2 %.
+
+    Args:
+        n_episodes: n, at least 2.
+    """
+    freedom = n_episodes - 1
+    expanded = _Z + 2.3723 / freedom + 2.8225 / freedom**2  # Fisher and Cornish 1960
+    t = _T[freedom - 1] if freedom <= len(_T) else expanded
+    return math.sqrt(n_episodes / freedom) * t / _Z
 
 
 def bootstrap_f1_weighted(per_episode: ClassCounts, weights: FloatArray) -> FloatArray:

@@ -20,6 +20,7 @@ from rl_infonce.probing.metrics import (
     Score,
     bootstrap_f1_weighted,
     bootstrap_weights,
+    bootstrap_widening,
     class_counts,
     score,
 )
@@ -44,8 +45,13 @@ class ProbeScores:
             average; over all variables if none has a category.
         categories: Category to the mean over its probed variables; one without any is missing.
         variables: Variable to its score.
-        intervals: 95 % bootstrap interval over test episodes of `f1_weighted`, for "mean", each
-            category and each variable; (NaN, NaN) if there is only one test episode.
+        intervals: 95 % interval of `f1_weighted` for other test episodes, in [0, 1], for "mean",
+            each category and each variable; (NaN, NaN) if there is only one test episode. It has
+            the width of the percentile bootstrap over episodes, widened for their number n by
+            sqrt(n / (n - 1)) t / z, and the score in its middle. In simulations it held the truth
+            in 92 to 96 %; the bootstrap alone, as scores of earlier versions have it, in 49, 71,
+            82, 89 and 92 % with 2, 3, 5, 10 and 20 episodes (`test_scores.py` measures it again).
+            How scores vary with the split and the training is not in it: take several seeds.
         not_probed: Variables that were left out, with the reason.
         n_frames: Frames in "train", "validation" and "test".
         n_episodes: Episodes in each of them.
@@ -232,14 +238,19 @@ def score_predictions(
     categories = {c: Score(*np.mean([variables[v] for v in vs], 0)) for c, vs in members.items()}
     by_category = {c: np.mean([resampled[v] for v in vs], axis=0) for c, vs in members.items()}
     groups = categories or variables
+    mean = Score(*(float(figure) for figure in np.mean(list(groups.values()), axis=0)))
+    found = {"mean": mean, **categories, **variables}
     means = list((by_category or resampled).values())
     spread = {"mean": np.mean(means, axis=0), **by_category, **resampled}
     return ProbeScores(
         protocol,
-        Score(*(float(figure) for figure in np.mean(list(groups.values()), axis=0))),
+        mean,
         {c: Score(*(float(figure) for figure in s)) for c, s in categories.items()},
         variables,
-        {name: _interval(figures, len(weights[0])) for name, figures in spread.items()},
+        {
+            name: _interval(found[name].f1_weighted, figures, len(weights[0]))
+            for name, figures in spread.items()
+        },
         dict(task.not_probed),
         {part: len(rows) for part, rows in zip(Split._fields, task.split, strict=True)},
         {
@@ -259,11 +270,12 @@ def _members(task: ProbingTask) -> dict[str, list[str]]:
     return members
 
 
-def _interval(figures: FloatArray, n_episodes: int) -> tuple[float, float]:
+def _interval(score: float, resampled: FloatArray, n_episodes: int) -> tuple[float, float]:
     if n_episodes < 2:
         return (np.nan, np.nan)
-    low, high = np.quantile(figures, [0.025, 0.975])
-    return float(low), float(high)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    half = bootstrap_widening(n_episodes) * float(high - low) / 2
+    return max(score - half, 0.0), min(score + half, 1.0)
 
 
 def _none_if_nan(figure: float) -> float | None:

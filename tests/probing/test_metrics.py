@@ -7,10 +7,16 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
 from rl_infonce.probing import accuracy, f1_macro, f1_weighted
-from rl_infonce.probing.metrics import bootstrap_f1_weighted, bootstrap_weights, class_counts
+from rl_infonce.probing.metrics import (
+    bootstrap_f1_weighted,
+    bootstrap_weights,
+    bootstrap_widening,
+    class_counts,
+)
 
 CLASSES = st.sampled_from([0, 1, 2, 7, 80, 254, 255])
 
@@ -64,3 +70,10 @@ def test_bootstrap_comes_from_its_generator_alone() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert bootstrap_weights(1, 3, np.random.default_rng(0)).tolist() == [[1.0]] * 3
+
+
+def test_widening_is_that_of_student() -> None:
+    for n_episodes in range(2, 200):
+        expected = stats.t.ppf(0.975, n_episodes - 1) / stats.norm.ppf(0.975)
+        expected *= (n_episodes / (n_episodes - 1)) ** 0.5
+        assert bootstrap_widening(n_episodes) == pytest.approx(expected, rel=2e-3)

@@ -88,6 +88,36 @@ def test_intervals_hold_the_score_and_are_the_seeds() -> None:
         assert high - low < 0.2
 
 
+def played(n_episodes: int, rng: np.random.Generator) -> tuple[ProbingTask, dict[str, Any]]:
+    """Episodes of 20 to 119 frames that differ in their classes and in how well these are told."""
+    lengths = rng.integers(20, 120, n_episodes)
+    episode_ids = np.repeat(np.arange(n_episodes), lengths)
+    shares = rng.dirichlet([3.2, 2.4, 1.6, 0.8], n_episodes)
+    labels = (
+        (rng.random(len(episode_ids))[:, None] > shares.cumsum(1)[episode_ids]).sum(1).clip(0, 3)
+    )
+    known = rng.random(len(episode_ids)) < rng.beta(7, 3, n_episodes)[episode_ids]
+    predictions = np.where(known, labels, rng.integers(4, size=len(labels)))
+    nothing = np.arange(0)
+    split = Split(nothing, nothing, np.arange(len(labels)))
+    return ProbingTask(split, {"x": labels}, {}, episode_ids, {}, {}), {"x": predictions}
+
+
+@pytest.mark.parametrize("n_episodes", [2, 5])
+def test_intervals_hold_the_score_of_all_episodes_as_often_as_they_say(n_episodes: int) -> None:
+    rng = np.random.default_rng(0)
+    many, predictions = played(20_000, rng)
+    truth = f1_score(many.labels["x"], predictions["x"], average="weighted")
+    n_tasks, n_held = 300, 0
+    for seed in range(n_tasks):
+        task, predictions = played(n_episodes, rng)
+        scores = score_predictions(predictions, task, protocol="fake", seed=seed)
+        low, high = scores.intervals["mean"]
+        assert 0 <= low <= scores.mean.f1_weighted <= high <= 1
+        n_held += low <= truth <= high
+    assert 0.91 < n_held / n_tasks < 0.98
+
+
 def test_one_test_episode_has_no_interval() -> None:
     task = by_hand()
     one = replace(task, split=task.split._replace(test=np.arange(9, 12)))
