@@ -75,18 +75,14 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
     shortest = settings.get("min_episode_length")
     if shortest is not None:
         differs.append(f"min_episode_length={shortest}")
-    spread = (
-        "mean over the seeds, lowest to highest in brackets"
-        if len(seeds) > 1
-        else "in brackets the 95 % bootstrap interval over test episodes"
-    )
     return "\n\n".join(
         [
             "# Probe scores",
-            f"Weighted F1 of linear probes on frozen features: {spread}. Frames: "
-            f"{settings['n_frames']:,} per game, view `{settings['view']}`, policy "
-            f"`{settings['policy']}`, data seed {settings['data_seed']}. Labels: "
-            f"`{settings['labels']}`. Encoders in "
+            "Weighted F1 of linear probes on frozen features: mean over the seeds, in brackets "
+            "lowest to highest of the seeds, or, after `95 %:`, the interval of a single seed for "
+            f"other test episodes. Frames: {settings['n_frames']:,} per game, view "
+            f"`{settings['view']}`, policy `{settings['policy']}`, data seed "
+            f"{settings['data_seed']}. Labels: `{settings['labels']}`. Encoders in "
             f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
             f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run."
@@ -145,9 +141,10 @@ def _over_games(
 
 def _mean_and_spread(scores: Entries) -> str:
     means = [s["mean"]["f1_weighted"] for s in scores]
-    low, high = (min(means), max(means)) if len(means) > 1 else scores[0]["intervals"]["mean"]
-    spread = "" if low is None else f" ({low:.3f} to {high:.3f})"
-    return f"{fmean(means):.3f}{spread}"
+    if len(means) > 1:
+        return f"{fmean(means):.3f} ({min(means):.3f} to {max(means):.3f})"
+    low, high = scores[0]["intervals"]["mean"]
+    return f"{means[0]:.3f}" + ("" if low is None else f" (95 %: {low:.3f} to {high:.3f})")
 
 
 def _category_f1(scores: Entries, category: str) -> list[float]:

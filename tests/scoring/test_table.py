@@ -52,7 +52,7 @@ def table(*entries: dict[str, Any], **settings: Any) -> list[str]:
 
 
 def test_one_seed_shows_its_interval_and_several_their_range() -> None:
-    assert "| pong | a.zip | 0.300 (0.290 to 0.320) | 0.400 | - | - | - | - |" in table(
+    assert "| pong | a.zip | 0.300 (95 %: 0.290 to 0.320) | 0.400 | - | - | - | - |" in table(
         entry("pong", "a", 0, 0.3)
     )
     lines = table(entry("pong", "a", 0, 0.3), entry("pong", "a", 1, 0.6))
@@ -63,6 +63,14 @@ def test_one_seed_shows_its_interval_and_several_their_range() -> None:
     no_interval = entry("pong", "a", 0, 0.3)
     no_interval["scores"]["intervals"]["mean"] = [None, None]
     assert "| pong | a.zip | 0.300 | 0.400 | - | - | - | - |" in table(no_interval)
+
+
+def test_rows_of_one_seed_are_marked_beside_rows_of_several() -> None:
+    games = [("pong", 0, 0.3), ("pong", 1, 0.6), ("breakout", 0, 0.3)]
+    lines = table(*(entry(game, "a", seed, mean) for game, seed, mean in games))
+    assert "| pong | a.zip | 0.450 (0.300 to 0.600) | 0.550 | - | - | - | - |" in lines
+    assert "| breakout | a.zip | 0.300 (95 %: 0.290 to 0.320) | 0.400 | - | - | - | - |" in lines
+    assert "lowest to highest of the seeds, or, after `95 %:`, the interval" in "\n".join(lines)
 
 
 def test_asked_encoders_come_first_then_untrained_majority_and_published() -> None:
