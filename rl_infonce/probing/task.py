@@ -56,7 +56,9 @@ def make_task(
     """Split the episodes, take repeated frames out of the test part, and choose the variables.
 
     The published task (Anand et al. 2019, code) is `shuffle=False`, `min_episode_length=65` and
-    `entropy_on="all"`.
+    `entropy_on="all"`, with two deviations: the published code also drops test episodes of which
+    one frame is left when repeated ones are out, here it stays; and it judges the entropy before
+    they are out, here afterwards.
 
     Args:
         labelled: The data.
@@ -65,7 +67,8 @@ def make_task(
         fractions: Shares of the episodes for training, validation and test.
         shuffle: Whether to shuffle the episodes before they are split.
         min_episode_length: Shorter episodes, in frames, are not used.
-        entropy_on: "train" judges the entropy by the training part, "all" by every frame used.
+        entropy_on: "train" judges the entropy by the training part, "all" by the frames of all
+            three parts, without the repeated ones.
 
     Raises:
         ValueError: If an argument does not fit, there are too few episodes, every test frame also

@@ -25,6 +25,12 @@ _PUBLISHED_SETTINGS = {
     "policy": "random_without_noop",
     "n_frames": 50_000,
 }
+_ALWAYS_DIFFERENT = (
+    "Measured rows always differ in the split, which is shuffled; in lost lives, after which there "
+    "is neither FIRE nor an idle step; in the maximum of two frames, which is taken over gray; in "
+    "the labels of an episode's first frame, which are its own; and in test frames that repeat, "
+    "which do not count in the entropy and may leave an episode of one frame."
+)
 _PUBLISHED_PROTOCOL = "anand2019"
 _N_PAPER_GAMES = 22
 Entries = Sequence[dict[str, Any]]
@@ -85,8 +91,9 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             f"{settings['data_seed']}. Labels: `{settings['labels']}`. Encoders in "
             f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
-            f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run."
-            + (f" Measured rows differ in {', '.join(differs)}." if differs else ""),
+            f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run. "
+            + _ALWAYS_DIFFERENT
+            + (f" Here they differ, as asked, in {', '.join(differs)}." if differs else ""),
             *(f"    {run['command']}" for run in content["runs"][-1:]),
         ]
     )

@@ -94,9 +94,10 @@ def test_published_rows_stand_beside_their_own_protocol_if_that_was_scored() -> 
 
 def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None:
     text = "\n".join(table(entry("pong", "a", 0, 0.3)))
-    assert "one run.\n" in text
+    assert "one run. Measured rows always differ in the split, which is shuffled" in text
+    assert "as asked" not in text
     text = "\n".join(table(entry("pong", "a", 0, 0.3), view="agent", labels="corrected"))
-    assert "Measured rows differ in view=agent, labels=corrected." in text
+    assert "Here they differ, as asked, in view=agent, labels=corrected." in text
 
 
 def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
