@@ -70,6 +70,23 @@ def test_entropy_on_train_does_not_look_at_the_test_part() -> None:
         make_task(data, np.random.default_rng(0), entropy_on="test")
 
 
+def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the_entropy() -> None:
+    """Deviations from the published code, which `make_task` names."""
+    data = fakes.labelled()
+    plain = make_task(data, np.random.default_rng(0))
+    episode = data.episode_ids[plain.split.test[0]]
+    first, *others = np.flatnonzero(data.episode_ids == episode)
+    data.observations[others] = data.observations[plain.split.train[0]]
+    only_there = np.zeros(len(data.episode_ids), np.uint8)
+    only_there[others] = np.arange(len(others))
+    moving = {**data.labels, "moving": only_there}
+    options: dict[str, Any] = {"entropy_on": "all", "threshold": 0.1}
+    task = make_task(replace(data, labels=moving), np.random.default_rng(0), **options)
+    assert first in task.split.test
+    assert not np.isin(others, task.split.test).any()
+    assert "entropy of 0.000 nats" in task.not_probed["moving"]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
