@@ -97,6 +97,9 @@ def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command
     for encoder in plan.encoders.values():
         if scores.name_encoder(encoder.key, encoder.for_json()):
             plan.say(f"{encoder.name} has changed: the scores of its earlier content are dropped.")
+    for game in sorted({entry["game"] for entry in scores.scored()}):
+        if scores.drop_others(game, labels_hash=labels_hash(game, plan.labels)):
+            plan.say(f"{game}: labels have changed, the scores of the earlier ones are dropped")
     run = {"command": command, "start_time": now(), **software(), "hardware": _hardware(plan)}
     scores.content["runs"].append(run)
     start, succeeded = time.perf_counter(), True
@@ -125,7 +128,7 @@ def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
         for cell in missing:
             _fail(cell, plan, scores, error)
         return False
-    if scores.drop_other_frames(game, frames.frames_hash):
+    if scores.drop_others(game, frames_hash=frames.frames_hash):
         plan.say(f"{game}: frames have changed, the scores of the earlier ones are dropped")
         missing = list(plan.cells(game))
     score_cell = _scorer(plan, labelled)

@@ -82,12 +82,17 @@ class ScoresFile:
         encoders[key] = dict(described)
         return bool(stale)
 
-    def drop_other_frames(self, game: str, frames_hash: str) -> bool:
-        """Drop a game's scores unless they are of these frames; return whether there were any."""
+    def drop_others(self, game: str, **hashes: str) -> bool:
+        """Drop a game's scores unless their `frames_hash` or `labels_hash` is this one.
+
+        Returns:
+            Whether scores were dropped.
+        """
         kept = [
             entry
             for entry in self.content["cells"]
-            if entry["game"] != game or entry.get("frames_hash") in (None, frames_hash)
+            if entry["game"] != game
+            or all(entry.get(name) in (None, digest) for name, digest in hashes.items())
         ]
         dropped = len(kept) < len(self.content["cells"])
         self.content["cells"] = kept

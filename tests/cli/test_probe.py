@@ -246,6 +246,25 @@ def test_another_file_of_the_same_name_replaces_the_scores(
     assert len(cells(here)) == len(content(here)["cells"]) == len(content(here)["encoders"]) == 3
 
 
+def test_other_labels_replace_the_scores(
+    here: Path,
+    quick: list[tuple[float, str, int]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = ("--encoder", "random", "--view", "agent", "--protocol", "converged")
+    assert probe(*flags) == 0
+    n_cells = len(content(here)["cells"])
+    monkeypatch.setattr(scoring_cells, "labels_hash", lambda game, version: f"{game} mended")
+    capsys.readouterr()
+    assert probe(*flags) == 0
+    assert "pong: labels have changed" in capsys.readouterr().out
+    assert [cell["labels_hash"] for cell in content(here)["cells"]] == ["pong mended"] * n_cells
+    assert len(quick) == 2
+    assert probe(*flags) == 0
+    assert len(quick) == 2
+
+
 def test_other_frames_replace_the_scores(
     here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
