@@ -10,7 +10,8 @@ runs do. How often nominal 95 % intervals held the truth, in percent, for normal
 | mean of one arm                        |        75 |         85 |         90 |          93 |
 | difference of means or IQMs, unpaired  |        80 |         87 |         91 |          93 |
 | the same with `widen=True`             |        95 |         95 |         95 |          95 |
-| probability of improvement             |        81 |         92 |         94 |          95 |
+| probability of improvement, unpaired   |        81 |         92 |         94 |          95 |
+| the same, paired                       |        75 |         91 |         94 |          95 |
 
 So with 3 seeds one in eight (4 tasks) or one in five (1 task) pairs of equal arms is called
 different. Give `widen=True`, or `rl_infonce.report.statistics.t_difference` for means, beside it.
@@ -195,7 +196,9 @@ def bootstrap_improvement(
 
     Equal arms have 0.5: `verdict(interval, null=0.5)`. Arms without any overlap give an interval
     without width, [1, 1] or [0, 0]; with one task and 3 runs each equal arms do so in one of ten
-    comparisons.
+    comparisons. For pairs of runs that share nothing, `paired=True` makes the interval of few runs
+    narrower: it held 0.5 in 75 % (1 task, 3 runs), 91 % (4 tasks, 3 runs), 94 % (4, 5) and 95 %
+    (4, 10); the more they share the more often, up to 75, 95, 97 and 98 %.
 
     Args:
         x: Task to [n_runs], at least 2 each.

@@ -233,6 +233,34 @@ def test_intervals_hold_the_truth_as_often_as_documented(column: int, skewed: bo
         assert 100 * held.mean() == pytest.approx(percent[column], abs=3.5), statistic
 
 
+def improvement_of_pairs(scores: Mapping[str, FloatArray]) -> FloatArray:
+    """Return the probability of improvement for tasks of [..., 2, n_runs], an arm a row."""
+    x, y = ({task: values[..., arm, :] for task, values in scores.items()} for arm in (0, 1))
+    return probability_of_improvement(x, y)
+
+
+@pytest.mark.parametrize("column", range(len(SETTINGS)))
+@pytest.mark.parametrize(
+    ("shared", "documented"), [(0.0, (75, 91, 94, 95)), (3.0, (75, 95, 97, 98))]
+)
+def test_paired_improvements_hold_the_truth_as_often_as_documented(
+    column: int, shared: float, documented: tuple[int, ...]
+) -> None:
+    (n_tasks, n_runs), generator = SETTINGS[column], rng()
+    scores = {
+        str(task): generator.normal(size=(1000, 2, n_runs))
+        + shared * generator.normal(size=(1000, 1, n_runs))
+        for task in range(n_tasks)
+    }
+    band = bootstrap_band(scores, improvement_of_pairs, rng=generator, n_resamples=500)
+    held = (band.low <= 0.5) & (band.high >= 0.5)
+    assert 100 * held.mean() == pytest.approx(documented[column], abs=3.5)
+    # the very intervals that paired arms get
+    x, y = ({task: values[0, arm] for task, values in scores.items()} for arm in (0, 1))
+    alone = bootstrap_improvement(x, y, paired=True, rng=rng(), n_resamples=20_000)
+    assert (band.value[0], band.low[0], band.high[0]) == pytest.approx(alone, abs=0.1)
+
+
 GOOD: dict[str, Any] = {"rng": np.random.default_rng(0)}
 
 
