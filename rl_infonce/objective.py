@@ -77,7 +77,8 @@ class TemporalInfoNCELoss:
         loss: [] nats; sum over terms of the mean over horizons, positions and anchors.
         accuracy: [K] share of anchors whose positive scores best.
         mi_lower_bound: [] nats, of the first term (van den Oord et al. 2018, appendix A.1); a
-            bound but for what the batch mean of the anchors tells about them, of order 1 / B.
+            bound but for what the batch mean of the anchors tells about them, of order 1 / B, and
+            for pairs that were trained on before (`rl_infonce.nce.info_nce_bound`).
         mi_ceiling: [] nats, the largest bound these candidates allow: mean log N.
         masked_share: [] share of in-batch negatives that the mask excludes.
         temperature: [] of the first term's critic.

@@ -48,9 +48,11 @@ def info_nce_bound(
     (`is_saturated`) says that the batch is too small to show more, not how much information there
     is.
 
-    It is a bound when the other candidates are independent draws. A mask by episode or time keeps
-    the formula honest about how many candidates a row has; a mask that looks at similarity removes
-    the hard negatives and voids the bound. Rows without any candidate are left out of the mean.
+    It is a bound when the other candidates are independent draws and the critic was not trained on
+    these pairs: one that knows them by heart reaches the ceiling whatever the information. Evaluate
+    held-out pairs. A mask by episode or time keeps the formula honest about how many candidates a
+    row has; a mask that looks at similarity removes the hard negatives and voids the bound. Rows
+    without any candidate are left out of the mean.
 
     Args:
         scores: [..., B, M] log-scores, M >= B, already divided by the temperature.

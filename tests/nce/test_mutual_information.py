@@ -84,6 +84,18 @@ def test_info_nce_bound_perfect_critic_reaches_the_ceiling() -> None:
     assert bound.item() == pytest.approx((math.log(2) + math.log(3)) / 2)
 
 
+def test_info_nce_bound_of_pairs_that_were_trained_on_bounds_nothing() -> None:
+    generator = torch.Generator().manual_seed(0)
+    trained, held_out = torch.randn(2, 2, 64, 32, generator=generator, dtype=torch.float64)
+    weight = torch.zeros(32, 32, dtype=torch.float64, requires_grad=True)  # of independent pairs
+    for _ in range(100):
+        bound = info_nce_bound(trained[0] @ weight @ trained[1].T)
+        (gradient,) = torch.autograd.grad(bound, weight)
+        weight = (weight + 0.5 * gradient).detach().requires_grad_()
+    assert float(bound.detach()) > 2
+    assert float(info_nce_bound(held_out[0] @ weight.detach() @ held_out[1].T)) < 0
+
+
 def test_info_nce_bound_constant_critic_knows_nothing() -> None:
     mask = torch.tensor([[True, True, False], [True, True, True]])
     assert info_nce_bound(torch.ones(2, 3)).item() == pytest.approx(0.0, abs=1e-6)
