@@ -3,6 +3,7 @@
 from rl_infonce.probing.anand2019 import Anand2019
 from rl_infonce.probing.converged import Converged
 from rl_infonce.probing.data import LabelledObservations
+from rl_infonce.probing.differences import F1Difference, f1_differences
 from rl_infonce.probing.features import extract_features
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.metrics import Score, accuracy, f1_macro, f1_weighted
@@ -30,6 +31,7 @@ __all__ = [
     "Anand2019",
     "Classifier",
     "Converged",
+    "F1Difference",
     "LabelledObservations",
     "Probe",
     "ProbeScores",
@@ -42,6 +44,7 @@ __all__ = [
     "drop_seen_frames",
     "entropy",
     "extract_features",
+    "f1_differences",
     "f1_macro",
     "f1_weighted",
     "fit_probe",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,7 +28,15 @@ from rl_infonce.probing.probe import Protocol, fit_probe, protocol_settings
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.task import ProbingTask
 
-__all__ = ["ProbeScores", "majority_scores", "probe_features", "score_predictions"]
+__all__ = [
+    "ProbeScores",
+    "averaged_scores",
+    "majority_scores",
+    "probe_features",
+    "resampled_f1",
+    "score_predictions",
+    "widened_interval",
+]
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
 _N_RESAMPLES = 1000
@@ -218,38 +226,17 @@ def score_predictions(
     Raises:
         ValueError: If a variable or a frame has no prediction.
     """
-    if set(predictions) != set(task.labels):
-        raise ValueError(
-            f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."
-        )
-    test = task.split.test
-    for name, values in predictions.items():
-        check_shape(f"predictions[{name!r}]", values, (len(test),))
-    check_labels(predictions, len(test))
-    scored = np.arange(len(test)) if positions is None else positions
-    episodes = np.unique(task.episode_ids[test[scored]], return_inverse=True)[1]
-    weights = bootstrap_weights(episodes.max() + 1, _N_RESAMPLES, np.random.default_rng(seed))
-    variables, resampled = {}, {}
-    for name, values in task.labels.items():
-        predicted, true = predictions[name][scored], values[test[scored]]
-        variables[name] = score(predicted, true)
-        resampled[name] = bootstrap_f1_weighted(class_counts(predicted, true, episodes), weights)
-    members = _members(task)
-    categories = {c: Score(*np.mean([variables[v] for v in vs], 0)) for c, vs in members.items()}
-    by_category = {c: np.mean([resampled[v] for v in vs], axis=0) for c, vs in members.items()}
-    groups = categories or variables
-    mean = Score(*(float(figure) for figure in np.mean(list(groups.values()), axis=0)))
+    resampled, n_episodes = resampled_f1(predictions, task, positions=positions, seed=seed)
+    mean, categories, variables = averaged_scores(predictions, task, positions=positions)
     found = {"mean": mean, **categories, **variables}
-    means = list((by_category or resampled).values())
-    spread = {"mean": np.mean(means, axis=0), **by_category, **resampled}
     return ProbeScores(
         protocol,
         mean,
-        {c: Score(*(float(figure) for figure in s)) for c, s in categories.items()},
+        categories,
         variables,
         {
-            name: _interval(found[name].f1_weighted, figures, len(weights[0]))
-            for name, figures in spread.items()
+            name: widened_interval(found[name].f1_weighted, figures, n_episodes)
+            for name, figures in resampled.items()
         },
         dict(task.not_probed),
         {part: len(rows) for part, rows in zip(Split._fields, task.split, strict=True)},
@@ -261,6 +248,77 @@ def score_predictions(
     )
 
 
+def averaged_scores(
+    predictions: Mapping[str, npt.NDArray[Any]],
+    task: ProbingTask,
+    *,
+    positions: IntArray | None = None,
+) -> tuple[Score, dict[str, Score], dict[str, Score]]:
+    """Return the mean, the categories and the variables; arguments as `score_predictions`.
+
+    Raises:
+        ValueError: If a variable or a frame has no prediction.
+    """
+    _check_predictions(predictions, task)
+    test = task.split.test
+    scored = np.arange(len(test)) if positions is None else positions
+    variables = {
+        name: score(predictions[name][scored], values[test[scored]])
+        for name, values in task.labels.items()
+    }
+    categories = {c: _mean([variables[v] for v in vs]) for c, vs in _members(task).items()}
+    return _mean(list((categories or variables).values())), categories, variables
+
+
+def _mean(scores: Sequence[Score]) -> Score:
+    return Score(*(float(figure) for figure in np.mean(scores, axis=0)))
+
+
+def resampled_f1(
+    predictions: Mapping[str, npt.NDArray[Any]],
+    task: ProbingTask,
+    *,
+    positions: IntArray | None = None,
+    seed: int = 0,
+) -> tuple[dict[str, FloatArray], int]:
+    """Return the weighted F1 in resamples of the test episodes; arguments as `score_predictions`.
+
+    Returns:
+        "mean", each category and each variable to [R] figures, the same resamples for the same
+        task, positions and seed; and the number of episodes.
+
+    Raises:
+        ValueError: If a variable or a frame has no prediction.
+    """
+    test = task.split.test
+    _check_predictions(predictions, task)
+    scored = np.arange(len(test)) if positions is None else positions
+    episodes = np.unique(task.episode_ids[test[scored]], return_inverse=True)[1]
+    n_episodes = int(episodes.max()) + 1
+    weights = bootstrap_weights(n_episodes, _N_RESAMPLES, np.random.default_rng(seed))
+    variables = {
+        name: bootstrap_f1_weighted(
+            class_counts(predictions[name][scored], values[test[scored]], episodes), weights
+        )
+        for name, values in task.labels.items()
+    }
+    categories: dict[str, FloatArray] = {
+        c: np.mean([variables[v] for v in vs], axis=0) for c, vs in _members(task).items()
+    }
+    mean: FloatArray = np.mean(list((categories or variables).values()), axis=0)
+    return {"mean": mean, **categories, **variables}, n_episodes
+
+
+def _check_predictions(predictions: Mapping[str, npt.NDArray[Any]], task: ProbingTask) -> None:
+    if set(predictions) != set(task.labels):
+        raise ValueError(
+            f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."
+        )
+    for name, values in predictions.items():
+        check_shape(f"predictions[{name!r}]", values, (len(task.split.test),))
+    check_labels(predictions, len(task.split.test))
+
+
 def _members(task: ProbingTask) -> dict[str, list[str]]:
     """Return the probed variables of each category, categories in the order of variables."""
     members: dict[str, list[str]] = {}
@@ -270,12 +328,22 @@ def _members(task: ProbingTask) -> dict[str, list[str]]:
     return members
 
 
-def _interval(score: float, resampled: FloatArray, n_episodes: int) -> tuple[float, float]:
+def widened_interval(
+    score: float, resampled: FloatArray, n_episodes: int, *, lowest: float = 0.0
+) -> tuple[float, float]:
+    """Return the 95 % interval around a score for other test episodes; see `ProbeScores`.
+
+    Args:
+        score: In its middle.
+        resampled: [R] what resamples of the episodes score.
+        n_episodes: In the test part; of one, no interval can be made: (NaN, NaN).
+        lowest: That a score can be, 0 for an F1 and -1 for a difference; the highest is 1.
+    """
     if n_episodes < 2:
         return (np.nan, np.nan)
     low, high = np.quantile(resampled, [0.025, 0.975])
     half = bootstrap_widening(n_episodes) * float(high - low) / 2
-    return max(score - half, 0.0), min(score + half, 1.0)
+    return max(score - half, lowest), min(score + half, 1.0)
 
 
 def _none_if_nan(figure: float) -> float | None:
