@@ -318,13 +318,22 @@ class InfoNCEExtractor(ImageEncoder):
     def weighted_gradients(self, result: TemporalInfoNCELoss) -> AuxiliaryGradients | None:
         """Return the gradients of `infonce_coef` times the loss, on encoder and heads.
 
-        None if they are not finite; these cases are counted and warned of.
+        None if they are not finite; these cases are counted and warned of. None, after one warning,
+        if the loss depends on frozen parameters alone.
 
         Raises:
             FloatingPointError: After many non-finite losses in a row.
         """
+        if not result.loss.requires_grad:
+            self._session.warn_once(
+                "frozen",
+                "The InfoNCE loss trains nothing: it depends on parameters with "
+                "requires_grad=False alone. Its curves go on; infonce_coef=0 saves its time.",
+            )
+            return None
         shared = [p for p in self.encoder_parameters().values() if p.requires_grad]
-        heads = [p for n, p in self.named_parameters() if n.startswith("infonce.")]
+        named = self.named_parameters()
+        heads = [p for n, p in named if n.startswith("infonce.") and p.requires_grad]
         auxiliary = auxiliary_gradients(self.infonce_coef * result.loss, shared, heads)
         norm = torch.nn.utils.get_total_norm(auxiliary.gradients)
         finite = math.isfinite(float(norm + result.loss.detach()))

@@ -12,7 +12,7 @@ from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.envs import FakeImageEnv
 from torch import Tensor
 
-from rl_infonce import InfoNCEExtractor
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import save_encoder
@@ -98,6 +98,38 @@ def test_a_frozen_encoder_stays_and_another_learns(
     if freeze and policy_kwargs is INFONCE:
         extractor = next(m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor))
         assert extractor.last_infonce["loss"] > 0
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_an_extractor_frozen_as_sb3_advises_stays_and_the_rest_learns(
+    algorithm: Any, decoupled: bool
+) -> None:
+    model = model_of(algorithm, INFONCE)
+    extractors = [m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor)]
+    frozen = [parameter for each in extractors for parameter in each.parameters()]
+    for parameter in frozen:
+        parameter.requires_grad = False
+    before = [parameter.clone() for parameter in model.policy.parameters()]
+    with pytest.warns(UserWarning, match="InfoNCE loss trains nothing") as caught:
+        model.learn(64, callback=InfoNCECallback(decoupled=decoupled))
+    assert len(caught) == 1
+    pairs = list(zip(before, model.policy.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in pairs)
+    assert all(torch.equal(a, b) for a, b in pairs if any(b is parameter for parameter in frozen))
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_frozen_heads_stay_and_the_encoder_learns(decoupled: bool) -> None:
+    model = model_of(PPO, INFONCE)
+    (extractor,) = (m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor))
+    assert extractor.infonce is not None
+    extractor.infonce.requires_grad_(False)
+    heads = [parameter.clone() for parameter in extractor.infonce.parameters()]
+    encoder_weights = [tensor.clone() for tensor in extractor_weights(model)]
+    model.learn(64, callback=InfoNCECallback(decoupled=decoupled))
+    assert all(map(torch.equal, heads, extractor.infonce.parameters()))
+    assert not any(map(torch.equal, encoder_weights, extractor_weights(model)))
 
 
 @pytest.mark.parametrize(
