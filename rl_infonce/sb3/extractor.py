@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,8 +59,9 @@ from rl_infonce.target import MovingAverage
 __all__ = ["InfoNCEExtractor"]
 
 _STREAM = 0x1F0CE
-_COUNTERS = ("n_updates", "n_nonfinite", "n_nonfinite_in_a_row")
 """Keeps the pairs' random stream apart from others grown from the same seed."""
+
+_COUNTERS = ("n_updates", "n_nonfinite", "n_nonfinite_in_a_row")
 
 
 class InfoNCEExtractor(ImageEncoder):
@@ -191,9 +193,13 @@ class InfoNCEExtractor(ImageEncoder):
 
         algorithm = constructing_algorithm() if auto_bind else None
         self._action_space = known_action_space(action_space) if action_conditioning else None
-        self._session = self._new_session(algorithm)
+        known = seed if seed is not None else getattr(algorithm, "seed", None)
+        self._chance_seed: int | None = None
+        if known is None:
+            known = self._chance_seed = secrets.randbits(128)
+        self._session = Session(_stream(known))
         self._pending: AuxiliaryGradients | None = None
-        self._add_heads(self.local_shape[0], algorithm)
+        self._add_heads(algorithm)
         if algorithm is not None:
             self.bind(algorithm)
 
@@ -201,6 +207,8 @@ class InfoNCEExtractor(ImageEncoder):
 
     def bind(self, model: BaseAlgorithm) -> None:
         """Draw pairs from this algorithm's buffer from now on; it is held weakly.
+
+        The first algorithm's seed, where none was known before, is that of pairs and new heads.
 
         Raises:
             ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
@@ -214,6 +222,17 @@ class InfoNCEExtractor(ImageEncoder):
             )
         check_single_frame_skip(model)
         self._session.bind(model)
+        self._take_seed(model.seed)
+
+    def _take_seed(self, seed: int | None) -> None:
+        """Draw again what chance drew, but heads only if neither trained nor loaded since."""
+        chance, self._chance_seed = self._chance_seed, None
+        if chance is None or seed is None:
+            return
+        self._session.rng = _stream(seed)
+        former, drawn = self._new_heads(_stream(chance)), self._new_heads(self._session.rng)
+        if self.infonce is not None and _are_equal(self.infonce, former):
+            self.infonce.load_state_dict(drawn.state_dict())
 
     def train(self, mode: bool = True) -> InfoNCEExtractor:
         """Set training or evaluation mode; at the start of training, check the binding."""
@@ -503,30 +522,44 @@ class InfoNCEExtractor(ImageEncoder):
             shuffled=settings.positives == "shuffled",
         )
 
-    def _new_session(self, algorithm: BaseAlgorithm | None) -> Session:
-        seed = self.seed if self.seed is not None else getattr(algorithm, "seed", None)
-        return Session(np.random.default_rng(None if seed is None else [seed, _STREAM]))
+    def _new_heads(self, rng: np.random.Generator) -> TemporalInfoNCE:
+        action_dim = 0 if self._action_space is None else get_flattened_obs_dim(self._action_space)
+        shape = ObjectiveShape(
+            self.features_dim, self.local_shape[0], len(self.horizons), action_dim
+        )
+        generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+        return TemporalInfoNCE(self.settings, shape, generator=generator)
 
-    def _add_heads(self, local_dim: int, algorithm: BaseAlgorithm | None) -> None:
+    def _add_heads(self, algorithm: BaseAlgorithm | None) -> None:
         self.infonce: TemporalInfoNCE | None = None
         self.target: MovingAverage | None = None
         if algorithm is not None and is_gradient_free(algorithm):
             # Its perturbations cover every parameter, so that heads would change the search.
             self._session.warn_once("unfit", f"InfoNCE is off: {unfit_for_attaching(algorithm)}.")
             return
-        action_dim = 0 if self._action_space is None else get_flattened_obs_dim(self._action_space)
-        shape = ObjectiveShape(self.features_dim, local_dim, len(self.horizons), action_dim)
-        generator = torch.Generator().manual_seed(int(self._session.rng.integers(2**63)))
-        self.infonce = TemporalInfoNCE(self.settings, shape, generator=generator)
+        self.infonce = self._new_heads(self._session.rng)
         tau = self.settings.target_encoder_tau
         if tau is not None and tau < 1:
             self.target = MovingAverage(self.encoder_parameters(), tau)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the session: its weak reference cannot and must not travel."""
-        return {**self.__dict__, "_session": None, "_pending": None}
+        """Return the state with the session's stream alone: its weak reference must not travel."""
+        stream = self._session.rng.bit_generator.state
+        return {**self.__dict__, "_session": None, "_pending": None, "_stream": stream}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore an unbound extractor; it finds its algorithm again when that trains it."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._session = self._new_session(None)
+        own = dict(state)
+        rng = np.random.default_rng()
+        rng.bit_generator.state = own.pop("_stream")
+        super().__setstate__(own)  # type: ignore[no-untyped-call]
+        self._session = Session(rng)
+
+
+def _stream(seed: int) -> np.random.Generator:
+    return np.random.default_rng([seed, _STREAM])
+
+
+def _are_equal(heads: TemporalInfoNCE, others: TemporalInfoNCE) -> bool:
+    pairs = zip(heads.state_dict().values(), others.state_dict().values(), strict=True)
+    return all(torch.equal(a.cpu(), b) for a, b in pairs)

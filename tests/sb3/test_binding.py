@@ -14,12 +14,14 @@ import torch
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
+from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.test_bit_identity import streams
 from tests.sb3.test_gradients import n_hooks
 from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
 
@@ -81,6 +83,45 @@ def test_explicit_binding_replaces_the_search() -> None:
     assert extractor.last_infonce["loss"] > 0
 
 
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("preset", ["cpc", "atc"])
+def test_a_model_that_the_callback_binds_trains_as_one_that_was_found(
+    name: str, preset: str
+) -> None:
+    found = ALGORITHMS[name](policy_kwargs(preset=preset))
+    found.learn(N_STEPS)
+    model = ALGORITHMS[name](policy_kwargs(preset=preset, auto_bind=False))
+    model.learn(N_STEPS, callback=InfoNCECallback())
+    expected, got = weights_of(extractors_of(found)[0]), weights_of(extractors_of(model)[0])
+    assert all(torch.equal(expected[entry], got[entry]) for entry in expected)
+
+
+def test_binding_draws_nothing_from_the_hosts_streams() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
+    before = streams()
+    extractors_of(model)[0].bind(model)
+    assert streams() == before
+
+
+def test_binding_keeps_the_extractors_own_seed() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False, seed=5))
+    (extractor,) = extractors_of(model)
+    heads, stream = weights_of(extractor), extractor._session.rng.bit_generator.state
+    extractor.bind(model)
+    assert extractor._session.rng.bit_generator.state == stream
+    assert all(torch.equal(heads[entry], now) for entry, now in weights_of(extractor).items())
+
+
+def test_binding_keeps_heads_that_were_loaded(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
+    model.learn(N_STEPS, callback=InfoNCECallback())
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=model.get_env())
+    extractors_of(loaded)[0].bind(loaded)
+    before, after = weights_of(model.policy), weights_of(loaded.policy)
+    assert all(torch.equal(before[entry], after[entry]) for entry in before)
+
+
 def test_without_auto_bind_the_loss_stays_off() -> None:
     model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
     with pytest.warns(UserWarning, match="does not know which algorithm owns it"):
@@ -125,6 +166,27 @@ def test_a_deep_copy_of_the_model_binds_to_the_copy(name: str) -> None:
     assert extractors_of(copied)[0].last_infonce["loss"] > 0
     assert all(bound(extractor) is model for extractor in extractors_of(model))
     assert not extractors_of(model)[0].last_infonce
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_two_copies_of_a_model_train_alike(name: str) -> None:
+    model = ALGORITHMS[name]()
+    copies = [copy.deepcopy(model), copy.deepcopy(model)]
+    for each in copies:
+        set_random_seed(1)
+        each.learn(N_STEPS)
+    first, second = (weights_of(each.policy) for each in copies)
+    assert all(torch.equal(first[entry], second[entry]) for entry in first)
+
+
+def test_an_unpickled_policy_goes_on_with_the_stream_of_the_pairs() -> None:
+    model = ALGORITHMS["PPO"]()
+    model.learn(64)
+    policy: Any = cloudpickle.loads(cloudpickle.dumps(model.policy))
+    own, other = extractors_of(model)[0]._session.rng, policy.features_extractor._session.rng
+    assert own.bit_generator.state == other.bit_generator.state
+    other.random()
+    assert own.bit_generator.state != other.bit_generator.state
 
 
 def test_a_pickle_in_the_middle_of_an_update_carries_no_hook() -> None:
