@@ -47,8 +47,8 @@ class InfoNCECallback(BaseCallback):
 
     Args:
         infonce_coef: Weight of the loss: a number, a function of the remaining progress (1 to 0)
-            as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None keeps the
-            extractor's own, which also returns when `learn()` ends. In decoupled mode it
+            at each update, as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None
+            keeps the extractor's own, which also returns when `learn()` ends. In decoupled mode it
             multiplies the gradient before clipping.
         decoupled: Whether to train the encoder in updates of its own.
         learning_rate: Of the decoupled Adam, > 0.
@@ -110,16 +110,17 @@ class InfoNCECallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self._update_decoupled()
-        if self.coef_schedule is not None:
-            # SB3 keeps the progress private and offers no accessor.
-            coef = self.coef_schedule(self.model._current_progress_remaining)
-            for extractor in self.extractors:
-                extractor.steer(decoupled=self.decoupled, infonce_coef=coef)
 
     def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
+        if self.coef_schedule is not None:
+            # SB3 updates its own progress after this call, and past the end to less than 0.
+            remaining = 1.0 - self.num_timesteps / self.model._total_timesteps
+            coef = self.coef_schedule(max(remaining, 0.0))
+            for extractor in self.extractors:
+                extractor.steer(decoupled=self.decoupled, infonce_coef=coef)
         if not self.decoupled or self.num_timesteps <= getattr(self.model, "learning_starts", 0):
             return
         # Read now: the next rollout replaces the arrays before its callback runs.

@@ -46,17 +46,46 @@ class RecordCoefficient(BaseCallback):
     [
         (None, [0.1, 0.1, 0.1, 0.1]),
         (0.5, [0.5, 0.5, 0.5, 0.5]),
-        ("lin_0.4", [0.4, 0.3, 0.2, 0.1]),
-        (lambda remaining: 0.2 * remaining, [0.2, 0.15, 0.1, 0.05]),
+        ("lin_0.4", [0.3, 0.2, 0.1, 0.0]),
+        (lambda remaining: 0.2 * remaining, [0.15, 0.1, 0.05, 0.0]),
         (0.0, [0.0, 0.0, 0.0, 0.0]),
     ],
 )
 def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float]) -> None:
     model = ALGORITHMS["PPO"]()
-    recorded = RecordCoefficient()
-    model.learn(4 * 64, callback=[InfoNCECallback(given), recorded])
-    assert recorded.seen == pytest.approx(expected)
-    assert extractors_of(model)[0].infonce_coef == 0.1  # its own again
+    for _ in range(2):
+        recorded = RecordCoefficient()
+        model.learn(4 * 64, callback=[InfoNCECallback(given), recorded])
+        assert recorded.seen == pytest.approx(expected)
+        assert extractors_of(model)[0].infonce_coef == 0.1  # its own again
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_the_coefficient_goes_with_the_learning_rate(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = ALGORITHMS[name](learning_rate=lambda remaining: 1e-4 * remaining)
+    optimizer = (model.actor if name == "SAC" else model.policy).optimizer
+    rates: list[tuple[float, float]] = []
+    original = InfoNCEExtractor.infonce_loss
+
+    def recording(self: InfoNCEExtractor, experience: Any) -> Any:
+        rates.append((1e4 * optimizer.param_groups[0]["lr"], self.infonce_coef))
+        return original(self, experience)
+
+    monkeypatch.setattr(InfoNCEExtractor, "infonce_loss", recording)
+    for reset in (True, True, False):
+        model.learn(
+            192, callback=InfoNCECallback(lambda remaining: remaining), reset_num_timesteps=reset
+        )
+    assert len(set(rates)) >= 3
+    assert all(coef == pytest.approx(rate) for rate, coef in rates)
+
+
+def test_a_rollout_past_the_end_has_no_progress_below_0() -> None:
+    model, recorded = ALGORITHMS["PPO"](), RecordCoefficient()
+    model.learn(100, callback=[InfoNCECallback(lambda remaining: remaining), recorded])
+    assert recorded.seen == pytest.approx([0.36, 0.0])
 
 
 @pytest.mark.parametrize(
