@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -91,17 +92,17 @@ def check_single_frame_skip(algorithm: BaseAlgorithm) -> None:
     if env is None:
         return
     try:
-        wrapped = env.env_is_wrapped(MaxAndSkipEnv)[0]
-        spec = env.get_attr("spec")[0] if wrapped else None
+        if not (env.env_is_wrapped(MaxAndSkipEnv)[0] and env.has_attr("_frameskip")):
+            return
+        skipped = env.get_attr("_frameskip")[0]
+        # A spec holds the arguments of all wrappers, which may not travel between processes.
+        found = re.search(r"<(ALE/(\S+)-v\d+)>", env.env_method("__str__")[0])
     except (AttributeError, NotImplementedError):
         return
-    if spec is None or not spec.id.startswith("ALE/"):
-        return
-    skipped = spec.kwargs.get("frameskip", 4)
-    if skipped != 1:
-        game = spec.id.removeprefix("ALE/").rsplit("-v", 1)[0]
+    if found is not None and skipped != 1:
+        env_id, game = found.groups()
         raise ValueError(
-            f"Expected `env` to skip frames once, got {spec.id} (frameskip={skipped}) inside a "
+            f"Expected `env` to skip frames once, got {env_id} (frameskip={skipped}) inside a "
             "wrapper that skips 4 more: 16 frames a step, with sticky actions. Use "
             f'make_atari_env("{game}NoFrameskip-v4"), or rl_infonce.make_atari_vec_env("{game}").'
         )

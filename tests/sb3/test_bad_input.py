@@ -6,13 +6,16 @@ import warnings
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.atari_wrappers import AtariWrapper, MaxAndSkipEnv
 from stable_baselines3.common.env_util import make_atari_env
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.sb3.session import MAX_NONFINITE
@@ -224,6 +227,32 @@ def test_a_second_frame_skip_is_refused_with_the_reason(skip: dict[str, int]) ->
     env = make_atari_env("ALE/Pong-v5", n_envs=1, env_kwargs=skip)
     with pytest.raises(ValueError, match=r"skip frames once.*ALE/Pong-v5.*PongNoFrameskip-v4"):
         PPO("CnnPolicy", env, policy_kwargs=policy_kwargs())
+    env.close()
+
+
+@pytest.mark.atari
+def test_a_second_frame_skip_in_another_process_is_refused() -> None:
+    def make() -> gym.Env[Any, Any]:
+        import ale_py  # registers the games in the other process
+
+        assert ale_py
+        return AtariWrapper(gym.make("ALE/Pong-v5"))
+
+    env = VecFrameStack(SubprocVecEnv([make]), 4)
+    with pytest.raises(ValueError, match=r"skip frames once.*ALE/Pong-v5 \(frameskip=4\)"):
+        PPO("CnnPolicy", env, policy_kwargs=policy_kwargs())
+    env.close()
+
+
+def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
+    def make() -> gym.Env[Any, Any]:
+        env = StampedEnv(lengths=(60, 80))
+        env.spec = EnvSpec("Stamped-v0", kwargs={"made_by": lambda: env})
+        return MaxAndSkipEnv(env)
+
+    env = SubprocVecEnv([make])
+    model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES)
+    model.learn(32)
     env.close()
 
 
