@@ -48,10 +48,11 @@ class InfoNCECallback(BaseCallback):
     Args:
         infonce_coef: Weight of the loss: a number, a function of the remaining progress (1 to 0)
             at each update, as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None
-            keeps the extractor's own, which also returns when `learn()` ends. In decoupled mode it
-            multiplies the gradient before clipping.
+            keeps the extractor's own, which also returns when `learn()` ends. Adam cancels a
+            constant factor: in decoupled mode the schedule's first value multiplies the gradient
+            before clipping, and what becomes of it multiplies the learning rate.
         decoupled: Whether to train the encoder in updates of its own.
-        learning_rate: Of the decoupled Adam, > 0.
+        learning_rate: Of the decoupled Adam where the schedule begins, > 0.
         n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
             off-policy.
         max_grad_norm: Decoupled updates clip their gradient to this norm, > 0.
@@ -167,9 +168,19 @@ class InfoNCECallback(BaseCallback):
         if result is None:
             return
         auxiliary = extractor.weighted_gradients(result)
-        if auxiliary is not None:
-            parameters = [p for p in extractor.parameters() if p.requires_grad]
-            _step_with(self._optimizer(index, parameters), auxiliary, self.max_grad_norm)
+        if auxiliary is None:
+            return
+        optimizer = self._optimizer(index, [p for p in extractor.parameters() if p.requires_grad])
+        share = self._share_of_first(extractor.infonce_coef)
+        optimizer.param_groups[0]["lr"] = share * self.learning_rate
+        gradients = tuple(gradient / share for gradient in auxiliary.gradients)
+        _step_with(optimizer, auxiliary._replace(gradients=gradients), self.max_grad_norm)
+
+    def _share_of_first(self, coef: float) -> float:
+        """Return a coefficient over the schedule's first, or over its last if it begins at 0."""
+        if self.coef_schedule is None:
+            return 1.0
+        return coef / (self.coef_schedule(1.0) or self.coef_schedule(0.0) or 1.0)
 
     def _optimizer(self, index: int, parameters: list[nn.Parameter]) -> torch.optim.Adam:
         optimizer = self._optimizers.get(index)

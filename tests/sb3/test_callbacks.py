@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,46 @@ def test_an_interrupted_callback_forgets_what_the_run_recorded(
     assert not computed
     ALGORITHMS["PPO"]().learn(64, callback=callback)
     assert len(computed) == 16
+
+
+class RecordWeights(BaseCallback):
+    """Keeps the encoder's weights at the start of every rollout and at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def _on_rollout_start(self) -> None:
+        encoder = extractors_of(self.model)[0].encoder_parameters().values()
+        self.seen.append(torch.cat([weights.detach().flatten() for weights in encoder]))
+
+    _on_training_end = _on_rollout_start
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [
+        (0.5, [1.0, 1.0, 1.0, 1.0]),
+        (lambda remaining: 0.1 if remaining > 0.6 else 0.001, [1.0, 0.01, 0.01, 0.01]),
+        (lambda remaining: 0.1 if remaining < 0.4 else 0.0, [0.0, 0.0, 1.0, 1.0]),
+        (lambda remaining: 0.1 if 0.4 < remaining < 0.6 else 0.0, [0.0, 0.1, 0.0, 0.0]),
+    ],
+)
+def test_decoupled_updates_are_as_large_as_the_schedule_says(
+    schedule: Any, shares: list[float]
+) -> None:
+    model, recorded = ALGORITHMS["PPO"](learning_rate=0.0), RecordWeights()
+    callback = InfoNCECallback(schedule, decoupled=True, n_updates=1, learning_rate=1e-4)
+    model.learn(256, callback=[callback, recorded])
+    moved = [float((b - a).norm()) for a, b in itertools.pairwise(recorded.seen)]
+    size = math.sqrt(len(recorded.seen[0]))
+    assert len(moved) == 4
+    for distance, share in zip(moved, shares, strict=True):
+        # Adam moves a weight by at most about its learning rate, and some not at all.
+        assert 0.2 * share <= distance / (1e-4 * size) <= 1.1 * share
 
 
 def test_adams_moments_continue_in_a_second_learn_and_start_anew_for_another_model() -> None:
