@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -127,17 +128,26 @@ class _GradientWatch:
         self.on_report = on_report
         self.max_ratio = max_ratio
         self.waiting = {id(parameter) for parameter in auxiliary.parameters}
+        self.arriving: dict[int, Tensor] = {}
         self.handles = [
             parameter.register_post_accumulate_grad_hook(self.arrived)  # type: ignore[no-untyped-call]
             for parameter in auxiliary.parameters
         ]
+        # `.grad` may hold an earlier backward: SAC's actor loss comes upon the critic's.
+        self.handles += [
+            parameter.register_hook(partial(self.note, parameter))  # type: ignore[no-untyped-call]
+            for parameter in auxiliary.parameters[: auxiliary.n_shared]
+        ]
+
+    def note(self, parameter: Tensor, gradient: Tensor) -> None:
+        self.arriving[id(parameter)] = gradient
 
     def arrived(self, parameter: Tensor) -> None:
         self.waiting.discard(id(parameter))
         if self.waiting:
             return
         self.withdraw()
-        report = _compare(self.auxiliary, self.max_ratio)
+        report = _compare(self.auxiliary, self.arriving, self.max_ratio)
         if report.scale < 1.0:
             _rescale(self.auxiliary, report.scale)
         self.on_report(report)
@@ -176,15 +186,12 @@ def _rescale(auxiliary: AuxiliaryGradients, scale: float) -> None:
 
 
 @torch.no_grad()
-def _compare(auxiliary: AuxiliaryGradients, max_ratio: float | None) -> GradientReport:
+def _compare(
+    auxiliary: AuxiliaryGradients, arriving: Mapping[int, Tensor], max_ratio: float | None
+) -> GradientReport:
     shared = auxiliary.parameters[: auxiliary.n_shared]
     own = torch.cat([g.flatten() for g in auxiliary.gradients[: auxiliary.n_shared]])
-    total = torch.cat(
-        [
-            (torch.zeros_like(p) if p.grad is None else p.grad).flatten().to(own.dtype)
-            for p in shared
-        ]
-    )
+    total = torch.cat([arriving[id(p)].flatten().to(own.dtype) for p in shared])
     host = total - own
     rl_norm, infonce_norm, product = torch.stack([host.norm(), own.norm(), host @ own]).tolist()
     cosine = product / (rl_norm * infonce_norm) if rl_norm * infonce_norm > 0 else 0.0

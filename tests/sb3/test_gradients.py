@@ -169,6 +169,26 @@ def test_the_watch_reports_and_bounds_the_auxiliary_gradient(max_ratio: float | 
     torch.testing.assert_close(head.grad, scale * auxiliary.gradients[2])
 
 
+@pytest.mark.parametrize("max_ratio", [None, 1e-2])
+def test_the_watch_sees_this_backward_alone(max_ratio: float | None) -> None:
+    layer, inputs, head = small_problem()
+    shared = [layer.weight, layer.bias]
+    host_loss = layer(inputs).square().mean()
+    host = torch.cat([g.flatten() for g in torch.autograd.grad(host_loss, shared)])
+    auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), shared, [head])
+    own = torch.cat([g.flatten() for g in auxiliary.gradients[:2]])
+    for parameter in shared:
+        parameter.grad = torch.full_like(parameter, 7.0)
+    reports: list[GradientReport] = []
+    watch_gradients(auxiliary, reports.append, max_ratio=max_ratio)
+    backward(attach_gradients(layer(inputs), auxiliary).square().mean())
+    (report,) = reports
+    assert report.rl_norm == pytest.approx(float(host.norm()))
+    assert report.cosine == pytest.approx(float(torch.cosine_similarity(host, own, dim=0)))
+    total = torch.cat([p.grad.flatten() for p in shared if p.grad is not None])
+    torch.testing.assert_close(total, 7.0 + host + report.scale * own)
+
+
 def test_the_watch_looks_once_and_can_be_withdrawn() -> None:
     layer, inputs, head = small_problem()
     reports: list[GradientReport] = []
@@ -238,5 +258,6 @@ def test_a_forward_without_its_backward_leaves_no_hook_and_no_gradient() -> None
 
 def n_hooks(module: torch.nn.Module) -> int:
     """Return the number of hooks that wait for a backward."""
-    hooks = [getattr(p, "_post_accumulate_grad_hooks", None) for p in module.parameters()]
+    kinds = ("_post_accumulate_grad_hooks", "_backward_hooks")
+    hooks = [getattr(p, kind, None) for p in module.parameters() for kind in kinds]
     return sum(len(waiting) for waiting in hooks if waiting)
