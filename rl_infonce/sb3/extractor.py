@@ -320,8 +320,17 @@ class InfoNCEExtractor(ImageEncoder):
         session.n_updates += 1
         self._report(result, raw, batch)
         if self.target is not None:
-            self.target.update(self.encoder_parameters())
+            self._move_average(self.target)
         return result
+
+    @torch.no_grad()
+    def _move_average(self, target: MovingAverage) -> None:
+        """Move the target encoder once for the same weights: SAC asks its critic twice a step."""
+        parameters = self.encoder_parameters()
+        sums = torch.stack([parameter.float().sum() for parameter in parameters.values()]).tolist()
+        if sums != self._session.averaged:
+            target.update(parameters)
+            self._session.averaged = sums
 
     def _warn_of_no_pairs(self, experience: Experience) -> None:
         off_policy = isinstance(self._session.algorithm, OffPolicyAlgorithm)
@@ -494,6 +503,7 @@ class InfoNCEExtractor(ImageEncoder):
         return {
             "n_steps_before": 0 if algorithm is None else session.reader.n_steps_before(algorithm),
             "rng": session.rng.bit_generator.state,
+            "averaged": list(session.averaged),
             "counters": {name: getattr(session, name) for name in _COUNTERS},
             "last_infonce": dict(self.last_infonce),
         }
@@ -504,6 +514,7 @@ class InfoNCEExtractor(ImageEncoder):
         if session.algorithm is not None:
             session.reader.resume(session.algorithm, state["n_steps_before"])
         session.rng.bit_generator.state = state["rng"]
+        session.averaged = list(state["averaged"])
         for name in _COUNTERS:
             setattr(session, name, state["counters"][name])
         self.last_infonce.update(state["last_infonce"])

@@ -51,6 +51,9 @@ class Session:
 
     Args:
         rng: Source of pairs and augmentations; nothing else draws from it.
+
+    Attributes:
+        averaged: Sum of each parameter that the target encoder has last moved towards.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -59,6 +62,7 @@ class Session:
         self.n_updates = 0
         self.n_nonfinite = 0
         self.n_nonfinite_in_a_row = 0
+        self.averaged: list[float] = []
         self.frozen_trunk: nn.Module | None = None
         self.withdraw_hooks: Callable[[], None] = _nothing
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None

@@ -165,3 +165,17 @@ def test_images_with_channels_last_train_as_sb3_transposes_them() -> None:
         assert isinstance(model.env, VecTransposeImage)
         model.learn(N_STEPS)
         assert 0 < extractors_of(model)[0].last_infonce["loss"] < 10
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "TQC", "CrossQ"])
+def test_the_target_encoder_moves_once_per_gradient_step(name: str) -> None:
+    """SAC, TQC and CrossQ ask the critic a second time for the actor's loss."""
+    model: Any = ALGORITHMS[name](policy_kwargs(preset="atc"))
+    n_steps: list[int] = []
+    extractor = extractors_of(model)[-1]  # of SAC, the critic's
+    optimizer = (model.policy if name in ("PPO", "DQN") else model.critic).optimizer
+    optimizer.register_step_pre_hook(lambda *_: n_steps.append(1))
+    model.learn(N_STEPS)
+    assert extractor.target is not None
+    n_moves = int(extractor.target.get_buffer("n_updates"))
+    assert len(n_steps) <= n_moves <= len(n_steps) + 1

@@ -85,15 +85,19 @@ def timeless(tree: Any) -> Any:
     return tree
 
 
-def others(decoupled: bool) -> list[BaseCallback]:
-    return [InfoNCECallback(decoupled=True, n_updates=2)] if decoupled else []
+def others(mode: str) -> list[BaseCallback]:
+    if mode == "scheduled":
+        return [InfoNCECallback("lin_0.1", decoupled=True, n_updates=2)]
+    return [InfoNCECallback(decoupled=True, n_updates=2)] if mode == "decoupled" else []
 
 
 @pytest.mark.parametrize(
     ("name", "killed_at"),
     [
         *((name, 90) for name in ("PPO", "DQN")),
-        *((name, 180) for name in (*ALGORITHMS, "TRPO", "PPO, decoupled", "DQN, decoupled")),
+        *((name, 180) for name in (*ALGORITHMS, "TRPO, decoupled")),
+        *((f"{name}, decoupled", 180) for name in ("PPO", "DQN")),
+        *((name, 180) for name in ("PPO, scheduled", "PPO, atc", "SAC, atc")),
     ],
 )
 def test_killed_and_restored_equals_uninterrupted(
@@ -101,21 +105,21 @@ def test_killed_and_restored_equals_uninterrupted(
 ) -> None:
     algorithm, _, mode = name.partition(", ")
     build = TRPO_BUILD if algorithm == "TRPO" else ALGORITHMS[algorithm]
-    decoupled = bool(mode) or algorithm == "TRPO"
-    whole = build(policy_kwargs())
-    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=20), *others(decoupled), n=N_STEPS)
+    settings: dict[str, Any] = {"preset": "atc"} if mode == "atc" else {}
+    whole = build(policy_kwargs(**settings))
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=20), *others(mode), n=N_STEPS)
     expected = everything(whole)
 
-    killed = build(policy_kwargs())
+    killed = build(policy_kwargs(**settings))
     run = ResumeCallback(tmp_path / "run", save_freq=20)
     with pytest.raises(KilledError):
-        learn(killed, run, *others(decoupled), Killer(killed_at), n=N_STEPS)
+        learn(killed, run, *others(mode), Killer(killed_at), n=N_STEPS)
     scramble()
-    again = build(policy_kwargs())
+    again = build(policy_kwargs(**settings))
     run = ResumeCallback(tmp_path / "run", save_freq=20)
     assert run.restore(again)
     assert 0 < killed_at - again.num_timesteps <= 100
-    learn(again, run, *others(decoupled), n=N_STEPS)
+    learn(again, run, *others(mode), n=N_STEPS)
     assert run.is_exact
     assert_same(everything(again), expected)
 
