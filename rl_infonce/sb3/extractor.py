@@ -313,7 +313,7 @@ class InfoNCEExtractor(ImageEncoder):
         raw = sample_batch(experience, self._plan, session.rng)
         if raw is None:
             self._warn_of_no_pairs(experience)
-            session.log({"loss": 0.0})
+            session.log({"n_pairs": 0.0})
             return None
         batch = self._encode_batch(raw)
         result: TemporalInfoNCELoss = self.infonce(batch, self.horizons)
@@ -339,7 +339,7 @@ class InfoNCEExtractor(ImageEncoder):
         self._session.warn_once(
             "no pairs",
             f"Fewer than two pairs of observations lie {max(self.horizons)} steps apart in one "
-            "episode, so that the InfoNCE loss of this update is 0; the RL update goes on. Lower "
+            "episode, so that this update has no InfoNCE loss; the RL update goes on. Lower "
             "horizons, or raise n_steps or n_envs.",
         )
 
