@@ -67,9 +67,11 @@ class NanGuardCallback(BaseCallback):
         self.n_skipped = 0
         self._n_in_a_row = 0
         self._hooks: list[Any] = []
+        self._learn: float | None = None
 
     def _on_training_start(self) -> None:
         self._remove_hooks()  # of a learn() that was interrupted
+        self._learn = self.model.start_time
         self._hooks = [
             each.register_step_pre_hook(self._before_step) for each in _optimizers(self.model)
         ]
@@ -86,6 +88,8 @@ class NanGuardCallback(BaseCallback):
         self._hooks = []
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self.model.start_time != self._learn:
+            return  # of a learn() that was interrupted, too: a hook cannot remove itself and go on
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if not gradients or bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))):
@@ -104,6 +108,7 @@ class NanGuardCallback(BaseCallback):
             f"{len(gradients)} tensors, first in {bad[0] if bad else 'their norm'}.{where}"
         )
         if self.on_nan == "stop" or self._n_in_a_row >= self.max_skipped:
+            self._remove_hooks()
             raise FloatingPointError(
                 f"{message} The weights are those before it. Lower the learning rate or "
                 "infonce_coef, or look for NaN in observations and rewards."

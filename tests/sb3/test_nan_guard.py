@@ -112,6 +112,31 @@ def test_hooks_are_gone_afterwards() -> None:
         assert not model.policy.optimizer._optimizer_step_pre_hooks
 
 
+def test_hooks_are_gone_after_a_stop() -> None:
+    model = ppo()
+    with pytest.raises(FloatingPointError):
+        model.learn(320, callback=NanGuardCallback())
+    assert not model.policy.optimizer._optimizer_step_pre_hooks
+
+
+class Interrupt(BaseCallback):
+    """Ctrl-C, in the second rollout."""
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps > 40:
+            raise KeyboardInterrupt
+        return True
+
+
+def test_the_guard_of_an_interrupted_training_guards_no_other() -> None:
+    model, guard = ppo(), NanGuardCallback(on_nan="skip")
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(320, callback=[NanGuardCallback(), Interrupt()])
+    with pytest.warns(RuntimeWarning, match="The update is left out"):
+        model.learn(320, callback=guard)
+    assert guard.n_skipped == 4
+
+
 @pytest.mark.parametrize("given", [{"on_nan": "ignore"}, {"max_skipped": 0}])
 def test_bad_arguments_are_named(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(given))):
