@@ -12,7 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_flag, check_number
 from rl_infonce.presets import check_integer
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.binding import is_gradient_free, unfit_for_attaching
@@ -75,6 +75,7 @@ class InfoNCECallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
+        check_flag("decoupled", decoupled)
         check_number("learning_rate", learning_rate, above=0)
         check_number("max_grad_norm", max_grad_norm, above=0)
         if n_updates is not None:

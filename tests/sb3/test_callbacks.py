@@ -97,6 +97,7 @@ def test_a_rollout_past_the_end_has_no_progress_below_0() -> None:
         ({"infonce_coef": "cos_0.1"}, ValueError, r"`infonce_coef`.*lin_0\.1.*cos_0\.1"),
         ({"infonce_coef": "lin_x"}, ValueError, r"`infonce_coef`.*lin_0\.1.*lin_x"),
         ({"infonce_coef": "lin_-1"}, ValueError, r"`infonce_coef`.*-1"),
+        ({"decoupled": "no"}, TypeError, r"`decoupled`.*True or False.*no"),
         ({"learning_rate": 0.0}, ValueError, r"`learning_rate`.*0"),
         ({"max_grad_norm": -1.0}, ValueError, r"`max_grad_norm`.*-1"),
         ({"n_updates": 0}, ValueError, r"`n_updates`.*0"),
