@@ -36,7 +36,7 @@ class InfoNCESettings:
         infonce_coef: Weight of the loss (in nats, averaged over pairs and horizons) beside the RL
             loss, >= 0.
         horizons: Gaps between anchor and positive, in agent steps; None means "the frame stack,
-            at least 4", the smallest gap at which stacked frames share no pixels.
+            at least 4", the smallest gap at which stacked frames surely share no pixels.
         n_pairs: Anchors per gradient step, >= 2; each has n_pairs - 1 in-batch negatives.
         critic: How features are scored: "bilinear", "cosine" or "mlp".
         temperature: Divides the cosine, > 0.

@@ -53,9 +53,8 @@ def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> sp
 
 
 def frame_stack_of(image_shape: tuple[int, ...]) -> int:
-    """Return how many frames an image's channels hold: RGB if divisible by 3, else grey."""
-    channels = image_shape[0]
-    return channels // 3 if channels % 3 == 0 else channels
+    """Return how many frames an image's channels hold at most: 3 are one of RGB, others grey."""
+    return 1 if image_shape[0] == 3 else image_shape[0]
 
 
 def resolve_horizons(
@@ -70,10 +69,12 @@ def resolve_horizons(
         return (max(4, stack),)
     short = [k for k in horizons if 0 < k < stack]
     if short:
+        n_rgb = stack // 3 if stack % 3 == 0 else stack
+        unless = f" If its channels are {n_rgb} frames of RGB, {n_rgb} will do." * (n_rgb < stack)
         warnings.warn(
             f"horizons={short} are shorter than the stack of {stack} frames: anchor and positive "
             f"share {stack - min(short)} frames, so that matching pixels solves the task. Use "
-            f"horizons >= {stack}, or compare accuracy with infonce/floor_pixels.",
+            f"horizons >= {stack}, or compare accuracy with infonce/floor_pixels.{unless}",
             UserWarning,
             stacklevel=4,
         )

@@ -145,11 +145,19 @@ def test_horizons_that_share_frames_warn_and_say_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "horizon"), [(1, 4), (2, 4), (3, 4), (4, 4), (5, 5), (8, 8), (12, 4), (15, 5)]
+    ("channels", "horizon"), [(1, 4), (2, 4), (3, 4), (4, 4), (5, 5), (6, 6), (8, 8), (12, 12)]
 )
 def test_the_default_horizon_is_the_frame_stack_but_at_least_4(channels: int, horizon: int) -> None:
-    """Channels divisible by 3 are RGB frames."""
+    """Six channels may be six grey frames."""
     assert resolve_horizons(None, (channels, 84, 84)) == (horizon,)
+
+
+def test_horizons_that_may_share_frames_warn_and_name_the_other_case() -> None:
+    with pytest.warns(UserWarning, match=r"stack of 12.*share 8 frames.*4 frames of RGB, 4 will"):
+        resolve_horizons((4,), (12, 84, 84))
+    with pytest.warns(UserWarning, match=r"share 1 frames.*floor_pixels\.$"):
+        resolve_horizons((4,), (5, 84, 84))
+    assert resolve_horizons((1,), (3, 84, 84)) == (1,)
 
 
 def test_horizons_of_a_stack_length_or_0_do_not_warn_and_come_back_ascending() -> None:
