@@ -47,14 +47,15 @@ def play_episodes(
 
     Args:
         policy: Of `epsilon_greedy_policy`.
-        env: Of `make_atari_vec_env`, or any whose games are within a `Monitor`.
+        env: Of `make_atari_vec_env`, or any whose games are within a `Monitor`; without the
+            `VecNormalize` of a policy's own model, which the policy applies.
         n_episodes: At least 1.
         show: Called with every game that ends.
 
     Raises:
         TypeError: If `n_episodes` is no number.
         ValueError: If an argument is out of range, or the model knows other actions or images than
-            the game has.
+            the game has, or `env` normalises images that the policy normalises itself.
     """
     check_number("n_episodes", n_episodes, at_least=1)
     n_actions = int(getattr(env.action_space, "n", 0))

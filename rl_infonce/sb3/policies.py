@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 from rl_infonce.checks import check_flag, check_number
@@ -23,7 +24,8 @@ __all__ = ["EpsilonGreedyPolicy", "epsilon_greedy_policy"]
 class EpsilonGreedyPolicy:
     """Images uint8 [B, C, H, W] -> actions [B], of a model or, with probability epsilon, uniform.
 
-    Made by `epsilon_greedy_policy`.
+    Made by `epsilon_greedy_policy`. If the model's environment normalises observations, the images
+    are those from before.
 
     Attributes:
         n_actions: Number of actions the model knows.
@@ -137,13 +139,26 @@ def _value_network(policy: BasePolicy) -> Callable[[Any], Tensor] | None:
     return None
 
 
+def _check_raw(images: npt.NDArray[Any], statistics: VecNormalize) -> None:
+    raw = statistics.venv.observation_space.dtype
+    if images.dtype != raw:
+        raise ValueError(
+            f"Expected images as {raw}, which the model's VecNormalize normalises here, got "
+            f"{images.dtype}: they are normalised already. Play in an environment without it, "
+            "such as model.get_vec_normalize_env().venv."
+        )
+
+
 def _scores_of(model: BaseAlgorithm | BasePolicy) -> Callable[[npt.NDArray[np.uint8]], Tensor]:
     """Return images -> logits or values of the actions, [B, n_actions]."""
 
     def scores(images: npt.NDArray[np.uint8]) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy
         statistics = None if isinstance(model, BasePolicy) else model.get_vec_normalize_env()
-        observations: Any = images if statistics is None else statistics.normalize_obs(images)
+        observations: Any = images
+        if statistics is not None:
+            _check_raw(images, statistics)
+            observations = statistics.normalize_obs(images)
         if observations.shape[1:] != policy.observation_space.shape:
             raise ValueError(
                 f"Expected `model` to observe images {observations.shape[1:]} as "

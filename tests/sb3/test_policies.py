@@ -13,8 +13,9 @@ import torch
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
+from rl_infonce.sb3.evaluation import play_episodes
 from rl_infonce.sb3.policies import epsilon_greedy_policy
 from rl_infonce.sb3.saved_model import NotRebuildableError
 from rl_infonce.sb3.saved_policy import read_policy
@@ -121,6 +122,20 @@ def test_observations_are_normalised_as_the_model_was_trained() -> None:
     actions = epsilon_greedy_policy(model, 0.0, rng(), deterministic=True)(images())
     np.testing.assert_array_equal(actions, expected)
     assert (raw != expected).any()
+
+
+def test_images_that_the_environment_has_normalised_are_not_normalised_again() -> None:
+    kwargs = policy_kwargs(NatureCNN, normalized_image=True) | {"normalize_images": False}
+    env = VecNormalize(VecMonitor(stamped_vec_env(2, lengths=(9, 15))))
+    model = PPO("CnnPolicy", env, n_steps=32, policy_kwargs=kwargs, seed=0)
+    policy = epsilon_greedy_policy(model, 0.0, rng())
+    with pytest.raises(ValueError, match=r"as uint8.*VecNormalize.*got float32.*\.venv"):
+        play_episodes(policy, env, 2)
+    assert len(play_episodes(policy, env.venv, 2)) == 2
+    assert len(play_episodes(epsilon_greedy_policy(model.policy, 0.0, rng()), env, 2)) == 2
+    plain = VecNormalize(VecMonitor(stamped_vec_env(2, lengths=(9, 15))), norm_obs=False)
+    model = PPO("CnnPolicy", plain, n_steps=32, policy_kwargs=policy_kwargs(NatureCNN), seed=0)
+    assert len(play_episodes(epsilon_greedy_policy(model, 0.0, rng()), plain, 2)) == 2
 
 
 @pytest.mark.parametrize(
