@@ -9,18 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 import torch
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticCnnPolicy
 from stable_baselines3.common.utils import set_random_seed
-from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize, VecTransposeImage
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecFrameStack,
+    VecNormalize,
+    VecTransposeImage,
+)
 from torch import nn
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3.sampling import sample_batch
 from rl_infonce.sb3.session import DETAILS_FREQ
-from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.fakes import StampedEnv, decode, stamped_vec_env
 from tests.sb3.test_bit_identity import streams
 from tests.sb3.test_gradients import n_hooks
 from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs, weights_of
@@ -270,12 +277,28 @@ def test_a_compiled_policy_survives_save_and_load(tmp_path: Path) -> None:
     assert extractors_of(loaded)[0].last_infonce["loss"] > 0
 
 
-def test_training_after_set_env_never_pairs_across_the_break() -> None:
+def test_training_after_set_env_never_pairs_across_the_break(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[tuple[Any, Any]] = []
+
+    def recording(*arguments: Any) -> Any:
+        raw = sample_batch(*arguments)
+        if raw is not None:
+            drawn.append((decode(raw.context[:, -1]), decode(raw.futures[0])))
+        return raw
+
+    monkeypatch.setattr("rl_infonce.sb3.extractor.sample_batch", recording)
     model = ALGORITHMS["DQN"]()
-    model.learn(N_STEPS)
-    model.set_env(stamped_vec_env(1, lengths=(9, 15)))
-    model.learn(N_STEPS)
-    assert extractors_of(model)[0].last_infonce["loss"] > 0
+    model.learn(N_STEPS - 2)
+    other = StampedEnv(1, lengths=(9, 15))
+    model.set_env(DummyVecEnv([lambda: other]))
+    model.learn(N_STEPS, reset_num_timesteps=False)
+    assert {env for anchors, _ in drawn for env in anchors.env.tolist()} == {0, 1}
+    for anchors, futures in drawn:
+        np.testing.assert_array_equal(anchors.env, futures.env)
+        np.testing.assert_array_equal(anchors.episode, futures.episode)
+        np.testing.assert_array_equal(anchors.time + 4, futures.time)
 
 
 def test_stacked_transposed_and_normalised_environments_work() -> None:

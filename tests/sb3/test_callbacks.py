@@ -313,14 +313,28 @@ def test_decoupled_updates_leave_the_hosts_gradients_as_they_were() -> None:
     assert all(torch.equal(before[n], gradient) for n, gradient in after.items())
 
 
-def test_the_same_callback_serves_a_second_learn() -> None:
-    model = ALGORITHMS["PPO"]()
-    for callback in (InfoNCECallback("lin_0.2"), InfoNCECallback(decoupled=True)):
-        model.learn(128, callback=callback)
-        model.learn(128, callback=callback, reset_num_timesteps=False)
-        other = ALGORITHMS["PPO"]()
-        other.learn(128, callback=callback)
-        assert extractors_of(other)[0].last_infonce["loss"] > 0
+def test_the_same_schedule_serves_a_second_learn_and_another_model() -> None:
+    model, other, callback = ALGORITHMS["PPO"](), ALGORITHMS["PPO"](), InfoNCECallback("lin_0.2")
+    for each, reset, expected in (
+        (model, True, [0.1, 0.0]),
+        (model, False, [0.05, 0.0]),
+        (other, True, [0.1, 0.0]),
+    ):
+        recorded = RecordCoefficient()
+        each.learn(128, callback=[callback, recorded], reset_num_timesteps=reset)
+        assert recorded.seen == pytest.approx(expected)
+
+
+def test_the_same_decoupled_callback_serves_a_second_learn_and_another_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed = count_losses(monkeypatch)
+    model, other = ALGORITHMS["PPO"](), ALGORITHMS["PPO"]()
+    callback = InfoNCECallback(decoupled=True)
+    for n_learns, (each, reset) in enumerate(((model, True), (model, False), (other, True)), 1):
+        each.learn(128, callback=callback, reset_num_timesteps=reset)
+        assert len(computed) == n_learns * 2 * 16  # the host itself computes none
+    assert extractors_of(other)[0].last_infonce["loss"] > 0
 
 
 TAGS = [
