@@ -100,12 +100,14 @@ class GradientReport(NamedTuple):
     Attributes:
         rl_norm: L2 norm of the host's gradient.
         infonce_norm: L2 norm of the auxiliary gradient (coefficient included) after `scale`.
+        heads_norm: The same on the parameters of the auxiliary loss alone.
         cosine: Cosine between the two, 0 if one of them vanishes.
         scale: Factor <= 1 by which the auxiliary gradient was bounded.
     """
 
     rl_norm: float
     infonce_norm: float
+    heads_norm: float
     cosine: float
     scale: float
 
@@ -191,11 +193,13 @@ def _compare(
 ) -> GradientReport:
     shared = auxiliary.parameters[: auxiliary.n_shared]
     own = torch.cat([g.flatten() for g in auxiliary.gradients[: auxiliary.n_shared]])
+    heads = torch.nn.utils.get_total_norm(auxiliary.gradients[auxiliary.n_shared :]).to(own)
     total = torch.cat([arriving[id(p)].flatten().to(own.dtype) for p in shared])
     host = total - own
-    rl_norm, infonce_norm, product = torch.stack([host.norm(), own.norm(), host @ own]).tolist()
+    numbers = torch.stack([host.norm(), own.norm(), heads, host @ own])
+    rl_norm, infonce_norm, heads_norm, product = numbers.tolist()
     cosine = product / (rl_norm * infonce_norm) if rl_norm * infonce_norm > 0 else 0.0
     scale = 1.0
     if max_ratio is not None and infonce_norm > max_ratio * rl_norm:
         scale = max_ratio * rl_norm / infonce_norm
-    return GradientReport(rl_norm, scale * infonce_norm, cosine, scale)
+    return GradientReport(rl_norm, scale * infonce_norm, scale * heads_norm, cosine, scale)

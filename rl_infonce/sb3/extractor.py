@@ -486,6 +486,7 @@ class InfoNCEExtractor(ImageEncoder):
         numbers = {
             "grad_norm_rl": report.rl_norm,
             "grad_norm_infonce": report.infonce_norm,
+            "grad_norm_heads": report.heads_norm,
             "grad_cosine": report.cosine,
             "grad_scale": report.scale,
         }

@@ -349,6 +349,7 @@ TAGS = [
     "effective_rank",
     "grad_norm_rl",
     "grad_norm_infonce",
+    "grad_norm_heads",
     "grad_ratio",
     "grad_cosine",
     "grad_scale",

@@ -161,6 +161,7 @@ def test_the_watch_reports_and_bounds_the_auxiliary_gradient(max_ratio: float | 
     (report,) = reports
     assert report.rl_norm == pytest.approx(float(host.norm()))
     assert report.infonce_norm == pytest.approx(scale * float(own.norm()))
+    assert report.heads_norm == pytest.approx(scale * float(auxiliary.gradients[2].norm()))
     assert report.cosine == pytest.approx(float(torch.cosine_similarity(host, own, dim=0)))
     assert report.scale == pytest.approx(scale)
     assert report.ratio == pytest.approx(scale * float(own.norm() / host.norm()))
