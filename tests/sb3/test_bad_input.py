@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.atari_wrappers import AtariWrapper, MaxAndSkipEnv
 from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
@@ -137,6 +138,40 @@ def test_a_dict_environment_is_refused_by_name() -> None:
     env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv())])
     with pytest.raises(TypeError, match=r"`observation_space`.*Dict.*image.*speed"):
         PPO("MultiInputPolicy", env, policy_kwargs=policy_kwargs())
+
+
+def test_the_way_out_for_a_dict_environment_trains() -> None:
+    inner: Any = StampedDictEnv(StampedEnv(lengths=(9, 15)))
+    env: Any = gym.wrappers.TransformObservation(
+        inner, lambda o: o["image"], inner.observation_space["image"]
+    )
+    model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES)
+    model.learn(32)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+class OwnCombination(BaseFeaturesExtractor):
+    """An InfoNCEExtractor on one entry of a dictionary."""
+
+    def __init__(self, observation_space: spaces.Dict) -> None:
+        super().__init__(observation_space, 32)
+        self.image = InfoNCEExtractor(observation_space["image"], 32)
+
+    def forward(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
+        features: torch.Tensor = self.image(observations["image"])
+        return features
+
+
+def test_a_buffer_of_dictionaries_names_a_way_out_that_exists() -> None:
+    env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv())])
+    model = PPO(
+        "MultiInputPolicy",
+        env,
+        policy_kwargs={"features_extractor_class": OwnCombination},
+        **PPO_SIZES,
+    )
+    with pytest.warns(UserWarning, match=r"loss is off: DictRolloutBuffer.*TransformObservation"):
+        model.learn(32)
 
 
 def test_horizons_that_share_frames_warn_and_say_why() -> None:
