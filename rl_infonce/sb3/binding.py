@@ -8,11 +8,13 @@ from typing import Any
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BaseModel
+from torch import nn
 
 __all__ = [
     "constructing_algorithm",
     "is_gradient_free",
     "known_action_space",
+    "place_of",
     "training_algorithm",
     "unfit_for_attaching",
 ]
@@ -67,6 +69,24 @@ def known_action_space(given: spaces.Space[Any] | None) -> spaces.Space[Any]:
             "extractor, got None."
         )
     return policy.action_space
+
+
+def place_of(extractor: nn.Module, policy: nn.Module) -> str:
+    """Return which of several trained extractors this is: "actor", "vf"; "" if it is the only one.
+
+    Args:
+        extractor: Of InfoNCE.
+        policy: That it is part of; its target networks do not count.
+    """
+    places = {
+        id(module): name.removeprefix("_orig_mod.")  # of torch.compile
+        for name, module in policy.named_modules()
+        if type(module) is type(extractor) and "_target" not in name
+    }
+    if len(places) < 2 or id(extractor) not in places:
+        return ""
+    # An actor-critic policy has the policy's extractor under two names.
+    return places[id(extractor)].replace("features_extractor", "").strip("._") or "pi"
 
 
 def _class_names(algorithm: BaseAlgorithm) -> set[str]:

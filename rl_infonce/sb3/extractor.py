@@ -37,6 +37,7 @@ from rl_infonce.sb3.binding import (
     constructing_algorithm,
     is_gradient_free,
     known_action_space,
+    place_of,
     training_algorithm,
     unfit_for_attaching,
 )
@@ -313,7 +314,7 @@ class InfoNCEExtractor(ImageEncoder):
         raw = sample_batch(experience, self._plan, session.rng)
         if raw is None:
             self._warn_of_no_pairs(experience)
-            session.log({"n_pairs": 0.0})
+            self._log({"n_pairs": 0.0})
             return None
         batch = self._encode_batch(raw)
         result: TemporalInfoNCELoss = self.infonce(batch, self.horizons)
@@ -456,7 +457,7 @@ class InfoNCEExtractor(ImageEncoder):
             numbers |= self._floors(raw, batch.mask)
             self._warn_of_what_lasts(features, result)
         self.last_infonce.update(numbers)
-        session.log(numbers)
+        self._log(numbers)
 
     def _warn_of_what_lasts(self, features: Tensor, result: TemporalInfoNCELoss) -> None:
         self._session.warn_if_it_lasts(
@@ -493,7 +494,11 @@ class InfoNCEExtractor(ImageEncoder):
         if math.isfinite(report.ratio):
             numbers["grad_ratio"] = report.ratio
         self.last_infonce.update(numbers)
-        self._session.log(numbers)
+        self._log(numbers)
+
+    def _log(self, numbers: Mapping[str, float]) -> None:
+        policy = getattr(self._session.algorithm, "policy", None)
+        self._session.log(numbers, "" if policy is None else place_of(self, policy))
 
     # -- runs that go on -------------------------------------------------------------------------
 

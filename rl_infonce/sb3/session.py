@@ -153,10 +153,14 @@ class Session:
         """Whether this update also reports what costs extra time."""
         return self.n_updates % DETAILS_FREQ == 1
 
-    def log(self, numbers: Mapping[str, float]) -> None:
+    def log(self, numbers: Mapping[str, float], place: str = "") -> None:
         """Add numbers to the algorithm's logger under infonce/, averaged until it is dumped.
 
         The terminal shows the loss, the accuracies and the bound, other outputs everything.
+
+        Args:
+            numbers: By name.
+            place: Of the encoder, if there are several: numbers go under infonce/<place>/, too.
         """
         logger = getattr(self.algorithm, "_logger", None)
         if logger is None:
@@ -164,3 +168,5 @@ class Session:
         for name, number in numbers.items():
             exclude = None if name.startswith(_ON_SCREEN) else ("stdout",)
             logger.record_mean(f"infonce/{name}", number, exclude=exclude)
+            if place:
+                logger.record_mean(f"infonce/{place}/{name}", number, exclude=("stdout",))

@@ -24,6 +24,7 @@ from tests.sb3.worlds import (
     assert_same_weights,
     extractors_of,
     policy_kwargs,
+    record_logger,
     weights_of,
 )
 
@@ -355,6 +356,32 @@ TAGS = [
     "grad_scale",
     *(f"{name}_k{k}" for name in ("accuracy", "floor_pixels", "floor_random") for k in (4, 6)),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "places"),
+    [
+        ("PPO", {}, []),
+        ("DQN", {}, []),
+        ("PPO", {"share_features_extractor": False}, ["pi", "vf"]),
+        ("SAC", {}, ["actor", "critic"]),
+        ("TD3", {"share_features_extractor": True}, []),
+    ],
+)
+def test_several_encoders_have_curves_of_their_own(
+    name: str, settings: dict[str, Any], places: list[str]
+) -> None:
+    model = ALGORITHMS[name](policy_kwargs() | settings)
+    logged = record_logger(model)
+    model.learn(N_STEPS)
+    model.logger.dump()
+    own = {tag: numbers[-1] for tag, numbers in logged.items() if tag.endswith("/loss")}
+    own = {tag: number for tag, number in own.items() if tag.startswith("infonce/")}
+    assert set(own) == {"infonce/loss", *(f"infonce/{place}/loss" for place in places)}
+    assert len(set(own.values())) == len(own)
+    if name == "PPO" and places:
+        mean = (own["infonce/pi/loss"] + own["infonce/vf/loss"]) / 2
+        assert own["infonce/loss"] == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
