@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from numbers import Real
+from numbers import Integral, Real
 from typing import Protocol
 
-__all__ = ["check_choice", "check_flag", "check_number", "check_shape"]
+__all__ = ["check_choice", "check_count", "check_flag", "check_number", "check_shape"]
 
 
 class _HasShape(Protocol):
@@ -68,6 +68,18 @@ def check_number(
         raise ValueError(
             f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}."
         )
+
+
+def check_count(name: str, value: int, *, at_least: int = 1, at_most: float = math.inf) -> None:
+    """Raise unless `value` is an integer inside the given range.
+
+    Raises:
+        TypeError: If it is no integer; 2.0 is none.
+        ValueError: If it is out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")
+    check_number(name, int(value), at_least=at_least, at_most=at_most)
 
 
 def check_flag(name: str, value: bool) -> None:

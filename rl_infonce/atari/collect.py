@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.manifest import MOST_SHARDS
 from rl_infonce.atari.shards import VIEWS
-from rl_infonce.checks import check_choice, check_flag, check_number
+from rl_infonce.checks import check_choice, check_count, check_flag
 
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
@@ -91,7 +89,7 @@ def collect(
     settings = _settings(game, n_steps, policy, policy_name, seed, n_shards, views)
     check_flag("progress", progress)
     if n_workers is not None:
-        _check_count("n_workers", n_workers, at_least=1)
+        check_count("n_workers", n_workers, at_least=1)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     with Collection.opened(path, settings) as collection:
@@ -114,9 +112,9 @@ def _settings(
     from rl_infonce.atari import emulator
 
     rom_id = resolve_game(game)
-    _check_count("n_shards", n_shards, at_least=1, at_most=MOST_SHARDS)
-    _check_count("n_steps", n_steps, at_least=n_shards)
-    _check_count("seed", seed, at_least=0)
+    check_count("n_shards", n_shards, at_least=1, at_most=MOST_SHARDS)
+    check_count("n_steps", n_steps, at_least=n_shards)
+    check_count("seed", seed, at_least=0)
     name = _checked_policy_name(policy, policy_name)
     facts = emulator.game_facts(rom_id)
     n_actions = getattr(policy, "n_actions", len(facts.actions))
@@ -161,9 +159,3 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
     if name in RANDOM_POLICIES:
         raise ValueError(f"Expected `policy_name` other than {RANDOM_POLICIES}, got {name!r}.")
     return name
-
-
-def _check_count(name: str, value: int, *, at_least: int, at_most: float = math.inf) -> None:
-    check_number(name, value, at_least=at_least, at_most=at_most)
-    if not isinstance(value, Integral):
-        raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")

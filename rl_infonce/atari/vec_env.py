@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -18,7 +17,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from tqdm import tqdm
 
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_count, check_number
 
 __all__ = ["AtariVecEnv", "make_atari_vec_env"]
 
@@ -74,13 +73,13 @@ def make_atari_vec_env(
         >>> env.close()
     """
     rom_id = resolve_game(game)
-    _check_count("n_envs", n_envs, at_least=1)
-    _check_count("frame_stack", frame_stack, at_least=1)
-    _check_count("frame_skip", frame_skip, at_least=1)
-    _check_count("max_frames_per_episode", max_frames_per_episode, at_least=1)
-    _check_count("noop_max", noop_max, at_least=0)
-    _check_count("n_threads", 1 if n_threads is None else n_threads, at_least=1)
-    _check_count("seed", 0 if seed is None else seed, at_least=0)
+    check_count("n_envs", n_envs, at_least=1)
+    check_count("frame_stack", frame_stack, at_least=1)
+    check_count("frame_skip", frame_skip, at_least=1)
+    check_count("max_frames_per_episode", max_frames_per_episode, at_least=1)
+    check_count("noop_max", noop_max, at_least=0)
+    check_count("n_threads", 1 if n_threads is None else n_threads, at_least=1)
+    check_count("seed", 0 if seed is None else seed, at_least=0)
     check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
     emulator = AtariVectorEnv(
         rom_id,
@@ -442,9 +441,3 @@ def _game_starts(info: dict[str, Any]) -> npt.NDArray[np.int32]:
     """Return the emulator frame at which each game started, [N]."""
     starts: npt.NDArray[np.int32] = info["frame_number"] - info["episode_frame_number"]
     return starts
-
-
-def _check_count(name: str, value: int, *, at_least: int) -> None:
-    check_number(name, value, at_least=at_least)
-    if not isinstance(value, Integral):
-        raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")

@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_number
+from rl_infonce.checks import check_choice, check_count, check_number
 from rl_infonce.pretraining.batches import batch_of_rows, training_batches
 from rl_infonce.pretraining.budget import N_VALIDATIONS, Budget, learning_rate_factor, plan
 from rl_infonce.pretraining.checkpoint import Progress, read_checkpoint, write_checkpoint
@@ -51,6 +51,10 @@ class PretrainingSettings:
             than there are.
         patience: Validations without progress, of 40, after which a run ends.
         seed: Of the batches.
+
+    Raises:
+        TypeError: If a number is none, or a count no integer.
+        ValueError: If one is out of range.
     """
 
     batch_size: int = 64
@@ -62,14 +66,14 @@ class PretrainingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_number("batch_size", self.batch_size, at_least=2)
+        check_count("batch_size", self.batch_size, at_least=2)
         if self.micro_batch_size is not None:
-            check_number("micro_batch_size", self.micro_batch_size, at_least=1)
+            check_count("micro_batch_size", self.micro_batch_size)
         check_number("learning_rate", self.learning_rate, above=0)
         check_choice("precision", self.precision, ("bf16", "fp32"))
-        check_number("n_validation_frames", self.n_validation_frames, at_least=1)
-        check_number("patience", self.patience, at_least=1)
-        check_number("seed", self.seed, at_least=0)
+        check_count("n_validation_frames", self.n_validation_frames)
+        check_count("patience", self.patience)
+        check_count("seed", self.seed, at_least=0)
 
 
 def pretrain(

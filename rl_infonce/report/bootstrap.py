@@ -42,8 +42,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_flag
-from rl_infonce.report._checks import check_count, check_share
+from rl_infonce.checks import check_count, check_flag
+from rl_infonce.report._checks import check_share
 from rl_infonce.report.aggregates import probability_of_improvement
 from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 from rl_infonce.report.statistics import Interval

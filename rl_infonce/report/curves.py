@@ -17,8 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_number, check_shape
-from rl_infonce.report._checks import check_count
+from rl_infonce.checks import check_count, check_number, check_shape
 
 __all__ = ["area_under_curve", "final_return", "return_curve"]
 

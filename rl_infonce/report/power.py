@@ -11,8 +11,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_flag, check_shape
-from rl_infonce.report._checks import check_count, check_share
+from rl_infonce.checks import check_count, check_flag, check_shape
+from rl_infonce.report._checks import check_share
 from rl_infonce.report.scores import Scores, checked_scores, paired_differences
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_infonce.report._checks import check_count
+from rl_infonce.checks import check_count
 from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.runs import Run, Scored, score_runs
 

@@ -378,3 +378,13 @@ def _rank_gradients(rank: int, folder: Path) -> None:
 def test_settings_out_of_range_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"`{message}`"):
         PretrainingSettings(**change)
+
+
+@pytest.mark.parametrize(
+    "name", ["batch_size", "micro_batch_size", "n_validation_frames", "patience", "seed"]
+)
+@pytest.mark.parametrize("value", [2.5, 2.0, True])
+def test_counts_are_integers(name: str, value: float) -> None:
+    settings: dict[str, Any] = {name: value}
+    with pytest.raises(TypeError, match=f"`{name}` to be an integer, got {value}"):
+        PretrainingSettings(**settings)
