@@ -6,9 +6,9 @@ import math
 import re
 from typing import NamedTuple
 
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_count, check_number
 
-__all__ = ["Budget", "Schedule", "learning_rate_factor", "parse_budget", "plan"]
+__all__ = ["Budget", "Schedule", "check_budget", "learning_rate_factor", "parse_budget", "plan"]
 
 N_VALIDATIONS = 40
 _VALIDATION_SHARE = 0.2  # of a budget in seconds, at most
@@ -16,7 +16,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Budget(NamedTuple):
-    """One of them is given.
+    """One of them is given, and greater than 0.
 
     Attributes:
         n_steps: Gradient steps.
@@ -34,6 +34,22 @@ class Budget(NamedTuple):
         if self.n_frames is None:
             return self.n_steps
         return math.ceil(self.n_frames / n_frames_per_step)
+
+
+def check_budget(budget: Budget) -> None:
+    """Raise unless one of steps, seconds and frames is given, and is something.
+
+    Raises:
+        TypeError: If steps or frames are no integer, or seconds no number.
+        ValueError: If none or several are given, or the one is not greater than 0.
+    """
+    given = [name for name, value in budget._asdict().items() if value is not None]
+    if len(given) != 1:
+        raise ValueError(f"Expected `budget` of steps, seconds or frames, got {budget}.")
+    if budget.seconds is not None:
+        check_number("budget.seconds", budget.seconds, above=0)
+    else:
+        check_count(f"budget.{given[0]}", getattr(budget, given[0]))
 
 
 def parse_budget(text: str) -> Budget:

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_number
 from rl_infonce.pretraining.batches import batch_of_rows, training_batches
-from rl_infonce.pretraining.budget import N_VALIDATIONS, Budget, learning_rate_factor, plan
+from rl_infonce.pretraining.budget import (
+    N_VALIDATIONS,
+    Budget,
+    check_budget,
+    learning_rate_factor,
+    plan,
+)
 from rl_infonce.pretraining.checkpoint import Progress, read_checkpoint, write_checkpoint
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
@@ -109,11 +115,12 @@ def pretrain(
         Losses and speeds.
 
     Raises:
+        TypeError: If steps or frames of the budget are no integer.
         FloatingPointError: If a gradient or a validation loss is not finite; the step and its rows
             are named, and the last checkpoint is kept.
-        ValueError: If no episode is long enough, there are too few frames for a batch, the folder
-            holds a run of other settings, or ranks cannot share the batch evenly or differ in
-            settings, frames, weights or steps.
+        ValueError: If the budget is not greater than 0, no episode is long enough, there are too
+            few frames for a batch, the folder holds a run of other settings, or ranks cannot share
+            the batch evenly or differ in settings, frames, weights or steps.
         OSError: If the folder cannot be written, or another process trains in it; as
             ConnectionError, if another rank stopped or hangs longer than the process group waits.
         MemoryError: If a GPU's memory does not hold a single sample, or one of several ranks has
@@ -157,8 +164,7 @@ class _Run:
         budget: Budget,
         about: dict[str, Any],
     ) -> None:
-        if sum(each is not None for each in budget) != 1:
-            raise ValueError(f"Expected `budget` of steps, seconds or frames, got {budget}.")
+        check_budget(budget)
         self.objective, self.frames, self.held_out = objective, train, validation
         self.settings, self.budget = settings, budget
         self.path = None if folder is None else folder / CHECKPOINT

@@ -196,6 +196,24 @@ def test_a_budget_too_small_to_learn_is_refused() -> None:
         pretrain(build(), *parts(), Budget(), SETTINGS)
 
 
+@pytest.mark.parametrize("name", ["n_steps", "n_frames", "seconds"])
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_budget_of_nothing_is_refused(name: str, value: int) -> None:
+    def end(progress: Progress) -> None:
+        assert progress.step < 20, "a run that nothing ends"
+
+    budget: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=rf"`budget\.{name}` to be a finite number >=? .*{value}"):
+        pretrain(build(), *parts(), Budget(**budget), SETTINGS, on_progress=end)
+
+
+@pytest.mark.parametrize("name", ["n_steps", "n_frames"])
+def test_steps_and_frames_of_a_budget_are_integers(name: str) -> None:
+    budget: dict[str, Any] = {name: 2.5}
+    with pytest.raises(TypeError, match=rf"`budget\.{name}` to be an integer, got 2.5"):
+        pretrain(build(), *parts(), Budget(**budget), SETTINGS)
+
+
 def test_a_part_that_is_too_short_is_named_before_the_start() -> None:
     train, held_out = parts()
     frames = replace(held_out, episode_ids=np.arange(240), rows=np.arange(3))
