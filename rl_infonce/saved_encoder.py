@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.json_text import parse_json
 from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.runs.durable import replace_bytes
 
 __all__ = [
     "assign_tensors",
@@ -54,7 +55,7 @@ def save_encoder(
 
     Raises:
         TypeError: If the encoder is of another class, or `provenance` is not JSON.
-        OSError: If the file cannot be written.
+        OSError: If the file cannot be written; one of that name is kept.
     """
     header = {
         "format_version": FORMAT_VERSION,
@@ -62,9 +63,8 @@ def save_encoder(
         "provenance": dict(provenance or {}),
     }
     tensors = {name: t.detach().cpu().contiguous() for name, t in encoder.state_dict().items()}
-    partial = Path(f"{os.fspath(path)}.partial")
-    save_file(tensors, partial, metadata={"format": FORMAT, "header": json.dumps(header)})
-    os.replace(partial, path)
+    metadata = {"format": FORMAT, "header": json.dumps(header)}
+    replace_bytes(Path(path), save(tensors, metadata=metadata))
 
 
 def load_encoder(path: str | os.PathLike[str]) -> nn.Module:

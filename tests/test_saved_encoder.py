@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import describe, load_encoder, read_header, save_encoder, untrained
+from tests.full_disk import full_disk
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -52,6 +54,19 @@ def test_a_saved_encoder_computes_the_same_features(tmp_path: Path, name: str) -
     assert not loaded.training
     assert read_header(path)["provenance"] == {"game": "pong"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["encoder.safetensors"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_an_encoder_that_cannot_be_saved_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "encoder.safetensors"
+    save_encoder(small(), path)
+    before = path.read_bytes()
+    with full_disk(), pytest.raises(OSError, match=r"encoder\.safetensors"):
+        save_encoder(small(), path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["encoder.safetensors"]
+    with pytest.raises(FileNotFoundError, match=r"none/encoder.safetensors"):
+        save_encoder(small(), tmp_path / "none" / "encoder.safetensors")
 
 
 def test_a_pixel_encoder_divides_pixels_and_ends_with_relu() -> None:

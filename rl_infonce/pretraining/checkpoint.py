@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from rl_infonce.json_text import parse_json
 from rl_infonce.pretraining.objective import PretrainingObjective
+from rl_infonce.runs.durable import replace_bytes
 
 __all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
 
@@ -85,12 +85,8 @@ def write_checkpoint(
         "progress": json.dumps(asdict(progress)),
         "settings": json.dumps(settings),
     }
-    partial = path.with_suffix(".partial")
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    save_file(owned, partial, metadata=metadata)
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    replace_bytes(path, save(owned, metadata=metadata))
 
 
 def read_checkpoint(

@@ -39,15 +39,17 @@ def replace_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a file in one move: a reader meets the old content or the new, also after a crash.
 
     Raises:
-        OSError: If it cannot be written; the old content is there and nothing else.
+        OSError: If it cannot be written; it is named, the old content is there and nothing else.
     """
     partial = path.with_name(f"{path.name}{PARTIAL}")
     partial.unlink(missing_ok=True)
     try:
         write_bytes(partial, content)
         _rename(partial, path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)  # a full disk names none
         raise
     _sync_folder(path.parent)
 

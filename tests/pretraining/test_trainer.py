@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import sys
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from rl_infonce.pretraining import (
 )
 from rl_infonce.pretraining.gradients import average_gradients_, backward
 from rl_infonce.pretraining.trainer import CHECKPOINT
+from tests.full_disk import full_disk
 
 SETTINGS = PretrainingSettings(batch_size=4, precision="fp32", n_validation_frames=16, patience=99)
 
@@ -252,6 +255,17 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None
     (tmp_path / CHECKPOINT).write_bytes(content)
     with pytest.raises(ValueError, match=CHECKPOINT):
         run(2, folder=tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_a_full_disk_is_named_and_the_checkpoint_before_kept(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        full = lambda _: stack.enter_context(full_disk())  # noqa: E731 (after the first step)
+        with pytest.raises(OSError, match=CHECKPOINT):
+            run(3, folder=tmp_path, on_progress=full)
+    steps: list[int] = []
+    run(3, folder=tmp_path, on_progress=lambda progress: steps.append(progress.step))
+    assert steps == [2, 3]
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient", "validation"])

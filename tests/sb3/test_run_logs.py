@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce.sb3.run_logs import run_logger
+from tests.full_disk import full_disk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
 
@@ -23,19 +22,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX lim
 def quiet_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """TensorBoard's thread dies of a full disk, and tells those who ask it."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-
-
-@contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """Let the system refuse all but the first bytes of any file."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (7, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def new_logger(folder: Path) -> Logger:
