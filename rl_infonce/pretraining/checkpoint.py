@@ -29,6 +29,8 @@ _KINDS: dict[str, Any] = {
     "history": list,
 }
 """Of `Progress`, what is no integer."""
+_FREE = ("micro_batch_size",)
+"""Of the settings, what may change when a run goes on: gradients differ by rounding alone."""
 
 
 @dataclass
@@ -185,7 +187,8 @@ def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    differing = [key for key in sorted(found | wanted) if found.get(key) != wanted.get(key)]
+    keys = sorted((found | wanted).keys() - set(_FREE))
+    differing = [key for key in keys if found.get(key) != wanted.get(key)]
     if differing:
         listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted.get(k)!r})" for k in differing)
         raise ValueError(

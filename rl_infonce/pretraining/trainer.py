@@ -50,7 +50,8 @@ class PretrainingSettings:
 
     Attributes:
         batch_size: Samples per step, over all ranks, at least 2.
-        micro_batch_size: Samples to encode at a time; None takes all. The gradient is the same.
+        micro_batch_size: Samples to encode at a time, at least 1; None takes all. The gradient is
+            the same but for rounding, and a run goes on with another.
         learning_rate: Of Adam, > 0; it rises over the first 2 % of the steps and falls to 0.
         precision: Of encoders, "bf16" or "fp32".
         n_validation_frames: Held-out frames per validation, in whole batches, at least 1; not more
@@ -123,8 +124,8 @@ def pretrain(
             the batch evenly or differ in settings, frames, weights or steps.
         OSError: If the folder cannot be written, or another process trains in it; as
             ConnectionError, if another rank stopped or hangs longer than the process group waits.
-        MemoryError: If a GPU's memory does not hold a single sample, or one of several ranks has
-            too little.
+        MemoryError: If a GPU's memory does not hold the loss of the batch, which decoders paint
+            whole, beside a single sample, or one of several ranks has too little.
     """
     with _held(folder), naming_lost_ranks():
         run = _Run(objective, train, validation, settings, folder, budget, dict(about or {}))
@@ -321,9 +322,14 @@ class _Run:
                 return compute()
             except torch.cuda.OutOfMemoryError as error:
                 if self.part == 1 or self.ranks.n_ranks > 1:  # other ranks would not follow
+                    smaller = (
+                        "`micro_batch_size`: the run goes on"
+                        if self.part > 1
+                        else "`batch_size`, and another folder for this other run"
+                    )
                     raise MemoryError(
-                        f"Expected memory to encode {self.part} samples at a time: {error}. Pass a "
-                        "smaller `micro_batch_size`."
+                        f"Expected memory to encode {self.part} samples at a time, beside the loss "
+                        f"of the whole batch: {error}. Pass a smaller {smaller}."
                     ) from error
                 self.part = self.part // 2
                 self.optimizer.zero_grad()

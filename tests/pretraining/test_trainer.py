@@ -34,6 +34,7 @@ from rl_infonce.pretraining import (
     gradients as gradients_module,
 )
 from rl_infonce.pretraining.gradients import average_gradients_, backward
+from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.full_disk import full_disk
 
@@ -236,6 +237,19 @@ def test_two_runs_of_a_folder_do_not_meet(tmp_path: Path) -> None:
     assert run(2, folder=tmp_path)[1].step == 2
 
 
+def test_a_run_goes_on_with_fewer_samples_at_a_time(tmp_path: Path) -> None:
+    def kill(progress: Progress) -> None:
+        if progress.step == 2:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run(3, folder=tmp_path, on_progress=kill)
+    found, progress = run(3, replace(SETTINGS, micro_batch_size=2), tmp_path)
+    assert progress.step == 3
+    for a, b in zip(weights(found), weights(run(3)[0]), strict=True):
+        assert torch.allclose(a, b, atol=2e-4)
+
+
 def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     run(2, folder=tmp_path)
     before = (tmp_path / CHECKPOINT).read_bytes()
@@ -353,12 +367,26 @@ def test_memory_that_runs_out_halves_the_micro_batch(monkeypatch: pytest.MonkeyP
     found, _ = run(2)
     assert tried == [4, 2, 1, 1]
     monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", never)
-    with pytest.raises(MemoryError, match="to encode 1 samples at a time"):
+    with pytest.raises(MemoryError, match=r"encode 1 samples at a time.*smaller `batch_size`"):
         run(2)
     monkeypatch.undo()
     expected, _ = run(2)
     for a, b in zip(weights(found), weights(expected), strict=True):
         assert torch.allclose(a, b, atol=2e-4)
+
+
+@pytest.mark.parametrize(("part", "way_out"), [(1, "batch_size"), (2, "micro_batch_size")])
+def test_ranks_without_memory_are_told_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, part: int, way_out: str
+) -> None:
+    def never(*_: Any, **__: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError
+
+    monkeypatch.setattr(Ranks, "here", lambda: Ranks(0, 2))
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.check_same_on_ranks", lambda *_: None)
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", never)
+    with pytest.raises(MemoryError, match=rf"encode {part} samples .*smaller `{way_out}`"):
+        run(2, replace(SETTINGS, micro_batch_size=part))
 
 
 def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
