@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rl_infonce.cli.game_argument import game_argument
 
 if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
     from rl_infonce.pretraining import EpisodeFrames, PretrainingObjective, Progress
 
 __all__ = ["add_parser", "run"]
@@ -143,7 +145,6 @@ def _pretrain(
     from dataclasses import asdict
 
     import torch
-    from torch.utils.tensorboard import SummaryWriter
     from tqdm import tqdm
 
     from rl_infonce.pretraining import make_objective, pretrain
@@ -166,7 +167,7 @@ def _pretrain(
     }
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(tqdm(desc=folder.name, unit="step", disable=not shows))
-        writer = stack.enter_context(SummaryWriter(str(folder))) if is_first else None
+        curves = stack.enter_context(contextlib.closing(_Curves(folder))) if is_first else None
         progress = pretrain(
             objective,
             train,
@@ -175,8 +176,10 @@ def _pretrain(
             settings,
             folder=folder,
             about=about,
-            on_progress=lambda progress: _show(progress, bar, writer),
+            on_progress=lambda progress: _show(progress, bar, curves),
         )
+        if curves is not None:
+            curves.draw(progress.history)
     if not is_first:
         return
     path = folder / "encoder.safetensors"
@@ -198,20 +201,43 @@ def _pretrain(
     )
 
 
-def _show(progress: Progress, bar: Any, writer: Any) -> None:
+class _Curves:
+    """TensorBoard's, of all sessions: a former one may have been killed before it drew a point."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.n_drawn = folder, 0
+        self.writer: SummaryWriter | None = None
+
+    def draw(self, history: list[dict[str, float | None]]) -> None:
+        """Add the points that are new, to a file that hides those of former sessions."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        if self.n_drawn == len(history):
+            return
+        if self.writer is None:
+            self.writer = SummaryWriter(str(self.folder), purge_step=0)
+        for entry in history[self.n_drawn :]:
+            for key, value in entry.items():
+                if key != "step" and value is not None:
+                    self.writer.add_scalar(f"pretrain/{key}", value, entry["step"])
+        self.writer.flush()  # whoever is killed has drawn all or nothing
+        self.n_drawn = len(history)
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+def _show(progress: Progress, bar: Any, curves: _Curves | None) -> None:
     """Move the bar, and draw the curves' next points if there was a validation."""
     if bar.n == 0:  # a run that goes on starts in the middle
         bar.initial = bar.n = progress.step - 1
     bar.total = progress.n_steps or None
     bar.update(progress.step - bar.n)
-    latest = progress.history[-1] if progress.history else {"step": None}
-    if writer is None or latest["step"] != progress.step:
-        return
-    bar.set_postfix(loss=f"{latest['validation_loss']:.3f}")
-    for key, value in latest.items():
-        if key != "step" and value is not None:
-            writer.add_scalar(f"pretrain/{key}", value, progress.step)
-    writer.flush()  # a rank that is killed loses no point that its checkpoint knows
+    if curves is not None and progress.history:
+        bar.set_postfix(loss=f"{progress.history[-1]['validation_loss']:.3f}", refresh=False)
+        curves.draw(progress.history)
 
 
 def _encoder(name: str, generator: Any) -> Any:

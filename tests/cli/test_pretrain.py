@@ -103,6 +103,27 @@ def test_a_stopped_run_goes_on_and_its_curves_too(
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("at", [2, 3])
+def test_no_point_of_the_curves_is_lost_or_drawn_twice(
+    here: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    show = pretrain_command._show
+
+    def killed(progress: Any, *others: Any) -> None:
+        if progress.step == at:  # saved, but not drawn
+            raise KeyboardInterrupt
+        show(progress, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain_command, "_show", killed)
+        assert pretrain() == 130
+    for _ in range(2):
+        assert pretrain() == 0
+        events = EventAccumulator(str(here / "pretrained" / "breakout-stdim-0")).Reload()
+        for name in ("validation_loss", "train_loss", "frames_per_second"):
+            assert [each.step for each in events.Scalars(f"pretrain/{name}")] == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("encoder", "loss"), [("nature", []), ("nature", ["--infonce-coef", "0"]), ("impala", [])]
 )
@@ -253,6 +274,10 @@ def steps_saved(folder: Path) -> int:
         return int(json.loads(file.metadata()["progress"])["step"])
 
 
+def speeds(path: Path) -> Any:
+    return EventAccumulator(str(path)).Reload().Scalars("pretrain/frames_per_second")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a rank's process in /proc")
 def test_torchrun_restarts_a_killed_rank_which_goes_on(here: Path) -> None:
     killed = start_two()
@@ -262,15 +287,14 @@ def test_torchrun_restarts_a_killed_rank_which_goes_on(here: Path) -> None:
         assert killed.poll() is None
         time.sleep(0.02)
     os.kill(pid_of_rank(1, killed.pid), signal.SIGKILL)
-    saved = steps_saved(here / "two")
     printed, errors = killed.communicate(timeout=300)
     assert killed.returncode == 0, errors[-2000:]
     assert "exitcode: -9" in errors
     assert printed.count("8 steps in") == 1
+    curve = EventAccumulator(str(here / "two")).Reload().Scalars(CURVE)
+    assert [event.step for event in curve] == list(range(1, 9))
     written = sorted((here / "two").glob("events*"), key=lambda path: path.stat().st_mtime)
-    curve = EventAccumulator(str(written[-1])).Reload().Scalars(CURVE)
-    steps = [event.step for event in curve]
-    assert steps == list(range(steps[0], 9))
-    assert saved < steps[0] <= saved + 2  # one more may have been saved before the first died
+    first, last = ({each.value for each in speeds(path)} for path in written)
+    assert first < last, "the second life knows how fast the first was"
     provenance = read_header(here / "two" / "encoder.safetensors")["provenance"]
     assert provenance["steps"] == 8
