@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
+from rl_infonce.probing.data import check_integers, check_labels
 
 __all__ = ["EpisodeFrames", "hold_out_episodes", "training_and_validation"]
 
@@ -28,7 +29,9 @@ class EpisodeFrames:
         labels: Variable to [K] integers in 0..255, for objectives that are told them.
 
     Raises:
-        ValueError: If lengths differ or an episode is torn apart.
+        TypeError: If episode ids, rows or labels are no integers.
+        ValueError: If lengths differ, an episode is torn apart, rows are out of order or leave out
+            a part of an episode, or a label is outside 0..255.
     """
 
     observations: Any
@@ -37,9 +40,10 @@ class EpisodeFrames:
     labels: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_integers("episode_ids", self.episode_ids)
         check_shape("episode_ids", self.episode_ids, (len(self.observations),))
-        for name, values in self.labels.items():
-            check_shape(f"labels[{name!r}]", values, (len(self.observations),))
+        if self.labels:
+            check_labels(self.labels, len(self.observations))
         n_runs = 1 + int((np.diff(self.episode_ids) != 0).sum())
         n_episodes = len(np.unique(self.episode_ids))
         if n_runs != n_episodes:
@@ -47,6 +51,7 @@ class EpisodeFrames:
                 f"Expected the frames of each episode one after the other, got {n_episodes} "
                 f"episodes in {n_runs} pieces. Number the episodes of all environments apart."
             )
+        _check_rows(self.rows, self.episode_ids)
 
     def starts(self, length: int) -> IntArray:
         """Return the usable rows with which `length` frames of one episode begin.
@@ -76,6 +81,25 @@ class EpisodeFrames:
         steps = rng.integers(1, n_others, endpoint=True)
         drawn = starts[run] + (rows - starts[run] + steps) % (ends[run] - starts[run])
         return drawn.astype(np.int64)
+
+
+def _check_rows(rows: IntArray, episode_ids: IntArray) -> None:
+    """Raise unless rows are those of whole episodes: a pair must not reach into another part."""
+    check_integers("rows", rows)
+    check_shape("rows", rows, ("N",))
+    if (np.diff(rows, prepend=-1) <= 0).any() or (rows[-1:] >= len(episode_ids)).any():
+        raise ValueError(
+            f"Expected `rows` ascending, of 0..{len(episode_ids) - 1}, got {rows}. Sort them, each "
+            "once."
+        )
+    is_used = np.zeros(len(episode_ids), np.bool_)
+    is_used[rows] = True
+    cuts = np.flatnonzero(np.diff(is_used) & (np.diff(episode_ids) == 0))
+    if len(cuts):
+        raise ValueError(
+            f"Expected `rows` of whole episodes, got a part of episode {episode_ids[cuts[0]]}, cut "
+            f"after row {cuts[0]}. Split by episode, as `hold_out_episodes` does."
+        )
 
 
 def training_and_validation(

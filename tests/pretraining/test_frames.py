@@ -71,5 +71,22 @@ def test_what_does_not_fit_is_refused() -> None:
         EpisodeFrames(images, np.zeros(3, int), np.arange(3))
     with pytest.raises(ValueError, match=r"`labels\['x'\]` of shape \[4\]"):
         EpisodeFrames(images, np.zeros(4, int), np.arange(4), {"x": np.zeros(3, int)})
+    for labels in (np.array([0, 1, 2, 256]), np.array([-1, 0, 0, 0])):
+        with pytest.raises(ValueError, match=r"`labels\['x'\]` in 0..255"):
+            EpisodeFrames(images, np.zeros(4, int), np.arange(4), {"x": labels})
     with pytest.raises(ValueError, match="at least 2 episodes"):
         hold_out_episodes(np.zeros(4, int), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("rows", [[0, 1], [2, 3, 4], [1], [3], [0, 2], [0, 1, 2, 3]])
+def test_rows_that_cut_an_episode_are_refused(rows: list[int]) -> None:
+    images, ids = np.zeros((5, 1, 2, 2), np.uint8), np.array([0, 0, 0, 7, 7])
+    with pytest.raises(ValueError, match=r"`rows` of whole .* a part of episode [07], cut"):
+        EpisodeFrames(images, ids, np.array(rows))
+
+
+@pytest.mark.parametrize("rows", [[1, 0, 2], [0, 0, 1, 2], [3, 4, 5], [-1, 3, 4]])
+def test_rows_out_of_order_or_range_are_refused(rows: list[int]) -> None:
+    images, ids = np.zeros((5, 1, 2, 2), np.uint8), np.array([0, 0, 0, 7, 7])
+    with pytest.raises(ValueError, match=r"`rows` ascending, of 0\.\.4"):
+        EpisodeFrames(images, ids, np.array(rows))
