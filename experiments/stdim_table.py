@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -121,12 +121,16 @@ def run(cells: Sequence[Cell], sizes: Sizes, runs: Path, output: Path) -> None:
 def check_sizes(path: Path, sizes: Sizes) -> None:
     """Raise unless a cell that is filled has the sizes asked for."""
     if path.exists():
-        content = json.loads(path.read_text())
-        found = {name: content[name] for name in asdict(sizes)}
+        found = sizes_of(json.loads(path.read_text()))
         if found != asdict(sizes):
             raise ValueError(
                 f"Expected {path} with {asdict(sizes)}, got {found}. Choose another --output."
             )
+
+
+def sizes_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a cell's file."""
+    return {each.name: content[each.name] for each in fields(Sizes)}
 
 
 def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
@@ -214,11 +218,31 @@ def probed(cell: Cell, encoder: STDIMEncoder | None, sizes: Sizes) -> dict[str, 
 Found = dict[tuple[str, str], list[ProbeScores]]
 
 
-def read(output: Path, protocol: str) -> Found:
-    """Return the scores of all files by game and objective, one per seed."""
-    found: Found = {}
+def contents(output: Path) -> list[dict[str, Any]]:
+    """Return what all files say.
+
+    Raises:
+        ValueError: If cells differ in their sizes, or cells of a game in their labels.
+    """
+    found: list[dict[str, Any]] = []
+    first: dict[str, Any] = {}
     for path in sorted(output.glob("*.json")):
         content = json.loads(path.read_text())
+        labels = f"labels of {content['game']}"
+        for what, value in (("sizes", sizes_of(content)), (labels, content["labels_hash"])):
+            if value != first.setdefault(what, value):
+                raise ValueError(
+                    f"Expected the {what} in {path} to be {first[what]} as in the files before it, "
+                    f"got {value}. Keep the cells of another table in another folder."
+                )
+        found.append(content)
+    return found
+
+
+def read(output: Path, protocol: str) -> Found:
+    """Return the scores of all files by game and objective, one per seed; see `contents`."""
+    found: Found = {}
+    for content in contents(output):
         scores = ProbeScores.from_json(content["scores"][protocol])
         found.setdefault((content["game"], content["objective"]), []).append(scores)
     return found

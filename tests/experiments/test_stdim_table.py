@@ -45,9 +45,15 @@ def scores(f1: float, small: float | None = None) -> ProbeScores:
     return ProbeScores("converged", mean, categories, {}, {}, {}, {"test": 1}, {"test": 1}, {})
 
 
-def put(folder: Path, game: str, objective: str, seed: int, found: ProbeScores) -> None:
+SIZES = {"budget": "2", "n_frames": 800, "n_probe_frames": 2000}
+
+
+def put(
+    folder: Path, game: str, objective: str, seed: int, found: ProbeScores, **changes: Any
+) -> None:
     both = {protocol: found.to_json() for protocol in ("anand2019", "converged")}
-    content: dict[str, Any] = {"game": game, "objective": objective, "seed": seed, "scores": both}
+    content = {"game": game, "objective": objective, "seed": seed, "scores": both, **SIZES}
+    content |= {"labels_hash": f"of {game}"} | changes
     (folder / f"{game}-{objective}-{seed}.json").write_text(json.dumps(content))
 
 
@@ -73,6 +79,26 @@ def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
     both = [published_scores(game) for game in ("freeway", "pong")]
     means = [sum(each[name] for each in both) / 2 for name in ("random-cnn", "st-dim")]
     assert f"| *mean, published* | {means[0]:.2f} | {means[1]:.2f} |" in rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": "3"}, r"the sizes in .*pong-stdim-0.json .*'2'.*got .*'3'"),
+        ({"n_frames": 900}, r"the sizes .*got .*900"),
+        ({"labels_hash": "other"}, r"the labels of pong in .* to be of pong .*got other"),
+    ],
+)
+def test_cells_that_cannot_be_compared_share_no_table(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    script = load("stdim_table.py")
+    put(tmp_path, "freeway", "random", 0, scores(0.5))
+    put(tmp_path, "pong", "random", 0, scores(0.5))
+    script.table(tmp_path)
+    put(tmp_path, "pong", "stdim", 0, scores(0.5), **changes)
+    with pytest.raises(ValueError, match=message):
+        script.table(tmp_path)
 
 
 def test_differences_are_taken_within_games(tmp_path: Path) -> None:
