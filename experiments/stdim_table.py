@@ -2,8 +2,8 @@
 
 Pretrains an encoder per game, objective and seed on 100,000 frames of a random agent, and probes it
 on 50,000 others, under both protocols and with the paper's labels. One file per cell; finished
-cells are kept, and several processes may share the folders. Then prints the table beside the
-published one.
+cells are kept, one that fails does not stop the others, and several processes may share the
+folders. Then prints the table beside the published one.
 
     python experiments/stdim_table.py run --budget "250k frames" --runs RUNS --output OUTPUT
     python experiments/stdim_table.py table --output OUTPUT
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
@@ -106,16 +107,23 @@ class Cell:
         return f"{self.game}-{self.objective}-{self.seed}"
 
 
-def run(cells: Sequence[Cell], sizes: Sizes, runs: Path, output: Path) -> None:
-    """Fill the cells that have no file yet."""
-    for cell in cells:
-        path = output / f"{cell.name}.json"
+def run(cells: Sequence[Cell], sizes: Sizes, runs: Path, output: Path) -> list[str]:
+    """Fill the cells that have no file yet; name those that cannot be filled, and print why."""
+    paths = {cell: output / f"{cell.name}.json" for cell in cells}
+    for path in paths.values():
         check_sizes(path, sizes)
+    failed = []
+    for cell, path in paths.items():
         with claimed(path, runs) as is_missing:
             if is_missing:
-                content = fill(cell, sizes, runs)
-                replace_text(path, json.dumps(content, allow_nan=False) + "\n")
-                print(path, flush=True)
+                try:
+                    content = fill(cell, sizes, runs)
+                    replace_text(path, json.dumps(content, allow_nan=False) + "\n")
+                    print(path, flush=True)
+                except (ValueError, ArithmeticError, MemoryError) as error:
+                    print(f"{cell.name}: {error}", file=sys.stderr, flush=True)
+                    failed.append(cell.name)
+    return failed
 
 
 def check_sizes(path: Path, sizes: Sizes) -> None:
@@ -367,7 +375,9 @@ def main() -> None:
         Cell(*each) for each in product(arguments.games, arguments.objectives, arguments.seeds)
     ]
     sizes = Sizes(arguments.budget, arguments.n_frames, arguments.n_probe_frames)
-    run(cells, sizes, arguments.runs, arguments.output)
+    failed = run(cells, sizes, arguments.runs, arguments.output)
+    if failed:
+        raise SystemExit(f"Not filled, for the reasons above: {', '.join(failed)}.")
 
 
 if __name__ == "__main__":

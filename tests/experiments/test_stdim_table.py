@@ -37,6 +37,31 @@ def test_cells_are_filled_once_and_shown(
     assert f"| {f1:.3f} |" in script.table(output)
 
 
+def test_a_cell_that_fails_does_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("stdim_table.py")
+
+    def fill(cell: Any, sizes: Any, runs: Path) -> dict[str, Any]:
+        if cell.objective == "cpc":
+            raise ValueError("The training part is too short.")
+        if cell.objective == "vae":
+            raise FloatingPointError("Expected a finite gradient.")
+        return {"objective": cell.objective}
+
+    monkeypatch.setattr(script, "fill", fill)
+    flags = ["--runs", f"{tmp_path}/runs", "--output", f"{tmp_path}/output", "--games", "pong"]
+    command = ["stdim_table.py", "run", *flags, "--objectives", "cpc", "stdim", "vae", "infonce"]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit, match=r"Not filled.*: pong-cpc-0, pong-vae-0\."):
+        script.main()
+    filled = {path.name for path in (tmp_path / "output").glob("*.json")}
+    assert filled == {"pong-stdim-0.json", "pong-infonce-0.json"}
+    said = capsys.readouterr().err
+    assert "pong-cpc-0: The training part is too short." in said
+    assert "pong-vae-0: Expected a finite gradient." in said
+
+
 def scores(f1: float, small: float | None = None) -> ProbeScores:
     categories = {"agent_localization": Score(f1, f1, f1)}
     if small is not None:
