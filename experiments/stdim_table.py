@@ -3,7 +3,10 @@
 Pretrains an encoder per game, objective and seed on 100,000 frames of a random agent, and probes it
 on 50,000 others, under both protocols and with the paper's labels. One file per cell; finished
 cells are kept, one that fails does not stop the others, and several processes may share the
-folders. Then prints the table beside the published one.
+folders. Then prints the table beside the published one, whose figures are single runs.
+
+Brackets hold 95 % intervals of Student's t: of a game's figure over seeds, where there are several,
+and of a difference over games. Means over games and of categories have none.
 
     python experiments/stdim_table.py run --budget "250k frames" --runs RUNS --output OUTPUT
     python experiments/stdim_table.py table --output OUTPUT
@@ -314,12 +317,13 @@ def published(games: Sequence[str], rows: Sequence[str]) -> list[str]:
 
 
 def shown(figures: Sequence[float]) -> str:
-    """Return the mean over seeds with the lowest and highest."""
+    """Return the mean over seeds, of several with its 95 % t interval."""
     if not figures:
         return "missing"
     if len(figures) == 1:
         return f"{figures[0]:.3f}"
-    return f"{np.mean(figures):.3f} ({min(figures):.3f} to {max(figures):.3f})"
+    mean, low, high = t_interval(figures)
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
 
 
 def means(found: Found, games: Sequence[str], rows: Sequence[str]) -> Iterator[str]:

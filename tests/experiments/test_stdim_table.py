@@ -96,7 +96,8 @@ def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
         f"| *freeway, published* | {published['random-cnn']:.2f} | {published['st-dim']:.2f} |"
         in rows
     )
-    assert "| pong | 0.300 (0.200 to 0.400) | 0.800 |" in rows
+    # 0.2 and 0.4: mean 0.3, standard error 0.1, t of 1 degree of freedom 12.706
+    assert "| pong | 0.300 (-0.971 to 1.571) | 0.800 |" in rows
     assert "| mean of 2 | 0.400 | missing |" in rows
     assert "| agent localization | 0.400 | missing |" in rows
     assert "| small object localization | 0.200 | 0.600 |" in rows
