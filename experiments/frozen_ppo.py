@@ -2,7 +2,8 @@
 
 Pretrains an encoder of what agents see with ST-DIM on frames of a random agent, and trains PPO on
 top of it: frozen, fine-tuned, and beside it on a frozen untrained encoder and from scratch. No arm
-has an auxiliary loss. All stages resume; several processes may share the folders.
+has an auxiliary loss. All stages resume, and refuse what was made with other settings; several
+processes may share the folders.
 
     python experiments/frozen_ppo.py train --runs RUNS --output experiments/results/frozen_ppo
     python experiments/frozen_ppo.py table --output experiments/results/frozen_ppo
@@ -11,8 +12,10 @@ has an auxiliary loss. All stages resume; several processes may share the folder
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -35,12 +38,13 @@ from rl_infonce.pretraining import (
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import replace_text, software
-from rl_infonce.saved_encoder import load_encoder, save_encoder
+from rl_infonce.saved_encoder import load_encoder, read_header, save_encoder
 from rl_infonce.sb3.atari_model import make_atari_model
 
 GAME, OBJECTIVE, BUDGET, N_FRAMES = "boxing", "stdim", "250k frames", 100_000
 SEEDS, N_STEPS, N_ENVS = (0, 1, 2), 200_000, 8
 ARMS = ("scratch", "frozen_untrained", "frozen", "fine_tuned")
+PRETRAINED = ("frozen", "fine_tuned")
 
 
 class Returns(BaseCallback):
@@ -59,6 +63,21 @@ class Returns(BaseCallback):
         return True
 
 
+def pretraining(budget: str, n_frames: int) -> dict[str, Any]:
+    """Return what an encoder is made of."""
+    return {"game": GAME, "objective": OBJECTIVE, "budget": budget, "n_frames": n_frames}
+
+
+def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], flag: str) -> None:
+    """Raise unless a file says that it was made as it would be now."""
+    differing = [k for k in wanted if found.get(k) != wanted[k]]
+    if differing:
+        listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted[k]!r})" for k in differing)
+        raise ValueError(
+            f"Expected {path} to be made with these settings, got {listed}. Choose another {flag}."
+        )
+
+
 def pretrained(runs: Path, budget: str, n_frames: int) -> Path:
     """Return the file of the encoder, pretrained by the first process that needs it."""
     path = runs / "encoder.safetensors"
@@ -67,6 +86,7 @@ def pretrained(runs: Path, budget: str, n_frames: int) -> Path:
             if is_missing:
                 make_encoder(path, budget, n_frames)
         time.sleep(0 if path.exists() else 10)
+    check_same(path, read_header(path)["provenance"], pretraining(budget, n_frames), "--runs")
     return path
 
 
@@ -80,8 +100,10 @@ def make_encoder(path: Path, budget: str, n_frames: int) -> None:
     encoder = PixelEncoder((4, 84, 84), generator=generator)
     objective = make_objective(OBJECTIVE, encoder, generator)
     settings = PretrainingSettings()
-    progress = pretrain(objective, *both, parse_budget(budget), settings, folder=path.parent)
-    about = {"game": GAME, "objective": OBJECTIVE, "budget": budget, "n_frames": n_frames}
+    about = pretraining(budget, n_frames)
+    progress = pretrain(
+        objective, *both, parse_budget(budget), settings, folder=path.parent, about=about
+    )
     save_encoder(encoder, path, provenance={**about, **asdict(settings), "steps": progress.step})
 
 
@@ -107,24 +129,34 @@ def train(runs: Path, output: Path, n_steps: int, budget: str, n_frames: int) ->
     """Train every run that has no file yet."""
     for seed, arm in product(SEEDS, ARMS):
         path = output / f"{arm}-{seed}.json"
+        made_of = pretraining(budget, n_frames) if arm in PRETRAINED else None
+        settings = {"game": GAME, "n_steps": n_steps, "pretraining": made_of}
+        if path.exists():
+            check_same(path, json.loads(path.read_text()), settings, "--output")
         with claimed(path, runs) as is_missing:
             if is_missing:
-                needs = arm in ("frozen", "fine_tuned")
-                encoder = pretrained(runs, budget, n_frames) if needs else None
-                model, returns = build(arm, seed, encoder, n_steps), Returns()
-                start = time.perf_counter()
-                model.learn(n_steps, callback=returns)
+                encoder = pretrained(runs, budget, n_frames) if made_of else None
                 content = {
                     "arm": arm,
                     "seed": seed,
-                    "game": GAME,
-                    "n_steps": n_steps,
-                    "seconds": round(time.perf_counter() - start, 1),
-                    "returns": returns.found,
-                    **software(),
+                    **settings,
+                    **played(arm, seed, encoder, n_steps),
                 }
                 replace_text(path, json.dumps(content) + "\n")
                 print(path, flush=True)
+
+
+def played(arm: str, seed: int, encoder: Path | None, n_steps: int) -> dict[str, Any]:
+    """Train a model and return how that went, and from which encoder."""
+    model, returns = build(arm, seed, encoder, n_steps), Returns()
+    start = time.perf_counter()
+    model.learn(n_steps, callback=returns)
+    return {
+        "encoder_sha256": encoder and hashlib.sha256(encoder.read_bytes()).hexdigest(),
+        "seconds": round(time.perf_counter() - start, 1),
+        "returns": returns.found,
+        **software(),
+    }
 
 
 def last_return(content: dict[str, Any]) -> float:
@@ -133,11 +165,27 @@ def last_return(content: dict[str, Any]) -> float:
     return float(np.mean([value for step, value in content["returns"] if step > first]))
 
 
+def contents(output: Path) -> list[dict[str, Any]]:
+    """Return what all files say.
+
+    Raises:
+        ValueError: If they differ in steps, or in the encoder where they have one.
+    """
+    found = [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]
+    for key in ("n_steps", "encoder_sha256"):
+        values = {content.get(key) for content in found} - {None}
+        if len(values) > 1:
+            raise ValueError(
+                f"Expected one `{key}` in the files of {output}, got {sorted(values)}. Keep the "
+                "runs of another table in another folder."
+            )
+    return found
+
+
 def table(output: Path) -> str:
     """Return the returns of each arm, and what it gains over the frozen untrained encoder."""
     found = {
-        (content["arm"], content["seed"]): last_return(content)
-        for content in (json.loads(path.read_text()) for path in sorted(output.glob("*.json")))
+        (content["arm"], content["seed"]): last_return(content) for content in contents(output)
     }
     lines = ["| arm | return, by seed | mean | over frozen_untrained |", "|---|---|---|---|"]
     for arm in ARMS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -31,6 +32,37 @@ def test_every_arm_trains_what_it_names(
         cnn = encoder.features_extractor.cnn[0].weight
         assert torch.equal(cnn, pretrained["cnn.0.weight"]) == (arm in ("frozen", "fine_tuned"))
         assert cnn.requires_grad == (arm in ("scratch", "fine_tuned"))
+
+    for changed, message in (
+        (
+            (256, "128 frames", 1000),
+            r"scratch-0.json .* n_steps=128 \(not 256\).* another --output",
+        ),
+        ((128, "64 frames", 1000), r"frozen-0.json .* pretraining=.*128 frames.*not .*64 frames"),
+        ((128, "128 frames", 900), r"frozen-0.json .*1000.*not .*900"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            script.train(tmp_path, tmp_path, *changed)
+    with pytest.raises(
+        ValueError, match=r"encoder.safetensors .*n_frames=1000 \(not 900\).*--runs"
+    ):
+        script.pretrained(tmp_path, "128 frames", 900)
+    content = json.loads((tmp_path / "frozen-0.json").read_text())
+    sha256 = hashlib.sha256((tmp_path / "encoder.safetensors").read_bytes()).hexdigest()
+    assert content["encoder_sha256"] == sha256
+
+
+@pytest.mark.parametrize("key", ["n_steps", "encoder_sha256"])
+def test_runs_that_cannot_be_compared_share_no_table(tmp_path: Path, key: str) -> None:
+    script = load("frozen_ppo.py")
+    for seed, arm in enumerate(script.ARMS):
+        content = {"arm": arm, "seed": 0, "n_steps": 100, "returns": [[90, 1.0]]}
+        content["encoder_sha256"] = "a" if arm in script.PRETRAINED else None
+        (tmp_path / f"{seed}.json").write_text(json.dumps(content))
+    script.table(tmp_path)
+    (tmp_path / "0.json").write_text(json.dumps(content | {key: 7 if key == "n_steps" else "b"}))
+    with pytest.raises(ValueError, match=rf"Expected one `{key}` in the files"):
+        script.table(tmp_path)
 
 
 def test_the_table_takes_the_last_fifth_and_pairs_by_seed(tmp_path: Path) -> None:
