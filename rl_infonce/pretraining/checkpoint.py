@@ -17,7 +17,7 @@ from rl_infonce.json_text import parse_json
 from rl_infonce.pretraining.objective import PretrainingObjective
 from rl_infonce.runs.durable import replace_bytes
 
-__all__ = ["Progress", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Progress", "read_checkpoint", "settings_of_run", "write_checkpoint"]
 
 _FORMAT = "rl_infonce pretraining checkpoint 1"
 _NUMBER = (int, float)
@@ -29,6 +29,7 @@ _KINDS: dict[str, Any] = {
     "history": list,
 }
 """Of `Progress`, what is no integer."""
+_ABOUT = "about."
 _FREE = ("micro_batch_size",)
 """Of the settings, what may change when a run goes on: gradients differ by rounding alone."""
 
@@ -63,6 +64,11 @@ class Progress:
     best_step: int = 0
     n_stale: int = 0
     history: list[dict[str, float | None]] = field(default_factory=list)
+
+
+def settings_of_run(about: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings by name; of what both name, e.g. `n_frames`, the caller's as "about."."""
+    return {f"{_ABOUT}{k}" if k in own else k: value for k, value in about.items()} | dict(own)
 
 
 def write_checkpoint(
@@ -187,7 +193,8 @@ def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    keys = sorted((found | wanted).keys() - set(_FREE))
+    unknown = {key for key in wanted.keys() - found.keys() if key.startswith(_ABOUT)}  # once lost
+    keys = sorted((found | wanted).keys() - unknown - set(_FREE))
     differing = [key for key in keys if found.get(key) != wanted.get(key)]
     if differing:
         listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted.get(k)!r})" for k in differing)

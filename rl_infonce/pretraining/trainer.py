@@ -24,7 +24,12 @@ from rl_infonce.pretraining.budget import (
     learning_rate_factor,
     plan,
 )
-from rl_infonce.pretraining.checkpoint import Progress, read_checkpoint, write_checkpoint
+from rl_infonce.pretraining.checkpoint import (
+    Progress,
+    read_checkpoint,
+    settings_of_run,
+    write_checkpoint,
+)
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
 from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
@@ -193,7 +198,7 @@ class _Run:
         self.part = min(settings.micro_batch_size or share, share)
         self.best = _copy(objective.encoder)
         self.progress = Progress(n_validations=N_VALIDATIONS)
-        self.about = {**about, **asdict(settings), **budget._asdict()}
+        self.about = settings_of_run(about, {**asdict(settings), **budget._asdict()})
         if self.path is not None and self.path.exists():
             found = read_checkpoint(self.path, objective, self.optimizer, self.about)
             self.progress, self.best = found
