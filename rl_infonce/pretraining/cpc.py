@@ -32,7 +32,12 @@ class CPC(PretrainingObjective):
     5, ..., 97 picks the features of the frame that far ahead among all features of the batch, of
     any sequence and time. The losses of the 25 offsets are summed. Stacked
     frames leave out offsets at which both share pixels. The GRU is thrown away.
-    Deviations: 16 sequences per batch instead of 64, every start equally likely.
+    Deviations: 16 sequences per batch instead of 64, every start equally likely; there every
+    episode of at least 100 frames is.
+
+    Starts are distinct, but sequences may overlap, as in the published code: the frame to pick then
+    stands among the candidates twice, and once as a negative. Of 80,000 frames, two of 16 sequences
+    overlap in a quarter of the batches, and share 1 % of all frames; of few frames, in every batch.
     """
 
     default_batch_size = 16
