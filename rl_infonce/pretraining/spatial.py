@@ -49,7 +49,8 @@ class SpatioTemporalDIM(_SpatialObjective):
     among the frames before all others of the batch: bilinear scores, mean over the 88 places, sum
     of both terms. Deviations from the published code: a sample starts at any frame but an
     episode's first, all equally likely; there the first frame was paired with the episode's last,
-    episodes were drawn before frames, and one could occur twice in a batch.
+    episodes were drawn before frames, and one could occur twice in a batch. Episodes of any length
+    from 2 frames take part; there only those of more than 64, in pretraining as in probing.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
