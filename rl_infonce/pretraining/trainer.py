@@ -59,8 +59,8 @@ class PretrainingSettings:
             the same but for rounding, and a run goes on with another.
         learning_rate: Of Adam, > 0; it rises over the first 2 % of the steps and falls to 0.
         precision: Of encoders, "bf16" or "fp32".
-        n_validation_frames: Held-out frames per validation, in whole batches, at least 1; not more
-            than there are.
+        n_validation_frames: Held-out frames per validation, at least 1 and not more than there are;
+            in whole batches, at least one. 2,048 are 16 batches of ST-DIM's and one of CPC's 1,600.
         patience: Validations without progress, of 40, after which a run ends.
         seed: Of the batches.
 
