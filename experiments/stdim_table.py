@@ -3,7 +3,8 @@
 Pretrains an encoder per game, objective and seed on 100,000 frames of a random agent, and probes it
 on 50,000 others, under both protocols and with the paper's labels. One file per cell; finished
 cells are kept, one that fails does not stop the others, and several processes may share the
-folders. Then prints the table beside the published one, whose figures are single runs.
+folders. Then prints the table beside the published one, whose figures are single runs. `infonce`
+stands beside their Global-T-DIM, which is the nearest to it and not the same: see `GlobalInfoNCE`.
 
 Brackets hold 95 % intervals of Student's t: of a game's figure over seeds, where there are several,
 and of a difference over games. Means over games and of categories have none.
