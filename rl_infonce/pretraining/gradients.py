@@ -29,7 +29,8 @@ def evaluate(
     Args:
         objective: In evaluation mode.
         batch: Of this rank.
-        half: Whether encoders and decoders run in bfloat16; scores of contrasts never do.
+        half: Whether encoders run in bfloat16, and losses without contrasts: decoders, classifiers
+            and JSD-ST-DIM's predictors. Losses that contrast the batch are always in float32.
         part: Samples to encode at a time, at least 1.
     """
     return _loss(objective, _encode_in_parts(objective, batch, half, part), batch, half)

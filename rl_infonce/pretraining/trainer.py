@@ -58,7 +58,7 @@ class PretrainingSettings:
         micro_batch_size: Samples to encode at a time, at least 1; None takes all. The gradient is
             the same but for rounding, and a run goes on with another.
         learning_rate: Of Adam, > 0; it rises over the first 2 % of the steps and falls to 0.
-        precision: Of encoders, "bf16" or "fp32".
+        precision: "bf16" or "fp32", of encoders and of losses that contrast no batch.
         n_validation_frames: Held-out frames per validation, at least 1 and not more than there are;
             in whole batches, at least one. 2,048 are 16 batches of ST-DIM's and one of CPC's 1,600.
         patience: Validations without progress, of 40, after which a run ends.
