@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import load_encoder
 from tests.experiments.loading import load
 
@@ -22,13 +24,27 @@ def test_every_arm_trains_what_it_names(
     monkeypatch.setattr(script, "SEEDS", (0,))
     monkeypatch.setattr(script, "GAME", "breakout")
     monkeypatch.setattr(script, "N_ENVS", 1)
+    models, build = {}, script.build
+
+    def kept(arm: str, *others: Any) -> Any:
+        models[arm] = build(arm, *others)
+        models[arm].lr_schedule = lambda _: 1e-3  # its own falls to 0 by the first update
+        return models[arm]
+
+    monkeypatch.setattr(script, "build", kept)
     for _ in range(2):
         script.train(tmp_path, tmp_path, 128, "128 frames", 1000)
     assert len(capsys.readouterr().out.splitlines()) == 4, "the second time there is nothing to do"
     pretrained = load_encoder(tmp_path / "encoder.safetensors").state_dict()
+    untrained = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0)).state_dict()
+    starts = {"frozen": pretrained, "fine_tuned": pretrained, "frozen_untrained": untrained}
+    for arm, start in starts.items():
+        learned = models[arm].policy.features_extractor.state_dict()
+        is_kept = all(torch.equal(learned[name], tensor) for name, tensor in start.items())
+        assert is_kept == arm.startswith("frozen"), arm
     for arm in script.ARMS:
         given = tmp_path / "encoder.safetensors" if arm in ("frozen", "fine_tuned") else None
-        encoder = script.build(arm, 0, given, 128).policy
+        encoder = build(arm, 0, given, 128).policy
         cnn = encoder.features_extractor.cnn[0].weight
         assert torch.equal(cnn, pretrained["cnn.0.weight"]) == (arm in ("frozen", "fine_tuned"))
         assert cnn.requires_grad == (arm in ("scratch", "fine_tuned"))

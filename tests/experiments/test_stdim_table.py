@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rl_infonce.atari.published import published_scores
+from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.probing import ProbeScores, Score
 from tests.experiments.loading import load
 
@@ -19,22 +21,43 @@ def test_cells_are_filled_once_and_shown(
 ) -> None:
     script = load("stdim_table.py")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(script, "PROTOCOLS", ("converged",))
     sizes = script.Sizes("2", 800, 2000)
-    cells = [script.Cell("breakout", name, 0) for name in ("majority", "random", "infonce")]
+    cells = [script.Cell("breakout", name, 0) for name in ("majority", "infonce")]
     runs, output = tmp_path / "runs", tmp_path / "output"
     runs.mkdir()
     output.mkdir()
     script.run(cells, sizes, runs, output)
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 2
     script.run(cells, sizes, runs, output)
     assert not capsys.readouterr().out
     content = json.loads((output / "breakout-infonce-0.json").read_text())
     assert content["pretraining"]["step"] == 2
     with pytest.raises(ValueError, match=r"'budget': '3'.*got .*'budget': '2'"):
         script.run(cells, script.Sizes("3", 800, 2000), runs, output)
-    f1 = content["scores"]["converged"]["mean"]["f1_weighted"]
-    assert f"| {f1:.3f} |" in script.table(output)
+    scores = {name: ProbeScores.from_json(each) for name, each in content["scores"].items()}
+    assert [(name, each.protocol) for name, each in scores.items()] == [
+        (name, name) for name in ("anand2019", "converged")
+    ]
+    for each in scores.values():
+        assert f"| {each.mean.f1_weighted:.3f} |" in script.table(output)
+
+
+def test_random_is_the_untrained_encoder_of_its_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = load("stdim_table.py")
+    probed: list[Any] = []
+
+    def note(cell: Any, encoder: Any, sizes: Any) -> dict[str, ProbeScores]:
+        probed.append(encoder)
+        return {}
+
+    monkeypatch.setattr(script, "probed", note)
+    content = script.fill(script.Cell("pong", "random", 3), script.Sizes(), tmp_path)
+    assert content["pretraining"] == {}
+    expected = STDIMEncoder(torch.Generator().manual_seed(3)).state_dict()
+    for name, tensor in probed[0].state_dict().items():
+        assert torch.equal(tensor, expected[name])
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(
