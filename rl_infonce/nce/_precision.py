@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-__all__ = ["at_least_float32", "autocast_off", "unit_vectors"]
+__all__ = ["at_least_float32", "autocast_off", "in_range", "lengths", "unit_vectors"]
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -28,22 +28,35 @@ def autocast_off(tensor: Tensor) -> AbstractContextManager[object]:
     return torch.autocast(device_type=device_type, enabled=False)
 
 
-def unit_vectors(vectors: Tensor) -> Tensor:
-    """Return vectors divided by their Euclidean lengths, zero vectors unchanged.
+def lengths(vectors: Tensor) -> Tensor:
+    """Return the Euclidean lengths of vectors to divide them by, 1 for zero vectors.
 
     No epsilon: at a zero vector an epsilon in the denominator would multiply the gradient by its
     inverse, here the gradient passes unscaled.
 
     Args:
-        vectors: [..., D] float32 or float64, of any finite length.
+        vectors: [..., D] float32 or float64 whose squares are in range; see `in_range`.
 
     Returns:
-        [..., D].
+        [..., 1] lengths > 0.
     """
-    # squares of 1e20 and of 1e-25 are not in float32; as a constant, this factor cancels
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return norms + (norms == 0)
+
+
+def in_range(vectors: Tensor) -> Tensor:
+    """Return vectors [..., D] in the same directions whose squares neither over- nor underflow.
+
+    Each is multiplied by a power of two, a constant to its gradient: no digit of a unit vector
+    changes.
+    """
     largest = vectors.detach().abs().amax(dim=-1, keepdim=True)
-    scaled = vectors / (largest + (largest == 0))
-    norms = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    exponents = torch.frexp(largest).exponent.clamp(-126, 126)  # powers that float32 holds
+    return vectors * torch.ldexp(torch.ones_like(largest), -exponents)
+
+
+def unit_vectors(vectors: Tensor) -> Tensor:
+    """Return the vectors [..., D] divided by their lengths, zero vectors unchanged."""
+    scaled = in_range(vectors)
     # A product is cheaper to differentiate than a quotient.
-    units: Tensor = scaled * (norms + (norms == 0)).reciprocal()
-    return units
+    return scaled * lengths(scaled).reciprocal()

@@ -12,7 +12,13 @@ from torch import Tensor
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.nce._candidates import check_finite, check_like, expand_mask
 from rl_infonce.nce._negatives import Negatives, timeline
-from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
+from rl_infonce.nce._precision import (
+    at_least_float32,
+    autocast_off,
+    in_range,
+    lengths,
+    unit_vectors,
+)
 from rl_infonce.nce.tiled import tiled_info_nce
 
 __all__ = ["contrast"]
@@ -108,11 +114,12 @@ def contrast(
 
 
 def _scores(anchors: Tensor, candidates: Tensor, scale: float | Tensor, normalize: bool) -> Tensor:
-    """Return scores [B, M]; the scale costs [B, D] products."""
+    """Return scores [B, M]; one factor per anchor scales, and normalises, at [B, D] products."""
     anchors, candidates = at_least_float32(anchors), at_least_float32(candidates)
-    if normalize:
-        anchors, candidates = unit_vectors(anchors), unit_vectors(candidates)
-    return (scale * anchors) @ candidates.T
+    if not normalize:
+        return (scale * anchors) @ candidates.T
+    anchors = in_range(anchors)
+    return (anchors * (scale / lengths(anchors))) @ unit_vectors(candidates).T
 
 
 def _dense_info_nce(scores: Tensor, negatives: Negatives, symmetric: bool) -> Tensor:
