@@ -9,6 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from rl_infonce.probing import Converged, Probe, Split, fit_probe
+from rl_infonce.probing.converged import _Problem
 
 N_TRAIN, N_ALL = 700, 1000
 SPLIT = Split(np.arange(N_TRAIN), np.arange(N_TRAIN, 850), np.arange(850, N_ALL))
@@ -189,6 +190,23 @@ def test_stopping_before_the_optimum_is_said() -> None:
         ),
     ):
         fit_probe(features, some_labels(features), SPLIT, protocol=settings)
+
+
+def test_penalties_are_compared_by_exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    products: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if not hasattr(products, "fp32_precision"):
+        pytest.skip("torch before 2.9")
+    before, seen = products.fp32_precision, []
+    compared = _Problem.validation_loss
+
+    def noting(*args: Any) -> float:
+        seen.append(products.fp32_precision)
+        return compared(*args)
+
+    monkeypatch.setattr(_Problem, "validation_loss", noting)
+    features = correlated_features()
+    fit_probe(features, some_labels(features), SPLIT)
+    assert set(seen) == {before}
 
 
 def test_precision_of_products_comes_back() -> None:
