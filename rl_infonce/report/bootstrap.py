@@ -9,12 +9,13 @@ runs do. How often nominal 95 % intervals held the truth, in percent, for normal
 |----------------------------------------|-----------|------------|------------|-------------|
 | mean of one arm                        |        75 |         85 |         90 |          93 |
 | difference of means or IQMs, unpaired  |        80 |         87 |         91 |          93 |
-| the same with `widen=True`             |        95 |         95 |         95 |          95 |
+| the same with `widen=True`             |        96 |         96 |         96 |          95 |
 | probability of improvement, unpaired   |        81 |         92 |         94 |          95 |
 | the same, paired                       |        75 |         91 |         94 |          95 |
 
 So with 3 seeds one in eight (4 tasks) or one in five (1 task) pairs of equal arms is called
 different. Give `widen=True`, or `rl_infonce.report.statistics.t_difference` for means, beside it.
+Where tasks scatter up to 30 times unequally, widened intervals hold in 93 to 100 % (4 tasks, 3 runs).
 Skewed and bimodal scores leave the rows of comparisons within 3 of these, as their shape cancels;
 one arm alone then has 62 to 69 % with 3 runs of 1 task.
 
@@ -22,11 +23,12 @@ Shared by all functions here:
 
 - A statistic maps task to [..., n_runs] scores to [...] values, leading axes unharmed, as those of
   `rl_infonce.report.aggregates` do: it is called once, with all resamples on the first axis.
-- `widen=True` stretches both sides by sqrt(N / (N - G)) t / z, for N runs in G groups (task and
-  arm) and the quantiles t of Student with N - G degrees of freedom and z of the normal: it undoes
-  the lack of scatter and of certainty about it that are known for a mean (Hesterberg 2015, "What
-  Teachers Should Know About the Bootstrap", who expands the percentiles instead, which cannot leave
-  the range of the runs). Bounded statistics may leave their bounds. Needs SciPy:
+- `widen=True` stretches both sides by s t / z. s is the ratio of a mean's standard error to that
+  of its resamples, in which a variance over n runs counts (n - 1) / n; t and z are quantiles of
+  Student and of the normal, t with Satterthwaite's degrees of freedom, as tasks scatter unequally.
+  That undoes the lack of scatter and of certainty about it that are known for a mean (Hesterberg
+  2015, "What Teachers Should Know About the Bootstrap", who expands the percentiles instead, which
+  cannot leave the range of the runs). Bounded statistics may leave their bounds. Needs SciPy:
   `pip install rl-infonce[report]`.
 - `TypeError` if `rng` is no generator or a flag or number has another type, `ValueError` if a task
   has fewer than 2 runs, a score is not finite, a number is out of range or the statistic has
@@ -35,7 +37,6 @@ Shared by all functions here:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -142,7 +143,7 @@ def bootstrap_band(
     _check_settings(rng, n_resamples, confidence, widen)
     runs = checked_scores("scores", scores, 2)
     resampled = _taken(runs, _draws(runs, rng, n_resamples))
-    factor = _widening(list(runs.values()), confidence) if widen else 1.0
+    factor = _widening(list(runs.values()), confidence) if widen else np.ones(())
     return _band(statistic(runs), statistic(resampled), n_resamples, confidence, factor)
 
 
@@ -241,7 +242,7 @@ def _compared(
     else:
         other_draws = _draws(theirs, rng, n_resamples)
     resampled = compare(_taken(ours, draws), _taken(theirs, other_draws))
-    factor = _widening(groups, confidence) if widen else 1.0
+    factor = _widening(groups, confidence) if widen else np.ones(())
     return _interval(_band(compare(ours, theirs), resampled, n_resamples, confidence, factor))
 
 
@@ -258,14 +259,19 @@ def _taken(runs: Arrays, draws: Draws) -> Arrays:
     return {task: np.moveaxis(values[..., draws[task]], -2, 0) for task, values in runs.items()}
 
 
-def _widening(groups: Sequence[FloatArray], confidence: float) -> float:
-    """Return what the percentile interval of a mean lacks with so few runs [..., n_runs]."""
+def _widening(groups: Sequence[FloatArray], confidence: float) -> FloatArray:
+    """Return [...], what the percentile interval of a mean lacks with so few runs [..., n_runs]."""
     from scipy import stats
 
-    n_runs = sum(values.shape[-1] for values in groups)
-    freedom = n_runs - len(groups)
+    n_runs = np.array([values.shape[-1] for values in groups])
+    shares = np.stack([values.var(axis=-1, ddof=1) for values in groups], axis=-1) / n_runs
+    shares[~shares.any(axis=-1)] = 1.0  # without any scatter there is nothing to widen
+    scatter, resampled = shares.sum(-1), (shares * (n_runs - 1) / n_runs).sum(-1)
+    freedom = scatter**2 / (shares**2 / (n_runs - 1)).sum(-1)
     upper = (1 + confidence) / 2
-    return math.sqrt(n_runs / freedom) * float(stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
+    quantiles: FloatArray = stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)
+    factor: FloatArray = np.sqrt(scatter / resampled) * quantiles
+    return factor
 
 
 def _band(
@@ -273,7 +279,7 @@ def _band(
     resampled: npt.ArrayLike,
     n_resamples: int,
     confidence: float,
-    factor: float,
+    factor: FloatArray,
 ) -> Band:
     found = np.asarray(value, dtype=np.float64)
     others = np.asarray(resampled, dtype=np.float64)
@@ -284,6 +290,7 @@ def _band(
         )
     tail = (1 - confidence) / 2
     low, high = np.quantile(others, [tail, 1 - tail], axis=0)
+    factor = factor.reshape(factor.shape + (1,) * (found.ndim - factor.ndim))
     return Band(found, found - factor * (found - low), found + factor * (high - found))
 
 
