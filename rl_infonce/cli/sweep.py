@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         grid, path, folder = _what(arguments)
         cells = grid.cells()
-        states = {cell.name: cell_state(folder.run_dir(cell), grid) for cell in cells}
+        states = {cell.name: cell_state(cell, grid, folder.run_dir(cell)) for cell in cells}
         missing = [cell for cell in cells if states[cell.name].status != "done"]
         if arguments.dry_run:
             _print_plan(grid, folder, states)
@@ -224,7 +224,7 @@ def _work(
     cells = {cell.name: cell for cell in grid.cells()}
 
     def states() -> dict[str, CellState]:
-        return {name: cell_state(folder.run_dir(cell), grid) for name, cell in cells.items()}
+        return {name: cell_state(cell, grid, folder.run_dir(cell)) for name, cell in cells.items()}
 
     codes: dict[str, int] = {}
     with contextlib.ExitStack() as shown, contextlib.closing(engine):
@@ -238,7 +238,7 @@ def _work(
         for name, code in engine:
             codes[name] = code
             run_dir = folder.run_dir(cells[name])
-            state = cell_state(run_dir, grid)
+            state = cell_state(cells[name], grid, run_dir)
             print(f"{name}: {_words(state, code, run_dir)}", flush=True)
             if state.status == "done" and not arguments.keep_checkpoints:
                 remove_checkpoints(run_dir)
@@ -254,7 +254,7 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     codes: dict[str, int] = {}
 
     def train(cells: Sequence[Cell], own: Grid) -> bool:
-        left = [c for c in cells if cell_state(folder.run_dir(c), own).status != "done"]
+        left = [c for c in cells if cell_state(c, own, folder.run_dir(c)).status != "done"]
         codes.update(_work(arguments, _engine(arguments, own, left, folder), own, folder))
         return _INTERRUPTED not in codes.values()
 
@@ -286,7 +286,7 @@ def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     from rl_infonce.sweeps.display import counts
     from rl_infonce.sweeps.progress import cell_state
 
-    states = {cell.name: cell_state(folder.run_dir(cell), grid) for cell in grid.cells()}
+    states = {cell.name: cell_state(cell, grid, folder.run_dir(cell)) for cell in grid.cells()}
     print(f"{len(states)} cells: {counts(states)}")
     unfinished = [name for name, state in states.items() if state.status != "done"]
     stopped = [name for name in unfinished if codes.get(name) == _INTERRUPTED]

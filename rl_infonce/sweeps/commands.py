@@ -36,7 +36,7 @@ def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
     return [
         *("probe", "--game", cell.game, "--encoder", str(run_dir / "model.zip")),
         *("--output", str(run_dir / "probe"), "--no-progress"),
-        *_flags(grid.probe or {}),
+        *_flags(grid.probe_settings(cell)),
     ]
 
 

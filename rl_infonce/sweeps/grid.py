@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -13,7 +14,7 @@ from typing import Any
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.presets import InfoNCESettings, settings_of
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
-from rl_infonce.scoring.defaults import PROTOCOLS, SEEDS
+from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, Settings, merged
 from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.tables import probe_problems, train_problems, unknown
@@ -26,6 +27,8 @@ else:
 __all__ = ["Cell", "Grid", "GridError", "make_grid", "read_grid"]
 
 _MOST_BYTES = 2**20
+_ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a folder is called after it
+_NO_ARMS = ("trained", "untrained", "majority")
 _OF_A_PRESET = {"preset", *(each.name for each in fields(InfoNCESettings))}
 
 
@@ -94,12 +97,20 @@ class Grid:
             for arm in self.arms
         ]
 
-    def probes(self) -> set[tuple[str, int]]:
+    def probe_settings(self, cell: Cell) -> Settings:
+        """Return the settings of `rl-infonce probe` for a cell's features.
+
+        The seed is the cell's unless the grid says otherwise: untrained weights and splits then
+        differ between cells as their training does, and are the same for the arms of a seed.
+        """
+        return {"protocol": list(PROTOCOLS), "seeds": [cell.seed], **(self.probe or {})}
+
+    def probes(self, cell: Cell) -> set[tuple[str, int]]:
         """Return protocol and seed of every probe of a cell's features."""
         if self.probe is None:
             return set()
-        protocols = self.probe.get("protocol", PROTOCOLS)
-        return set(itertools.product(protocols, self.probe.get("seeds", SEEDS)))
+        settings = self.probe_settings(cell)
+        return set(itertools.product(settings["protocol"], settings["seeds"]))
 
 
 def read_grid(path: Path, *, check_files: bool = False) -> Grid:
@@ -145,6 +156,12 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
         f"Expected `arm.{name}` not to be a built-in arm; choose another name."
         for name in own
         if name in ARMS
+    ]
+    problems += [
+        "Expected arms to be named with letters, digits, '.', '_' and '-', beginning with a letter "
+        f"or digit, at most 64 of them, and not {_NO_ARMS} nor trial_..., got {name!r}."
+        for name in own
+        if not _ARM_NAME.fullmatch(name) or name in _NO_ARMS or name.startswith("trial_")
     ]
     values: dict[str, Any] = {}
     for name, (read, default) in _LISTS.items():

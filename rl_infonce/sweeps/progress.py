@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
-from rl_infonce.sweeps.grid import Grid
+from rl_infonce.sweeps.grid import Cell, Grid
 
 __all__ = ["CellState", "cell_state"]
 
@@ -30,7 +30,7 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
-def cell_state(run_dir: Path, grid: Grid) -> CellState:
+def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
     """Return where a cell stands; a folder that cannot be read is "failed", with the reason."""
     try:
         record = read_record(run_dir)
@@ -41,14 +41,16 @@ def cell_state(run_dir: Path, grid: Grid) -> CellState:
     step = int(record.get("n_timesteps_done", 0))
     seconds = float(record.get("wall_seconds", 0.0))
     if record.get("status") == "done" and step >= grid.n_timesteps:
-        is_done = grid.probe is None or _is_probed(run_dir / "probe" / "scores.json", grid)
+        is_done = grid.probe is None or _is_probed(
+            run_dir / "probe" / "scores.json", grid.probes(cell)
+        )
         return CellState("done" if is_done else "trained", step, seconds)
     status = "failed" if record.get("status") == "failed" else "begun"
     return CellState(status, max(step, _last_step(run_dir / "progress.csv")), seconds)
 
 
-def _is_probed(path: Path, grid: Grid) -> bool:
-    """Return whether a file has scores of the trained encoder by all probes of a grid."""
+def _is_probed(path: Path, wanted: set[tuple[str, int]]) -> bool:
+    """Return whether a file has scores of the trained encoder by all protocols and seeds."""
     try:
         content = read_scores(path)
     except (ValueError, OSError):
@@ -56,7 +58,7 @@ def _is_probed(path: Path, grid: Grid) -> bool:
     encoders = content["encoders"]
     done = [entry for entry in content["cells"] if entry["status"] == "done"]
     of_trained = [entry for entry in done if encoders[entry["encoder"]]["kind"] == "file"]
-    return grid.probes() <= {(entry["protocol"], entry["seed"]) for entry in of_trained}
+    return wanted <= {(entry["protocol"], entry["seed"]) for entry in of_trained}
 
 
 def _last_step(path: Path) -> int:

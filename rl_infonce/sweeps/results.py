@@ -67,7 +67,7 @@ def read_results(
     probed: dict[str, dict[str, str]] = {}
     for cell in grid.cells():
         run_dir = folder.run_dir(cell)
-        state = cell_state(run_dir, grid)
+        state = cell_state(cell, grid, run_dir)
         if state.status in ("done", "trained"):
             runs[cell.name] = _run(cell, grid, run_dir, machines, state)
         if state.status == "done":
@@ -128,7 +128,7 @@ def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -
             for name in _CURVES
             if name in progress
         },
-        probes=_probes(run_dir / "probe") if state.status == "done" else {},
+        probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
         command=shlex.join(["rl-infonce", *train_command(cell, grid, run_dir)]),
         versions=record.get("versions", {}),
         machine=f"{hosts}, {record.get('device', 'unknown device')}",
@@ -159,15 +159,15 @@ def _columns(path: Path, names: Sequence[str]) -> dict[str, tuple[list[int], lis
     return found
 
 
-def _probes(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Return protocol -> encoder -> category -> F1, the mean over the probes' seeds."""
+def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return protocol -> encoder -> category -> F1, the mean over the wanted seeds."""
     if not (folder / "scores.json").is_file():
         return {}
     content = read_scores(folder / "scores.json")
     kinds = {"file": "trained", "random": "untrained", "majority": "majority"}
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
     for cell in content["cells"]:
-        if cell["status"] == "done":
+        if cell["status"] == "done" and (cell["protocol"], cell["seed"]) in wanted:
             encoder = kinds[content["encoders"][cell["encoder"]]["kind"]]
             for category, f1 in _f1(cell["scores"]).items():
                 by_category = found.setdefault(cell["protocol"], {}).setdefault(encoder, {})

@@ -65,7 +65,7 @@ class SweepFolder:
             mixed_versions: Whether a cell that was begun goes on with other versions of packages.
         """
         run_dir = self.run_dir(cell)
-        status = cell_state(run_dir, grid).status
+        status = cell_state(cell, grid, run_dir).status
         commands = []
         if status != "trained":  # without its checkpoints it would start anew
             inexact = mixed_versions and status != "missing"

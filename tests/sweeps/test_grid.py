@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     [
         ({"arm": {"mine": {"temperature": 1}}}, r"setting in \[arm\.mine\]: 'temperature'"),
         ({"arm": {"infonce": {}}}, "not to be a built-in arm"),
+        *(
+            ({"arm": {name: {}}}, f"to be named with letters.*got {re.escape(repr(name))}")
+            for name in ("../../evil", "a b", "", "_x", "untrained", "trial_003", "x" * 65, "a\n")
+        ),
         ({"arm": {"mine": 3}}, r"a table \[arm\.mine\], got 3"),
         ({"games": []}, "`games` to be a list of at least one"),
         ({"games": "pong"}, "`games` to be a list"),

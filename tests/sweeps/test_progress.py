@@ -10,7 +10,9 @@ import pytest
 
 from rl_infonce.cli import make_parser
 from rl_infonce.runs.run_directory import new_record, write_record
+from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.sweeps.commands import probe_command
 from rl_infonce.sweeps.display import counts, live_table
 from rl_infonce.sweeps.grid import make_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
@@ -18,6 +20,7 @@ from tests.attacks.formats import SCORES_SETTINGS
 from tests.sweeps.grids import GRID
 
 PROBED = make_grid({**GRID, "probe": {}})
+CELL = PROBED.cells()[0]
 TRAINED = {"status": "done", "n_timesteps_done": 128, "wall_seconds": 2.5}
 
 
@@ -41,8 +44,8 @@ def test_the_record_says_where_a_cell_stands(
     tmp_path: Path, more: dict[str, Any], expected: CellState
 ) -> None:
     grid = make_grid(GRID)
-    assert cell_state(tmp_path / "run", grid) == CellState("missing")
-    assert cell_state(record(tmp_path / "run", **more), grid) == expected
+    assert cell_state(CELL, grid, tmp_path / "run") == CellState("missing")
+    assert cell_state(CELL, grid, record(tmp_path / "run", **more)) == expected
 
 
 def scored(run_dir: Path, *probes: tuple[str, str, int, str]) -> None:
@@ -62,37 +65,39 @@ def scored(run_dir: Path, *probes: tuple[str, str, int, str]) -> None:
 
 def test_a_cell_is_done_when_all_its_features_are_probed(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run", **TRAINED)
-    assert cell_state(run_dir, PROBED).status == "trained"
+    assert cell_state(CELL, PROBED, run_dir).status == "trained"
     scored(run_dir, ("file", "converged", 0, "done"), ("file", "anand2019", 0, "failed"))
     scored(run_dir, ("random", "anand2019", 0, "done"))
-    assert cell_state(run_dir, PROBED).status == "trained", "a probe failed"
+    assert cell_state(CELL, PROBED, run_dir).status == "trained", "a probe failed"
     scored(run_dir, ("file", "anand2019", 0, "done"))
-    assert cell_state(run_dir, PROBED).status == "done"
+    assert cell_state(CELL, PROBED, run_dir).status == "done"
     more = make_grid({**GRID, "probe": {"protocol": ["converged"], "seeds": [0, 3]}})
-    assert cell_state(run_dir, more).status == "trained", "seed 3 is missing"
+    assert cell_state(CELL, more, run_dir).status == "trained", "seed 3 is missing"
     scored(run_dir, ("file", "converged", 3, "done"))
-    assert cell_state(run_dir, more).status == "done"
+    assert cell_state(CELL, more, run_dir).status == "done"
     (run_dir / "probe" / "scores.json").write_text("{")
-    assert cell_state(run_dir, PROBED).status == "trained"
+    assert cell_state(CELL, PROBED, run_dir).status == "trained"
 
 
 def test_what_is_probed_by_default_is_what_the_command_probes() -> None:
-    parsed = make_parser().parse_args(["probe", "--game", "pong"])
-    asked = {(protocol, seed) for protocol in parsed.protocol for seed in parsed.seeds}
-    assert PROBED.probes() == asked
-    assert make_grid(GRID).probes() == set()
+    grid = make_grid({**GRID, "probe": {}, "seeds": [5, 6]})
+    for cell in grid.cells():
+        parsed = make_parser().parse_args(probe_command(cell, grid, Path("run")))
+        asked = {(protocol, seed) for protocol in parsed.protocol for seed in parsed.seeds}
+        assert grid.probes(cell) == asked == {(p, cell.seed) for p in PROTOCOLS}
+    assert make_grid(GRID).probes(CELL) == set()
 
 
 def test_a_training_cell_is_as_far_as_its_last_whole_row(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run")
     (run_dir / "progress.csv").write_text("step,loss\n32,1.5\n64,1.25\n9")
-    assert cell_state(run_dir, PROBED) == CellState("begun", 64)
+    assert cell_state(CELL, PROBED, run_dir) == CellState("begun", 64)
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run")
     (run_dir / "run.json").write_text("{")
-    state = cell_state(run_dir, PROBED)
+    state = cell_state(CELL, PROBED, run_dir)
     assert state.status == "failed"
     assert str(run_dir / "run.json") in state.reason
 
