@@ -138,9 +138,10 @@ def curves_svg(
         style = line_style(index)
         known = np.isfinite(values).all(axis=1)
         steps, values = steps[known], values[known]
+        label = arm.replace("$", r"\$")  # which would begin a formula
         # apart where lines meet
         marked = (2 * index % _MARKED, _MARKED) if len(steps) > _MARKED else 1
-        axes.plot(steps, values.mean(axis=1), **style, markevery=marked, label=arm)
+        axes.plot(steps, values.mean(axis=1), **style, markevery=marked, label=label)
         if values.shape[1] > 1:
             band = bootstrap_band({"": values}, mean, rng=rng, n_resamples=500, widen=True)
             axes.fill_between(steps, band.low, band.high, color=style["color"], alpha=0.15, lw=0)
@@ -188,9 +189,15 @@ def _chart(
     arms = {arm: (each.steps, each.values) for arm, each in found.items() if each.values.size}
     without = [text for arm, each in found.items() if (text := _without(arm, each))]
     note = f"Without a curve: {'; '.join(without)}." if without else ""
-    text = f"{ylabel} on {game}: {', '.join(arms) or 'no run has such a curve'}"
+    ends = [f"{arm} ends at {_last(values)}" for arm, (_, values) in arms.items()]
+    text = f"{ylabel} on {game}: {', '.join(ends) or 'no run has such a curve'}"
     svg = curves_svg(game, arms, ylabel=ylabel, order=order, rng=rng) if arms else ""
     return Chart(text, svg, note)
+
+
+def _last(values: FloatArray) -> str:
+    """Return the mean over runs in the last window, where all are known."""
+    return f"{values[np.isfinite(values).all(axis=1)][-1].mean():.3g}"
 
 
 def _without(arm: str, curves: Curves) -> str:

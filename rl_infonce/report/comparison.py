@@ -51,7 +51,9 @@ def in_common(ours: BySeed, theirs: BySeed) -> tuple[dict[str, list[int]], list[
         one, other = set(ours.get(game, {})), set(theirs.get(game, {}))
         seeds = sorted(one & other)
         if one ^ other:
-            left_out.append(f"{game}: seeds {_listed(one ^ other)} that only one of them has")
+            left_out.append(
+                f"{game}: seeds {_listed(one ^ other)} that only one of them has a score of"
+            )
         if len(seeds) >= 2:
             pairs[game] = seeds
         elif seeds:

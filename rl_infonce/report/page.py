@@ -40,7 +40,9 @@ def page(title: str, sections: Iterable[str]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n" + "\n".join(sections) + "\n</body>\n</html>\n"
+        f"<main>\n<h1>{escape(title)}</h1>\n"
+        + "\n".join(sections)
+        + "\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -54,19 +56,20 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def table_html(table: Table, *, heat: bool = False) -> str:
-    """Return a table, its missing cells hatched.
+def table_html(table: Table, *, heat: bool = False, name: str = "") -> str:
+    """Return a table, its missing cells hatched, in a region that keys can scroll.
 
     Args:
         table: Plain text.
         heat: Whether numbers in [0, 1] shade their cells, the darker the nearer to 1.
+        name: For those who cannot see it, plain text.
     """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
     rows = "\n".join(f"<tr>{_row(row, heat)}</tr>" for row in table.rows)
     notes = "".join(paragraph(note) for note in table.notes)
     return (
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n'
-        f"</table></div>\n{notes}"
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(name)}"><table>\n'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>\n{notes}"
     )
 
 
@@ -83,11 +86,16 @@ def _cell(cell: str, heat: bool) -> str:
     return f"<td>{escape(cell)}</td>"
 
 
-def figures(charts: Sequence[Chart]) -> str:
-    """Return charts, as many side by side as there is room for, then those that are not there."""
+def figures(charts: Sequence[Chart], *, prefix: str = "") -> str:
+    """Return charts, as many side by side as there is room for, then those that are not there.
+
+    Args:
+        charts: In order.
+        prefix: Of the names of their definitions, another one for each call on a page.
+    """
     shown = "\n".join(
         f'<figure><div role="img" aria-label="{escape(chart.text)}">'
-        f"{_own_names(chart.svg, index)}</div>{_caption(chart.note)}</figure>"
+        f"{_own_names(chart.svg, f'{prefix}{index}')}</div>{_caption(chart.note)}</figure>"
         for index, chart in enumerate(charts)
         if chart.svg
     )
@@ -99,11 +107,11 @@ def _caption(note: str) -> str:
     return f"<figcaption>{escape(note)}</figcaption>" if note else ""
 
 
-def _own_names(svg: str, index: int) -> str:
+def _own_names(svg: str, prefix: str) -> str:
     """Return an SVG whose definitions do not meet those of the others on the page."""
-    svg = re.sub(r'\bid="', f'id="c{index}-', svg)
-    svg = svg.replace('href="#', f'href="#c{index}-')
-    return svg.replace("url(#", f"url(#c{index}-")
+    svg = re.sub(r'\bid="', f'id="c{prefix}-', svg)
+    svg = svg.replace('href="#', f'href="#c{prefix}-')
+    return svg.replace("url(#", f"url(#c{prefix}-")
 
 
 def details(title: str, text: str) -> str:

@@ -20,6 +20,8 @@ _ONE_OUTCOME = (
     "steps. The others stand beside it; no interval is corrected for their number."
 )
 
+_NO_ARMS = ("trained", "untrained", "majority")
+
 
 class Report(NamedTuple):
     """A report in three forms.
@@ -55,20 +57,24 @@ def make_report(
         n_seeds: Arm -> planned seeds; None takes what is there.
 
     Raises:
-        ValueError: If there are no runs, or two runs are of one game, algorithm, arm and seed.
+        ValueError: If there are no runs, two runs are of one game, algorithm, arm and seed, an arm
+            has a name that stands for another encoder or begins with "_", or a run's episodes are
+            not in order or not finite.
     """
     _check(runs)
     scored = score_runs(runs)
     planned = n_seeds or _most_seeds(runs)
     parts = [_summary(scored, missing)]
-    texts = [f"# {title}", *(f"Missing: {each}" for each in missing)]
+    texts = [f"# {title}", _ONE_OUTCOME, *(f"Missing: {each}" for each in missing)]
     for algo in dict.fromkeys(run.algo for run in runs):
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
             remarks = [paragraph(text) for text in part.remarks]
-            parts.append(section(name, *remarks, table_html(part.table, heat=part.is_heat_map)))
-            texts += [f"## {name}", to_markdown(part.table)]
-        parts.append(section(f"{algo.upper()}: curves", figures(charts_of(scored, algo, rng))))
+            table = table_html(part.table, heat=part.is_heat_map, name=name)
+            parts.append(section(name, *remarks, table))
+            texts += [f"## {name}", to_markdown(part.table), *part.remarks]
+        charts = figures(charts_of(scored, algo, rng), prefix=algo)
+        parts.append(section(f"{algo.upper()}: curves", charts))
     parts.append(section("How it was made", *_origins(runs)))
     return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(scored))
 
@@ -80,6 +86,12 @@ def _check(runs: Sequence[Run]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Expected each game, algorithm, arm and seed once, got {twice} again.")
+    for arm in {run.arm for run in runs}:
+        if arm in _NO_ARMS or arm.startswith("_"):
+            raise ValueError(
+                f"Expected arms without a leading underscore, not called {_NO_ARMS}, got {arm!r}. "
+                "Rename it."
+            )
 
 
 def _most_seeds(runs: Sequence[Run]) -> dict[str, int]:

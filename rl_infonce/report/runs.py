@@ -72,8 +72,20 @@ class Scored:
 
 
 def score_runs(runs: Sequence[Run]) -> list[Scored]:
-    """Return the area under each run's curve and its final return."""
-    return [Scored(run, _area(run), _final(run)) for run in runs]
+    """Return the area under each run's curve and its final return.
+
+    Raises:
+        ValueError: If the episodes of a run, which is named, are not in order or not finite.
+    """
+    return [_scored(run) for run in runs]
+
+
+def _scored(run: Run) -> Scored:
+    try:
+        return Scored(run, _area(run), _final(run))
+    except ValueError as error:
+        name = f"{run.game}, {run.algo}, {run.arm}, seed {run.seed}"
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _area(run: Run) -> float | None:

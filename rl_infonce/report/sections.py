@@ -22,12 +22,17 @@ _COMPARED = (
     "Runs of the same game and seed are compared; 95 % t interval of the mean difference, 95 % "
     "bootstrap intervals, those of the IQM widened for few runs, those of P too narrow for few. An "
     "interval that holds 0 (0.5 for P) is no detectable difference; one of the size in the column "
-    "after it, told from the scatter of the pairs, is found in 4 of 5 such experiments, smaller "
-    "ones mostly missed."
+    "after it is found in 4 of 5 such experiments, smaller ones mostly missed. It is told from the "
+    "scatter of the pairs: a dozen pairs or fewer may take 5 in 10, or 9 in 10, for 4 in 5."
 )
 _SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
+_RAW = "Differences are raw points, averaged over games: the game with the largest scores decides."
 _F1 = "Differences are of the mean F1, weighted by class, of the probes of each run's features."
 _UNTRAINED = "Each run's features against those of the untrained encoder that was probed with it."
+_ONE_DRAW = (
+    "Not compared with untrained features: all runs of a game were probed beside the same "
+    "untrained weights, one draw of them. Without `seeds` in [probe], each run has its own."
+)
 _TIME = (
     "Of each pair of runs, the slower one is cut where it was when the faster one had done its "
     "budget, at a constant rate of steps over the run; the budget is then what is left of it. "
@@ -69,12 +74,14 @@ def parts_of(
     """
     own = [each for each in scored if each.run.algo == algo]
     baseline, _ = _arms(scored, algo)
-    about = [] if scales is None else [_SCALE]
+    about = [_RAW if scales is None else _SCALE]
     parts = []
     for measure, words in _MEASURES.items():
         pairs, heading = _against_baseline(scored, algo, measure), f"{words}, compared"
-        parts += _comparison(heading, pairs, baseline, scales, rng, about)
-        parts.append(Part(words, returns_table(scored, algo, measure, planned), []))
+        silent = _without_episodes(own, measure)
+        parts += _comparison(heading, pairs, baseline, scales, rng, about, silent)
+        table = returns_table(scored, algo, measure, planned)
+        parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), []))
     for measure, words in _MEASURES.items():
         pairs, notes = _at_equal_time(scored, algo, measure)
         heading = f"{words}, at equal wall-clock, compared"
@@ -98,23 +105,43 @@ def _features(
     gains = {
         arm: (trained.get(arm, {}), untrained[arm]) for arm in arms_of(scored) if arm in untrained
     }
+    is_one_draw = any(map(_are_one_draw, untrained.values()))
     return [
         *_comparison(f"{heading}, compared", pairs, baseline, None, rng, [_F1]),
         *_comparison(
             f"{heading}, with untrained features compared",
-            gains,
+            {} if is_one_draw else gains,
             "the untrained encoder",
             None,
             rng,
             [_UNTRAINED, _F1],
         ),
-        Part(heading, probe_table(scored, algo, protocol), [], is_heat_map=True),
+        Part(
+            heading,
+            probe_table(scored, algo, protocol),
+            [_ONE_DRAW] if is_one_draw else [],
+            is_heat_map=True,
+        ),
         Part(
             f"{heading}, game by game",
             probe_table_by_game(scored, algo, protocol, planned),
             [],
             is_heat_map=True,
         ),
+    ]
+
+
+def _are_one_draw(untrained: BySeed) -> bool:
+    """Return whether several runs of a game have one score of untrained features."""
+    return any(len(seeds) > 1 and len(set(seeds.values())) == 1 for seeds in untrained.values())
+
+
+def _without_episodes(own: Sequence[Scored], measure: str) -> list[str]:
+    """Return which runs have no score for want of an episode, in words."""
+    return [
+        f"{each.run.game}, {each.run.arm}, seed {each.run.seed}: no episode ended in it, no score"
+        for each in own
+        if getattr(each, measure) is None
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ __all__ = [
     "runs_csv",
     "to_markdown",
 ]
+
+_NO_WIDTH = 1e-9
 
 
 class Table(NamedTuple):
@@ -100,12 +103,30 @@ def _comparison(found: Comparison | None) -> list[str]:
         return ["not compared, see below", "missing", "missing", "missing", "missing", "0"]
     return [
         found.verdict,
-        _interval(found.difference, "+.3f"),
-        "cannot be told" if found.detectable is None else f"{found.detectable:.3f}",
-        _interval(found.iqm, "+.3f"),
+        _interval(found.difference, f"+.{_decimals(found.difference)}f"),
+        _detectable(found.detectable),
+        _interval(found.iqm, f"+.{_decimals(found.iqm)}f"),
         _interval(found.improvement, ".2f"),
         f"{found.n_pairs} in {found.n_games} games",
     ]
+
+
+def _detectable(difference: float | None) -> str:
+    if difference is None:
+        return "cannot be told"
+    return f"{difference:.{_digits_after_the_point(difference)}f}"
+
+
+def _decimals(interval: tuple[float, float, float]) -> int:
+    """Return how many decimals of an interval say something: two digits of its half width."""
+    _, low, high = interval
+    return _digits_after_the_point((high - low) / 2)
+
+
+def _digits_after_the_point(scale: float) -> int:
+    if scale < _NO_WIDTH:
+        return 3
+    return max(1 - math.floor(math.log10(scale)), 0)
 
 
 def _interval(interval: tuple[float, float, float], form: str) -> str:

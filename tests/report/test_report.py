@@ -90,7 +90,8 @@ def test_returns_and_differences_are_those_of_the_runs() -> None:
             / (high - low)
             for game, (low, high) in SCALES.items()
         ]
-        assert compare[arm]["difference"].startswith(f"{np.mean(gains):+.3f} (")
+        shown = float(compare[arm]["difference"].split()[0])
+        assert shown == pytest.approx(np.mean(gains), abs=1e-5)
         assert compare[arm]["pairs"] == "6 in 2 games"
         assert compare[arm]["in words"] == "higher"
     assert list(compare) == ["infonce", "placebo"]
@@ -215,6 +216,62 @@ def test_features_are_compared_by_game_and_seed() -> None:
     assert "human-normalised" not in section, "F1 is on one scale in all games"
 
 
+def test_one_draw_of_untrained_weights_is_not_compared() -> None:
+    made = report([probed(r, 0.5 + r.seed / 100, 0.4) for r in RUNS])
+    assert "with untrained features compared" not in made.markdown
+    note = "all runs of a game were probed beside the same untrained weights, one draw of them"
+    assert note in made.markdown
+    assert note in made.html
+    own = report([probed(r, 0.5 + r.seed / 100, 0.4 + r.seed**2 / 100) for r in RUNS])
+    assert "with untrained features compared" in own.markdown
+    assert note not in own.markdown
+
+
+def test_small_differences_are_legible() -> None:
+    scales = {"pong": (-20.0, 20.0), "qbert": (0.0, 100_000.0)}
+    runs = [r for r in RUNS if r.game == "qbert"]
+    found = table_of(
+        report(runs, scales=scales).markdown, "PPO: mean return over the budget, compared"
+    )["infonce"]["difference"]
+    middle, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", found))
+    assert 0 < low < middle < high
+    areas = {(r.arm, r.seed): area(r) for r in runs}
+    gains = [(areas["infonce", s] - areas["baseline", s]) / 1e5 for s in range(3)]
+    assert middle == pytest.approx(np.mean(gains), rel=0.01)
+
+
+def test_how_to_read_a_table_is_said_in_markdown_too() -> None:
+    markdown = report(RUNS).markdown
+    assert "Arms are judged by the first table" in markdown
+    assert "human-normalised" in markdown
+    assert "raw points" not in markdown
+    raw = report(RUNS, scales=None).markdown
+    assert "the game with the largest scores decides" in raw
+    assert "human-normalised" not in raw
+
+
+def test_a_run_without_a_late_episode_is_named() -> None:
+    early: dict[str, Any] = {"steps": RUNS[0].steps // 2}
+    runs = [replace(r, **early) if (r.game, r.seed) == ("pong", 2) else r for r in RUNS]
+    last = report(runs).markdown.split("## PPO: mean return of its last tenth, compared")[1]
+    last = last.split("\n## ")[0]
+    for arm in GAIN:
+        assert f"pong, {arm}, seed 2: no episode ended in it, no score" in last
+
+
+def test_definitions_of_two_algorithms_do_not_meet() -> None:
+    html = report([*RUNS, *(replace(r, algo="dqn") for r in RUNS)]).html
+    names = re.findall(r'\bid="([^"]+)"', html)
+    assert len(names) == len(set(names))
+
+
+def test_a_dollar_in_a_name_is_no_formula() -> None:
+    assert (
+        "$\\frac{$"
+        in report([replace(r, arm="$\\frac{$") for r in RUNS if r.arm == "infonce"]).html
+    )
+
+
 def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
     rng = np.random.default_rng(0)
     runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
@@ -227,7 +284,7 @@ def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
             for game, (low, high) in SCALES.items()
         ]
         expected = smallest_difference(spreads, 3, paired=True)
-        assert rows[arm]["found in 4 of 5"] == f"{expected:.3f}"
+        assert float(rows[arm]["found in 4 of 5"]) == pytest.approx(expected, rel=0.05)
 
 
 def test_two_pairs_do_not_tell_what_could_have_been_found() -> None:
@@ -251,7 +308,7 @@ def test_missing_and_unequal_seeds_are_shown() -> None:
     assert table_of(made.markdown, "PPO: mean return of its last tenth, compared")["infonce"][
         "pairs"
     ] == ("5 in 2 games")
-    assert "infonce: left out pong: seeds 2 that only one of them has" in made.markdown
+    assert "infonce: left out pong: seeds 2 that only one of them has a score of" in made.markdown
     assert len(list(csv.DictReader(io.StringIO(made.csv)))) == 17
 
 
@@ -280,7 +337,16 @@ def test_every_run_is_in_the_csv() -> None:
 
 @pytest.mark.parametrize(
     ("runs", "message"),
-    [([], "at least one finished run"), ([RUNS[0], RUNS[0]], r"once, got \[\('pong', 'ppo'")],
+    [
+        ([], "at least one finished run"),
+        ([RUNS[0], RUNS[0]], r"once, got \[\('pong', 'ppo'"),
+        ([RUNS[0], replace(RUNS[1], arm="untrained")], "not called .*, got 'untrained'. Rename it"),
+        ([replace(RUNS[0], arm="_own")], "without a leading underscore, .* got '_own'"),
+        (
+            [RUNS[0], replace(RUNS[1], returns=np.full(50, np.nan))],
+            "pong, ppo, baseline, seed 1: Expected finite `returns`",
+        ),
+    ],
 )
 def test_what_cannot_be_reported_is_refused(runs: list[Run], message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -293,10 +359,10 @@ def test_only_common_seeds_are_compared() -> None:
     pairs, left_out = in_common(ours, theirs)
     assert pairs == {"a": [0, 1]}
     assert left_out == [
-        "a: seeds 2 that only one of them has",
+        "a: seeds 2 that only one of them has a score of",
         "b: one common seed, of which no interval can be made",
-        "c: seeds 0, 1 that only one of them has",
-        "d: seeds 3 that only one of them has",
+        "c: seeds 0, 1 that only one of them has a score of",
+        "d: seeds 3 that only one of them has a score of",
     ]
     found = compared(ours, theirs, rng=np.random.default_rng(0))
     assert found is not None
@@ -375,7 +441,7 @@ def test_curves_logged_at_different_steps_share_an_axis() -> None:
     silent = replace(runs[1], curves={})
     charts = charts_of(score_runs([runs[0], silent, runs[2]]), "ppo", np.random.default_rng(0))
     by_text = {chart.text: chart for chart in charts}
-    ratio = by_text["gradient of InfoNCE / of RL on pong: infonce"]
+    ratio = by_text["gradient of InfoNCE / of RL on pong: infonce ends at 3"]
     assert ratio.svg
     assert ratio.note == "Without a curve: infonce seeds 1."
     bound = by_text["bound on mutual information, nats on pong: no run has such a curve"]
@@ -397,7 +463,7 @@ def test_a_run_without_an_episode_drops_no_other() -> None:
     assert [run.seed for run in curves.without] == [1]
     given = [replace(r, **empty) if (r.arm, r.seed) == ("infonce", 1) else r for r in RUNS]
     html = report(given).html
-    assert 'aria-label="return on pong: baseline, infonce, placebo"' in html
+    assert 'aria-label="return on pong: baseline ends at ' in html
     assert "<figcaption>Without a curve: infonce seeds 1.</figcaption>" in html
     assert np.isfinite(curves.values[-1]).all()
 
@@ -463,7 +529,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert "<script" not in html
     assert "Sweep &lt;x&gt;" in html
     assert "&lt;infonce&gt; &amp; co" in html
-    assert 'aria-label="return on pong: baseline, infonce, placebo"' in html
+    assert 'aria-label="return on pong: baseline ends at ' in html
     assert "found in 4 of 5" in html
     assert "no interval is corrected for their number" in html
     assert html == report(RUNS).html, "the same runs make the same page"
