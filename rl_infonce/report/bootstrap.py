@@ -15,7 +15,8 @@ runs do. How often nominal 95 % intervals held the truth, in percent, for normal
 
 So with 3 seeds one in eight (4 tasks) or one in five (1 task) pairs of equal arms is called
 different. Give `widen=True`, or `rl_infonce.report.statistics.t_difference` for means, beside it.
-Where tasks scatter up to 30 times unequally, widened intervals hold in 93 to 100 % (4 tasks, 3 runs).
+Where tasks scatter up to 30 times unequally, widened intervals hold in 93 to 100 % (4 tasks, 3
+runs).
 Skewed and bimodal scores leave the rows of comparisons within 3 of these, as their shape cancels;
 one arm alone then has 62 to 69 % with 3 runs of 1 task.
 
