@@ -58,16 +58,21 @@ def check_number(
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected `{name}` to be a number, got {value!r}.")
-    if not (math.isfinite(value) and value >= at_least and value > above and value <= at_most):
+    is_finite = isinstance(value, Integral) or math.isfinite(value)
+    if not (is_finite and value >= at_least and value > above and value <= at_most):
         bounds = [
-            f">= {at_least:g}" if at_least > -math.inf else "",
-            f"> {above:g}" if above > -math.inf else "",
-            f"<= {at_most:g}" if at_most < math.inf else "",
+            f">= {_shown(at_least)}" if at_least > -math.inf else "",
+            f"> {_shown(above)}" if above > -math.inf else "",
+            f"<= {_shown(at_most)}" if at_most < math.inf else "",
         ]
         wanted = " and ".join(bound for bound in bounds if bound)
         raise ValueError(
             f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}."
         )
+
+
+def _shown(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def check_count(name: str, value: int, *, at_least: int = 1, at_most: float = math.inf) -> None:

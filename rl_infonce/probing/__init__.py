@@ -15,6 +15,7 @@ from rl_infonce.probing.scores import (
     majority_scores,
     probe_features,
     score_predictions,
+    scored_positions,
 )
 from rl_infonce.probing.splits import (
     Split,
@@ -57,5 +58,6 @@ __all__ = [
     "probe_features",
     "ridge_probe",
     "score_predictions",
+    "scored_positions",
     "split_episodes",
 ]

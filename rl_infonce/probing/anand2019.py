@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rl_infonce.checks import check_choice, check_number, check_shape
+from rl_infonce.checks import check_choice, check_count, check_number, check_shape
 from rl_infonce.probing.data import IntArray, Labels
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.splits import Split
@@ -57,9 +57,9 @@ class Anand2019:
         check_choice("tested_weights", self.tested_weights, ["best", "last"])
         check_number("learning_rate", self.learning_rate, above=0)
         for name in ("batch_size", "patience"):
-            check_number(name, getattr(self, name), at_least=1)
+            check_count(name, getattr(self, name))
         for name in ("max_epochs", "plateau_patience"):
-            check_number(name, getattr(self, name), at_least=0)
+            check_count(name, getattr(self, name), at_least=0)
 
 
 def fit_anand2019(

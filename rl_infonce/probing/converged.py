@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rl_infonce.checks import check_number
-from rl_infonce.probing.data import Labels
+from rl_infonce.checks import check_count, check_number
+from rl_infonce.probing.data import Labels, checked_penalties
 from rl_infonce.probing.lbfgs import BatchedLBFGS, Pair
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.softmax_loss import SoftmaxLosses
@@ -33,8 +33,8 @@ class Converged:
     Multinomial logistic regression on standardised features, over the classes that occur in
     training, with an L2 penalty on the weights (not on the biases) chosen per variable by the
     validation loss. Scores do not depend on the scale or offset of a feature. On few
-    validation episodes the choice falls on penalties that are too strong: pass a single one, such
-    as 1e-3, to leave no choice.
+    validation episodes the choice falls on penalties that are too strong: `penalties=(1e-3,)`
+    leaves no choice.
 
     Attributes:
         penalties: What to choose from, falling: half the squared weights times the penalty is added
@@ -52,13 +52,12 @@ class Converged:
     max_evaluations: int = 1000
 
     def __post_init__(self) -> None:
-        for penalty in self.penalties:
-            check_number("penalties", penalty, above=0)
-        if not self.penalties or list(self.penalties) != sorted(self.penalties, reverse=True):
+        object.__setattr__(self, "penalties", checked_penalties(self.penalties))
+        if list(self.penalties) != sorted(self.penalties, reverse=True):
             raise ValueError(f"Expected falling `penalties`, got {self.penalties}.")
         check_number("tolerance", self.tolerance, above=0)
         check_number("path_tolerance", self.path_tolerance, above=0)
-        check_number("max_evaluations", self.max_evaluations, at_least=1)
+        check_count("max_evaluations", self.max_evaluations)
 
 
 def fit_converged(
@@ -181,7 +180,7 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
     fast = settings.path_tolerance >= _FAST_TOLERANCE
     for _ in range(settings.max_evaluations):
         accepted = solver.tell(*problem.losses(solver.trial_points, active, fast=fast))
-        done = accepted & (solver.expected_decreases < settings.path_tolerance)
+        done = solver.is_stuck | (accepted & (solver.expected_decreases < settings.path_tolerance))
         if not bool(done.any()):
             continue
         keep, penalties = torch.ones_like(done), solver.penalties.clone()
@@ -223,7 +222,7 @@ def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) ->
             strict=True,
         ):
             found[variable] = points
-        left = ~accepted | (solver.expected_decreases >= settings.tolerance)
+        left = ~solver.is_stuck & (~accepted | (solver.expected_decreases >= settings.tolerance))
         active = [variable for place, variable in enumerate(active) if left[place]]
         if not active:
             return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_number, check_shape
 
 __all__ = ["LabelledObservations", "check_labels"]
 
@@ -65,13 +65,42 @@ def check_labels(labels: Labels, n_frames: int) -> None:
         raise ValueError("Expected `labels` of at least one variable, got none.")
     for variable, values in labels.items():
         name = f"labels[{variable!r}]"
-        check_integers(name, values)
         check_shape(name, values, (n_frames,))
-        if n_frames and (np.min(values) < 0 or np.max(values) > 255):
-            raise ValueError(
-                f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}: "
-                "labels are bytes of RAM. Renumber the classes of other labels."
-            )
+        check_classes(name, values)
+
+
+def check_classes(name: str, values: npt.NDArray[Any]) -> None:
+    """Raise unless the array holds integers in 0..255.
+
+    Raises:
+        TypeError: If it holds anything else.
+        ValueError: If one is out of range.
+    """
+    check_integers(name, values)
+    if np.size(values) and (np.min(values) < 0 or np.max(values) > 255):
+        raise ValueError(
+            f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}: classes are "
+            "bytes of RAM. Renumber others."
+        )
+
+
+def checked_penalties(penalties: Sequence[float]) -> tuple[float, ...]:
+    """Return penalties as a tuple.
+
+    Raises:
+        TypeError: If they are no sequence, or one is no number.
+        ValueError: If there is none, or one is not above 0.
+    """
+    if not isinstance(penalties, Sequence | np.ndarray) or isinstance(penalties, str):
+        raise TypeError(
+            f"Expected `penalties` to be a sequence of numbers, got {penalties!r}. Pass a single "
+            "one as penalties=(1e-3,)."
+        )
+    if not len(penalties):
+        raise ValueError("Expected at least one of `penalties`, got none.")
+    for penalty in penalties:
+        check_number("penalties", penalty, above=0)
+    return tuple(float(penalty) for penalty in penalties)
 
 
 def check_integers(name: str, values: npt.NDArray[Any]) -> None:

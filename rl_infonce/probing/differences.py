@@ -43,7 +43,8 @@ def f1_differences(
             them beside the scores.
         theirs: Likewise, of the same task.
         task: Split and labels.
-        positions: Which test frames to score, as for `score_predictions`.
+        positions: Which test frames to score, as for `score_predictions`; under `anand2019` the
+            reported scores are those of `scored_positions(task, protocol="anand2019", seed=...)`.
         seed: Seed of the bootstrap.
 
     Returns:
@@ -51,7 +52,8 @@ def f1_differences(
         only one test episode.
 
     Raises:
-        ValueError: If a variable or a frame has no prediction.
+        TypeError: If predictions or positions are not integers.
+        ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
     own, other = (_f1(each, task, positions) for each in (ours, theirs))
     own_resampled, n_episodes = resampled_f1(ours, task, positions=positions, seed=seed)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from rl_infonce.checks import check_count
+
 __all__ = ["extract_features"]
 
 
@@ -40,8 +42,7 @@ def extract_features(
     """
     if len(observations) == 0:
         raise ValueError("Expected at least one observation to encode, got none.")
-    if batch_size < 1:
-        raise ValueError(f"Expected `batch_size` to be at least 1, got {batch_size}.")
+    check_count("batch_size", batch_size)
     where = _device_of(encoder) if device is None else torch.device(device)
     found: list[npt.NDArray[np.float32]] = []
     with torch.no_grad(), _evaluating(encoder):

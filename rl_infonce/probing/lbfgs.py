@@ -84,8 +84,13 @@ class BatchedLBFGS:
 
     @property
     def expected_decreases(self) -> Tensor:
-        """What the quadratic model promises for a full step [V]; 0 where steps vanish."""
-        return torch.where(self.steps < _SMALLEST_STEP, 0.0, -self.slopes / 2)
+        """What the quadratic model promises for a full step [V]."""
+        return -self.slopes / 2
+
+    @property
+    def is_stuck(self) -> Tensor:
+        """Where no step along the direction lowers the loss [V]: rounding leaves no gain."""
+        return self.steps < _SMALLEST_STEP
 
     def tell(self, losses: Tensor, loss_gradients: Tensor) -> Tensor:
         """Take the losses [V] and gradients [C, D] at `trial_points`; return which are accepted.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_shape
+from rl_infonce.probing.data import check_classes
 
 __all__ = [
     "ClassCounts",
@@ -61,9 +62,13 @@ def class_counts(
         Counts [256], or [groups, 256] in the groups' order.
 
     Raises:
-        ValueError: If the shapes differ.
+        TypeError: If they are not integers.
+        ValueError: If the shapes differ or a class is out of range.
     """
-    check_shape("labels", labels, ("B",))
+    labels, predictions = (
+        _checked_classes(name, values)
+        for name, values in (("labels", labels), ("predictions", predictions))
+    )
     check_shape("predictions", predictions, labels.shape)
     offsets = np.zeros(len(labels), np.int64) if groups is None else np.asarray(groups, np.int64)
     n_groups = int(offsets.max(initial=0)) + 1
@@ -77,6 +82,13 @@ def class_counts(
             for cells in (hit_cell, labelled_cell, predicted_cell)
         )
     )
+
+
+def _checked_classes(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    classes = np.asarray(values)
+    check_shape(name, classes, ("B",))
+    check_classes(name, classes)
+    return classes.astype(np.int64)
 
 
 def weighted_f1_of(counts: ClassCounts) -> FloatArray:
@@ -112,7 +124,8 @@ def score(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Score:
     """Return all three figures, NaN without frames.
 
     Raises:
-        ValueError: If the shapes differ.
+        TypeError: If they are not integers.
+        ValueError: If the shapes differ or a class is out of range.
     """
     counts = class_counts(predictions, labels)
     figures = (weighted_f1_of(counts), macro_f1_of(counts), accuracy_of(counts))
@@ -133,7 +146,8 @@ def f1_weighted(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> floa
         A number in [0, 1], NaN without frames.
 
     Raises:
-        ValueError: If the shapes differ.
+        TypeError: If they are not integers.
+        ValueError: If the shapes differ or a class is out of range.
 
     Example:
         >>> f1_weighted(np.array([1, 1, 2]), np.array([1, 2, 2]))
@@ -156,7 +170,8 @@ def f1_macro(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
         A number in [0, 1], NaN without frames.
 
     Raises:
-        ValueError: If the shapes differ.
+        TypeError: If they are not integers.
+        ValueError: If the shapes differ or a class is out of range.
     """
     return score(predictions, labels).f1_macro
 
@@ -172,7 +187,8 @@ def accuracy(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
         A number in [0, 1], NaN without frames.
 
     Raises:
-        ValueError: If the shapes differ.
+        TypeError: If they are not integers.
+        ValueError: If the shapes differ or a class is out of range.
     """
     return score(predictions, labels).accuracy
 

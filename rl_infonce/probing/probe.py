@@ -14,6 +14,7 @@ from rl_infonce.probing.converged import Converged, fit_converged
 from rl_infonce.probing.data import IntArray, Labels, check_labels
 from rl_infonce.probing.linear import Probe
 from rl_infonce.probing.splits import Split
+from rl_infonce.probing.standardise import Standardisation
 
 __all__ = ["PROTOCOLS", "Protocol", "check_features", "fit_probe", "protocol_settings"]
 
@@ -95,7 +96,7 @@ def check_features(features: npt.NDArray[Any], split: Split) -> None:
             f"{features.shape[0]} rows and {(~finite.all(axis=0)).sum()} of {features.shape[1]} "
             "dimensions. Look for a diverged encoder."
         )
-    if not (features[split.train] != features[split.train[0]]).any():
+    if not Standardisation.of(features[split.train]).varies.any():
         raise ValueError(
             f"Expected `features` that vary, got the same {features.shape[1]} numbers for all "
             f"{len(split.train)} training frames. The encoder has collapsed, or its input is blank."

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_shape
+from rl_infonce.probing.data import checked_penalties
 from rl_infonce.probing.metrics import FloatArray
 from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.splits import Split
@@ -60,10 +61,7 @@ def ridge_probe(
             above 0 or a part has no frame with a position.
     """
     check_features(features, split)
-    if not penalties:
-        raise ValueError("Expected at least one of `penalties`, got none.")
-    for penalty in penalties:
-        check_number("penalties", penalty, above=0)
+    penalties = checked_penalties(penalties)
     scores, readings = {}, {}
     fits: dict[bytes, _Ridge] = {}
     for name, values in positions.items():

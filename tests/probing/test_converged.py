@@ -8,8 +8,9 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from rl_infonce.probing import Converged, Probe, Split, fit_probe
+from rl_infonce.probing import Converged, Probe, Split, fit_probe, probe_features
 from rl_infonce.probing.converged import _Problem
+from tests.probing import fakes
 
 N_TRAIN, N_ALL = 700, 1000
 SPLIT = Split(np.arange(N_TRAIN), np.arange(N_TRAIN, 850), np.arange(850, N_ALL))
@@ -222,7 +223,7 @@ def test_precision_of_products_comes_back() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"penalties": ()}, "falling `penalties`"),
+        ({"penalties": ()}, "at least one of `penalties`"),
         ({"penalties": (1e-3, 1e-2)}, "falling `penalties`"),
         ({"penalties": (1.0, 0.0)}, "`penalties` to be a finite number > 0"),
         ({"tolerance": 0.0}, "`tolerance` to be a finite number > 0"),
@@ -232,3 +233,21 @@ def test_precision_of_products_comes_back() -> None:
 def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Converged(**settings)
+
+
+def test_penalties_are_a_sequence_and_evaluations_a_count() -> None:
+    assert Converged(penalties=[1e-3]).penalties == (1e-3,)  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"`penalties` to be a sequence .* got 0.001. Pass a single"
+    ):
+        Converged(penalties=1e-3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`max_evaluations` to be an integer"):
+        Converged(max_evaluations=10.5)  # type: ignore[arg-type]
+
+
+def test_features_that_vary_by_rounding_alone_are_refused() -> None:
+    task = fakes.task()
+    features = np.full((len(task.episode_ids), 3), 1000, np.float32)
+    features[::2] = np.nextafter(np.float32(1000), np.float32(2000))
+    with pytest.raises(ValueError, match="`features` that vary"):
+        probe_features(features, task)

@@ -84,7 +84,7 @@ def test_views_are_read_in_batches() -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="at least one observation"):
         extract_features(Encoder(), images(0))
-    with pytest.raises(ValueError, match="`batch_size` to be at least 1, got 0"):
+    with pytest.raises(ValueError, match="`batch_size` to be a finite number >= 1, got 0"):
         extract_features(Encoder(), images(), batch_size=0)
     with pytest.raises(ValueError, match=r"return \[21, D\] for \(21, 1, 3, 4\).* Flatten"):
         extract_features(lambda x: x, images())

@@ -131,3 +131,13 @@ def test_only_the_latest_pairs_are_kept(n_pairs: int) -> None:
     solve.n_pairs = n_pairs
     run(solve, problems, [0, 1, 2], 10)
     assert len(solve.pairs) == n_pairs
+
+
+def test_a_problem_that_no_step_lowers_is_stuck_and_others_are_not() -> None:
+    problems, solve = Quadratics(), solver([0.1, 0.1, 0.1])
+    for _ in range(14):
+        losses, gradients = problems(solve.trial_points, [0, 1, 2])
+        if bool(torch.isfinite(solve.losses[0])):
+            losses[0] = solve.losses[0] + 1
+        solve.tell(losses, gradients)
+    assert solve.is_stuck.tolist() == [True, False, False]

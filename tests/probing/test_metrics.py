@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,3 +78,20 @@ def test_widening_is_that_of_student() -> None:
         expected = stats.t.ppf(0.975, n_episodes - 1) / stats.norm.ppf(0.975)
         expected *= (n_episodes / (n_episodes - 1)) ** 0.5
         assert bootstrap_widening(n_episodes) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "error", "message"),
+    [
+        ([300, 1], ValueError, r"`predictions` in 0\.\.255, got 1\.\.300"),
+        ([-1, 1], ValueError, r"`predictions` in 0\.\.255, got -1\.\.1"),
+        ([0.0, 1.0], TypeError, "`predictions` to hold integers, got float64"),
+        ([[0, 1]], ValueError, r"`predictions` of shape \[B\]"),
+        ([0, 1, 1], ValueError, r"`predictions` of shape \[2\]"),
+    ],
+)
+def test_what_is_no_class_is_named(predictions: Any, error: type[Exception], message: str) -> None:
+    for metric in (f1_weighted, f1_macro, accuracy):
+        with pytest.raises(error, match=message):
+            metric(np.array(predictions), np.array([1, 1]))
+    assert f1_weighted([1, 0], [1, 0]) == 1  # type: ignore[arg-type]

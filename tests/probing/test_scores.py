@@ -19,6 +19,7 @@ from rl_infonce.probing import (
     majority_scores,
     probe_features,
     score_predictions,
+    scored_positions,
 )
 from tests.probing import fakes
 
@@ -88,7 +89,9 @@ def test_intervals_hold_the_score_and_are_the_seeds() -> None:
         assert high - low < 0.2
 
 
-def played(n_episodes: int, rng: np.random.Generator) -> tuple[ProbingTask, dict[str, Any]]:
+def played(
+    n_episodes: int, rng: np.random.Generator, ease: tuple[float, float] = (7, 3)
+) -> tuple[ProbingTask, dict[str, Any]]:
     """Episodes of 20 to 119 frames that differ in their classes and in how well these are told."""
     lengths = rng.integers(20, 120, n_episodes)
     episode_ids = np.repeat(np.arange(n_episodes), lengths)
@@ -96,26 +99,31 @@ def played(n_episodes: int, rng: np.random.Generator) -> tuple[ProbingTask, dict
     labels = (
         (rng.random(len(episode_ids))[:, None] > shares.cumsum(1)[episode_ids]).sum(1).clip(0, 3)
     )
-    known = rng.random(len(episode_ids)) < rng.beta(7, 3, n_episodes)[episode_ids]
+    known = rng.random(len(episode_ids)) < rng.beta(*ease, n_episodes)[episode_ids]
     predictions = np.where(known, labels, rng.integers(4, size=len(labels)))
     nothing = np.arange(0)
     split = Split(nothing, nothing, np.arange(len(labels)))
     return ProbingTask(split, {"x": labels}, {}, episode_ids, {}, {}), {"x": predictions}
 
 
-@pytest.mark.parametrize("n_episodes", [2, 5])
-def test_intervals_hold_the_score_of_all_episodes_as_often_as_they_say(n_episodes: int) -> None:
+@pytest.mark.parametrize(
+    ("n_episodes", "ease", "lowest", "highest"),
+    [(2, (7, 3), 0.91, 0.98), (5, (7, 3), 0.91, 0.98), (5, (30, 1), 0.83, 0.91)],
+)
+def test_intervals_hold_the_score_of_all_episodes_as_often_as_they_say(
+    n_episodes: int, ease: tuple[float, float], lowest: float, highest: float
+) -> None:
     rng = np.random.default_rng(0)
-    many, predictions = played(20_000, rng)
+    many, predictions = played(20_000, rng, ease)
     truth = f1_score(many.labels["x"], predictions["x"], average="weighted")
     n_tasks, n_held = 300, 0
     for seed in range(n_tasks):
-        task, predictions = played(n_episodes, rng)
+        task, predictions = played(n_episodes, rng, ease)
         scores = score_predictions(predictions, task, protocol="fake", seed=seed)
         low, high = scores.intervals["mean"]
         assert 0 <= low <= scores.mean.f1_weighted <= high <= 1
         n_held += low <= truth <= high
-    assert 0.91 < n_held / n_tasks < 0.98
+    assert lowest < n_held / n_tasks < highest
 
 
 def test_one_test_episode_has_no_interval() -> None:
@@ -237,3 +245,38 @@ def test_predict_checks_the_number_of_dimensions() -> None:
         "ball_x": 0,
         "flag": 0,
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "positions", "error", "message"),
+    [
+        (
+            {"a": np.zeros(6)},
+            None,
+            TypeError,
+            r"`predictions\['a'\]` to hold integers, got float64",
+        ),
+        ({"a": np.full(6, 256)}, None, ValueError, r"`predictions\['a'\]` in 0..255, got 256"),
+        ({}, np.array([], int), ValueError, "`positions` in 0..5 of the test part, .* got none"),
+        ({}, np.array([-1, 0]), ValueError, "`positions` in 0..5 .* got -1..0"),
+        ({}, np.array([6]), ValueError, "`positions` in 0..5 .* got 6..6"),
+        ({}, np.array([0.5]), TypeError, "`positions` to hold integers"),
+    ],
+)
+def test_what_cannot_be_scored_is_named(
+    changes: dict[str, Any], positions: Any, error: type[Exception], message: str
+) -> None:
+    task = by_hand()
+    predictions = {name: values[task.split.test] for name, values in task.labels.items()}
+    with pytest.raises(error, match=message):
+        score_predictions({**predictions, **changes}, task, protocol="hand", positions=positions)
+
+
+def test_the_scored_positions_give_the_reported_scores() -> None:
+    task = fakes.task()
+    protocol = Anand2019(max_epochs=2, batch_size=32)
+    scores, predictions = probe_features(fakes.one_hot(task), task, protocol=protocol, seed=3)
+    positions = scored_positions(task, protocol=protocol, seed=3)
+    again = score_predictions(predictions, task, protocol="anand2019", positions=positions, seed=3)
+    assert (again.mean, again.intervals) == (scores.mean, scores.intervals)
+    assert scored_positions(task) is None
