@@ -11,7 +11,7 @@ from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.manifest import MANIFEST, read_manifest
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_count
 
 __all__ = ["FrameSource", "find_frames"]
 
@@ -106,8 +106,8 @@ def find_frames(
         ValueError: If the folder holds frames of other settings; they are named.
         OSError: If it cannot be read.
     """
-    check_number("--n-frames", n_steps or _N_SHARDS, at_least=_N_SHARDS)
-    check_number("--data-seed", seed or 0, at_least=0)
+    check_count("--n-frames", _N_SHARDS if n_steps is None else n_steps, at_least=_N_SHARDS)
+    check_count("--data-seed", 0 if seed is None else seed, at_least=0)
     wanted: dict[str, Any] = {"n_steps": n_steps, "policy": policy, "seed": seed}
     for game in games:
         place = None if folder is None else _folder_in(folder, game)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
@@ -47,9 +48,7 @@ def scores_table(content: dict[str, Any]) -> str:
     for protocol in protocols:
         entries = [entry for entry in scored if entry["protocol"] == protocol]
         # Beside their own protocol: under another, the same features score otherwise.
-        compared = protocol == (
-            _PUBLISHED_PROTOCOL if _PUBLISHED_PROTOCOL in used else protocols[0]
-        )
+        compared = protocol == _PUBLISHED_PROTOCOL
         parts += [f"## Protocol `{protocol}`", _categories(entries, names, compared)]
     if "ridge" in used:
         in_pixels = [entry for entry in scored if entry["protocol"] == "ridge"]
@@ -66,16 +65,19 @@ def encoder_names(encoders: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Return key -> name in the table, asked encoders first, then untrained ones, majority."""
     order = {"file": 0, "random": 1, "majority": 2}
     several = sum(entry["kind"] == "random" for entry in encoders.values()) > 1
-    return {
+    names = {
         key: f"untrained {entry['description']}"
         if several and entry["kind"] == "random"
         else str(entry["name"])
         for key, entry in sorted(encoders.items(), key=lambda item: order[item[1]["kind"]])
     }
+    counts = Counter(names.values())
+    return {key: f"{name} ({key})" if counts[name] > 1 else name for key, name in names.items()}
 
 
 def _heading(content: dict[str, Any], scored: Entries) -> str:
     settings = content["settings"]
+    is_compared = any(entry["protocol"] == _PUBLISHED_PROTOCOL for entry in scored)
     seeds = sorted({entry["seed"] for entry in scored})
     differs = [f"{k}={settings[k]}" for k, v in _PUBLISHED_SETTINGS.items() if settings[k] != v]
     shortest = settings.get("min_episode_length")
@@ -91,11 +93,18 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             f"{settings['data_seed']}. Labels: `{settings['labels']}`. Encoders in "
             f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
-            f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run. "
-            + _ALWAYS_DIFFERENT
-            + (f" Here they differ, as asked, in {', '.join(differs)}." if differs else ""),
+            *([_about_published(differs)] if is_compared else []),
             *(f"    {run['command']}" for run in content["runs"][-1:]),
         ]
+    )
+
+
+def _about_published(differs: Sequence[str]) -> str:
+    """Return what published rows are, and in which settings measured ones differ."""
+    asked = f" Here they differ, as asked, in {', '.join(differs)}." if differs else ""
+    return (
+        f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run. "
+        f"{_ALWAYS_DIFFERENT}{asked}"
     )
 
 

@@ -74,7 +74,7 @@ def test_rows_of_one_seed_are_marked_beside_rows_of_several() -> None:
 
 
 def test_asked_encoders_come_first_then_untrained_majority_and_published() -> None:
-    lines = table(*(entry("pong", key, 0, 0.3) for key in "mra"))
+    lines = table(*(entry("pong", key, 0, 0.3, protocol="anand2019") for key in "mra"))
     rows = [line.split(" | ")[1] for line in lines if line.startswith("| pong")]
     published = ["maj-clf", "random-cnn", "cpc", "st-dim", "supervised"]
     names = [f"*published, {method}*" for method in published]
@@ -82,30 +82,42 @@ def test_asked_encoders_come_first_then_untrained_majority_and_published() -> No
     assert "| pong | *published, random-cnn* | 0.17 | - | - | - | - | - |" in lines
 
 
-def test_published_rows_stand_beside_their_own_protocol_if_that_was_scored() -> None:
-    published = entry("pong", "a", 0, 0.3, protocol="anand2019")
-    for entries, place in (
-        ([entry("pong", "a", 0, 0.3), published], 1),
-        ([entry("pong", "a", 0, 0.3), entry("pong", "a", 0, 0.3, protocol="knn")], 0),
-    ):
-        parts = "\n".join(table(*entries)).split("## Protocol")[1:]
-        assert ["*published" in part for part in parts] == [place == 0, place == 1]
+def test_published_rows_stand_under_their_own_protocol_alone() -> None:
+    own, published = entry("pong", "a", 0, 0.3), entry("pong", "a", 0, 0.3, protocol="anand2019")
+    parts = "\n".join(table(own, published)).split("## Protocol")[1:]
+    assert ["*published" in part for part in parts] == [False, True]
+    others = "\n".join(table(own, entry("pong", "a", 0, 0.3, protocol="knn")))
+    assert "ublished" not in others
+
+
+def test_encoders_of_one_name_are_told_apart() -> None:
+    twin = {**ENCODERS, "b": {**ENCODERS["a"]}}
+    cells = [entry("pong", "a", 0, 0.3), entry("pong", "b", 0, 0.6)]
+    runs = [{"command": "rl-infonce probe"}]
+    content = {"settings": SETTINGS, "encoders": twin, "runs": runs, "cells": cells}
+    text = scores_table(content)
+    assert "| pong | a.zip (a) | 0.300" in text
+    assert "| pong | a.zip (b) | 0.600" in text
+    assert "| variable | a.zip (a) | a.zip (b) |" in text
+    assert "| player_x | 0.500 | 0.800 |" in text
 
 
 def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None:
-    text = "\n".join(table(entry("pong", "a", 0, 0.3)))
+    text = "\n".join(table(entry("pong", "a", 0, 0.3, protocol="anand2019")))
     assert "one run. Measured rows always differ in the split, which is shuffled" in text
     assert "as asked" not in text
-    text = "\n".join(table(entry("pong", "a", 0, 0.3), view="agent", labels="corrected"))
+    text = "\n".join(
+        table(entry("pong", "a", 0, 0.3, protocol="anand2019"), view="agent", labels="corrected")
+    )
     assert "Here they differ, as asked, in view=agent, labels=corrected." in text
 
 
 def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
     lines = table(
-        entry("pong", "a", 0, 0.2),
-        entry("pong", "a", 1, 0.4),
-        entry("breakout", "a", 0, 0.5),
-        entry("pong", "r", 0, 0.1),
+        entry("pong", "a", 0, 0.2, protocol="anand2019"),
+        entry("pong", "a", 1, 0.4, protocol="anand2019"),
+        entry("breakout", "a", 0, 0.5, protocol="anand2019"),
+        entry("pong", "r", 0, 0.1, protocol="anand2019"),
     )
     assert "| mean of 2 | a.zip | 0.400 | 0.500 | - | - | - | - |" in lines
     assert not any(line.startswith("| mean of 2 | random") for line in lines)  # one game lacks it
@@ -117,7 +129,7 @@ def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
 @pytest.mark.parametrize(("version", "shown"), [("anand2019", True), ("corrected", False)])
 def test_the_papers_categories_stand_beside_all_of_its_games(version: str, shown: bool) -> None:
     games = labelled_games(version)
-    lines = table(*(entry(game, "a", 0, 0.3) for game in games))
+    lines = table(*(entry(game, "a", 0, 0.3, protocol="anand2019") for game in games))
     row = (
         f"| mean of {len(games)} | *published, st-dim* | 0.68 | 0.58 | 0.51 | 0.69 | 0.87 | 0.75 |"
     )
