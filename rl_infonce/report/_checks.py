@@ -1,10 +1,13 @@
-"""Argument checks that only this room needs."""
+"""Checks of arguments and of what is installed that only this room needs."""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from rl_infonce.checks import check_number
 
-__all__ = ["check_share"]
+__all__ = ["check_share", "scipy_part"]
 
 
 def check_share(name: str, value: float) -> None:
@@ -17,3 +20,17 @@ def check_share(name: str, value: float) -> None:
     check_number(name, value, above=0)
     if value >= 1:
         raise ValueError(f"Expected `{name}` below 1, got {value}.")
+
+
+def scipy_part(name: str) -> Any:
+    """Return a part of SciPy, such as "stats".
+
+    Raises:
+        ImportError: If SciPy is missing.
+    """
+    try:
+        return importlib.import_module(f"scipy.{name}")
+    except ImportError as error:
+        raise ImportError(
+            'Statistics need SciPy. Install it with `pip install "rl-infonce[report]"`.'
+        ) from error

@@ -72,9 +72,14 @@ def prediction_overlay(
         title: Above the frames.
 
     Raises:
-        ValueError: If shapes do not fit.
+        ValueError: If shapes do not fit, there is no frame or a label is missing.
     """
     check_shape("frames", frames, ("B", "H", "W"))
+    if not len(frames):
+        raise ValueError("Expected at least one of `frames`, got none.")
+    if not predictions.keys() <= labels.keys():
+        missing = sorted(predictions.keys() - labels.keys())
+        raise ValueError(f"Expected `labels` of all predicted variables, missing {missing}.")
     for name in predictions:
         check_shape(f"predictions[{name!r}]", predictions[name], (len(frames),))
         check_shape(f"labels[{name!r}]", labels[name], (len(frames),))

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag, check_shape
-from rl_infonce.report._checks import check_share
+from rl_infonce.report._checks import check_share, scipy_part
 from rl_infonce.report.scores import Scores, checked_scores, paired_differences
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
+_ROUNDING = 1e-13  # of scores in float64
 _ENOUGH_PAIRS = 3  # two differences say next to nothing of how differences scatter
 
 
@@ -55,7 +57,7 @@ def detectable_effect(n_runs: int, power: float = 0.8, alpha: float = 0.05) -> f
 
 def smallest_difference(
     spreads: npt.ArrayLike,
-    n_runs: int,
+    n_runs: int | Sequence[int],
     power: float = 0.8,
     alpha: float = 0.05,
     *,
@@ -73,7 +75,7 @@ def smallest_difference(
     Args:
         spreads: [n_tasks] standard deviations between runs of a task, or between its paired
             differences, >= 0, not all 0.
-        n_runs: Of each arm and task, at least 2; pairs of each task if paired.
+        n_runs: Of each arm and task, at least 2, or one number per task; pairs if paired.
         power: Probability of finding the difference, above `alpha`.
         alpha: Probability of finding one where there is none.
         paired: Whether runs of the same seed are compared.
@@ -92,27 +94,40 @@ def smallest_difference(
         raise ValueError(
             f"Expected finite `spreads` >= 0, one of them above 0, got {values.tolist()}."
         )
-    check_count("n_runs", n_runs, at_least=2)
+    counts = _counts(n_runs, len(values))
     check_share("alpha", alpha)
     check_share("power", power)
     if power <= alpha:
         raise ValueError(f"Expected `power` above `alpha`={alpha}, got {power}.")
-    variances, n_arms = values**2, 1 if paired else 2
-    freedom = n_arms * (n_runs - 1) * float(variances.sum() ** 2 / (variances**2).sum())
-    error = math.sqrt(n_arms * float(variances.sum()) / n_runs) / len(values)
-    estimated = _estimated_freedom(variances, n_runs) if paired else freedom
+    shares, n_arms = values**2 / counts, 1 if paired else 2
+    freedom = n_arms * float(shares.sum() ** 2 / (shares**2 / (counts - 1)).sum())
+    error = math.sqrt(n_arms * float(shares.sum())) / len(values)
+    estimated = _estimated_freedom(shares, counts) if paired else freedom
     return error * _noncentrality(freedom, estimated, power, alpha)
 
 
-def _estimated_freedom(variances: FloatArray, n_runs: int) -> float:
+def _counts(n_runs: int | Sequence[int], n_tasks: int) -> FloatArray:
+    """Return the number of runs of each task, [n_tasks]."""
+    given = np.broadcast_to(n_runs, n_tasks) if np.ndim(n_runs) == 0 else np.asarray(n_runs)
+    check_shape("n_runs", given, (n_tasks,))
+    for count in given.tolist():
+        check_count("n_runs", count, at_least=2)
+    return given.astype(np.float64)
+
+
+def _estimated_freedom(shares: FloatArray, counts: FloatArray) -> float:
     """Return Satterthwaite's degrees of freedom with estimated variances.
 
     The ratio of the means of its numerator and denominator: the square of a variance estimated
     from n runs has the mean (n + 1) / (n - 1) times the square of the true one.
+
+    Args:
+        shares: [n_tasks] variances, each over its number of runs.
+        counts: [n_tasks] numbers of runs.
     """
-    squares = float((variances**2).sum())
-    numerator = float(variances.sum()) ** 2 + 2 * squares / (n_runs - 1)
-    return numerator * (n_runs - 1) ** 2 / (squares * (n_runs + 1))
+    squares = shares**2 / (counts - 1)
+    numerator = float(shares.sum() ** 2 + 2 * squares.sum())
+    return numerator / float((squares * (counts + 1) / (counts - 1)).sum())
 
 
 def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | None:
@@ -132,11 +147,12 @@ def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | N
         ValueError: If tasks or numbers of runs differ or a score is not finite.
     """
     differences = paired_differences(x, y)
-    n_pairs = min(len(values) for values in differences.values())
-    if n_pairs < _ENOUGH_PAIRS:
+    n_pairs = [len(values) for values in differences.values()]
+    if min(n_pairs) < _ENOUGH_PAIRS:
         return None
     spreads = within_task_spreads(differences)
-    if spreads.max() < 1e-12:  # equal gains, but for rounding
+    largest = max(float(np.abs(values).max()) for arm in (x, y) for values in arm.values())
+    if spreads.max() <= _ROUNDING * largest:  # equal gains
         return None
     return smallest_difference(spreads, n_pairs, power, paired=True)
 
@@ -166,7 +182,7 @@ def _noncentrality(freedom: float, estimated: float, power: float, alpha: float)
         power: Wanted.
         alpha: Of the two-sided test.
     """
-    from scipy import optimize, stats
+    optimize, stats = scipy_part("optimize"), scipy_part("stats")
 
     threshold = float(stats.t.ppf(1 - alpha / 2, estimated))
 

@@ -48,7 +48,12 @@ def probe_table(
             first decides which rows there are.
         categories: Variable to its categories.
         title: Above the table.
+
+    Raises:
+        ValueError: If there is no column.
     """
+    if not columns:
+        raise ValueError("Expected at least one of `columns`, got none.")
     first = next(iter(columns.values()))
     rows = [("mean", [scores.mean.f1_weighted for scores in columns.values()], True)]
     for category, variables in grouped_variables(first, categories).items():
@@ -89,7 +94,12 @@ def probe_heat_map(
         categories: Variable to its categories.
         untrained: Shown as a column of its own on the left.
         title: Above the map.
+
+    Raises:
+        ValueError: If there is no history.
     """
+    if not history:
+        raise ValueError("Expected at least one probe in `history`, got none.")
     latest = history[-1][1]
     groups = _each_once(grouped_variables(latest, categories))
     variables = [variable for members in groups for variable in members]

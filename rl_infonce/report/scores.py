@@ -111,12 +111,15 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
         at_least: How many runs each task must have.
 
     Raises:
-        ValueError: If there is no task, a task has fewer runs, a score is not finite or leading
-            axes differ.
+        TypeError: If they are no mapping.
+        ValueError: If there is no task, a task has fewer runs, a score is no number or not finite,
+            or leading axes differ.
     """
     if not scores:
         raise ValueError(f"Expected `{name}` to hold at least one task, got none.")
-    arrays = {task: np.asarray(values, dtype=np.float64) for task, values in scores.items()}
+    if not isinstance(scores, Mapping):
+        raise TypeError(f"Expected `{name}` to map tasks to scores, got {type(scores).__name__}.")
+    arrays = {task: _numbers(f"{name}[{task!r}]", values) for task, values in scores.items()}
     leading = next(iter(arrays.values())).shape[:-1]
     for task, values in arrays.items():
         check_shape(f"{name}[{task!r}]", values, [*leading, "n_runs"])
@@ -132,6 +135,13 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
                 "Leave out what is not known, by name: `missing_runs` lists it."
             )
     return arrays
+
+
+def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected `{name}` to be an array of numbers, got: {error}.") from error
 
 
 def check_same_tasks(x: Mapping[str, object], y: Mapping[str, object]) -> None:

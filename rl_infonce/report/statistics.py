@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_flag, check_number, check_shape
-from rl_infonce.report._checks import check_share
+from rl_infonce.report._checks import check_share, scipy_part
 from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 
 __all__ = [
@@ -51,14 +51,16 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
         ValueError: If there are fewer than 2 values, one is not finite, or the confidence is out of
             range.
     """
-    from scipy import stats
+    stats = scipy_part("stats")
 
-    n = len(values)
-    if n < 2 or not np.isfinite(values).all():
+    numbers = np.asarray(values, dtype=np.float64)
+    check_shape("values", numbers, ("n",))
+    n = len(numbers)
+    if n < 2 or not np.isfinite(numbers).all():
         raise ValueError(f"Expected at least 2 finite `values`, got {list(values)}.")
     check_share("confidence", confidence)
-    mean = float(np.mean(values))
-    error = float(np.std(values, ddof=1)) / n**0.5
+    mean = float(numbers.mean())
+    error = float(numbers.std(ddof=1)) / n**0.5
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
     return Interval(mean, mean - half, mean + half)
 
@@ -166,7 +168,7 @@ def _satterthwaite(
     mean: float, groups: Sequence[npt.NDArray[np.float64]], n_tasks: int, confidence: float
 ) -> Interval:
     """Return the interval of a sum of means of groups, each over `n_tasks`."""
-    from scipy import stats
+    stats = scipy_part("stats")
 
     check_share("confidence", confidence)
     shares = [values.var(ddof=1) / len(values) / n_tasks**2 for values in groups]

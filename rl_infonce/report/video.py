@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rl_infonce.checks import check_count, check_number
+
 __all__ = ["check_video_path", "write_video"]
 
 Image = npt.NDArray[np.uint8]
@@ -57,18 +59,23 @@ def write_video(
         most: Stop after so many; None takes all.
 
     Raises:
-        ValueError: If there is no image, or the file is neither .gif nor .mp4.
+        TypeError: If `most` is no integer.
+        ValueError: If there is no image, they differ in size, a number is not above 0, or the file
+            is neither .gif nor .mp4.
         ImportError: If it is .mp4 and imageio-ffmpeg is missing.
         OSError: If it cannot be written; what was there stays.
     """
     check_video_path(path)
+    check_number("frames_per_second", frames_per_second, above=0)
+    if most is not None:
+        check_count("most", most)
     path = Path(path)
     partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     shown = itertools.islice(images, most)
     first = next(shown, None)
     if first is None:
         raise ValueError("Expected at least one of `images`, got none.")
-    counted = _Counted(itertools.chain([first], shown))
+    counted = _Counted(itertools.chain([first], shown), first.shape)
     try:
         _WRITERS[path.suffix](partial, counted, first.shape[:2], frames_per_second)
         os.replace(partial, path)
@@ -79,14 +86,18 @@ def write_video(
 
 
 class _Counted:
-    """An iterator that knows how many it gave."""
+    """An iterator over images of one shape that knows how many it gave."""
 
-    def __init__(self, images: Iterator[Image]) -> None:
+    def __init__(self, images: Iterator[Image], shape: tuple[int, ...]) -> None:
         self.n = 0
-        self._images = images
+        self._images, self._shape = images, shape
 
     def __iter__(self) -> Iterator[Image]:
         for image in self._images:
+            if image.shape != self._shape:
+                raise ValueError(
+                    f"Expected `images` of one size, got {image.shape} after {self._shape}."
+                )
             self.n += 1
             yield image
 

@@ -151,6 +151,18 @@ def test_shapes_are_checked() -> None:
         similarity_figure(frames, frames[1:], np.zeros((3, 2)), np.zeros((3, 2)), horizon=1)
 
 
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="at least one of `columns`"):
+        probe_table({}, {})
+    with pytest.raises(ValueError, match="at least one probe in `history`"):
+        probe_heat_map([], {})
+    frames, values = np.zeros((2, 8, 8), np.uint8), {"v": np.zeros(2)}
+    with pytest.raises(ValueError, match="at least one of `frames`"):
+        prediction_overlay(frames[:0], {}, {}, {}, screen_shape=(8, 8))
+    with pytest.raises(ValueError, match=r"`labels` of all predicted variables, missing \['v'\]"):
+        prediction_overlay(frames, {}, values, {}, screen_shape=(8, 8))
+
+
 def test_a_figure_becomes_a_picture_without_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     figure = new_figure(2.0, 1.0)

@@ -84,6 +84,29 @@ def test_paired_differences_are_found_as_often_as_promised(n_runs: int, n_tasks:
     assert n_found / 2000 == pytest.approx(0.8, abs=0.03)  # unpaired it would be 0.37 to 0.72
 
 
+def test_tasks_may_have_unequal_numbers_of_pairs() -> None:
+    rng = np.random.default_rng(0)
+    spreads, n_pairs = (1.0, 1.0), (10, 3)
+    difference = smallest_difference(spreads, n_pairs, paired=True)
+    assert smallest_difference(spreads, 10, paired=True) < difference
+    assert difference < smallest_difference(spreads, 3, paired=True)
+    n_found = 0
+    for _ in range(2000):
+        gains = {str(n): difference + rng.normal(size=n) for n in n_pairs}
+        nothing = {task: np.zeros(len(values)) for task, values in gains.items()}
+        n_found += t_difference(gains, nothing, paired=True).low > 0
+    assert n_found / 2000 == pytest.approx(0.8, abs=0.03)
+    with pytest.raises(ValueError, match=r"`n_runs` of shape \[2\], got \(3,\)"):
+        smallest_difference(spreads, (3, 3, 3))
+
+
+def test_equal_gains_of_large_scores_tell_nothing() -> None:
+    y = {"a": [100_000.1, 33_333.3, 7.7]}
+    x = {"a": [value + 1000 / 3 for value in y["a"]]}
+    assert np.ptp(np.subtract(x["a"], y["a"])) > 0, "rounding"
+    assert detectable_difference(x, y) is None
+
+
 def test_paired_runs_of_one_task_are_those_of_one_sample() -> None:
     # Cohen 1988: d = 3.26 for n = 3 and 1.68 for n = 5 (one sample, two-sided 5 %, power 80 %)
     assert smallest_difference([1.0], 3, paired=True) == pytest.approx(3.26, abs=0.01)

@@ -104,3 +104,16 @@ def test_tasks_that_only_one_arm_has_are_named() -> None:
         check_same_tasks({"a": 1, "b": 2}, {"d": 1, "b": 2, "c": 3})
     with pytest.raises(ValueError, match=r"got \['a'\] in `x` only and \['b'\] in `y` only"):
         check_same_tasks({"a": 1}, {"b": 1})
+
+
+@pytest.mark.parametrize(
+    ("scores", "error", "message"),
+    [
+        ({"a": [[1.0], [1.0, 2.0]]}, ValueError, r"`x\['a'\]` to be an array of numbers"),
+        ({"a": ["x"]}, ValueError, r"`x\['a'\]` to be an array of numbers, got: could not"),
+        ([1.0], TypeError, "`x` to map tasks to scores, got list"),
+    ],
+)
+def test_what_is_no_score_is_named(scores: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        checked_scores("x", scores)

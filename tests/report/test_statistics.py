@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,8 @@ def test_it_holds_the_truth_as_often_as_it_says() -> None:
     [
         ([1.0], 0.95, "at least 2 finite `values`, got"),
         ([1.0, float("nan")], 0.95, "at least 2 finite `values`"),
+        ([1.0, None], 0.95, "at least 2 finite `values`"),
+        ([[1.0, 2.0], [3.0, 4.0]], 0.95, r"`values` of shape \[n\], got \(2, 2\)"),
         ([1.0, 2.0], 0.0, "confidence"),
         ([1.0, 2.0], 1.0, "`confidence` below 1"),
     ],
@@ -174,3 +177,9 @@ def test_no_verdict_without_ends(ends: tuple[float, float, float]) -> None:
         verdict(Interval(*ends))
     with pytest.raises(ValueError, match="`null` to be a finite number"):
         verdict(Interval(0.0, 0.0, 0.0), math.nan)
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(ImportError, match=r'pip install "rl-infonce\[report\]"'):
+        t_interval([1.0, 2.0])

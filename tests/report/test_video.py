@@ -57,6 +57,27 @@ def test_an_mp4_has_all_images_in_twice_the_size(tmp_path: Path) -> None:
         assert np.median(error) < 12  # the codec loses some colour
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"frames_per_second": 0}, "`frames_per_second` to be a finite number > 0, got 0"),
+        ({"most": 0}, "`most` to be a finite number >= 1, got 0"),
+    ],
+)
+def test_numbers_that_make_no_video_are_named(
+    tmp_path: Path, changes: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        write_video(tmp_path / "a.gif", images(), **({"frames_per_second": 15} | changes))
+
+
+def test_images_of_two_sizes_are_no_video(tmp_path: Path) -> None:
+    two = [np.zeros((8, 8, 3), np.uint8), np.zeros((8, 9, 3), np.uint8)]
+    with pytest.raises(ValueError, match=r"of one size, got \(8, 9, 3\) after \(8, 8, 3\)"):
+        write_video(tmp_path / "a.gif", two, frames_per_second=15)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["a.avi", "a"])
 def test_other_endings_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"\.gif or \.mp4"):
