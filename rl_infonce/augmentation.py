@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_count, check_shape
 
 __all__ = ["random_shift"]
 
@@ -24,8 +24,13 @@ def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> T
 
     Returns:
         [K, C, H, W] of the same dtype.
+
+    Raises:
+        TypeError: If `pad` is no integer.
+        ValueError: If it is negative, or the images have another number of axes.
     """
     check_shape("images", images, ("K", "C", "H", "W"))
+    check_count("pad", pad, at_least=0)
     n_images, _, height, width = images.shape
     shifts = torch.as_tensor(rng.integers(-pad, pad + 1, size=(2, n_images, 1)))
     rows = (torch.arange(height) + shifts[0]).clamp_(0, height - 1).to(images.device)  # [K, H]

@@ -71,7 +71,8 @@ class STDIMEncoder(nn.Module):
     orthogonal weights with ReLU's gain and zero biases. 1,124,896 parameters.
 
     Args:
-        generator: Source of the initial weights.
+        generator: Source of the initial weights; None leaves the parameters on the meta device, for
+            `load_state_dict(..., assign=True)`.
     """
 
     image_shape = (1, 210, 160)
@@ -79,7 +80,7 @@ class STDIMEncoder(nn.Module):
     local_dim = 128
     fine_dim = 64
 
-    def __init__(self, generator: torch.Generator) -> None:
+    def __init__(self, generator: torch.Generator | None) -> None:
         super().__init__()
         with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
             self.local = nn.Sequential(
@@ -96,8 +97,9 @@ class STDIMEncoder(nn.Module):
                 nn.Flatten(),
                 nn.Linear(64 * 9 * 6, self.features_dim),
             )
-        self.to_empty(device=generator.device)
-        randomise_(self, generator)
+        if generator is not None:
+            self.to_empty(device=generator.device)
+            randomise_(self, generator)
 
     def local_features(self, images: Tensor) -> Tensor:
         """Return the map `[K, 128, 11, 8]` of screens `[K, 1, 210, 160]`, uint8 in 0..255.
@@ -137,7 +139,7 @@ ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
 """Encoder name -> (function of the channel count, smallest image side it accepts)."""
 
 FINE_LAYERS = {"nature": (4, 64), "impala": (8, 32)}
-"""Encoder name -> (layers up to a map of twice the last one's resolution or so, its channels)."""
+"""Encoder name -> (layers up to a map finer than the last one, its channels)."""
 
 
 def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:

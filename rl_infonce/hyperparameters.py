@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -34,10 +35,8 @@ def parse_hyperparameters(words: Iterable[str]) -> dict[str, Any]:
 
 def _value(word: str, text: str) -> Any:
     if text.startswith(_SCHEDULE):
-        try:
-            float(text.removeprefix(_SCHEDULE))
-        except ValueError:
-            raise ValueError(f"Expected a number after {_SCHEDULE!r}, got {word!r}.") from None
+        if not _is_finite_number(text.removeprefix(_SCHEDULE)):
+            raise ValueError(f"Expected a finite number after {_SCHEDULE!r}, got {word!r}.")
         return text
     try:
         return ast.literal_eval(text)
@@ -45,3 +44,10 @@ def _value(word: str, text: str) -> Any:
         raise ValueError(
             f"Expected a hyperparameter as name:value with a Python literal, got {word!r}."
         ) from None
+
+
+def _is_finite_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_flag, check_number, check_shape
+from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
 from rl_infonce.encoders import FINE_LAYERS, conv_output_shape, make_trunk, randomise_
 
 __all__ = ["PixelEncoder"]
@@ -33,6 +33,7 @@ class PixelEncoder(nn.Module):
         channels_last: Whether convolutions run channels-last.
 
     Raises:
+        TypeError: If a number is no integer.
         ValueError: If an argument is out of range or the images are too small.
     """
 
@@ -48,10 +49,15 @@ class PixelEncoder(nn.Module):
         channels_last: bool = False,
     ) -> None:
         super().__init__()
+        if len(image_shape) != 3:
+            raise ValueError(
+                f"Expected `image_shape` to be (channels, height, width), got {image_shape!r}."
+            )
         for size in image_shape:
-            check_number("image_shape", size, at_least=1)
-        check_number("features_dim", features_dim, at_least=1)
-        check_number("divide_by", divide_by, at_least=1)
+            check_count("image_shape", size)
+        check_count("features_dim", features_dim)
+        if divide_by not in (1, 255):
+            raise ValueError(f"Expected `divide_by` to be 255 or 1, got {divide_by!r}.")
         check_choice("precision", precision, ("fp32", "bf16"))
         check_flag("channels_last", channels_last)
         channels, height, width = image_shape

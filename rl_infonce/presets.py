@@ -114,7 +114,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     "cpc": InfoNCESettings(),
     # Anand et al. 2019: only the spatial terms, bilinear, no temperature.
     "stdim": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
-    # Stooke et al. 2021: random shift, slowly moving target, bilinear on a projection.
+    # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin et al. 2020: two shifted views of one observation, moving target.
     "curl": InfoNCESettings(

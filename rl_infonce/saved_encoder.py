@@ -188,7 +188,7 @@ def _pixel_encoder(header: Mapping[str, Any], generator: torch.Generator | None)
 def _stdim_encoder(header: Mapping[str, Any], generator: torch.Generator | None) -> nn.Module:
     if header["arguments"]:
         raise TypeError("STDIMEncoder takes no arguments")
-    return STDIMEncoder(generator or torch.Generator())
+    return STDIMEncoder(generator)
 
 
 _BUILDERS: dict[str, Callable[[Mapping[str, Any], torch.Generator | None], nn.Module]] = {

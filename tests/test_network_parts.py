@@ -169,3 +169,11 @@ def test_random_shift_reaches_every_offset_and_no_other() -> None:
     shifted = random_shift(image.expand(400, 1, 9, 9), np.random.default_rng(0), pad=1)
     places = {tuple(place) for place in shifted[:, 0].nonzero()[:, 1:].tolist()}
     assert places == {(y, x) for y in (3, 4, 5) for x in (3, 4, 5)}
+
+
+def test_shifts_that_are_none_are_named() -> None:
+    image = torch.zeros(1, 1, 9, 9)
+    with pytest.raises(ValueError, match="`pad` to be a finite number >= 0, got -1"):
+        random_shift(image, np.random.default_rng(0), pad=-1)
+    with pytest.raises(TypeError, match="`pad` to be an integer"):
+        random_shift(image, np.random.default_rng(0), pad=2.5)  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def rewrite(path: Path, header: Any, tensors: dict[str, Tensor] | None = None) -
         ({"preprocessing": None}, "preprocessing .*None"),
         ({"image_shape": [3, 40, 10**9]}, r"`linear.0.weight` in .*, got \(16, 128\)"),
         ({"image_shape": [10**9, 40, 44]}, r"`cnn.0.weight` .* got \(32, 3, 8, 8\)"),
-        ({"image_shape": [3, 40]}, "arguments of an encoder .*unpack"),
+        ({"image_shape": [3, 40]}, r"arguments of an encoder .*channels, height, width"),
         ({"image_shape": "340"}, "arguments of an encoder .*image_shape"),
         ({"image_shape": [3, 8, 8]}, "at least 36x36"),
         ({"features_dim": 17}, "`features_dim` of .* 16 .*got 17"),
@@ -189,3 +189,24 @@ def test_foreign_broken_and_missing_files_are_named(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=rf"safetensors file at {path}"):
             load_encoder(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (((84, 84),), ValueError, r"`image_shape` to be \(channels, height, width\), got \(84, 84"),
+        (((4, 84, 84.0),), TypeError, "`image_shape` to be an integer, got 84.0"),
+        (((4, 84, 84), 8.5), TypeError, "`features_dim` to be an integer"),
+    ],
+)
+def test_arguments_that_make_no_encoder_are_named(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        PixelEncoder(*arguments, generator=None)
+    with pytest.raises(ValueError, match=r"`divide_by` to be 255 or 1, got 2\.5"):
+        PixelEncoder((4, 84, 84), generator=None, divide_by=2.5)  # type: ignore[arg-type]
+
+
+def test_the_papers_encoder_is_built_without_weights_of_its_own() -> None:
+    assert all(parameter.is_meta for parameter in STDIMEncoder(None).parameters())
