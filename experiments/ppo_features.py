@@ -33,7 +33,7 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
-from rl_infonce.report.statistics import t_interval
+from rl_infonce.report.statistics import t_interval_over_runs
 from rl_infonce.runs.claim import claimed
 from rl_infonce.sb3.features import feature_function
 
@@ -142,7 +142,7 @@ def table(output: Path) -> str:
             f"| {protocol} | {' | '.join(COLUMNS)} | infonce - stock, paired by seed |",
             "|---|" + "---|" * (len(COLUMNS) + 1),
         ]
-        differences: list[float] = []
+        differences: dict[str, list[float]] = {}
         for game in GAMES:
             by_arm = {column: read(output, game, column, protocol) for column in COLUMNS}
             seeds = sorted(set(by_arm["stock"]) & set(by_arm["infonce"]))
@@ -150,7 +150,7 @@ def table(output: Path) -> str:
                 by_arm["infonce"][seed].mean.f1_weighted - by_arm["stock"][seed].mean.f1_weighted
                 for seed in seeds
             ]
-            differences += pairs
+            differences[game] = pairs
             cells = [_cell(by_arm[column]) for column in COLUMNS]
             shown = ", ".join(f"{pair:+.3f}" for pair in pairs) or "missing"
             lines.append(f"| {game} | {' | '.join(cells)} | {shown} |")
@@ -168,11 +168,13 @@ def _cell(scores: dict[int, ProbeScores]) -> str:
     return f"{np.mean(figures):.3f} ({min(figures):.3f} to {max(figures):.3f})"
 
 
-def _interval(differences: list[float]) -> str:
-    if len(differences) < 2:
+def _interval(differences: dict[str, list[float]]) -> str:
+    """Return the mean over games of the paired differences, with its interval for other seeds."""
+    enough = {game: pairs for game, pairs in differences.items() if len(pairs) > 1}
+    if not enough:
         return "missing"
-    mean, low, high = t_interval(differences)
-    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f}), {len(differences)} pairs"
+    mean, low, high = t_interval_over_runs(enough)
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f}), {sum(map(len, enough.values()))} pairs"
 
 
 def main() -> None:
