@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rl_infonce.atari import make_atari_vec_env
     from rl_infonce.sb3 import (
         InfoNCECallback,
+        InfoNCECombinedExtractor,
         InfoNCEExtractor,
         NanGuardCallback,
         ProbeCallback,
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "InfoNCECallback",
+    "InfoNCECombinedExtractor",
     "InfoNCEExtractor",
     "NanGuardCallback",
     "ProbeCallback",
@@ -31,6 +33,7 @@ __all__ = [
 
 _HOMES = {
     "InfoNCECallback": "rl_infonce.sb3",
+    "InfoNCECombinedExtractor": "rl_infonce.sb3",
     "InfoNCEExtractor": "rl_infonce.sb3",
     "NanGuardCallback": "rl_infonce.sb3",
     "ProbeCallback": "rl_infonce.sb3",

@@ -72,7 +72,10 @@ def known_action_space(given: spaces.Space[Any] | None) -> spaces.Space[Any]:
 
 
 def place_of(extractor: nn.Module, policy: nn.Module) -> str:
-    """Return which of several trained extractors this is: "actor", "vf"; "" if it is the only one.
+    """Return which of several trained extractors this is; "" if it is the only one.
+
+    Named after the network, "actor" or "vf", and after the image where observations hold several,
+    "camera" or "actor.camera".
 
     Args:
         extractor: Of InfoNCE.
@@ -85,8 +88,13 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
     }
     if len(places) < 2 or id(extractor) not in places:
         return ""
+    parts = [
+        part.removesuffix("features_extractor").strip("_")
+        for part in places[id(extractor)].split(".")
+        if part != "extractors"  # of InfoNCECombinedExtractor
+    ]
     # An actor-critic policy has the policy's extractor under two names.
-    return places[id(extractor)].replace("features_extractor", "").strip("._") or "pi"
+    return ".".join(part for part in parts if part) or "pi"
 
 
 def _class_names(algorithm: BaseAlgorithm) -> set[str]:

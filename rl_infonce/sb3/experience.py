@@ -321,8 +321,8 @@ def _observation_shape(buffer: Any, image_key: str | None) -> tuple[int, ...]:
     if image_key is None or image_key not in shapes:
         raise UnreadableBufferError(
             f"{type(buffer).__name__} holds dictionaries of observations {sorted(shapes)}, got "
-            f"`image_key` {image_key!r}; use an environment that observes the image alone, as "
-            "gymnasium.wrappers.TransformObservation makes one."
+            f"`image_key` {image_key!r}; pass one of them to InfoNCEExtractor, or take "
+            "InfoNCECombinedExtractor."
         )
     return tuple(shapes[image_key])
 

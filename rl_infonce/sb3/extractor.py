@@ -117,6 +117,8 @@ class InfoNCEExtractor(ImageEncoder):
             rounding. False makes `infonce_coef=0` equal NatureCNN to the last bit.
         seed: Of the pairs, augmentations and heads; None takes the algorithm's.
         auto_bind: Whether to look up, once and read-only, which algorithm builds the extractor.
+        image_key: Entry of the observations that it encodes, where these are dictionaries and it is
+            part of an extractor of your own; `InfoNCECombinedExtractor` sets it.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
 
     Raises:
@@ -152,6 +154,7 @@ class InfoNCEExtractor(ImageEncoder):
         channels_last: bool = True,
         seed: int | None = None,
         auto_bind: bool = True,
+        image_key: str | None = None,
         normalized_image: bool = False,
     ) -> None:
         space = check_image_space(observation_space, normalized_image=normalized_image)
@@ -198,7 +201,8 @@ class InfoNCEExtractor(ImageEncoder):
         self._chance_seed: int | None = None
         if known is None:
             known = self._chance_seed = secrets.randbits(128)
-        self._session = Session(_stream(known))
+        self.image_key = image_key
+        self._session = Session(_stream(known), image_key)
         self._pending: AuxiliaryGradients | None = None
         self._add_heads(algorithm)
         if algorithm is not None:
@@ -570,7 +574,7 @@ class InfoNCEExtractor(ImageEncoder):
         rng = np.random.default_rng()
         rng.bit_generator.state = own.pop("_stream")
         super().__setstate__(own)  # type: ignore[no-untyped-call]
-        self._session = Session(rng)
+        self._session = Session(rng, self.image_key)
 
 
 def _stream(seed: int) -> np.random.Generator:

@@ -51,14 +51,15 @@ class Session:
 
     Args:
         rng: Source of pairs and augmentations; nothing else draws from it.
+        image_key: Entry of the observations, where they are dictionaries.
 
     Attributes:
         averaged: Sum of each parameter that the target encoder has last moved towards.
     """
 
-    def __init__(self, rng: np.random.Generator) -> None:
+    def __init__(self, rng: np.random.Generator, image_key: str | None = None) -> None:
         self.rng = rng
-        self.reader = ExperienceReader()
+        self.reader = ExperienceReader(image_key)
         self.n_updates = 0
         self.n_nonfinite = 0
         self.n_nonfinite_in_a_row = 0
@@ -79,7 +80,7 @@ class Session:
     def bind(self, algorithm: BaseAlgorithm | None) -> None:
         """Point at another algorithm, or at none, and forget the previous one's buffer."""
         if algorithm is not self.algorithm:
-            self.reader = ExperienceReader()
+            self.reader = ExperienceReader(self.reader.image_key)
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
 
     @property

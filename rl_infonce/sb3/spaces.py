@@ -27,9 +27,8 @@ def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> sp
     if isinstance(space, spaces.Dict):
         raise TypeError(
             "Expected `observation_space` to be one image (Box), got a Dict with keys "
-            f"{sorted(space.spaces)}. Wrap the environment so that it observes the image alone: "
-            "gymnasium.wrappers.TransformObservation(env, lambda o: o['image'], "
-            "env.observation_space['image'])."
+            f"{sorted(space.spaces)}. Take rl_infonce.InfoNCECombinedExtractor, which encodes its "
+            "images and joins the rest to their features."
         )
     if not isinstance(space, spaces.Box):
         raise TypeError(f"Expected `observation_space` to be a Box image, got {space}.")

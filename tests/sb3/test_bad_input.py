@@ -153,9 +153,9 @@ def test_the_way_out_for_a_dict_environment_trains() -> None:
 class OwnCombination(BaseFeaturesExtractor):
     """An InfoNCEExtractor on one entry of a dictionary."""
 
-    def __init__(self, observation_space: spaces.Dict) -> None:
+    def __init__(self, observation_space: spaces.Dict, image_key: str | None) -> None:
         super().__init__(observation_space, 32)
-        self.image = InfoNCEExtractor(observation_space["image"], 32)
+        self.image = InfoNCEExtractor(observation_space["image"], 32, image_key=image_key)
 
     def forward(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         features: torch.Tensor = self.image(observations["image"])
@@ -163,15 +163,21 @@ class OwnCombination(BaseFeaturesExtractor):
 
 
 def test_a_buffer_of_dictionaries_names_a_way_out_that_exists() -> None:
-    env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv())])
-    model = PPO(
-        "MultiInputPolicy",
-        env,
-        policy_kwargs={"features_extractor_class": OwnCombination},
-        **PPO_SIZES,
-    )
-    with pytest.warns(UserWarning, match=r"loss is off: DictRolloutBuffer.*TransformObservation"):
-        model.learn(32)
+    def model(image_key: str | None) -> PPO:
+        env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv(lengths=(9, 15)))])
+        kwargs = {
+            "features_extractor_class": OwnCombination,
+            "features_extractor_kwargs": {"image_key": image_key},
+        }
+        return PPO("MultiInputPolicy", env, policy_kwargs=kwargs, **PPO_SIZES)
+
+    message = r"loss is off: DictRolloutBuffer.*'speed'\], got `image_key` None; pass one of them"
+    with pytest.warns(UserWarning, match=message):
+        model(None).learn(32)
+    with pytest.warns(UserWarning, match="got `image_key` 'picture'"):
+        model("picture").learn(32)
+    trained = model("image").learn(32)
+    assert extractors_of(trained)[0].last_infonce["loss"] > 0
 
 
 def test_horizons_that_share_frames_warn_and_say_why() -> None:

@@ -1,0 +1,161 @@
+"""Dictionaries of observations: every image learns its own future, the rest joins as in SB3."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.torch_layers import CombinedExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, decode
+from tests.sb3.test_experience import StampedGoalEnv
+from tests.sb3.worlds import PPO_SIZES, assert_same_weights, extractors_of, record_logger
+
+SPACE = spaces.Dict(
+    image=spaces.Box(0, 255, IMAGE_SHAPE, np.uint8),
+    speed=spaces.Box(-1.0, 1.0, (2,), np.float32),
+    gear=spaces.Discrete(5),
+)
+
+
+class TwoCameras(StampedDictEnv):
+    """The stamped image, and the same upside down, beside a vector."""
+
+    def __init__(self, env: StampedEnv) -> None:
+        super().__init__(env)
+        image = env.observation_space
+        speed = self.observation_space["speed"]  # type: ignore[index]
+        self.observation_space = spaces.Dict(front=image, back=image, speed=speed)
+
+    def observation(self, observation: npt.NDArray[np.uint8]) -> dict[str, Any]:
+        speed = np.zeros(2, dtype=np.float32)
+        return {"front": observation, "back": observation[:, ::-1].copy(), "speed": speed}
+
+
+def kwargs_of(
+    extractor: type[CombinedExtractor] = InfoNCECombinedExtractor, **settings: Any
+) -> dict[str, Any]:
+    given = {"cnn_output_dim": 32, **settings}
+    if extractor is InfoNCECombinedExtractor:
+        given.setdefault("n_pairs", 16)
+    return {
+        "features_extractor_class": extractor,
+        "features_extractor_kwargs": given,
+        "net_arch": [],
+    }
+
+
+def build(
+    name: str, wrapper: type[StampedDictEnv] = StampedDictEnv, kwargs: Any = None
+) -> BaseAlgorithm:
+    def make(number: int) -> StampedDictEnv:
+        return wrapper(StampedEnv(number, lengths=(9, 15), continuous=name == "SAC"))
+
+    env = DummyVecEnv([partial(make, number) for number in range(2)])
+    replay: dict[str, Any] = {"buffer_size": 200, "learning_starts": 40, "batch_size": 16}
+    replay["policy_kwargs"] = kwargs or kwargs_of()
+    if name == "PPO":
+        return PPO(
+            "MultiInputPolicy", env, policy_kwargs=kwargs or kwargs_of(), **PPO_SIZES, seed=0
+        )
+    if name == "SAC":
+        return SAC("MultiInputPolicy", env, **replay, seed=0)
+    hindsight = HerReplayBuffer if wrapper is StampedGoalEnv else None
+    return DQN("MultiInputPolicy", env, **replay, replay_buffer_class=hindsight, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrapper"),
+    [
+        ("PPO", StampedDictEnv),
+        ("DQN", StampedDictEnv),
+        ("SAC", StampedDictEnv),
+        ("DQN", StampedGoalEnv),
+    ],
+)
+def test_images_in_dictionaries_have_a_loss(name: str, wrapper: type[StampedDictEnv]) -> None:
+    model = build(name, wrapper)
+    model.learn(96)
+    for extractor in extractors_of(model):
+        assert extractor.last_infonce["loss"] > 0
+        assert extractor.last_infonce["n_pairs"] == 16
+
+
+def test_pairs_are_of_the_image_of_the_key() -> None:
+    model = build("PPO", TwoCameras)
+    numbers = record_logger(model)
+    model.learn(128)
+    extractors: Any = model.policy.features_extractor.extractors
+    rows, envs = np.arange(20), np.arange(20) % 2
+    for key, up in (("front", 1), ("back", -1)):
+        images = extractors[key].experience().observations(rows, envs)
+        assert decode(images[..., ::up, :]).env.tolist() == envs.tolist()
+        assert extractors[key].last_infonce["loss"] > 0
+    tags = {tag for tag in numbers if tag.endswith("loss") and "infonce" in tag}
+    assert tags == {"infonce/loss", "infonce/front/loss", "infonce/back/loss"}
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_coefficient_0_is_the_plain_network(name: str) -> None:
+    plain = build(name, kwargs=kwargs_of(CombinedExtractor))
+    plain.learn(96)
+    settings = kwargs_of(infonce_coef=0.0, channels_last=False)
+    model = build(name, kwargs=settings)
+    model.learn(96)
+    assert_same_weights(model.policy, plain.policy)
+
+
+def test_features_are_those_of_sb3_in_its_order() -> None:
+    torch.manual_seed(0)
+    ours = InfoNCECombinedExtractor(SPACE, 32, channels_last=False)
+    theirs = CombinedExtractor(SPACE, 32)
+    state = {n: t for n, t in ours.state_dict().items() if ".infonce." not in n}
+    theirs.load_state_dict(state)
+    ours.eval()
+    observations = {
+        "image": torch.rand(3, *IMAGE_SHAPE),
+        "speed": torch.rand(3, 2),
+        "gear": torch.eye(5)[:3],
+    }
+    assert ours.features_dim == theirs.features_dim == 32 + 2 + 5
+    assert torch.equal(ours(observations), theirs(observations))
+
+
+def test_normalized_images_are_read_as_the_policy_sees_them() -> None:
+    env = VecNormalize(DummyVecEnv([lambda: StampedDictEnv(StampedEnv(lengths=(9, 15)))]))
+    kwargs = {**kwargs_of(), "normalize_images": False}
+    model = PPO("MultiInputPolicy", env, policy_kwargs=kwargs, **PPO_SIZES)
+    model.learn(32)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+def test_copies_and_files_go_on_reading_their_image(tmp_path: Path) -> None:
+    model = build("PPO")
+    model.learn(32)
+    model.save(tmp_path / "model.zip")
+    again = PPO.load(tmp_path / "model.zip", env=model.get_env())
+    assert_same_weights(again.policy, model.policy)
+    again.learn(32)
+    assert extractors_of(again)[0].last_infonce["loss"] > 0
+    assert copy.deepcopy(extractors_of(model)[0])._session.reader.image_key == "image"
+
+
+def test_what_is_no_dictionary_with_an_image_is_named() -> None:
+    with pytest.raises(TypeError, match=r"to be a Dict, got Box.*needs InfoNCEExtractor"):
+        InfoNCECombinedExtractor(SPACE["image"])  # type: ignore[arg-type]
+    vectors = spaces.Dict(speed=SPACE["speed"])
+    with pytest.raises(ValueError, match=r"a uint8 image .*'speed': 'float32 \(2,\)'.*Combined"):
+        InfoNCECombinedExtractor(vectors)
+    with pytest.raises(TypeError, match=r"InfoNCECombinedExtractor, which encodes its images"):
+        InfoNCEExtractor(SPACE)
