@@ -112,21 +112,20 @@ def untrained(encoder: nn.Module, seed: int) -> nn.Module:
     """Return an encoder of the same architecture, its weights drawn from `seed`.
 
     Raises:
-        TypeError: If the encoder is of a class that is not saved here and has no `untrained(seed)`.
+        TypeError: If the encoder is of a class that is not saved here.
     """
-    own = getattr(encoder, "untrained", None)
-    if own is not None:
-        fresh: nn.Module = own(seed)
-        return fresh
     generator = torch.Generator().manual_seed(seed)
     header = _header_of(encoder)
     return _BUILDERS[header["class"]](header, generator).eval()
 
 
 def settings_of(encoder: nn.Module) -> dict[str, Any]:
-    """Return class, arguments, shape and preprocessing of an encoder, as its file says them."""
-    own = getattr(encoder, "settings", None)
-    return dict(own) if isinstance(own, Mapping) else _header_of(encoder)
+    """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
+
+    Raises:
+        TypeError: If the encoder is of a class that is not saved here.
+    """
+    return _header_of(encoder)
 
 
 def describe(encoder: nn.Module) -> str:
