@@ -13,8 +13,9 @@ __all__ = ["human_scores"]
 def human_scores() -> dict[str, tuple[float, float]]:
     """Return game -> (score of a random agent, score of a human), of 57 games.
 
-    The table that Wang et al. 2016 ("Dueling Network Architectures") and those after them use, with
-    up to 30 no-ops at the start.
+    Table 2 of Wang et al. 2016 ("Dueling Network Architectures"), with up to 30 no-ops at the
+    start. Later tables, such as that of Agent57, give the random agent 0.0 in Video Pinball, where
+    this one has 16256.9: normalised scores of that game are only comparable within one table.
     """
     text = resources.files("rl_infonce.atari").joinpath("human_scores.json").read_text("utf-8")
     games = json.loads(text)["games"]
