@@ -1,19 +1,25 @@
-"""Rows in `.npy` files that may be from anyone, memory-mapped without parsing a header."""
+"""Rows in `.npy` files that may be from anyone, read or mapped without parsing a header."""
 
 from __future__ import annotations
 
 import io
 import math
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["npy_header", "open_rows"]
+__all__ = ["RowsOnDisk", "npy_header", "open_rows", "read_rows"]
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _N_START = len(_MAGIC) + 2  # and the length of the text
+
+_MOST_MAPPED = 64  # of the 1,024 descriptors that many systems grant a process
+_mapped: dict[int, npt.NDArray[Any]] = {}  # by the `id` of their `RowsOnDisk`
+_mapping = threading.Lock()
 
 
 def npy_header(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
@@ -32,6 +38,8 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
     There are as many rows as the file has bytes for, and its header must be the one of such an
     array. `np.load` would evaluate the header, believe its shape, and open zip files.
 
+    A map keeps a file descriptor, of which a process has few: take `RowsOnDisk` for many files.
+
     Args:
         path: Of the file.
         dtype: Of its numbers.
@@ -41,7 +49,68 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
         ValueError: If the file holds anything else; it is named.
         OSError: If it cannot be read.
     """
-    dtype = np.dtype(dtype)
+    offset, shape = _layout(path, np.dtype(dtype), row_shape)
+    if shape[0] == 0:  # nothing to map
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)
+
+
+def read_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Return what `open_rows` does, but in memory and read-only; the file is closed.
+
+    Raises:
+        ValueError: If the file holds anything else; it is named.
+        OSError: If it cannot be read.
+    """
+    offset, shape = _layout(path, np.dtype(dtype), row_shape)
+    rows = np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape)
+    rows.flags.writeable = False
+    return rows
+
+
+class RowsOnDisk:
+    """What `open_rows` returns, mapped when it is indexed: any number of files can be at hand.
+
+    The 64 that were indexed last stay mapped, of all in the process: mapping a file for every
+    batch doubles the time that reading the batch takes.
+
+    Args:
+        path: Of the file; it must stay.
+        dtype: Of its numbers.
+        row_shape: Of a row.
+
+    Attributes:
+        shape: [n, *row_shape].
+
+    Raises:
+        ValueError: If the file holds anything else; it is named.
+        OSError: If it cannot be read.
+    """
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> None:
+        self._path = path
+        self._dtype = np.dtype(dtype)
+        _, self.shape = _layout(path, self._dtype, row_shape)
+        weakref.finalize(self, _mapped.pop, id(self), None)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> npt.NDArray[Any]:
+        with _mapping:
+            rows = _mapped.pop(id(self), None)
+            if rows is None:
+                rows = open_rows(self._path, self._dtype, self.shape[1:])
+            _mapped[id(self)] = rows  # the last one is the latest
+            if len(_mapped) > _MOST_MAPPED:
+                _mapped.pop(next(iter(_mapped)))
+        return np.asarray(rows[index])
+
+
+def _layout(
+    path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Return where the numbers of a file begin and their shape; see `open_rows`."""
     with path.open("rb") as file:
         start = file.read(_N_START)
         text = file.read(int.from_bytes(start[len(_MAGIC) :], "little"))
@@ -56,6 +125,4 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
             f"Expected {path} to hold an array of {dtype} {shape}, which is as large as the file, "
             f"got one that begins with {(start + text)[:120]!r}."
         )
-    if n_rows == 0:  # nothing to map
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape)
+    return offset, shape

@@ -71,7 +71,7 @@ def collect(
         progress: Whether to show a bar.
 
     Returns:
-        The frames, memory-mapped.
+        The frames, as `load_frames` returns them.
 
     Raises:
         TypeError: If an argument is of the wrong type, or the function returns no integers.

@@ -1,4 +1,4 @@
-"""Read collected frames: memory-mapped images, RAM, episode ids, and labels made from RAM."""
+"""Read collected frames: images on disk, RAM, episode ids, and labels made from RAM."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rl_infonce.atari.shards import (
     open_shard,
 )
 from rl_infonce.checks import check_choice
+from rl_infonce.npy_rows import RowsOnDisk
 
 if TYPE_CHECKING:
     from rl_infonce.probing.data import LabelledObservations
@@ -31,7 +32,7 @@ _N_STACKED = 4
 
 
 def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> LabelledFrames:
-    """Return the frames that `collect` wrote into a folder, memory-mapped.
+    """Return the frames that `collect` wrote into a folder; images are read when indexed.
 
     Args:
         folder: As given to `collect`.
@@ -70,7 +71,9 @@ class LabelledFrames:
     """
 
     def __init__(
-        self, manifest: Mapping[str, Any], shards: Sequence[Mapping[str, npt.NDArray[Any]]]
+        self,
+        manifest: Mapping[str, Any],
+        shards: Sequence[Mapping[str, Any]],
     ) -> None:
         self.manifest = dict(manifest)
         self.game: str = manifest["settings"]["game"]
@@ -182,7 +185,7 @@ class FrameView:
 
     def __init__(
         self,
-        images: Sequence[Images],
+        images: Sequence[Images | RowsOnDisk],
         game_starts: Sequence[npt.NDArray[np.bool_]],
         *,
         n_stacked: int,

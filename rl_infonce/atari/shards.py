@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.npy_rows import npy_header, open_rows
+from rl_infonce.npy_rows import RowsOnDisk, npy_header, read_rows
 
 __all__ = [
     "VIEWS",
@@ -244,8 +244,8 @@ def _sha256(path: Path) -> str:
 
 def open_shard(
     folder: Path, index: int, n_rows: int, content: Mapping[str, Column]
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the memory-mapped columns of a shard, read-only.
+) -> dict[str, Any]:
+    """Return the columns of a shard, read-only: images on disk, all others in memory.
 
     Raises:
         ValueError: If a file is not an array of the expected dtype and shape; it is named.
@@ -253,7 +253,7 @@ def open_shard(
     arrays = {}
     for name, (dtype, shape) in content.items():
         path = shard_folder(folder, index) / f"{name}.npy"
-        array = open_rows(path, dtype, shape)
+        array = (RowsOnDisk if name in VIEWS else read_rows)(path, dtype, shape)
         if len(array) != n_rows:
             raise ValueError(f"Expected {path} to hold {n_rows} rows, got {len(array)}.")
         arrays[name] = array

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from rl_infonce import npy_rows
 from rl_infonce.atari import collect, decode, labels_hash, load_frames
 from rl_infonce.atari.frames import FrameView
 from rl_infonce.atari.manifest import read_manifest
@@ -117,10 +119,50 @@ def test_what_was_not_collected_is_refused_by_name(collected: Path) -> None:
 
 
 @pytest.mark.atari
-def test_images_are_memory_mapped_and_read_only(collected: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_loaded_frames_keep_no_descriptors_and_read_ones_a_bounded_number(
+    collected: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(npy_rows, "_mapped", {})
+    monkeypatch.setattr(npy_rows, "_MOST_MAPPED", 3)
+    before = n_descriptors()
+    frames = [load_frames(collected, verify=False) for _ in range(20)]  # of 2 shards each
+    assert n_descriptors() == before
+    first = [each.observations("agent")[[0, -1]] for each in frames]
+    assert n_descriptors() == before + 3
+    for images in first:
+        np.testing.assert_array_equal(images, frames[0].observations("agent")[[0, -1]])
+    del frames
+    gc.collect()
+    assert n_descriptors() == before
+
+
+def n_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_more_shards_than_descriptors_are_read(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    images = np.random.default_rng(0).integers(0, 256, (150, 1, 2, 3), np.uint8)
+    for index, shard in enumerate(images):
+        np.save(tmp_path / f"{index}.npy", shard)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+    try:
+        files = [npy_rows.RowsOnDisk(tmp_path / f"{i}.npy", np.uint8, (2, 3)) for i in range(150)]
+        view = FrameView(files, [np.ones(1, np.bool_)] * 150, n_stacked=1)
+        np.testing.assert_array_equal(view[:], images)
+        np.testing.assert_array_equal(view[::-1], images[::-1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.atari
+def test_what_is_on_disk_is_read_only(collected: Path) -> None:
     for shard in load_frames(collected)._shards:
-        assert isinstance(shard["agent"], np.memmap)
-        assert not shard["agent"].flags.writeable
+        assert isinstance(shard["agent"], npy_rows.RowsOnDisk)
+        for name in ("agent", "ram", "episode_ids"):
+            assert not shard[name][:].flags.writeable
 
 
 def truncate(folder: Path) -> None:
