@@ -181,9 +181,7 @@ class AtariVecEnv(VecEnv):
             RuntimeError: If the environment is closed.
         """
         emulator = self._open_emulator()
-        if self._step_is_pending:
-            self._step_is_pending = False
-            emulator.recv()
+        self._drop_pending_step(emulator)
         given = [-1 if seed is None else int(seed) % _N_SEEDS for seed in self._seeds]
         seeds = np.array(given, np.int64)
         if not self._history:  # a history begins with known seeds
@@ -193,6 +191,12 @@ class AtariVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         return observations
+
+    def _drop_pending_step(self, emulator: AtariVectorEnv) -> None:
+        """Take the result of a step that was sent, or it would come up as that of a later one."""
+        if self._step_is_pending:
+            self._step_is_pending = False
+            emulator.recv()
 
     def _reset_emulator(
         self, emulator: AtariVectorEnv, seeds: npt.NDArray[np.int64]
@@ -288,7 +292,7 @@ class AtariVecEnv(VecEnv):
         None if that was before the first `reset()`.
 
         The games are played again from their seeds: one step takes as long as a step, without a
-        policy's time. Elapsed seconds ("t") start anew.
+        policy's time. Elapsed seconds ("t") start anew. A step that was sent is dropped.
 
         Args:
             state: Of an environment with the same settings; `n_threads` may differ.
@@ -301,6 +305,7 @@ class AtariVecEnv(VecEnv):
         """
         emulator = self._open_emulator()
         self._check_settings(state["settings"])
+        self._drop_pending_step(emulator)
         self._history.clear()
         observations: npt.NDArray[np.uint8] | None = None
         n_steps = sum(len(each["actions"]) for each in state["history"])

@@ -82,6 +82,29 @@ def test_a_step_that_a_reset_swallowed_is_played_again() -> None:
     assert play(env, 60, seed=2) == play(again, 60, seed=2)
 
 
+@pytest.mark.parametrize("n_steps", [0, 5])
+def test_a_pending_step_is_no_part_of_the_state_that_is_set(n_steps: int) -> None:
+    env = make_atari_vec_env("breakout", n_envs=2, seed=3)
+    first = env.reset()
+    seen = play(env, n_steps, seed=0)
+    other = make_atari_vec_env("breakout", n_envs=2, seed=8)
+    other.reset()
+    other.step_async(np.array([1, 2]))
+    images = np.asarray(other.set_state(env.get_state()))
+    assert images.tobytes() == (seen[-1][0] if seen else first.tobytes())
+    assert play(other, 20, seed=1) == play(env, 20, seed=1)
+
+
+def test_a_refused_state_leaves_the_pending_step() -> None:
+    env = make_atari_vec_env("breakout", n_envs=2, seed=3)
+    env.reset()
+    state = {**env.get_state(), "settings": {}}
+    env.step_async(np.array([1, 2]))
+    with pytest.raises(ValueError, match="same settings"):
+        env.set_state(state)
+    env.step_wait()
+
+
 def test_a_state_needs_no_pending_step() -> None:
     env = make_atari_vec_env("pong", n_envs=1, seed=0)
     env.reset()
