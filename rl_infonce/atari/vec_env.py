@@ -351,8 +351,9 @@ class AtariVecEnv(VecEnv):
         restarted: npt.NDArray[np.bool_],
         lives: npt.NDArray[np.int32],
     ) -> list[dict[str, Any]]:
-        # After a restart `lives` is that of the new game, so the old one is told from before.
-        left = np.where(restarted, np.maximum(self._lives - terminated, 0), lives)
+        # After a restart `lives` is that of the new game. The one that is over has none, also where
+        # its counter had more left a step before (Gravitar, Amidar); one cut off keeps its own.
+        left = np.where(restarted, np.where(terminated, 0, self._lives), lives)
         infos: list[dict[str, Any]] = [
             {"lives": int(left[i]), "TimeLimit.truncated": bool(truncated[i] and not terminated[i])}
             for i in range(self.num_envs)

@@ -122,6 +122,21 @@ def test_game_over_reports_the_raw_return_and_restarts(terminal_on_life_loss: bo
     assert (n_dones > n_games) == terminal_on_life_loss
 
 
+@pytest.mark.parametrize("game", ["amidar", "gravitar"])
+def test_no_lives_are_left_at_game_over_wherever_the_counter_was(game: str) -> None:
+    env = make_atari_vec_env(game, 2, seed=0)
+    env.reset()
+    before = [0, 0]
+    for _, _, _, infos in play(env, 2000):
+        over = [i for i in range(2) if "episode" in infos[i]]
+        if over:
+            break
+        before = [info["lives"] for info in infos]
+    assert [infos[i]["lives"] for i in over] == [0]
+    assert before[over[0]] > 1
+    assert not infos[over[0]]["TimeLimit.truncated"]
+
+
 def test_rewards_are_clipped_for_the_learner_only() -> None:
     returns: dict[bool, list[float]] = {}
     sums = {}
