@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -60,8 +62,10 @@ def collect(
             without NOOP; or a function from uint8 [B, 4, 84, 84] to actions [B], called in
             lock-step for up to 8 shards at once, such as
             `rl_infonce.sb3.policies.epsilon_greedy_policy(model, 0.2, rng)`.
-        policy_name: What the manifest calls a function; None takes the function's own name. Give
-            two functions two names: a folder is only completed by the policy that began it.
+        policy_name: What the manifest calls a function, not empty. A folder is completed, or read,
+            by the policy of that name only, so name all that decides the actions: the weights,
+            epsilon. None takes the function's own name, where that tells it from others: a lambda,
+            an object (such as an `epsilon_greedy_policy`), a method and a closure need one.
         seed: At least 0.
         n_shards: Number of emulators, at least 1, at most 10,000.
         views: Of "screen" (gray as the emulator shows it, 33.6 kB per state) and "agent" (84x84,
@@ -75,9 +79,9 @@ def collect(
 
     Raises:
         TypeError: If an argument is of the wrong type, or the function returns no integers.
-        ValueError: If an argument is out of range, the game is unknown, the function returns
-            actions of another shape or range or has an attribute `n_actions` that is not the
-            game's, or the folder holds frames of other settings or
+        ValueError: If an argument is out of range, the game is unknown, the function needs a
+            `policy_name`, returns actions of another shape or range or has an attribute
+            `n_actions` that is not the game's, or the folder holds frames of other settings or
             damaged ones.
         OSError: If the disk is too small, checked before the start and while writing, or a process
             was killed. Finished shards are kept.
@@ -149,13 +153,39 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
         if policy_name is not None:
             raise ValueError(f"Expected no `policy_name` beside policy={policy!r}.")
         return policy
-    if not callable(policy):
+    if not callable(policy) or _is_torch_module(policy):
         raise TypeError(
             f"Expected `policy` to be one of {RANDOM_POLICIES} or a function of observations, got "
             f"{type(policy).__name__}. For a model of Stable-Baselines3 pass "
-            "rl_infonce.sb3.policies.epsilon_greedy_policy(model, epsilon, rng)."
+            "rl_infonce.sb3.policies.epsilon_greedy_policy(model, epsilon, rng), for another "
+            "network a function that returns its actions."
         )
-    name = str(policy_name or getattr(policy, "__qualname__", type(policy).__qualname__))
-    if name in RANDOM_POLICIES:
-        raise ValueError(f"Expected `policy_name` other than {RANDOM_POLICIES}, got {name!r}.")
-    return name
+    if policy_name is None:
+        return _own_name(policy)
+    if not isinstance(policy_name, str):
+        raise TypeError(f"Expected `policy_name` to be a str, got {policy_name!r}.")
+    if not policy_name.strip() or policy_name in RANDOM_POLICIES:
+        raise ValueError(
+            f"Expected `policy_name` to be a name other than {RANDOM_POLICIES}, got "
+            f"{policy_name!r}."
+        )
+    return policy_name
+
+
+def _own_name(policy: Policy) -> str:
+    """Return the name of a function that nothing but its code decides."""
+    is_named = isinstance(policy, FunctionType) and not policy.__closure__
+    if not is_named or policy.__name__ == "<lambda>" or policy.__qualname__ in RANDOM_POLICIES:
+        raise ValueError(
+            "Expected `policy_name` beside a `policy` whose own name would not tell it from "
+            f"another (a lambda, an object, a method, a function with a closure), got {policy!r}. "
+            "Pass a name of everything that decides its actions: a folder is completed, or read, "
+            "by the policy of that name only."
+        )
+    return policy.__qualname__
+
+
+def _is_torch_module(policy: object) -> bool:
+    """Return whether a policy is one, without importing torch for one that cannot be."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(policy, torch.nn.Module)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from loky import ProcessPoolExecutor
+from torch import nn
 
 from rl_infonce.atari import (
     LabelledFrames,
@@ -184,7 +185,12 @@ def test_rows_are_distributed_and_episodes_named_by_their_first_row(
 
 def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:
     """Return a stateless policy that depends on every pixel."""
-    return lambda stacks: stacks.reshape(len(stacks), -1).sum(1, dtype=np.int64) % n_actions
+
+    def policy(stacks: Array) -> Array:
+        actions: Array = stacks.reshape(len(stacks), -1).sum(1, dtype=np.int64) % n_actions
+        return actions
+
+    return policy
 
 
 @pytest.mark.parametrize("policy", ["random", "random_without_noop"])
@@ -239,10 +245,39 @@ def test_a_function_sees_what_is_recorded_in_lockstep(
         assert actions[rows].tolist() == [(step + 1 + i) % 4 for i in range(len(rows))]
 
 
+def first_action(stacks: Array) -> Array:
+    return np.zeros(len(stacks), np.int64)
+
+
+class Agent:
+    def act(self, stacks: Array) -> Array:
+        return first_action(stacks)
+
+    __call__ = act
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [lambda stacks: [0], partial(first_action), Agent(), Agent().act, seeded_by_image(4)],
+    ids=["lambda", "partial", "object", "method", "closure"],
+)
+def test_a_function_that_its_name_does_not_tell_from_others_needs_one(
+    tmp_path: Path, policy: Any
+) -> None:
+    with pytest.raises(ValueError, match=r"Expected `policy_name` beside .*Pass a name of every"):
+        small(tmp_path, policy=policy)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_function_of_a_module_is_known_by_its_name(tmp_path: Path) -> None:
+    frames = small(tmp_path, policy=first_action, n_steps=2, n_shards=1)
+    assert frames.manifest["settings"]["policy"] == "first_action"
+
+
 def test_a_function_works_where_only_screens_are_kept(tmp_path: Path) -> None:
-    policy = seeded_by_image(4)
-    both = small(tmp_path / "both", policy=policy, n_shards=1)
-    screens = small(tmp_path / "screens", policy=policy, n_shards=1, views=["screen"])
+    given: dict[str, Any] = {"policy": seeded_by_image(4), "policy_name": "seeded", "n_shards": 1}
+    both = small(tmp_path / "both", **given)
+    screens = small(tmp_path / "screens", **given, views=["screen"])
     np.testing.assert_array_equal(both.column("actions"), screens.column("actions"))
 
 
@@ -420,14 +455,15 @@ def test_a_disk_that_fills_up_keeps_finished_shards(
         original(self, name, content)
 
     original = shards.ShardWriter._write
+    given = {"policy": policy, "policy_name": None if policy == "random" else "seeded"}
     with monkeypatch.context() as patch:
         patch.setattr(shards.ShardWriter, "_write", write)
         with pytest.raises(OSError, match="the disk is full") as caught:
-            small(tmp_path, n_workers=1, policy=policy)
+            small(tmp_path, n_workers=1, **given)
     n_kept = 2 if policy == "random" else 0  # in lock-step all end together
     assert f"{n_kept} of 3 shards are finished and kept" in str(caught.value)
     assert len(list(tmp_path.glob("shard_*"))) == n_kept
-    assert len(small(tmp_path, policy=policy)) == 101
+    assert len(small(tmp_path, **given)) == 101
 
 
 def test_writers_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
@@ -454,6 +490,10 @@ def answer(value: Any, **attributes: Any) -> Callable[[Array], Any]:
     return policy
 
 
+def played_by(policy: Callable[[Array], Any]) -> dict[str, Any]:
+    return {"policy": policy, "policy_name": "answer", "n_shards": 1}
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -470,13 +510,16 @@ def answer(value: Any, **attributes: Any) -> Callable[[Array], Any]:
         ({"policy": "greedy"}, ValueError, "Expected `policy` to be one of"),
         ({"policy": 3}, TypeError, "or a function of observations, got int"),
         ({"policy": "random", "policy_name": "x"}, ValueError, "Expected no `policy_name`"),
-        ({"policy": answer([0, 1]), "n_shards": 1}, ValueError, "of shape (1,), got (2,)"),
-        ({"policy": answer([1.0]), "n_shards": 1}, TypeError, "to return integers, got dtype fl"),
-        ({"policy": answer([4]), "n_shards": 1}, ValueError, "actions in 0..3, got [4]"),
-        ({"policy": answer([-1]), "n_shards": 1}, ValueError, "actions in 0..3, got [-1]"),
-        ({"policy": answer(([0], None)), "n_shards": 1}, TypeError, "got a tuple"),
-        ({"policy": answer([0], n_actions=6)}, ValueError, "the 4 actions of breakout, got one"),
-        ({"policy": answer([0]), "policy_name": "random"}, ValueError, "`policy_name` other than"),
+        (played_by(answer([0, 1])), ValueError, "of shape (1,), got (2,)"),
+        (played_by(answer([1.0])), TypeError, "to return integers, got dtype fl"),
+        (played_by(answer([4])), ValueError, "actions in 0..3, got [4]"),
+        (played_by(answer([-1])), ValueError, "actions in 0..3, got [-1]"),
+        (played_by(answer(([0], None))), TypeError, "got a tuple"),
+        (played_by(answer([0], n_actions=6)), ValueError, "the 4 actions of breakout, got one"),
+        ({"policy": answer([0]), "policy_name": "random"}, ValueError, "a name other than"),
+        ({"policy": answer([0]), "policy_name": " "}, ValueError, "a name other than"),
+        ({"policy": answer([0]), "policy_name": 3}, TypeError, "`policy_name` to be a str, got 3"),
+        ({"policy": nn.Linear(1, 1)}, TypeError, "got Linear. For a model of Stable-Baselines3"),
     ],
 )
 def test_wrong_arguments_are_named(
