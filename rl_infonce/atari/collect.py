@@ -51,7 +51,8 @@ def collect(
 
     Each shard is one emulator, seeded by `seed` and its number. With a named policy its bytes
     depend on nothing else: not on `n_workers`, not on interruptions. Call again with the same
-    settings to complete what was interrupted, or to read what is complete.
+    settings to complete what was interrupted, or to read what is complete, which needs no
+    permission to write and waits for nobody.
 
     Args:
         game: Any spelling `resolve_game` understands.
@@ -87,7 +88,7 @@ def collect(
             was killed. Finished shards are kept.
     """
     # OpenCV is needed to collect, not to read what was collected.
-    from rl_infonce.atari.collection import Collection
+    from rl_infonce.atari.collection import Collection, is_finished
     from rl_infonce.atari.playing import play
 
     settings = _settings(game, n_steps, policy, policy_name, seed, n_shards, views)
@@ -96,10 +97,11 @@ def collect(
         check_count("n_workers", n_workers, at_least=1)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    with Collection.opened(path, settings) as collection:
-        if collection.missing:
-            collection.check_free_space()
-            play(collection, policy, n_workers=n_workers, progress=progress)
+    if not is_finished(path, settings):
+        with Collection.opened(path, settings) as collection:
+            if collection.missing:  # nobody else completed it meanwhile
+                collection.check_free_space()
+                play(collection, policy, n_workers=n_workers, progress=progress)
     return load_frames(path, verify=False)  # found shards were verified, new ones just written
 
 

@@ -26,7 +26,7 @@ from rl_infonce.atari.shards import (
     shard_rows,
 )
 
-__all__ = ["Collection"]
+__all__ = ["Collection", "is_finished"]
 
 _logger = logging.getLogger(__name__)
 
@@ -123,16 +123,44 @@ class Collection:
         return manifest
 
     def _read(self) -> dict[str, Any]:
-        manifest = read_manifest(self.folder)
-        found, wanted = manifest["settings"], self.settings
-        differing = [key for key in wanted if found.get(key) != wanted[key]]
-        if differing:
-            listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted[k]!r})" for k in differing)
-            raise ValueError(
-                f"Expected `folder` to be new or of the same settings, got {self.folder} with "
-                f"{listed}. Choose another folder, or delete this one."
-            )
-        shards = [s for s in manifest["shards"] if shard_folder(self.folder, s["index"]).exists()]
+        manifest = _read_of_settings(self.folder, self.settings)
+        shards = _existing_shards(self.folder, manifest)
         for shard in shards:
             check_shard_files(self.folder, shard, verify=True)
         return {**manifest, "shards": shards}
+
+
+def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
+    """Return whether a folder holds every shard, verified; nothing is written and nobody waits.
+
+    Raises:
+        ValueError: If the folder holds a collection of other settings, of another format version,
+            or with a damaged shard.
+        OSError: If the folder cannot be read.
+    """
+    if not (folder / MANIFEST).exists():
+        return False
+    shards = _existing_shards(folder, _read_of_settings(folder, settings))
+    if len(shards) < settings["n_shards"]:
+        return False
+    for shard in shards:
+        check_shard_files(folder, shard, verify=True)
+    return True
+
+
+def _read_of_settings(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of a folder if its settings are these."""
+    manifest = read_manifest(folder)
+    found = manifest["settings"]
+    differing = [key for key in settings if found.get(key) != settings[key]]
+    if differing:
+        listed = "; ".join(f"{k}={found.get(k)!r} (not {settings[k]!r})" for k in differing)
+        raise ValueError(
+            f"Expected `folder` to be new or of the same settings, got {folder} with {listed}. "
+            "Choose another folder, or delete this one."
+        )
+    return manifest
+
+
+def _existing_shards(folder: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [s for s in manifest["shards"] if shard_folder(folder, s["index"]).exists()]

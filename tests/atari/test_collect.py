@@ -476,6 +476,29 @@ def test_writers_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
     assert len(load_frames(tmp_path)) == 20
 
 
+def test_a_finished_folder_is_read_without_the_writers_lock(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copied / ".lock").unlink(missing_ok=True)
+    monkeypatch.setattr(Collection, "opened", None)
+    assert len(small(copied)) == 101
+    assert not (copied / ".lock").exists()
+    flipped = bytearray((copied / "shard_00002" / "ram.npy").read_bytes())
+    flipped[-1] ^= 1
+    (copied / "shard_00002" / "ram.npy").write_bytes(flipped)
+    with pytest.raises(ValueError, match=r"shard_00002/ram.npy to have the sha256"):
+        small(copied)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes anywhere")
+def test_a_finished_folder_needs_no_permission_to_write(copied: Path) -> None:
+    copied.chmod(0o500)
+    try:
+        assert len(small(copied)) == 101
+    finally:
+        copied.chmod(0o700)
+
+
 def test_games_without_labels_are_collected_and_not_labelled(tmp_path: Path) -> None:
     frames = small(tmp_path, game="tetris", n_steps=6, n_shards=1)
     with pytest.raises(ValueError, match=r"RAM labels .* got 'tetris'. Labelled are asteroids"):
