@@ -7,13 +7,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.atari.collect import collect
+from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.manifest import folder_path
+from rl_infonce.atari.shards import VIEWS
+from rl_infonce.checks import check_choice, check_count
 
 if TYPE_CHECKING:
     from rl_infonce.atari.frames import LabelledFrames
 
 __all__ = ["cached_frames", "default_cache_folder"]
+
+_N_SHARDS = 8  # the emulators of Anand et al. 2019
 
 
 def default_cache_folder() -> Path:
@@ -40,20 +45,27 @@ def cached_frames(
 
     Args:
         game: In any spelling that `resolve_game` understands.
-        n_frames: Number of states.
+        n_frames: Number of states, at least 8: one per emulator.
         seed: Of the games.
-        policy: "random" or "random_without_noop", as in `collect`.
+        policy: "random" or "random_without_noop", as in `collect`; no function.
         view: "agent" or "screen".
-        cache_folder: None takes `default_cache_folder()`.
+        cache_folder: "~" is expanded; None takes `default_cache_folder()`.
         progress: Whether to show a bar while collecting.
 
     Raises:
         TypeError: If an argument is of the wrong type.
-        ValueError: If there is no such game, policy or view, or the folder holds other frames than
-            its name says.
+        ValueError: If there is no such game, policy or view, `n_frames` or `seed` is out of range,
+            or the folder holds other frames than its name says.
         OSError: If the folder cannot be written.
     """
-    base = default_cache_folder() if cache_folder is None else Path(cache_folder)
+    check_count("n_frames", n_frames, at_least=_N_SHARDS)
+    check_choice("policy", policy, RANDOM_POLICIES)
+    check_choice("view", view, VIEWS)
+    base = (
+        default_cache_folder()
+        if cache_folder is None
+        else folder_path("cache_folder", cache_folder)
+    )
     settings = f"{policy}-{view}-{n_frames}-seed-{seed}-ale-{version('ale-py')}"
     return collect(
         game,
@@ -61,6 +73,7 @@ def cached_frames(
         folder=base / "frames" / f"{resolve_game(game)}-{settings}",
         policy=policy,
         seed=seed,
+        n_shards=_N_SHARDS,
         views=(view,),
         progress=progress,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import ale_py
 
 from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.atari.manifest import MOST_SHARDS
+from rl_infonce.atari.manifest import MOST_SHARDS, folder_path
 from rl_infonce.atari.shards import VIEWS
 from rl_infonce.checks import check_choice, check_count, check_flag
 
@@ -58,7 +57,7 @@ def collect(
         game: Any spelling `resolve_game` understands.
         n_steps: Number of states, at least `n_shards`; the first shards get one more if it does
             not divide.
-        folder: Where the frames go; it is made, and must hold nothing else.
+        folder: Where the frames go, "~" is expanded; it is made, and must hold nothing else.
         policy: "random", uniform over the game's own actions; "random_without_noop", the paper's,
             without NOOP; or a function from uint8 [B, 4, 84, 84] to actions [B], called in
             lock-step for up to 8 shards at once, such as
@@ -95,7 +94,7 @@ def collect(
     check_flag("progress", progress)
     if n_workers is not None:
         check_count("n_workers", n_workers, at_least=1)
-    path = Path(folder)
+    path = folder_path("folder", folder)
     path.mkdir(parents=True, exist_ok=True)
     if not is_finished(path, settings):
         with Collection.opened(path, settings) as collection:
@@ -119,7 +118,12 @@ def _settings(
 
     rom_id = resolve_game(game)
     check_count("n_shards", n_shards, at_least=1, at_most=MOST_SHARDS)
-    check_count("n_steps", n_steps, at_least=n_shards)
+    check_count("n_steps", n_steps)
+    if n_steps < n_shards:
+        raise ValueError(
+            f"Expected `n_steps` to be at least one step per shard ({n_shards=}), got {n_steps}. "
+            "Pass fewer `n_shards`."
+        )
     check_count("seed", seed, at_least=0)
     name = _checked_policy_name(policy, policy_name)
     facts = emulator.game_facts(rom_id)
@@ -129,10 +133,7 @@ def _settings(
             f"Expected `policy` with the {len(facts.actions)} actions of {rom_id}, got one with "
             f"{n_actions}: it was trained on another game."
         )
-    if isinstance(views, str) or not views or len(set(views)) != len(views):
-        raise ValueError(f"Expected `views` to be distinct names of {VIEWS}, got {views!r}.")
-    for view in views:
-        check_choice("views", view, VIEWS)
+    _check_views(views)
     return {
         "game": rom_id,
         "policy": name,
@@ -147,6 +148,15 @@ def _settings(
         "max_frames_per_game": emulator.MAX_FRAMES_PER_GAME,
         "ale_py": ale_py.__version__,
     }
+
+
+def _check_views(views: Sequence[str]) -> None:
+    if not isinstance(views, Sequence) or not all(isinstance(view, str) for view in views):
+        raise TypeError(f"Expected `views` to be a list of names of {VIEWS}, got {views!r}.")
+    if isinstance(views, str) or not views or len(set(views)) != len(views):
+        raise ValueError(f"Expected `views` to be distinct names of {VIEWS}, got {views!r}.")
+    for view in views:
+        check_choice("views", view, VIEWS)
 
 
 def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:

@@ -6,14 +6,13 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.atari.labels import decode, labels_hash, load_labels
-from rl_infonce.atari.manifest import read_manifest
+from rl_infonce.atari.manifest import folder_path, read_manifest
 from rl_infonce.atari.shards import (
     check_shard_files,
     columns,
@@ -35,16 +34,17 @@ def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> Label
     """Return the frames that `collect` wrote into a folder; images are read when indexed.
 
     Args:
-        folder: As given to `collect`.
+        folder: As given to `collect`; "~" is expanded.
         verify: Whether to compare the SHA-256 of every file, which reads them once; sizes are
             compared in any case.
 
     Raises:
+        TypeError: If `folder` is no path.
         FileNotFoundError: If the folder holds no manifest.
         ValueError: If it is of another format version, the collection is unfinished, or a file is
             missing, truncated or changed (it is named, with its hash).
     """
-    path = Path(folder)
+    path = folder_path("folder", folder)
     manifest = read_manifest(path)
     settings, shards = manifest["settings"], manifest["shards"]
     if len(shards) < settings["n_shards"]:

@@ -12,7 +12,14 @@ from rl_infonce.atari.games import games
 from rl_infonce.atari.shards import columns, sync_folder
 from rl_infonce.json_text import read_json
 
-__all__ = ["FORMAT_VERSION", "MANIFEST", "MOST_SHARDS", "read_manifest", "write_manifest"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "MOST_SHARDS",
+    "folder_path",
+    "read_manifest",
+    "write_manifest",
+]
 
 FORMAT = "rl_infonce labelled frames"
 FORMAT_VERSION = 1
@@ -29,6 +36,21 @@ _KINDS: dict[str, type] = {
     "policy": str,
     "ale_py": str,
 }
+
+
+def folder_path(name: str, folder: str | os.PathLike[str]) -> Path:
+    """Return a folder that a caller named, with "~" expanded.
+
+    Args:
+        name: Of the argument, as the caller wrote it.
+        folder: Its value.
+
+    Raises:
+        TypeError: If it is no path.
+    """
+    if not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"Expected `{name}` to be a path, got {folder!r}.")
+    return Path(folder).expanduser()
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -70,7 +92,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ValueError(f"Expected {path} to be a manifest of {FORMAT!r}: {error!r}.") from error
     raise ValueError(
         f"Expected {path} to be of {FORMAT!r} version {FORMAT_VERSION}, got {found[0]!r} version "
-        f"{found[1]!r}. Collect again with this version of rl_infonce."
+        f"{found[1]!r}. Delete {folder}, or collect into another folder."
     )
 
 

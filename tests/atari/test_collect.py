@@ -521,7 +521,8 @@ def played_by(policy: Callable[[Array], Any]) -> dict[str, Any]:
     ("arguments", "error", "message"),
     [
         ({"game": "pnog"}, ValueError, "Did you mean 'pong'"),
-        ({"n_steps": 2}, ValueError, "Expected `n_steps` to be a finite number >= 3, got 2"),
+        ({"n_steps": 2}, ValueError, "one step per shard (n_shards=3), got 2. Pass fewer `n"),
+        ({"n_steps": 0}, ValueError, "Expected `n_steps`"),
         ({"n_steps": 9.5}, TypeError, "Expected `n_steps` to be an integer"),
         ({"n_shards": 0}, ValueError, "Expected `n_shards`"),
         ({"seed": -1}, ValueError, "Expected `seed`"),
@@ -529,6 +530,9 @@ def played_by(policy: Callable[[Array], Any]) -> dict[str, Any]:
         ({"progress": "no"}, TypeError, "Expected `progress` to be True or False"),
         ({"views": "agent"}, ValueError, "Expected `views` to be distinct names"),
         ({"views": []}, ValueError, "Expected `views`"),
+        ({"views": 5}, TypeError, "Expected `views` to be a list of names"),
+        ({"views": [["agent"]]}, TypeError, "Expected `views` to be a list of names"),
+        ({"views": (view for view in ["agent"])}, TypeError, "Expected `views` to be a list"),
         ({"views": ["rgb"]}, ValueError, "Expected `views` to be one of"),
         ({"policy": "greedy"}, ValueError, "Expected `policy` to be one of"),
         ({"policy": 3}, TypeError, "or a function of observations, got int"),
@@ -551,3 +555,18 @@ def test_wrong_arguments_are_named(
     with pytest.raises(error, match=re.escape(message)):
         small(tmp_path / "new", **arguments)
     assert not list((tmp_path / "new").glob("shard*"))
+
+
+@pytest.mark.parametrize("folder", [None, 3, b"frames"])
+def test_a_folder_that_is_no_path_is_named(folder: Any) -> None:
+    for read in (small, load_frames):
+        with pytest.raises(TypeError, match="Expected `folder` to be a path, got"):
+            read(folder)
+
+
+def test_a_folder_below_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    collected = small(Path("~/frames"), n_steps=2, n_shards=1)
+    assert (tmp_path / "frames" / "manifest.json").is_file()
+    assert load_frames("~/frames").frames_hash == collected.frames_hash

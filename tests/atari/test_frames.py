@@ -216,7 +216,7 @@ HASH = "[0-9a-f]{64}"
         (flip, rf"shard_00000/ram.npy to have the sha256 {HASH}, got {HASH}: it was changed"),
         (swap, rf"shard_00000/agent.npy to have the sha256 {HASH}"),
         (lose, r"shard_00000/lives.npy of a finished shard: missing. Delete .* and collect again"),
-        (edit(format_version=2), r"version 1, got .* version 2. Collect again"),
+        (edit(format_version=2), r"version 1, got .* version 2. Delete .* or collect into another"),
         (edit(format="frames of others"), r"got 'frames of others'"),
         (edit(shards=[]), r"got 0 of 2 shards"),
         (edit(shards=[{"index": 0}] * 2), r"manifest.json to be a manifest"),
