@@ -17,12 +17,13 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from tqdm import tqdm
 
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.checks import check_count, check_number
+from rl_infonce.checks import check_count, check_flag, check_number
 
 __all__ = ["AtariVecEnv", "make_atari_vec_env"]
 
 _SCREEN_SIZE = 84  # pixels per side, Mnih et al. 2015
 _N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
+_MOST = 2**31 - 1  # and its counts
 
 
 def make_atari_vec_env(
@@ -73,13 +74,20 @@ def make_atari_vec_env(
         >>> env.close()
     """
     rom_id = resolve_game(game)
-    check_count("n_envs", n_envs, at_least=1)
-    check_count("frame_stack", frame_stack, at_least=1)
-    check_count("frame_skip", frame_skip, at_least=1)
-    check_count("max_frames_per_episode", max_frames_per_episode, at_least=1)
-    check_count("noop_max", noop_max, at_least=0)
-    check_count("n_threads", 1 if n_threads is None else n_threads, at_least=1)
+    counts = {
+        "n_envs": n_envs,
+        "frame_stack": frame_stack,
+        "frame_skip": frame_skip,
+        "max_frames_per_episode": max_frames_per_episode,
+        "n_threads": 1 if n_threads is None else n_threads,
+    }
+    for name, count in counts.items():
+        check_count(name, count, at_least=1, at_most=_MOST)
+    check_count("noop_max", noop_max, at_least=0, at_most=_MOST)
     check_count("seed", 0 if seed is None else seed, at_least=0)
+    check_flag("terminal_on_life_loss", terminal_on_life_loss)
+    check_flag("clip_reward", clip_reward)
+    check_flag("full_action_space", full_action_space)
     check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
     emulator = AtariVectorEnv(
         rom_id,
@@ -104,12 +112,12 @@ def make_atari_vec_env(
         "n_envs": int(n_envs),
         "frame_stack": int(frame_stack),
         "frame_skip": int(frame_skip),
-        "terminal_on_life_loss": bool(terminal_on_life_loss),
-        "clip_reward": bool(clip_reward),
+        "terminal_on_life_loss": terminal_on_life_loss,
+        "clip_reward": clip_reward,
         "repeat_action_probability": float(repeat_action_probability),
         "noop_max": int(noop_max),
         "max_frames_per_episode": int(max_frames_per_episode),
-        "full_action_space": bool(full_action_space),
+        "full_action_space": full_action_space,
     }
     return AtariVecEnv(emulator, settings, seed=seed)
 
