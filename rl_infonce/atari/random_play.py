@@ -122,12 +122,22 @@ def _wait(
     indices = list(collection.missing)
     pending, n_shown = set(futures), 0
     while pending:
-        done, pending = wait(pending, _REFRESH_SECONDS, return_when=FIRST_EXCEPTION)
-        for future in done:
-            collection.finish(future.result())
+        wait(pending, _REFRESH_SECONDS, return_when=FIRST_EXCEPTION)
+        done = {future for future in pending if future.done()}
+        pending -= done
+        _finish(collection, done)
         rows = [n_rows_on_disk(collection.folder, collection.settings, i) for i in indices]
         show(sum(rows) - n_shown)
         n_shown = sum(rows)
+
+
+def _finish(collection: Collection, done: set[Future[dict[str, Any]]]) -> None:
+    """List all shards that succeeded before the failure of another is raised."""
+    failed = {future for future in done if future.exception() is not None}
+    for future in done - failed:
+        collection.finish(future.result())
+    for future in failed:
+        future.result()
 
 
 def _n_cores() -> int:

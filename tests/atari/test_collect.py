@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -26,6 +28,7 @@ from rl_infonce.atari import (
     collect,
     load_frames,
     make_atari_vec_env,
+    random_play,
     shard_player,
     shards,
 )
@@ -332,6 +335,20 @@ def test_a_killed_worker_ends_the_collection_and_leaves_no_half_of_a_shard(
             small(tmp_path, n_workers=2, n_steps=3000)
     assert not list(tmp_path.rglob("*.partial"))
     assert len(small(tmp_path, n_steps=3000)) == 3000
+
+
+def test_what_succeeded_is_listed_before_a_failure_is_raised() -> None:
+    finished: list[Any] = []
+    collection: Any = SimpleNamespace(missing=range(9), finish=finished.append)
+    futures: list[Future[Any]] = [Future() for _ in range(9)]
+    for index, future in enumerate(futures):
+        if index == 4:
+            future.set_exception(StoppedError())
+        else:
+            future.set_result(index)
+    with pytest.raises(StoppedError):
+        random_play._wait(collection, futures, lambda _: None)
+    assert sorted(finished) == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
