@@ -21,7 +21,7 @@ from rl_infonce.atari.shards import (
     check_shard_files,
     columns,
     n_bytes,
-    remove_partial_shard,
+    remove_shard,
     shard_folder,
     shard_rows,
 )
@@ -46,7 +46,7 @@ class Collection:
     Raises:
         ValueError: If the folder holds a collection of other settings, of another format version,
             or with a damaged shard.
-        OSError: If the folder cannot be written.
+        OSError: If the folder cannot be written, or a shard's folder holds foreign files.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -56,8 +56,9 @@ class Collection:
         self._manifest = self._read() if (folder / MANIFEST).exists() else self._new()
         finished = {shard["index"] for shard in self._manifest["shards"]}
         self.missing = [i for i in range(settings["n_shards"]) if i not in finished]
-        for index in self.missing:  # a killed process leaves these, and they take space
-            remove_partial_shard(folder, settings, index)
+        # A killed process leaves halves, and shards it did not list: they take space.
+        for index in self.missing:
+            remove_shard(folder, settings, index)
 
     @classmethod
     @contextmanager

@@ -71,9 +71,9 @@ def _play_in_lockstep(
         group = [i for i in range(start, start + _GROUP_SIZE) if i in collection.missing]
         players: list[ShardPlayer] = []
         try:
-            players += [ShardPlayer(folder, settings, index, stacks=True) for index in group]
-            for player in players:
-                player.observe()
+            for index in group:
+                players.append(ShardPlayer(folder, settings, index, stacks=True))
+                players[-1].observe()
             while any(player.n_rows_left for player in players):
                 answer = policy(np.stack([player.stack for player in players]))
                 actions = checked_actions(answer, len(players), n_actions)

@@ -6,12 +6,13 @@ manifest names the size and SHA-256 of every file. Nothing is pickled, so readin
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ __all__ = [
     "n_rows_on_disk",
     "open_shard",
     "remove_partial_shard",
+    "remove_shard",
     "shard_folder",
     "shard_rows",
     "sync_folder",
@@ -107,9 +109,24 @@ def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int
 
 
 def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
-    """Remove what a killed process wrote of a shard."""
+    """Remove what a killed process wrote of a shard.
+
+    Raises:
+        OSError: If its folder holds other files: they are not ours, and nothing is removed.
+    """
     content = columns(settings["views"], settings["screen_shape"])
-    _remove_shard(_partial_folder(folder, index), content)
+    _remove_columns(_partial_folder(folder, index), content)
+
+
+def remove_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
+    """Remove what is there of a shard, finished or not.
+
+    Raises:
+        OSError: If its folder holds other files: they are not ours, and nothing is removed.
+    """
+    content = columns(settings["views"], settings["screen_shape"])
+    _remove_columns(shard_folder(folder, index), content)
+    _remove_columns(_partial_folder(folder, index), content)
 
 
 def _partial_folder(folder: Path, index: int) -> Path:
@@ -117,16 +134,21 @@ def _partial_folder(folder: Path, index: int) -> Path:
     return shard_folder(folder, index).with_suffix(".partial")
 
 
-def _remove_shard(shard: Path, names: Iterable[str]) -> None:
-    """Remove the columns of a shard and its folder, finished or not, if it is there.
-
-    Raises:
-        OSError: If the folder holds other files: they are not ours.
-    """
-    if shard.exists():
-        for name in names:
-            (shard / f"{name}.npy").unlink(missing_ok=True)
-        shard.rmdir()
+def _remove_columns(shard: Path, names: Iterable[str]) -> None:
+    """Remove a folder of columns, if it is there and holds nothing else."""
+    if not shard.exists():
+        return
+    ours = {f"{name}.npy" for name in names}
+    foreign = sorted({path.name for path in shard.iterdir()} - ours)
+    if foreign:
+        raise OSError(
+            errno.ENOTEMPTY,
+            f"Expected nothing but the columns of a shard in {shard}, got {foreign}. Move them "
+            "away, or collect into another folder",
+        )
+    for name in ours:
+        (shard / name).unlink(missing_ok=True)
+    shard.rmdir()
 
 
 class ShardWriter:
@@ -135,7 +157,7 @@ class ShardWriter:
     Plain writes, not a memory map: a full disk must raise instead of killing the process.
 
     Args:
-        folder: Of the collection; it exists.
+        folder: Of the collection; it exists, without this shard.
         index: Of the shard.
         n_rows: Number of rows it will have.
         content: Its columns.
@@ -160,12 +182,16 @@ class ShardWriter:
         self._final = shard_folder(folder, index)
         self._partial = _partial_folder(folder, index)
         self._columns = tuple(content)
-        _remove_shard(self._partial, self._columns)
-        self._partial.mkdir()
         self._hashes = {name: hashlib.sha256() for name in content}
-        self._files = {name: (self._partial / f"{name}.npy").open("wb") for name in content}
-        for name, (dtype, shape) in content.items():
-            self._write(name, npy_header(dtype, (n_rows, *shape)))
+        self._files: dict[str, BinaryIO] = {}
+        self._partial.mkdir()
+        try:
+            for name, (dtype, shape) in content.items():
+                self._files[name] = (self._partial / f"{name}.npy").open("wb")
+                self._write(name, npy_header(dtype, (n_rows, *shape)))
+        except BaseException:
+            self.discard()
+            raise
 
     def advance(self) -> None:
         """Take the row at `position` as complete."""
@@ -182,7 +208,6 @@ class ShardWriter:
             os.fsync(file.fileno())
             files[f"{name}.npy"] = {"bytes": file.tell(), "sha256": self._hashes[name].hexdigest()}
             file.close()
-        _remove_shard(self._final, self._columns)  # of a run that died before listing it
         os.replace(self._partial, self._final)
         sync_folder(self._final.parent)
         return {"index": self.index, "rows": self.n_rows, "files": files}
@@ -192,7 +217,7 @@ class ShardWriter:
         for file in self._files.values():
             with suppress(OSError):  # the disk is full: what was buffered is lost anyway
                 file.close()
-        _remove_shard(self._partial, self._columns)
+        _remove_columns(self._partial, self._columns)
 
     def _flush(self) -> None:
         for name, buffer in self.buffers.items():

@@ -395,12 +395,12 @@ def test_what_a_killed_process_left_is_replaced(
     left: list[Path] = []
 
     def look(path: Path) -> Any:
-        left.extend(folder.glob("*.partial"))
+        left.extend(folder.glob("shard_*"))
         return usage(path)
 
     monkeypatch.setattr(shutil, "disk_usage", look)
     small(folder)
-    assert not left, "takes space that is counted as missing"
+    assert left == [folder / "shard_00000"], "takes space that is counted as missing"
     assert contents(folder) == contents(finished)
 
 
@@ -411,12 +411,14 @@ def test_a_lost_shard_is_played_again(finished: Path, copied: Path) -> None:
 
 
 def test_foreign_files_under_our_names_are_never_deleted(tmp_path: Path) -> None:
-    precious = tmp_path / "shard_00001" / "thesis.txt"
-    precious.parent.mkdir()
-    precious.write_text("years of work")
-    with pytest.raises(OSError, match="shard_00001"):
+    precious = [tmp_path / "shard_00001" / name for name in ("thesis.txt", "ram.npy")]
+    precious[0].parent.mkdir()
+    for file in precious:
+        file.write_text("years of work")
+    with pytest.raises(OSError, match=r"in .*shard_00001, got \['thesis.txt'\]. Move them"):
         small(tmp_path)
-    assert precious.read_text() == "years of work"
+    assert [file.read_text() for file in precious] == ["years of work"] * 2
+    assert not (tmp_path / "shard_00000").exists(), "played before it was looked at"
 
 
 @pytest.mark.parametrize(
@@ -481,6 +483,20 @@ def test_a_disk_that_fills_up_keeps_finished_shards(
     assert f"{n_kept} of 3 shards are finished and kept" in str(caught.value)
     assert len(list(tmp_path.glob("shard_*"))) == n_kept
     assert len(small(tmp_path, **given)) == 101
+
+
+@pytest.mark.parametrize("policy", ["random", first_action])
+def test_a_disk_that_is_full_at_the_start_of_a_shard_leaves_no_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Any
+) -> None:
+    def write(self: shards.ShardWriter, name: str, content: bytes | memoryview) -> None:
+        if self.index == 1 and name == "ram":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shards.ShardWriter, "_write", write)
+    with pytest.raises(OSError, match="the disk is full"):
+        small(tmp_path, n_workers=1, policy=policy, n_steps=6)
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_writers_of_one_folder_wait_for_each_other(tmp_path: Path) -> None:
