@@ -105,10 +105,18 @@ def _play_for(parent: int, folder: Path, settings: Mapping[str, Any], index: int
     """Play a shard while the parent lives: after it, another process may write into the folder."""
 
     def stop_if_orphaned(_n_rows: int) -> None:
-        if os.getppid() != parent:
+        if _is_orphan(parent):
             os._exit(1)
 
     return play_shard(folder, settings, index, stop_if_orphaned)
+
+
+def _is_orphan(parent: int) -> bool:
+    # Loky hands its workers a sentinel on Windows only, where getppid() keeps naming the dead.
+    process = multiprocessing.parent_process()
+    if process is not None and process.sentinel is not None:
+        return not process.is_alive()
+    return os.getppid() != parent
 
 
 def _prepare_worker() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -364,6 +365,15 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     sizes = [path.stat().st_size for path in tmp_path.rglob("*")]
     time.sleep(1)  # in which a player that lives writes a thousand rows
     assert [path.stat().st_size for path in tmp_path.rglob("*")] == sizes
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_worker_on_windows_asks_the_sentinel_of_its_parent(
+    monkeypatch: pytest.MonkeyPatch, is_alive: bool
+) -> None:
+    parent = SimpleNamespace(sentinel=7, is_alive=lambda: is_alive)
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: parent)
+    assert random_play._is_orphan(os.getppid()) == (not is_alive)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
