@@ -84,17 +84,17 @@ class LabelledFrames:
 
     @cached_property
     def ram(self) -> npt.NDArray[np.uint8]:
-        """Return the 128 bytes of RAM, [K, 128] uint8."""
-        return self.column("ram")
+        """Return the 128 bytes of RAM, [K, 128] uint8, read-only."""
+        return _read_only(self.column("ram"))
 
     @cached_property
     def episode_ids(self) -> npt.NDArray[np.int64]:
-        """Return [K] ids: equal within an episode, and the row at which that episode starts.
+        """Return [K] ids, read-only: equal within an episode, and the row at which it starts.
 
         A lost life ends an episode although the game goes on, as for an agent in
         `make_atari_vec_env`. The first row with fewer lives belongs to the new episode.
         """
-        return self.column("episode_ids")
+        return _read_only(self.column("episode_ids"))
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column other than the images, [K, ...].
@@ -111,26 +111,34 @@ class LabelledFrames:
         check_choice("name", name, set(self._shards[0]) - {"screen", "agent"})
         return np.concatenate([shard[name] for shard in self._shards])
 
-    def observations(self, view: str = "screen") -> FrameView:
+    def observations(self, view: str | None = None) -> FrameView:
         """Return the images of a view, read from disk when they are indexed.
 
         Args:
-            view: "screen", one gray image as the emulator shows it [K, 1, 210, 160], or "agent",
-                the stack that `make_atari_vec_env` gives an agent [K, 4, 84, 84].
+            view: "screen", one gray image as the emulator shows it [K, 1, H, W], 210 by 160 in all
+                games with labels, or "agent", the stack that `make_atari_vec_env` gives an agent
+                [K, 4, 84, 84]. None takes "screen" if it was collected, else "agent".
 
         Raises:
             ValueError: If there is no such view, or it was not collected.
         """
-        check_choice("view", view, self.manifest["settings"]["views"])
+        view = self._checked_view(view)
         images = [shard[view] for shard in self._shards]
         starts = [shard["game_starts"] for shard in self._shards]
         return FrameView(images, starts, n_stacked=_N_STACKED if view == "agent" else 1)
 
-    def labelled(self, view: str = "screen", version: str = "corrected") -> LabelledObservations:
+    def _checked_view(self, view: str | None) -> str:
+        collected: list[str] = self.manifest["settings"]["views"]
+        if view is None:
+            return "screen" if "screen" in collected else collected[0]
+        check_choice("view", view, collected)
+        return view
+
+    def labelled(self, view: str | None = None, version: str = "corrected") -> LabelledObservations:
         """Return images of a view with the variables which the RAM labels name.
 
         Args:
-            view: "screen" or "agent".
+            view: As in `observations`.
             version: Of the labels, one of `label_versions()`.
 
         Raises:
@@ -139,6 +147,7 @@ class LabelledFrames:
         """
         from rl_infonce.probing.data import LabelledObservations
 
+        view = self._checked_view(view)
         variables = load_labels(self.game, version)
         settings = self.manifest["settings"]
         return LabelledObservations(
@@ -165,6 +174,11 @@ class LabelledFrames:
             for name, file in sorted(shard["files"].items()):
                 digest.update(f"{name} {file['sha256']}\n".encode())
         return digest.hexdigest()[:16]
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array
 
 
 class FrameView:
@@ -194,10 +208,10 @@ class FrameView:
         lengths = [len(shard) for shard in images]
         self._first_rows = np.cumsum([0, *lengths])
         starts = np.concatenate(game_starts)
-        rows = np.arange(len(starts))
-        self._game_first_rows = np.maximum.accumulate(np.where(starts, rows, 0))
+        self._rows = np.arange(len(starts))
+        self._game_first_rows = np.maximum.accumulate(np.where(starts, self._rows, 0))
         self._ages = np.arange(n_stacked)[::-1]
-        self.shape: tuple[int, ...] = (len(rows), n_stacked, *images[0].shape[1:])
+        self.shape: tuple[int, ...] = (len(starts), n_stacked, *images[0].shape[1:])
 
     @property
     def ndim(self) -> int:
@@ -211,7 +225,7 @@ class FrameView:
         return (self[row] for row in range(len(self)))
 
     def __getitem__(self, index: Any) -> Images:
-        rows = np.arange(len(self))[index]
+        rows = self._rows[index]
         stacked = rows[..., None] - self._ages  # [..., C]
         is_in_game = stacked >= self._game_first_rows[rows][..., None]
         observations = np.zeros((*stacked.shape, *self.shape[2:]), np.uint8)

@@ -165,6 +165,22 @@ def test_what_is_on_disk_is_read_only(collected: Path) -> None:
             assert not shard[name][:].flags.writeable
 
 
+@pytest.mark.atari
+def test_what_is_kept_for_the_next_reader_is_read_only(collected: Path) -> None:
+    frames = load_frames(collected)
+    for array in (frames.ram, frames.episode_ids):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    assert frames.column("ram").flags.writeable, "fresh for every caller"
+
+
+@pytest.mark.atari
+def test_the_only_view_needs_no_name(collected: Path) -> None:
+    frames = load_frames(collected)
+    assert frames.observations().shape == frames.labelled().observations.shape == (70, 4, 84, 84)
+    assert frames.labelled().provenance["view"] == "agent"
+
+
 def truncate(folder: Path) -> None:
     file = folder / "shard_00001" / "agent.npy"
     file.write_bytes(file.read_bytes()[:-100])
