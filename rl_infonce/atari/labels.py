@@ -125,10 +125,14 @@ def decode(
         Name of the variable to [K] uint8.
 
     Raises:
-        TypeError: If `ram` is not uint8 or `game` is not a string.
+        TypeError: If `ram` is no array of uint8 or `game` is not a string.
         ValueError: If `ram` is not of shape [K, 128], there is no such game or version, or the game
             has no labels.
     """
+    if not isinstance(ram, np.ndarray):
+        raise TypeError(f"Expected `ram` to be an array of uint8, got {type(ram).__name__}.")
+    if ram.shape == (N_BYTES,):
+        raise ValueError(f"Expected `ram` of shape [K, {N_BYTES}], got one state. Pass ram[None].")
     check_shape("ram", ram, ("K", N_BYTES))
     if ram.dtype != np.uint8:
         raise TypeError(f"Expected `ram` to be uint8, got {ram.dtype}.")

@@ -110,6 +110,13 @@ def test_the_hash_names_game_and_labels() -> None:
     assert labels_hash("PongNoFrameskip-v4", "anand2019") == hashes["pong", "anand2019"]
 
 
+def test_decode_says_what_it_wants_instead_of_a_list_or_one_state() -> None:
+    with pytest.raises(TypeError, match="Expected `ram` to be an array of uint8, got list"):
+        decode([[0] * 128], "pong")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"got one state. Pass ram\[None\]"):
+        decode(np.zeros(128, np.uint8), "pong")
+
+
 def test_decode_reads_every_variable_from_its_byte() -> None:
     ram = np.random.default_rng(0).integers(0, 256, (5, 128)).astype(np.uint8)
     decoded = decode(ram, "Pong")
