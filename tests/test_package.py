@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import rl_infonce
+import rl_infonce.atari
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,6 +49,7 @@ def test_public_names_can_be_imported_and_are_listed() -> None:
     for name in rl_infonce.__all__:
         assert getattr(rl_infonce, name) is not None
     assert dir(rl_infonce) == sorted(rl_infonce.__all__)
+    assert "make_atari_vec_env" in dir(rl_infonce.atari)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
