@@ -75,11 +75,12 @@ def _play_in_lockstep(
                 players.append(ShardPlayer(folder, settings, index, stacks=True))
                 players[-1].observe()
             while any(player.n_rows_left for player in players):
+                n_playing = sum(player.n_rows_left > 0 for player in players)
                 answer = policy(np.stack([player.stack for player in players]))
                 actions = checked_actions(answer, len(players), n_actions)
                 for player, action in zip(players, actions, strict=True):
                     _step(player, action)
-                show(len(players))
+                show(n_playing)
             for player in players:
                 collection.finish(player.writer.commit())
         finally:

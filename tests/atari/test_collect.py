@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pytest
 from loky import ProcessPoolExecutor
 from torch import nn
+from tqdm import tqdm
 
 from rl_infonce.atari import (
     LabelledFrames,
@@ -390,6 +391,15 @@ def test_the_bar_follows_the_workers(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert shown[0] == 0
     assert any(0 < n < 3000 for n in shown)
     assert shown[-1] == 3000
+
+
+def test_the_bar_of_a_function_counts_no_ended_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[int] = []
+    monkeypatch.setattr(tqdm, "update", lambda _bar, n: shown.append(n))
+    small(tmp_path, policy=first_action, n_steps=8, n_shards=3)
+    assert shown == [3, 3, 2]
 
 
 def test_what_a_killed_process_left_is_replaced(
