@@ -74,9 +74,9 @@ def game_facts(game: str) -> GameFacts:
 class Emulator:
     """One game whose images are, bit for bit, those of `make_atari_vec_env`, and its RAM.
 
-    After `restart` and after every `step` that does not end the game, `screen` and `ram` belong
-    to the same emulator state. A `step` that ends the game leaves `screen` where it was, as
-    ale_py's native environment does: nobody acts in that state, so call `restart`.
+    After `restart` and after every `step` that does not end the game, `screen` and what `read_ram`
+    writes belong to the same emulator state. A `step` that ends the game leaves `screen` where it
+    was, as ale_py's native environment does: nobody acts in that state, so call `restart`.
 
     Args:
         game: As `games()` spells it.

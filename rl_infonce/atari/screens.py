@@ -19,8 +19,9 @@ def replay_screens(state: Mapping[str, Any], index: int = 0) -> Iterator[npt.NDA
     """Yield the screens [H, W, 3] of a game, from its first observation to its last.
 
     The agent's images are small and gray. Seeds and actions decide what happens, so the same game
-    is played once more by an emulator that shows all: a screen is what the newest image of the
-    agent's stack was made of.
+    is played once more by an emulator that shows all: a screen is the instant of the newest image
+    in the agent's stack. What moved between its last two frames may look otherwise: their maximum
+    is taken by colour here, and of gray for the agent.
 
     Args:
         state: Of `AtariVecEnv.get_state()`.

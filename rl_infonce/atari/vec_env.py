@@ -43,21 +43,25 @@ def make_atari_vec_env(
 ) -> AtariVecEnv:
     """Return `n_envs` copies of a game that run in C++ threads, for any SB3 algorithm.
 
-    Preprocessing is that of Mnih et al. 2015 (max over the last two frames, gray, 84x84, stack),
-    done by ale_py. Images come channels first and stacked: add no `VecFrameStack` and no
-    `VecTransposeImage`. Not bit-comparable to SB3's `make_atari_env`: keep to one per study.
+    Preprocessing is that of Mnih et al. 2015 (max over the last two frames, unless `frame_skip` is
+    1; gray, 84x84, stack), done by ale_py. Images come channels first and stacked: add no
+    `VecFrameStack` and no `VecTransposeImage`. Not bit-comparable to SB3's `make_atari_env`: keep
+    to one per study.
 
     Args:
         game: Any spelling `resolve_game` understands.
         n_envs: Number of games, at least 1.
-        seed: Seed of the first game, the i-th gets `seed + i`; None draws fresh entropy.
+        seed: Seed of the first game, the i-th gets `seed + i`; None draws fresh entropy. The
+            emulator keeps 31 bits: seeds that differ by a multiple of 2**31 play alike.
         frame_stack: Images per observation, at least 1.
         frame_skip: Emulator frames per agent step, at least 1.
         terminal_on_life_loss: End the learner's episode at every lost life; see `AtariVecEnv`.
         clip_reward: Give the learner the sign of the reward; episode statistics stay raw.
         repeat_action_probability: Probability that a frame repeats the previous action ("sticky"
             actions, Machado et al. 2018 use 0.25), in [0, 1].
-        noop_max: Upper bound of the random number of no-op frames after a reset, at least 0.
+        noop_max: A game starts after 0 to `noop_max` - 1 idle frames, drawn uniformly. FIRE, where
+            the game has it, is pressed in the first of them, and always. At least 0, which counts
+            as 1. SB3's `make_atari_env` draws 1 to `noop_max`, both included, and adds FIRE.
         max_frames_per_episode: Emulator frames after which a game is truncated, at least 1.
         n_threads: Emulator threads, at least 1; None takes one per core, at most one per game.
             Trajectories do not depend on it.

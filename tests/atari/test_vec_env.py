@@ -56,6 +56,18 @@ def test_stack_and_action_set_follow_the_arguments() -> None:
     assert env.n_actions == 18
 
 
+@pytest.mark.parametrize(
+    ("game", "noop_max", "frames"),
+    [("pong", 0, {1}), ("pong", 3, {1, 2}), ("freeway", 0, {0}), ("freeway", 3, {0, 1, 2})],
+)
+def test_games_start_after_less_than_noop_max_frames_with_fire_among_them(
+    game: str, noop_max: int, frames: set[int]
+) -> None:
+    env = make_atari_vec_env(game, 6, noop_max=noop_max)
+    _, info = env._open_emulator().reset(seed=np.arange(6))
+    assert set(info["frame_number"].tolist()) == frames
+
+
 def test_frame_skip_advances_the_game_by_that_many_frames() -> None:
     lengths = []
     for frame_skip in (2, 8):
