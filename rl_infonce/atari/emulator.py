@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from ale_py import roms
 
+from rl_infonce.atari.shards import AGENT_SIZE
+
 __all__ = [
-    "AGENT_SIZE",
     "FRAME_SKIP",
     "MAX_FRAMES_PER_GAME",
     "NOOP_MAX",
-    "N_STACKED",
     "Emulator",
     "GameFacts",
     "game_facts",
@@ -25,8 +25,6 @@ __all__ = [
 
 Image = npt.NDArray[np.uint8]
 
-AGENT_SIZE = 84  # pixels per side, Mnih et al. 2015
-N_STACKED = 4
 FRAME_SKIP = 4
 NOOP_MAX = 30
 MAX_FRAMES_PER_GAME = 108_000  # 30 minutes at 60 Hz, as `make_atari_vec_env`

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rl_infonce.atari.labels import decode, labels_hash, load_labels
 from rl_infonce.atari.manifest import folder_path, read_manifest
 from rl_infonce.atari.shards import (
+    N_STACKED,
     check_shard_files,
     columns,
     open_shard,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["FrameView", "LabelledFrames", "load_frames"]
 
 Images = npt.NDArray[np.uint8]
-_N_STACKED = 4
 
 
 def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> LabelledFrames:
@@ -125,7 +125,7 @@ class LabelledFrames:
         view = self._checked_view(view)
         images = [shard[view] for shard in self._shards]
         starts = [shard["game_starts"] for shard in self._shards]
-        return FrameView(images, starts, n_stacked=_N_STACKED if view == "agent" else 1)
+        return FrameView(images, starts, n_stacked=N_STACKED if view == "agent" else 1)
 
     def _checked_view(self, view: str | None) -> str:
         collected: list[str] = self.manifest["settings"]["views"]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import games
-from rl_infonce.atari.shards import columns, sync_folder
+from rl_infonce.atari.shards import columns
 from rl_infonce.json_text import read_json
+from rl_infonce.runs.durable import replace_json
 
 __all__ = [
     "FORMAT_VERSION",
@@ -60,13 +60,7 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
         OSError: If the disk is full or cannot be written.
     """
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
-    partial = folder / f"{MANIFEST}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, folder / MANIFEST)
-    sync_folder(folder)
+    replace_json(folder / MANIFEST, content)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.atari.emulator import AGENT_SIZE, N_STACKED, NOOP_MAX, Emulator
-from rl_infonce.atari.shards import ShardWriter, columns, shard_rows
+from rl_infonce.atari.emulator import NOOP_MAX, Emulator
+from rl_infonce.atari.shards import AGENT_SIZE, N_STACKED, ShardWriter, columns, shard_rows
 
 __all__ = ["ShardPlayer"]
 

@@ -18,8 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.npy_rows import RowsOnDisk, npy_header, read_rows
+from rl_infonce.runs.durable import sync_folder
 
 __all__ = [
+    "AGENT_SIZE",
+    "N_STACKED",
     "VIEWS",
     "Column",
     "ShardWriter",
@@ -32,12 +35,13 @@ __all__ = [
     "remove_shard",
     "shard_folder",
     "shard_rows",
-    "sync_folder",
 ]
 
 VIEWS = ("screen", "agent")
 
-_AGENT_SHAPE = (84, 84)
+AGENT_SIZE = 84  # pixels per side, Mnih et al. 2015
+N_STACKED = 4
+
 _HEADER_BYTES = 128  # of a `.npy` file with a short header
 _CHUNK_ROWS = 32  # 1.3 MB with both views: still in cache when it is hashed and written
 
@@ -60,7 +64,10 @@ def columns(views: Sequence[str], screen_shape: Sequence[int]) -> dict[str, Colu
         screen_shape: Height and width of the emulator's screen.
     """
     height, width = screen_shape
-    images = {"screen": Column(np.uint8, (height, width)), "agent": Column(np.uint8, _AGENT_SHAPE)}
+    images = {
+        "screen": Column(np.uint8, (height, width)),
+        "agent": Column(np.uint8, (AGENT_SIZE, AGENT_SIZE)),
+    }
     return {view: images[view] for view in views} | {
         "ram": Column(np.uint8, (128,)),
         "episode_ids": Column(np.int64, ()),
@@ -283,14 +290,3 @@ def open_shard(
             raise ValueError(f"Expected {path} to hold {n_rows} rows, got {len(array)}.")
         arrays[name] = array
     return arrays
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut, where the system offers it."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

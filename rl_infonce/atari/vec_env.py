@@ -17,11 +17,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from tqdm import tqdm
 
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.shards import AGENT_SIZE
 from rl_infonce.checks import check_count, check_flag, check_number
 
 __all__ = ["AtariVecEnv", "make_atari_vec_env"]
 
-_SCREEN_SIZE = 84  # pixels per side, Mnih et al. 2015
 _N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
 _MOST = 2**31 - 1  # and its counts
 
@@ -103,8 +103,8 @@ def make_atari_vec_env(
         repeat_action_probability=float(repeat_action_probability),
         full_action_space=full_action_space,
         autoreset_mode=AutoresetMode.SAME_STEP,
-        img_height=_SCREEN_SIZE,
-        img_width=_SCREEN_SIZE,
+        img_height=AGENT_SIZE,
+        img_width=AGENT_SIZE,
         stack_num=int(frame_stack),
         frameskip=int(frame_skip),
         noop_max=int(noop_max),

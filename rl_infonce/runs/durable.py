@@ -16,6 +16,7 @@ __all__ = [
     "remove_partial",
     "replace_bytes",
     "replace_json",
+    "sync_folder",
     "write_bytes",
 ]
 
@@ -51,7 +52,7 @@ def replace_bytes(path: Path, content: bytes | memoryview) -> None:
         if isinstance(error, OSError):
             error.filename = error.filename or str(path)  # a full disk names none
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -79,7 +80,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 def _publish_folder(partial: Path, path: Path) -> None:
     """Give a finished folder its name, in the place of one that has it, or leave that one."""
-    _sync_folder(partial)
+    sync_folder(partial)
     former = path.with_name(f"{path.name}.former{PARTIAL}")
     shutil.rmtree(former, ignore_errors=True)
     if path.exists():
@@ -91,7 +92,7 @@ def _publish_folder(partial: Path, path: Path) -> None:
             _rename(former, path)
         raise
     shutil.rmtree(former, ignore_errors=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def remove_partial(folder: Path) -> None:
@@ -103,7 +104,7 @@ def remove_partial(folder: Path) -> None:
             entry.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until the disk has a folder's names; where folders cannot be opened it needs no wait."""
     if os.name == "nt":
         return
