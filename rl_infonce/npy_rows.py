@@ -6,6 +6,7 @@ import io
 import math
 import threading
 import weakref
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 _N_START = len(_MAGIC) + 2  # and the length of the text
 
 _MOST_MAPPED = 64  # of the 1,024 descriptors that many systems grant a process
-_mapped: dict[int, npt.NDArray[Any]] = {}  # by the `id` of their `RowsOnDisk`
+_mapped: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()  # by the `id` of their `RowsOnDisk`
 _mapping = threading.Lock()
 
 
@@ -93,6 +94,13 @@ class RowsOnDisk:
         _, self.shape = _layout(path, self._dtype, row_shape)
         weakref.finalize(self, _mapped.pop, id(self), None)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (
+            self._path,
+            self._dtype,
+            self.shape[1:],
+        )  # a copy has an `id` of its own
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -103,7 +111,7 @@ class RowsOnDisk:
                 rows = open_rows(self._path, self._dtype, self.shape[1:])
             _mapped[id(self)] = rows  # the last one is the latest
             if len(_mapped) > _MOST_MAPPED:
-                _mapped.pop(next(iter(_mapped)))
+                _mapped.popitem(last=False)
         return np.asarray(rows[index])
 
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import re
 import shutil
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,7 +126,7 @@ def test_what_was_not_collected_is_refused_by_name(collected: Path) -> None:
 def test_loaded_frames_keep_no_descriptors_and_read_ones_a_bounded_number(
     collected: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npy_rows, "_mapped", {})
+    monkeypatch.setattr(npy_rows, "_mapped", OrderedDict())
     monkeypatch.setattr(npy_rows, "_MOST_MAPPED", 3)
     before = n_descriptors()
     frames = [load_frames(collected, verify=False) for _ in range(20)]  # of 2 shards each
@@ -139,6 +142,19 @@ def test_loaded_frames_keep_no_descriptors_and_read_ones_a_bounded_number(
 
 def n_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_copies_of_a_file_on_disk_are_mapped_on_their_own(tmp_path: Path) -> None:
+    for index in range(2):
+        np.save(tmp_path / f"{index}.npy", np.full((3, 2), index, np.uint8))
+    before = len(npy_rows._mapped)
+    for index in (0, 1) * 20:  # an `id` is used again at once
+        rows = npy_rows.RowsOnDisk(tmp_path / f"{index}.npy", np.uint8, (2,))
+        for copied in (rows, pickle.loads(pickle.dumps(rows)), copy.copy(rows)):
+            np.testing.assert_array_equal(copied[[0, 2]], np.full((2, 2), index))
+    del rows, copied
+    gc.collect()
+    assert len(npy_rows._mapped) <= before
 
 
 def test_more_shards_than_descriptors_are_read(tmp_path: Path) -> None:
