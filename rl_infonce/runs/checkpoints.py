@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rl_infonce.runs.durable import new_folder, remove_partial, replace_bytes, w
 __all__ = [
     "MANIFEST",
     "SEAL",
+    "SHARED",
     "Checkpoint",
     "DamagedCheckpointError",
     "checkpoints",
@@ -28,8 +30,12 @@ __all__ = [
 
 MANIFEST = "MANIFEST.json"
 SEAL = "MANIFEST.sha256"
+SHARED = "replay"
+"""Folder beside the checkpoints for files that several of them use."""
 FORMAT_VERSION = 1
 _LATEST = "LATEST"  # for people: nothing reads it
+# What ReplayShards writes, whole or not: other files are somebody else's.
+_SHARED_FILE = re.compile(r".+-\d{6}-[0-9a-f]{16}\.npy(\.(\d+\.)?partial)?")
 _BLOCK = 2**20
 _KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
 
@@ -71,8 +77,8 @@ def write_checkpoint(
         step: At least 0.
         files: Name to content.
         about: JSON.
-        shared: Files that several checkpoints use, on the disk already: path below `folder` to
-            SHA-256.
+        shared: Files that several checkpoints use, in `SHARED` on the disk already: path below
+            `folder` to SHA-256.
 
     Raises:
         OSError: If anything cannot be written; the checkpoints before it are untouched.
@@ -152,14 +158,17 @@ def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
 
 
 def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> None:
-    """Remove all but the newest checkpoints, what dead writers left, and files nobody shares.
+    """Remove all but the newest checkpoints, what dead writers left, and shards nobody names.
+
+    Other files in the folder or below it stay, and links are not followed.
 
     Args:
         folder: Of all checkpoints of a run.
         keep: How many of the newest, at least 0.
         also: More to keep, e.g. the best.
     """
-    remove_partial(folder)
+    for names in ("step_*", f"{_LATEST}*"):
+        remove_partial(folder, names)
     found = checkpoints(folder)
     kept = {*found[:keep], *also}
     for path in found:
@@ -169,20 +178,17 @@ def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> Non
 
 
 def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
-    """Remove what no checkpoint names in subfolders; nothing if a manifest is unreadable."""
+    """Remove the shared files that no checkpoint names; nothing if a manifest is unreadable."""
+    shared = folder / SHARED
+    if shared.is_symlink() or not shared.is_dir():
+        return
     try:
         named = {folder / name for path in kept for name in _read_manifest(path)["shared"]}
     except (DamagedCheckpointError, OSError):
         return
-    for path in _shared_files(folder):
-        if path not in named:
+    for path in shared.iterdir():
+        if _SHARED_FILE.fullmatch(path.name) and path not in named:
             path.unlink(missing_ok=True)
-
-
-def _shared_files(folder: Path) -> Iterator[Path]:
-    for each in folder.iterdir():
-        if each.is_dir() and _step_of(each) is None and not checkpoints(each):
-            yield from (path for path in each.rglob("*") if path.is_file())
 
 
 def _step_of(path: Path) -> int | None:

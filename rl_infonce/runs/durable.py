@@ -95,9 +95,14 @@ def _publish_folder(partial: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what a writer that died left behind."""
-    for entry in folder.glob(f"*{PARTIAL}"):
+def remove_partial(folder: Path, names: str) -> None:
+    """Remove what a writer that died left behind.
+
+    Args:
+        folder: Where nobody else writes now.
+        names: Glob of what was being written; other files may be somebody else's.
+    """
+    for entry in folder.glob(f"{names}{PARTIAL}"):
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         else:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from rl_infonce.npy_rows import open_rows
+from rl_infonce.runs.checkpoints import SHARED
 from rl_infonce.runs.durable import replace_bytes
 
 __all__ = ["ReplayShards", "UnknownBufferError", "load_replay"]
 
-_FOLDER = "replay"
 _BYTES_OF_A_SHARD = 2**24
 
 Array = npt.NDArray[Any]
@@ -85,14 +85,14 @@ class ReplayShards:
 
     def _shard(self, name: str, index: int, rows: Array, n_per_shard: int, is_stale: bool) -> str:
         """Return the path of a shard below the folder, written if it has changed."""
-        place = f"{_FOLDER}/{quote(name, safe='')}-{index:06d}"
+        place = f"{SHARED}/{quote(name, safe='')}-{index:06d}"
         if place in self._written and not is_stale:
             return self._written[place]
         content = _npy(rows[index * n_per_shard : (index + 1) * n_per_shard])
         digest = hashlib.sha256(content).hexdigest()
         path = f"{place}-{digest[:16]}.npy"
         if not (self._folder / path).exists():
-            (self._folder / _FOLDER).mkdir(parents=True, exist_ok=True)
+            (self._folder / SHARED).mkdir(parents=True, exist_ok=True)
             replace_bytes(self._folder / path, content)
         self._digests.pop(self._written.get(place, ""), None)
         self._written[place], self._digests[path] = path, digest

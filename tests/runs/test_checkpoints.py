@@ -231,25 +231,52 @@ def test_without_any_checkpoint_the_folder_is_named(tmp_path: Path) -> None:
         latest_checkpoint(tmp_path)
 
 
+def shard(folder: Path, name: str) -> dict[str, str]:
+    """Write a file as ReplayShards names it, and return its path and digest."""
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    path = folder / "replay" / f"{name}-000000-{digest[:16]}.npy"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(name.encode())
+    return {f"replay/{path.name}": digest}
+
+
 def test_pruning_keeps_the_newest_the_best_and_what_they_share(tmp_path: Path) -> None:
-    for name in ("a", "b", "c", "orphan"):
-        (tmp_path / "replay").mkdir(exist_ok=True)
-        (tmp_path / "replay" / name).write_bytes(name.encode())
-    digests = {name: sha256(name.encode()) for name in ("a", "b", "c")}
-    best = write(tmp_path, 1, shared={"replay/a": digests["a"]})
-    write(tmp_path, 2, shared={"replay/b": digests["b"]})
+    a, b, c, orphan = (shard(tmp_path, name) for name in ("a", "b", "c", "orphan"))
+    torn = tmp_path / f"{next(iter(orphan))}.partial"
+    torn.touch()
+    best = write(tmp_path, 1, shared=a)
+    write(tmp_path, 2, shared=b)
     write(tmp_path, 3)
-    write(tmp_path, 4, shared={"replay/c": digests["c"]})
+    write(tmp_path, 4, shared=c)
     prune_checkpoints(tmp_path, keep=2, also=[best])
     assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [4, 3, 1]
-    assert sorted(path.name for path in (tmp_path / "replay").iterdir()) == ["a", "c"]
-    (tmp_path / "replay" / "c").write_bytes(b"C")
+    assert {f"replay/{path.name}" for path in (tmp_path / "replay").iterdir()} == {*a, *c}
+    (tmp_path / next(iter(c))).write_bytes(b"C")
     with pytest.raises(DamagedCheckpointError, match="replay/c"):
         latest_checkpoint(tmp_path)
 
 
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def test_pruning_leaves_what_is_not_of_checkpoints(tmp_path: Path) -> None:
+    runs, elsewhere = tmp_path / "runs", tmp_path / "elsewhere"
+    for folder in (runs, elsewhere):
+        folder.mkdir()
+        shard(folder, "old")
+    others = [
+        *(runs / "other" / "model.zip", runs / "other" / "step_1" / "x", runs / "replay" / "notes"),
+        *(runs / "tb" / "events.out", runs / "mine.partial", elsewhere / "file"),
+    ]
+    for each in others:
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.touch()
+    (runs / "link").symlink_to(elsewhere)
+    write(runs, 1)
+    prune_checkpoints(runs, keep=1)
+    assert all(each.exists() for each in others)
+    assert [path.name for path in (runs / "replay").iterdir()] == ["notes"]
+    shutil.rmtree(runs / "replay")
+    (runs / "replay").symlink_to(elsewhere / "replay")
+    prune_checkpoints(runs, keep=1)
+    assert len(list((elsewhere / "replay").iterdir())) == 1, "links are not followed"
 
 
 def test_a_file_is_replaced_in_one_move(tmp_path: Path) -> None:

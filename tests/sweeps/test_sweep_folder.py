@@ -152,10 +152,12 @@ def test_sessions_are_added(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_finished_cells_go_and_the_best_model_stays(tmp_path: Path) -> None:
-    for name in ("checkpoints/step_000000000064", "checkpoints/replay", "checkpoints/best/step_1"):
-        (tmp_path / name).mkdir(parents=True)
-        (tmp_path / name / "file").touch()
+    shard = f"replay/actions-000000-{'a' * 16}.npy"
+    for name in ("step_000000000064/file", shard, "best/step_1/file"):
+        path = tmp_path / "checkpoints" / name
+        path.parent.mkdir(parents=True)
+        path.touch()
     remove_checkpoints(tmp_path)
-    left = [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("file")]
-    assert left == ["checkpoints/best/step_1/file"]
+    left = [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()]
+    assert left == [tmp_path / "checkpoints" / "best" / "step_1" / "file"]
     remove_checkpoints(tmp_path / "none")
