@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-__all__ = ["parse_json", "read_json"]
+__all__ = ["is_finite", "parse_json", "read_json"]
 
 _MOST_BYTES = 2**24
 _BYTES_PER_VALUE = 16
@@ -60,6 +60,16 @@ def parse_json(
         raise _too_deep() from None
     _check_levels(value)
     return value
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a value of JSON is a number that a float can hold."""
+    if type(value) not in (int, float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer may be of any size
+        return False
 
 
 def _decoded(content: bytes) -> str:

@@ -10,14 +10,14 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import rl_infonce
-from rl_infonce.json_text import read_json
+from rl_infonce.json_text import is_finite, read_json
 from rl_infonce.runs.claim import held
 from rl_infonce.runs.durable import replace_bytes
 
@@ -40,6 +40,14 @@ _KINDS: dict[str, type] = {
     "arguments_sha256": str,
     "seed": int,
     "sessions": list,
+}
+_OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of its sessions
+    "status": lambda value: type(value) is str,
+    "n_timesteps": lambda value: type(value) is int,
+    "n_timesteps_done": lambda value: type(value) is int,
+    "first_step": lambda value: type(value) is int,
+    "wall_seconds": is_finite,
+    "versions": lambda value: type(value) is dict,
 }
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
 
@@ -114,9 +122,10 @@ def _check_kinds(record: Mapping[str, Any]) -> None:
     for key, kind in _KINDS.items():
         if type(record[key]) is not kind:
             raise TypeError(f"`{key}` of type {type(record[key]).__name__}")
-    for session in record["sessions"]:
-        if not isinstance(session.get("wall_seconds", 0.0), int | float):
-            raise TypeError("`wall_seconds` that is no number")
+    for each in (record, *record["sessions"]):
+        for key in each.keys() & _OPTIONAL_KINDS.keys():
+            if not _OPTIONAL_KINDS[key](each[key]):
+                raise TypeError(f"`{key}` that is {each[key]!r}")
 
 
 @contextlib.contextmanager

@@ -31,6 +31,26 @@ def record(folder: Path, **more: Any) -> Path:
 
 
 @pytest.mark.parametrize(
+    "more",
+    [
+        {"n_timesteps_done": "abc"},
+        {"n_timesteps_done": None},
+        {"wall_seconds": 10**400},
+        {"wall_seconds": "3"},
+        {"versions": ["torch"]},
+        {"sessions": ["abc"]},
+        {"sessions": [{"first_step": "3"}]},
+    ],
+)
+def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    state = cell_state(CELL, make_grid(GRID), record(tmp_path / "run", **more))
+    assert state.status == "failed"
+    assert f"a record of a run in {tmp_path / 'run' / 'run.json'}" in state.reason
+
+
+@pytest.mark.parametrize(
     ("more", "expected"),
     [
         ({}, CellState("begun")),
