@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_infonce.runs.signals import INTERRUPTED
+
 if TYPE_CHECKING:
     from rl_infonce.sweeps.grid import Cell, Grid
     from rl_infonce.sweeps.progress import CellState
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _GIB = 2**30
-_INTERRUPTED = 75
 _REFRESHES_PER_SECOND = 0.5
 
 
@@ -256,7 +257,7 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     def train(cells: Sequence[Cell], own: Grid) -> bool:
         left = [c for c in cells if cell_state(c, own, folder.run_dir(c)).status != "done"]
         codes.update(_work(arguments, _engine(arguments, own, left, folder), own, folder))
-        return _INTERRUPTED not in codes.values()
+        return INTERRUPTED not in codes.values()
 
     scales = human_scores()
     if not set(grid.games) <= scales.keys():
@@ -269,13 +270,13 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     best = best_trial(folder)
     if best is not None:
         print(f"Best of all: {best[0]}, {best[2]:+.4f} with {dict(best[1])}")
-    if _INTERRUPTED in codes.values():
-        return _INTERRUPTED
+    if INTERRUPTED in codes.values():
+        return INTERRUPTED
     return 1 if n_failed else 0
 
 
 def _words(state: CellState, code: int, run_dir: Path) -> str:
-    if code == _INTERRUPTED:
+    if code == INTERRUPTED:
         return f"stopped at step {state.step:,}"
     if code or state.status != "done":
         return f"failed (exit code {code}), see {run_dir / 'output.log'}"
@@ -289,11 +290,11 @@ def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     states = {cell.name: cell_state(cell, grid, folder.run_dir(cell)) for cell in grid.cells()}
     print(f"{len(states)} cells: {counts(states)}")
     unfinished = [name for name, state in states.items() if state.status != "done"]
-    stopped = [name for name in unfinished if codes.get(name) == _INTERRUPTED]
+    stopped = [name for name in unfinished if codes.get(name) == INTERRUPTED]
     failed = [
         name
         for name in states
-        if codes.get(name, 0) not in (0, _INTERRUPTED)  # though it may have scores by now
+        if codes.get(name, 0) not in (0, INTERRUPTED)  # though it may have scores by now
         or (name in unfinished and name not in stopped)
     ]
     if unfinished:
@@ -301,7 +302,7 @@ def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     for name in failed:
         print(f"rl-infonce sweep: {name} failed", file=sys.stderr)
     if stopped:
-        return _INTERRUPTED
+        return INTERRUPTED
     return 1 if failed else 0
 
 

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["stopping_signals"]
+__all__ = ["INTERRUPTED", "stopping_signals"]
+
+INTERRUPTED = 75
+"""Exit code of a command that a signal stopped and that can go on: EX_TEMPFAIL, try later."""
 
 # Slurm announces the end of a job by the signal it is asked for, by custom SIGUSR1.
 _NAMES = ("SIGINT", "SIGTERM", "SIGUSR1")

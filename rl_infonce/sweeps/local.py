@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from rl_infonce.runs.signals import stopping_signals
-from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
+from rl_infonce.sweeps.run_cell import Job, run_job
 
 __all__ = ["n_usable_cpus", "run_locally"]
 

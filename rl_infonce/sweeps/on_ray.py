@@ -7,8 +7,8 @@ import socket
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from rl_infonce.runs.signals import stopping_signals
-from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
+from rl_infonce.sweeps.run_cell import Job, run_job
 
 __all__ = ["check_address", "run_on_ray"]
 

@@ -7,8 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.runs.signals import stopping_signals
-from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
+from rl_infonce.sweeps.run_cell import Job, run_job
 
 __all__ = ["run_on_slurm"]
 

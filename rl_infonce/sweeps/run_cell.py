@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["INTERRUPTED", "Job", "run_job"]
+from rl_infonce.runs.signals import INTERRUPTED
 
-INTERRUPTED = 75
+__all__ = ["Job", "run_job"]
+
 _STOPPED = (130, -signal.SIGINT)  # by Ctrl-C at once, or before a command could listen to it
 _PR_SET_PDEATHSIG = 1
 _LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None  # not after the fork

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.local import n_usable_cpus, run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
 from rl_infonce.sweeps.on_slurm import run_on_slurm
-from rl_infonce.sweeps.run_cell import INTERRUPTED, Job, run_job
+from rl_infonce.sweeps.run_cell import Job, run_job
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 
