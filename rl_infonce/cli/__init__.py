@@ -18,13 +18,14 @@ from rl_infonce.cli import (
     sweep,
     train,
 )
+from rl_infonce.cli.noting_parser import NotingParser
 
 __all__ = ["main"]
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all subcommands."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = NotingParser(
         prog="rl-infonce", description="Temporal InfoNCE for stock Stable-Baselines3 agents."
     )
     parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")

@@ -203,7 +203,8 @@ def _command(arguments: argparse.Namespace) -> str:
     """Return the command line, with what is not default."""
     words = ["rl-infonce", "probe"]
     for name, value in vars(arguments).items():
-        if callable(value) or name == "command" or value == arguments.default_of(name):
+        is_flag = name in arguments.given and name != "command"
+        if not is_flag or value == arguments.default_of(name):
             continue
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):

@@ -7,7 +7,6 @@ import contextlib
 import io
 import os
 import platform
-import secrets
 import shlex
 import sys
 import tempfile
@@ -16,51 +15,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.train_arguments import (
+    EXTRACTOR_FLAGS,
+    counterpart,
+    named_folder,
+    planned,
+)
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.durable import replace_bytes
 from rl_infonce.runs.run_directory import (
     claim_run_directory,
     hold_run,
-    new_record,
     now,
-    read_record,
+    software,
     write_record,
 )
-from rl_infonce.runs.signals import stopping_signals
+from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.callbacks import BaseCallback
 
     from rl_infonce.pixel_encoder import PixelEncoder
+    from rl_infonce.sb3.episode_log import EpisodeLogCallback
 
 __all__ = ["add_parser", "run"]
-
-_EXTRACTOR_FLAGS = (
-    "infonce_coef",
-    "horizons",
-    "preset",
-    "precision",
-    "n_pairs",
-    "positives",
-    "augment_observations",
-)
-_RUN_FLAGS = (
-    "algo",
-    "hyperparams",
-    "n_timesteps",
-    "n_envs",
-    "device",
-    "encoder",
-    "num_threads",
-    "log_folder",
-    "tensorboard_log",
-    "save_freq",
-    "on_nan",
-)
-_OF_A_SESSION = {"resume", "resume_inexact", "fall_back", "n_timesteps", "save_freq", "progress"}
-_OF_A_PLACE = {"run_dir", "log_folder", "tensorboard_log"}
-_RESUMABLE = 75  # EX_TEMPFAIL: try again later
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -144,84 +123,23 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
         arguments: What the parser returned.
         callback: Called during training beside the command's own.
     """
-    try:
-        if arguments.run_dir is not None and (arguments.run_dir / "run.json").exists():
-            record, arguments = _same_run(arguments)
-        elif arguments.resume is not None:
-            record, arguments = _former(arguments)
-        else:
-            record = _new_record(arguments)
-        model = _make_model(arguments, record)
-    except (ValueError, TypeError, OSError) as error:
-        arguments.usage_error(str(error))
     with contextlib.ExitStack() as held:
         try:
-            run_dir = _run_directory(arguments)
-            held.enter_context(hold_run(run_dir))
+            run_dir = named_folder(arguments)
+            if run_dir is not None:  # nobody else changes its record from now on
+                held.enter_context(hold_run(run_dir))
+            record, arguments = planned(arguments, run_dir)
+            model = _make_model(arguments, record)
+        except (ValueError, TypeError, OSError) as error:
+            arguments.usage_error(str(error))
+        try:
+            if run_dir is None:
+                run_dir = claim_run_directory(arguments.log_folder / arguments.algo, arguments.game)
+                held.enter_context(hold_run(run_dir))
             run = _Run(run_dir, _tensorboard_directory(arguments.tensorboard_log, run_dir), record)
         except OSError as error:
             arguments.usage_error(f"Cannot write the logs: {error}")
         return run.train(model, arguments, callback)
-
-
-def _new_record(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fill in what was left open, and return what `run.json` says at the start."""
-    if arguments.game is None:
-        raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
-    if arguments.n_envs is None:
-        from rl_infonce.sb3.atari_model import N_ENVS
-
-        arguments.n_envs = N_ENVS[arguments.algo]
-    seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
-    settings = {k: v for k, v in vars(arguments).items() if not callable(v)}
-    return new_record({k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}, seed)
-
-
-def _run_directory(arguments: argparse.Namespace) -> Path:
-    """Return the folder of a run that goes on, the one asked for, or the next free one."""
-    if arguments.resume is not None:
-        return Path(arguments.resume)
-    if arguments.run_dir is not None:
-        arguments.run_dir.mkdir(parents=True, exist_ok=True)
-        return Path(arguments.run_dir)
-    return claim_run_directory(arguments.log_folder / arguments.algo, arguments.game)
-
-
-def _same_run(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Namespace]:
-    """Return the record of the run in `--run-dir` and its arguments, if they are those given."""
-    if arguments.resume is not None:
-        raise ValueError("Expected `--resume` or `--run-dir`, got both.")
-    former = read_record(arguments.run_dir)
-    given = _new_record(arguments)
-    differing = [
-        f"{name} is {given['arguments'].get(name)!r} (was {former['arguments'].get(name)!r})"
-        for name in sorted(
-            {*given["arguments"], *former["arguments"]} - _OF_A_SESSION - _OF_A_PLACE
-        )
-        if given["arguments"].get(name) != former["arguments"].get(name)
-    ]
-    if differing:
-        raise ValueError(
-            f"Expected `--run-dir` {arguments.run_dir} with the settings it has, got: "
-            f"{'; '.join(differing)}."
-        )
-    arguments.resume = arguments.run_dir
-    return former, arguments
-
-
-def _former(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Namespace]:
-    """Return the record of a run and its arguments, with what may be changed now."""
-    given = {k: v for k, v in vars(arguments).items() if v != arguments.default_of(k)}
-    fixed = sorted(given.keys() - _OF_A_SESSION - {"run", "usage_error", "default_of", "command"})
-    if fixed:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
-        raise ValueError(f"Expected `--resume` without {flags}: the run has its own.")
-    record = read_record(arguments.resume)
-    former = dict(record["arguments"])
-    for name in ("encoder", "log_folder", "tensorboard_log"):
-        former[name] = former[name] and Path(former[name])
-    now_given = {name: value for name, value in given.items() if name in _OF_A_SESSION}
-    return record, argparse.Namespace(**{**vars(arguments), **former, **now_given})
 
 
 def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAlgorithm:
@@ -237,7 +155,7 @@ def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAl
     usable_device(arguments.device)
     if arguments.num_threads > 0:
         torch.set_num_threads(arguments.num_threads)
-    given = {flag: getattr(arguments, flag) for flag in _EXTRACTOR_FLAGS}
+    given = {flag: getattr(arguments, flag) for flag in EXTRACTOR_FLAGS}
     hyperparameters = parse_hyperparameters(arguments.hyperparams or ())
     return make_atari_model(
         arguments.algo,
@@ -280,6 +198,7 @@ class _Run:
 
     def __init__(self, run_dir: Path, tb_dir: Path, record: dict[str, Any]) -> None:
         self.run_dir, self.tb_dir, self.record = run_dir, tb_dir, record
+        self.goes_on = (run_dir / "run.json").exists()
         self.model_file = run_dir / "model.zip"
 
     def train(
@@ -293,35 +212,77 @@ class _Run:
         resume = ResumeCallback(
             self.run_dir / "checkpoints", max(arguments.save_freq // model.n_envs, 1)
         )
+        guard = NanGuardCallback(self.run_dir, on_nan=arguments.on_nan)
+        episodes = EpisodeLogCallback(self.run_dir / "episodes.csv")
         try:
-            is_restored = arguments.resume is not None and resume.restore(
+            is_restored = self.goes_on and resume.restore(
                 model, inexact=arguments.resume_inexact, fall_back=arguments.fall_back
             )
+            if self.goes_on and not is_restored and self._is_finished(arguments):
+                return 0
+            self._open_logs(model, episodes, arguments)
+            session = self._begin(model, arguments)
         except (ValueError, OSError) as error:
+            episodes.close()
             print(f"rl-infonce train: {error}", file=sys.stderr)
             return 1
-        session = self._begin(model)
         words = f"Resuming at step {model.num_timesteps}" if is_restored else "Training"
         print(
             f"{words}: {arguments.algo.upper()} on {arguments.game} (seed {self.record['seed']}, "
             f"{model.device}) in {self.run_dir}"
         )
-        guard = NanGuardCallback(self.run_dir, on_nan=arguments.on_nan)
-        episodes = EpisodeLogCallback(self.run_dir / "episodes.csv")
         callbacks = [*([] if callback is None else [callback]), episodes, guard, resume]
         code = self._learn(model, arguments, callbacks, session)
         self._print_ending(model, arguments)
         return code
 
-    def _begin(self, model: BaseAlgorithm) -> dict[str, Any]:
+    def _is_finished(self, arguments: argparse.Namespace) -> bool:
+        """Return whether a run without checkpoints has nothing left; False if it may begin anew.
+
+        Raises:
+            ValueError: If to begin anew would cost more than what a kill may cost.
+        """
+        n_done, budget = self.record.get("n_timesteps_done", 0), arguments.n_timesteps
+        is_done = self.record.get("status") == "done"
+        if is_done and n_done >= budget and self.model_file.is_file():
+            print(f"Nothing left: {n_done} of {budget} steps are trained.")
+            print(f"Model:  {self.model_file}")
+            return True
+        had_checkpoints = any(session.get("first_step") for session in self.record["sessions"])
+        if is_done or had_checkpoints or n_done > arguments.save_freq:
+            raise ValueError(
+                f"Expected a checkpoint in {self.run_dir / 'checkpoints'} to go on from, got none "
+                f"of a run that trained {n_done} steps (a sweep removes those of finished cells "
+                "without --keep-checkpoints). Start another run with -n and another --run-dir."
+            )
+        return False
+
+    def _open_logs(
+        self, model: BaseAlgorithm, episodes: EpisodeLogCallback, arguments: argparse.Namespace
+    ) -> None:
+        from rl_infonce.sb3.run_logs import run_logger
+
+        episodes.open(model.num_timesteps)
+        logger = run_logger(
+            self.run_dir,
+            self.tb_dir,
+            first_step=model.num_timesteps,
+            goes_on=self.goes_on,
+            on_screen=not _shows_progress(arguments),
+        )
+        model.set_logger(logger)
+
+    def _begin(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> dict[str, Any]:
         from rl_infonce.device import hardware_name
 
         session = {
             "start_time": now(),
             "first_step": model.num_timesteps,
+            "n_timesteps": arguments.n_timesteps,
             "process": os.getpid(),
             "host": platform.node(),
             "hardware": hardware_name(model.device),
+            **software(),
         }
         self.record["sessions"].append(session)
         self.record.update(status="running", device=str(model.device))
@@ -336,18 +297,8 @@ class _Run:
         session: dict[str, Any],
     ) -> int:
         from rl_infonce.sb3.resume import NotSavedError
-        from rl_infonce.sb3.run_logs import run_logger
 
-        progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
-        model.set_logger(
-            run_logger(
-                self.run_dir,
-                self.tb_dir,
-                first_step=model.num_timesteps,
-                goes_on=arguments.resume is not None,
-                on_screen=not progress,
-            )
-        )
+        progress = _shows_progress(arguments)
         *_, episodes, _, resume = callbacks
         status, code, start = "failed", 1, time.perf_counter()
         with stopping_signals(lambda _signal: resume.ask_to_stop()):
@@ -356,7 +307,7 @@ class _Run:
                 if n_left:
                     model.learn(n_left, callbacks, reset_num_timesteps=False, progress_bar=progress)
                 is_done = model.num_timesteps >= arguments.n_timesteps or not resume.stopped
-                status, code = ("done", 0) if is_done else ("interrupted", _RESUMABLE)
+                status, code = ("done", 0) if is_done else ("interrupted", INTERRUPTED)
             except (FloatingPointError, NotSavedError) as error:
                 print(f"rl-infonce train: {error}", file=sys.stderr)
             except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
@@ -419,8 +370,13 @@ class _Run:
         print(f"Curves: {tb_dir}\nNext:")
         if record["status"] == "interrupted":
             print(f"  rl-infonce train --resume {shlex.quote(str(run_dir))}")
-        print(f"  tensorboard --logdir {tb_dir.parent if tb_dir.name != 'tb' else run_dir.parent}")
-        print("  " + _counterpart(arguments, record["seed"]))
+        logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
+        print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
+        print("  " + counterpart(arguments, record["seed"]))
+
+
+def _shows_progress(arguments: argparse.Namespace) -> bool:
+    return bool(sys.stdout.isatty() if arguments.progress is None else arguments.progress)
 
 
 def _verdict(model: BaseAlgorithm) -> str:
@@ -438,18 +394,3 @@ def _verdict(model: BaseAlgorithm) -> str:
         f"{numbers[f'floor_pixels_{horizon}']:.0%}, random encoder "
         f"{numbers[f'floor_random_{horizon}']:.0%}\n"
     )
-
-
-def _counterpart(arguments: argparse.Namespace, seed: int) -> str:
-    """Return the command whose run differs from this one in the loss alone."""
-    words = ["rl-infonce", "train", "--game", arguments.game, "--seed", str(seed)]
-    for name in _RUN_FLAGS + _EXTRACTOR_FLAGS:
-        given = getattr(arguments, name)
-        if name != "infonce_coef" and given != arguments.default_of(name):
-            several = given if isinstance(given, list) else [] if given is True else [given]
-            words += [f"--{name.replace('_', '-')}", *map(str, several)]
-    if arguments.freeze_encoder:
-        words.append("--freeze-encoder")
-    if arguments.infonce_coef == 0:
-        return f"{shlex.join(words)}  # with InfoNCE"
-    return f"{shlex.join(words)} --infonce-coef 0  # the baseline"

@@ -26,8 +26,18 @@ class EpisodeLogCallback(BaseCallback):
         self.path = path
         self._table: CSVFormat | None = None
 
+    def open(self, last_step: int) -> None:
+        """Open the file where the run goes on; training does so, too, if nobody has.
+
+        Raises:
+            ValueError: If the file is no such table.
+            OSError: If it cannot be written now.
+        """
+        self._table = CSVFormat(self.path, last_step)
+
     def _on_training_start(self) -> None:
-        self._table = CSVFormat(self.path, self.num_timesteps)
+        if self._table is None:
+            self.open(self.num_timesteps)
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:

@@ -42,10 +42,11 @@ def run_logger(
         ValueError: If `progress.csv` is no such table.
         OSError: If a file cannot be written now.
     """
+    table = CSVFormat(run_dir / "progress.csv", first_step)
     board = _Board(str(tb_dir))
     if goes_on:
         board.begin_file(purge_step=first_step + 1)
-    formats: list[KVWriter] = [board, CSVFormat(run_dir / "progress.csv", first_step)]
+    formats: list[KVWriter] = [board, table]
     if on_screen:
         formats.append(HumanOutputFormat(sys.stdout))
     return Logger(str(tb_dir), formats)

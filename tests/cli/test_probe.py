@@ -482,15 +482,12 @@ def test_the_command_is_recorded_as_it_can_be_run_again(here: Path) -> None:
     assert probe(*given) == 0
     (run,) = content(here)["runs"]
     words = shlex.split(run["command"])
-    parsed = vars(make_parser().parse_args(words[1:]))
-    expected = vars(
-        make_parser().parse_args(
-            ["probe", "--game", "pong", "--frames", "frames", "--device", "cpu", *given]
-        )
+    always = ["probe", "--game", "pong", "--frames", "frames", "--device", "cpu"]
+    parsed, expected = (
+        {k: v for k, v in vars(make_parser().parse_args(each)).items() if not callable(v)}
+        for each in (words[1:], [*always, *given])
     )
-    assert {k: v for k, v in parsed.items() if not callable(v)} == {
-        k: v for k, v in expected.items() if not callable(v)
-    }
+    assert parsed == expected
 
 
 def test_usage_is_checked_before_heavy_imports() -> None:

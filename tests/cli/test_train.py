@@ -32,6 +32,10 @@ def tiny(folder: Path, *flags: str) -> argparse.Namespace:
     return parse("--game", "Pong", *budget, "-f", str(folder), "--no-progress", *flags)
 
 
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {k: v for k, v in vars(arguments).items() if k != "given" and not callable(v)}
+
+
 def record_of(run_dir: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     return record
@@ -58,6 +62,12 @@ def test_flags_have_the_zoo_spelling_and_documented_defaults() -> None:
     assert (flags.horizons, flags.progress) == ([4, 8], True)
     assert (flags.tensorboard_log, flags.n_timesteps) == (Path("curves"), 9)
     assert parse("--game", "pong", "--no-progress").progress is False
+
+
+def test_flags_that_were_given_are_known_though_they_say_the_default() -> None:
+    flags = parse("--game", "pong", "-n", "30000", "--on-nan", "stop", "--no-progress")
+    assert flags.given == {"command", "game", "n_timesteps", "on_nan", "progress"}
+    assert parse().given == {"command"}
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,11 +158,9 @@ def test_a_run_ends_with_record_curves_and_model(
     assert float(verdict[1]) == pytest.approx(math.log(8), abs=0.3)
     assert f"tensorboard --logdir {run_dir.parent}" in printed
     (command,) = [line for line in printed.splitlines() if line.endswith("  # the baseline")]
-    baseline = vars(make_parser().parse_args(shlex.split(command, comments=True)[1:]))
-    given = vars(tiny(tmp_path)) | {"infonce_coef": 0.0, "game": "pong", "progress": None}
-    assert {k: v for k, v in baseline.items() if not callable(v)} == {
-        k: v for k, v in given.items() if not callable(v)
-    }
+    baseline = make_parser().parse_args(shlex.split(command, comments=True)[1:])
+    given = settings_of(tiny(tmp_path)) | {"infonce_coef": 0.0, "game": "pong", "progress": None}
+    assert settings_of(baseline) == given
 
 
 def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(

@@ -1,0 +1,33 @@
+"""A parser that knows which flags were given: a default may be given, too."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+__all__ = ["NotingParser"]
+
+_NOT_GIVEN = object()
+
+
+class NotingParser(argparse.ArgumentParser):
+    """Adds `given` to what it returns: the names of the flags that were on the command line."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as `argparse` does; see there."""
+        defaults = {
+            action.dest: action.default
+            for action in self._actions
+            if argparse.SUPPRESS not in (action.dest, action.default)
+        }
+        noting = argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN))
+        parsed, rest = super().parse_known_args(args, noting)
+        found = vars(parsed)
+        given = {name for name in defaults if found[name] is not _NOT_GIVEN}
+        for name in defaults.keys() - given:
+            found[name] = defaults[name]
+        found["given"] = given | found.get("given", set())  # those of a subcommand
+        if namespace is None:
+            return parsed, rest
+        vars(namespace).update(found)
+        return namespace, rest

@@ -1,0 +1,199 @@
+"""What a run that goes on takes from its record, and what from the flags."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.train_arguments import named_folder, planned
+from rl_infonce.runs.run_directory import hold_run, new_record, read_record, write_record
+
+pytestmark = pytest.mark.atari
+
+
+def parse(*flags: str) -> argparse.Namespace:
+    return make_parser().parse_args(["train", *flags])
+
+
+def begun(run_dir: Path, *flags: str, **more: Any) -> Path:
+    """Write the record of a run that was begun with flags."""
+    record, _ = planned(parse("--game", "pong", "--seed", "3", *flags), None)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    write_record(run_dir, {**record, **more})
+    return run_dir
+
+
+def going_on(run_dir: Path, *flags: str) -> argparse.Namespace:
+    return planned(parse(*flags), run_dir)[1]
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    """Return what a command says that exits with 2."""
+    with pytest.raises(SystemExit) as leaving:
+        main(["train", *flags])
+    assert leaving.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--run-dir"])
+def test_a_run_keeps_its_budget_until_it_is_given_another_one(tmp_path: Path, flag: str) -> None:
+    run_dir = begun(tmp_path / "run", "-n", "1000000", "--save-freq", "7")
+    arguments = going_on(run_dir, flag, str(run_dir))
+    assert (arguments.n_timesteps, arguments.save_freq, arguments.n_envs) == (1_000_000, 7, 8)
+    assert going_on(run_dir, flag, str(run_dir), "-n", "30000").n_timesteps == 30_000
+    begun(run_dir, "-n", "100", sessions=[{"n_timesteps": 100}, {"n_timesteps": 900}])
+    assert going_on(run_dir, flag, str(run_dir)).n_timesteps == 900
+
+
+def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
+    own = ("--infonce-coef", "0", "--hyperparams", "n_epochs:2", "--n-envs", "2")
+    run_dir = begun(tmp_path / "run", *own)
+    arguments = going_on(run_dir, "--run-dir", str(run_dir), "--game", "pong", "--n-envs", "2")
+    assert (arguments.infonce_coef, arguments.hyperparams) == (0, ["n_epochs:2"])
+    assert (arguments.n_envs, arguments.seed) == (2, 3)
+    for changed, words in (
+        (("--infonce-coef", "0.1"), r"infonce_coef is 0.1 \(was 0.0\)"),
+        (("--algo", "dqn"), r"algo is 'dqn' \(was 'ppo'\)"),
+        (("--device", "cpu", "--seed", "4"), r"device is 'cpu' .*; seed is 4 \(was 3\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"with the settings it has, got: {words}"):
+            going_on(run_dir, "--run-dir", str(run_dir), *changed)
+
+
+def test_leave_to_go_on_inexactly_is_given_once(tmp_path: Path) -> None:
+    run_dir = begun(tmp_path / "run", "--resume-inexact", "--fall-back")
+    arguments = going_on(run_dir, "--resume", str(run_dir))
+    assert not arguments.resume_inexact
+    assert not arguments.fall_back
+    assert going_on(run_dir, "--resume", str(run_dir), "--fall-back").fall_back
+
+
+def test_a_record_does_not_say_where_to_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir, outside = tmp_path / "run", tmp_path / "outside"
+    begun(run_dir, "-tb", str(outside))
+    assert going_on(run_dir, "--resume", str(run_dir)).tensorboard_log is None
+    assert f"curves go to {run_dir / 'tb'} and not to {outside}" in capsys.readouterr().err
+    again = going_on(run_dir, "--resume", str(run_dir), "-tb", str(outside))
+    assert again.tensorboard_log == outside
+    begun(run_dir, "-tb", str(run_dir / "curves"))
+    assert going_on(run_dir, "--resume", str(run_dir)).tensorboard_log == run_dir / "curves"
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "`game` and `n_timesteps` in the arguments of .*run.json"),
+        ({"game": "pong"}, "`game` and `n_timesteps`"),
+        ({"encoder": 5}, "`encoder` in .*run.json to be a path, got 5"),
+        ({"algo": ["ppo"]}, "`algo` in .*run.json to be an algorithm"),
+        ({"n_timesteps": "many"}, "`n_timesteps` in .*run.json to be an int"),
+        ({"hyperparams": "n_epochs:2"}, "`hyperparams` in .*run.json to be a list of texts"),
+    ],
+)
+def test_what_is_wrong_in_a_record_is_named(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    write_record(tmp_path, new_record(arguments, 0))
+    with pytest.raises(ValueError, match=message):
+        going_on(tmp_path, "--resume", str(tmp_path))
+
+
+def test_of_a_record_known_settings_are_taken_alone(tmp_path: Path) -> None:
+    write_record(
+        tmp_path, new_record({"game": "pong", "n_timesteps": 9, "usage_error": 1, "run": 2}, 0)
+    )
+    arguments = going_on(tmp_path, "--resume", str(tmp_path))
+    assert callable(arguments.usage_error)
+    assert callable(arguments.run)
+    assert (arguments.algo, arguments.n_envs, arguments.encoder) == ("ppo", 8, None)
+
+
+@pytest.mark.parametrize("name", ["model.zip", "checkpoints/step_000000000064"])
+def test_a_folder_with_a_model_of_somebody_is_no_place_for_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path))
+    assert f"got {tmp_path / name} without run.json. Choose another folder." in said
+
+
+def test_a_record_is_read_when_the_folder_is_held(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hold_run(tmp_path):
+        said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path))
+    assert f"alone, but process {os.getpid()} on" in said
+    assert "Cannot write the logs" not in said
+
+
+def test_resume_takes_no_settings_and_no_second_folder(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`--resume` or `--run-dir`, got both"):
+        named_folder(parse("--resume", "a", "--run-dir", "b"))
+    with pytest.raises(ValueError, match="without --on-nan: the run has its own"):
+        named_folder(parse("--resume", "a", "--on-nan", "stop"))
+    run_dir = begun(tmp_path / "run")
+    allowed = ("-n", "9", "--save-freq", "3", "-tb", "tb", "--fall-back", "--no-progress")
+    assert named_folder(parse("--resume", str(run_dir), *allowed)) == run_dir
+
+
+# -- runs without checkpoints ----------------------------------------------------------------------
+
+
+SMALL = ("-n", "128", "--n-envs", "1", "--device", "cpu", "--n-pairs", "8", "--save-freq", "64")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.iterdir() if path.is_file() and path.name != ".lock")
+    return {path.name: path.read_bytes() for path in files}
+
+
+def test_a_finished_run_without_checkpoints_has_nothing_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = begun(tmp_path / "run", *SMALL, status="done", n_timesteps_done=128)
+    for name in ("model.zip", "progress.csv", "episodes.csv"):
+        (run_dir / name).write_bytes(b"precious")
+    before = contents(run_dir)
+    assert main(["train", "--resume", str(run_dir)]) == 0
+    assert "Nothing left: 128 of 128 steps are trained" in capsys.readouterr().out
+    assert contents(run_dir) == before
+    assert main(["train", "--resume", str(run_dir), "-n", "256"]) == 1
+    assert "got none of a run that trained 128 steps" in capsys.readouterr().err
+    assert contents(run_dir) == before
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"status": "interrupted", "n_timesteps_done": 65},
+        {"status": "running", "sessions": [{"first_step": 64}]},
+    ],
+)
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any]
+) -> None:
+    run_dir = begun(tmp_path / "run", *SMALL, **more)
+    assert main(["train", "--resume", str(run_dir)]) == 1
+    assert f"a checkpoint in {run_dir / 'checkpoints'} to go on" in capsys.readouterr().err
+    assert read_record(run_dir)["sessions"] == more.get("sessions", [])
+
+
+@pytest.mark.parametrize("name", ["progress.csv", "episodes.csv"])
+def test_a_damaged_table_is_named_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run_dir = begun(tmp_path / "run", *SMALL)
+    (run_dir / name).write_bytes(b"\xff\n")
+    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 1
+    said = capsys.readouterr().err
+    assert f"as CSV, in {run_dir / name}" in said
+    assert "Traceback" not in said
+    assert not (run_dir / "model.zip").exists()
