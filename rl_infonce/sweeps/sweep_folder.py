@@ -57,20 +57,20 @@ class SweepFolder:
         return read_grid(path, check_files=check_files)
 
     def job(self, cell: Cell, grid: Grid, *, mixed_versions: bool = False) -> Job:
-        """Return what trains a cell and probes its features, or the latter if it is trained.
+        """Return what trains a cell and probes its features, as far as neither is done.
 
         Args:
-            cell: That is not done.
+            cell: To be finished.
             grid: Of the cell.
             mixed_versions: Whether a cell that was begun goes on with other versions of packages.
         """
         run_dir = self.run_dir(cell)
         status = cell_state(cell, grid, run_dir).status
         commands = []
-        if status != "trained":  # without its checkpoints it would start anew
+        if status not in ("trained", "done"):  # its checkpoints may be gone
             inexact = mixed_versions and status != "missing"
             commands.append(tuple(train_command(cell, grid, run_dir, inexact=inexact)))
-        if grid.probe is not None:
+        if grid.probe is not None and status != "done":
             commands.append(tuple(probe_command(cell, grid, run_dir)))
         return Job(cell.name, tuple(commands), run_dir / "output.log")
 
@@ -158,7 +158,7 @@ class SweepFolder:
             **software(),
         }
         record["sessions"] = [*record.get("sessions", []), session]
-        replace_json(self.path / _RECORD, json.loads(json.dumps(record)))
+        replace_json(self.path / _RECORD, record)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return who worked on the sweep, and with what."""

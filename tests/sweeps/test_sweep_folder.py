@@ -117,6 +117,8 @@ def test_a_trained_cell_is_only_probed(tmp_path: Path) -> None:
     assert [words[0] for words in job.commands] == ["train", "probe"]
     job = in_state(folder, grid, status="done", n_timesteps_done=128)
     assert [words[0] for words in job.commands] == ["probe"]
+    folder, grid = SweepFolder(tmp_path / "unprobed"), make_grid(GRID)
+    assert not in_state(folder, grid, status="done", n_timesteps_done=128).commands
 
 
 def test_begun_cells_go_on_inexactly_with_mixed_versions(tmp_path: Path) -> None:
