@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES, digest
 from rl_infonce.runs.evaluation_file import read_evaluation
-from rl_infonce.runs.run_directory import read_record, software
+from rl_infonce.runs.run_directory import read_record, software, software_of
 from rl_infonce.saved_encoder import describe, load_encoder, read_header
 from rl_infonce.sb3.best_model import find_best
 from rl_infonce.sb3.saved_agent import find_model, game_of
@@ -130,8 +130,7 @@ def _of_run(run_dir: Path, *, best: bool) -> dict[str, Any]:
         "seed": record["seed"],
         "n_timesteps": record.get("n_timesteps_done") if chosen is None else chosen.step,
         "settings": settings,
-        "versions": record.get("versions"),
-        "git_commit": record.get("git_commit"),
+        **software_of(record),
     }
 
 

@@ -10,7 +10,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from rl_infonce.runs.durable import replace_bytes
 __all__ = [
     "FORMAT_VERSION",
     "claim_run_directory",
+    "differing_versions",
     "git_commit",
     "hold_run",
     "new_record",
@@ -31,6 +32,7 @@ __all__ = [
     "read_record",
     "replace_text",
     "software",
+    "software_of",
     "write_record",
 ]
 
@@ -50,6 +52,7 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "versions": lambda value: type(value) is dict,
 }
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
+_DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
 def claim_run_directory(folder: Path, name: str) -> Path:
@@ -153,6 +156,36 @@ def software() -> dict[str, Any]:
         },
         "git_commit": git_commit(Path(rl_infonce.__file__).parents[1]),
     }
+
+
+def software_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions and commit of all sessions of a run, as `software` names them.
+
+    Where sessions had several, they stand in the order of their use with ", " between them.
+    """
+    found = [each for each in (record, *record["sessions"]) if "versions" in each]
+    names = dict.fromkeys(name for each in found for name in each["versions"])
+    return {
+        "versions": {name: _joined(each["versions"].get(name) for each in found) for name in names},
+        "git_commit": _joined(each.get("git_commit") for each in found) or None,
+    }
+
+
+def _joined(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the packages that decide what a training computes and have other versions now.
+
+    Args:
+        own: Package to version, of `software`.
+        former: Likewise.
+
+    Returns:
+        Package to the former version, None where nothing says so.
+    """
+    return {name: former.get(name) for name in _DECIDING if own.get(name) != former.get(name)}
 
 
 def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from rl_infonce.runs.checkpoints import (
     prune_checkpoints,
     write_checkpoint,
 )
-from rl_infonce.runs.run_directory import software
+from rl_infonce.runs.run_directory import differing_versions, software
 from rl_infonce.runs.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.sb3.best_model import BestModel, find_best, keep_best
 from rl_infonce.sb3.replay_shards import ReplayShards, UnknownBufferError, load_replay
@@ -36,7 +36,6 @@ from rl_infonce.sb3.run_state import (
 
 __all__ = ["NotSavedError", "ResumeCallback"]
 
-_DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3")
 _MOST_FAILURES = 5
 _MISFITS = (
     *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
@@ -297,9 +296,8 @@ def _misfits_named(path: Path) -> Iterator[None]:
 
 
 def _differing_versions(checkpoint: Checkpoint) -> list[str]:
-    former, own = checkpoint.about["versions"], software()["versions"]
+    own = software()["versions"]
     return [
-        f"{name} is {own.get(name)} (was {former.get(name)})"
-        for name in _DECIDING
-        if own.get(name) != former.get(name)
+        f"{name} is {own.get(name)} (was {former})"
+        for name, former in differing_versions(own, checkpoint.about["versions"]).items()
     ]

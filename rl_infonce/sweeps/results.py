@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_infonce.report.runs import Run
-from rl_infonce.runs.run_directory import read_record
+from rl_infonce.runs.run_directory import differing_versions, read_record, software_of
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
-from rl_infonce.sweeps.sweep_folder import DECIDING, SweepFolder
+from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 __all__ = ["SweepResults", "read_results"]
 
@@ -84,14 +84,14 @@ def read_results(
 
 
 def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:
-    """Return which runs were trained with other versions than the first one, in words."""
+    """Return which runs were trained with other versions than the first one began with."""
     found = []
     for name, run in runs.items():
-        first = next(iter(runs.values())).versions
+        begun = next(iter(runs.values())).versions
+        first = {package: versions.split(", ")[0] for package, versions in begun.items()}
         differing = [
-            f"{package} {run.versions.get(package)} instead of {first.get(package)}"
-            for package in DECIDING
-            if run.versions.get(package) != first.get(package)
+            f"{package} {run.versions.get(package)} instead of {was}"
+            for package, was in differing_versions(run.versions, first).items()
         ]
         if differing:
             found.append(f"{name} (trained with {', '.join(differing)}; its return counts)")
@@ -130,7 +130,7 @@ def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -
         },
         probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
         command=shlex.join(["rl-infonce", *train_command(cell, grid, run_dir)]),
-        versions=record.get("versions", {}),
+        versions=software_of(record)["versions"],
         machine=f"{hosts}, {record.get('device', 'unknown device')}",
         seconds=float(record.get("wall_seconds", 0.0)),
     )

@@ -15,16 +15,21 @@ from rl_infonce.json_text import read_json
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
 from rl_infonce.runs.durable import replace_json
-from rl_infonce.runs.run_directory import now, read_record, software
+from rl_infonce.runs.run_directory import (
+    differing_versions,
+    now,
+    read_record,
+    software,
+    software_of,
+)
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import Cell, Grid, read_grid
 from rl_infonce.sweeps.progress import cell_state
 from rl_infonce.sweeps.run_cell import Job
 
-__all__ = ["DECIDING", "SweepFolder", "remove_checkpoints"]
+__all__ = ["SweepFolder", "remove_checkpoints"]
 
 _GRID, _RECORD = "grid.toml", "sweep.json"
-DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
 class SweepFolder:
@@ -133,11 +138,10 @@ class SweepFolder:
         found = set()
         for cell in grid.cells():
             with contextlib.suppress(FileNotFoundError, ValueError, OSError):
-                former = read_record(self.run_dir(cell))["versions"]
+                former = software_of(read_record(self.run_dir(cell)))["versions"]
                 found |= {
-                    f"{name} is {own.get(name)} (was {former.get(name)} in {cell.name})"
-                    for name in DECIDING
-                    if own.get(name) != former.get(name)
+                    f"{name} is {own.get(name)} (was {was} in {cell.name})"
+                    for name, was in differing_versions(own, former).items()
                 }
         if found:
             raise ValueError(

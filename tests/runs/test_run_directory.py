@@ -12,10 +12,12 @@ import pytest
 import rl_infonce
 from rl_infonce.runs.run_directory import (
     claim_run_directory,
+    differing_versions,
     git_commit,
     hold_run,
     new_record,
     read_record,
+    software_of,
     write_record,
 )
 
@@ -100,6 +102,19 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"run\.json"):
         read_record(tmp_path)
+
+
+def test_versions_are_those_of_all_sessions() -> None:
+    sessions = [
+        {"versions": {"torch": "1"}, "git_commit": "a"},
+        {"first_step": 3},  # of an older version
+        {"versions": {"torch": "2", "numpy": "2"}, "git_commit": None},
+    ]
+    record = {"versions": {"torch": "1"}, "git_commit": "a", "sessions": sessions}
+    assert software_of(record) == {"versions": {"torch": "1, 2", "numpy": "2"}, "git_commit": "a"}
+    assert software_of({"sessions": []}) == {"versions": {}, "git_commit": None}
+    own = {"rl_infonce": "2", "python": "3.11"}
+    assert differing_versions(own, {"rl_infonce": "1"}) == {"rl_infonce": "1"}
 
 
 def test_without_a_record_the_folder_is_named(tmp_path: Path) -> None:

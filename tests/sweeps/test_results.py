@@ -143,6 +143,20 @@ def test_other_versions_are_merged_only_if_asked(folder: SweepFolder, tmp_path: 
     assert note in (tmp_path / "out" / "report.md").read_text()
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_session_with_other_versions_is_named_too(folder: SweepFolder, index: int) -> None:
+    run_dirs = [finished(folder, 0), finished(folder, 1)]
+    record = read_record(run_dirs[index])
+    sessions = [{"versions": {**record["versions"], **more}} for more in ({}, {"torch": "1.0"})]
+    write_record(run_dirs[index], {**record, "sessions": sessions})
+    with pytest.raises(
+        ValueError, match=rf"{run_dirs[index].name} .*torch 2\S+, 1\.0 instead of 2"
+    ):
+        read_results(folder)
+    with pytest.raises(ValueError, match=rf"torch is 2.*, 1\.0 in {run_dirs[index].name}"):
+        folder.check_versions(folder.grid())
+
+
 @pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])
 def test_other_labels_or_frames_are_not_merged(folder: SweepFolder, name: str) -> None:
     finished(folder, 0)
