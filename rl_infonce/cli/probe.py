@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import shlex
 import sys
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.checks import check_number
 from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.runs.claim import held
 from rl_infonce.scoring.defaults import CHECKS, LABELS, POLICIES, PROTOCOLS, SEEDS
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
+    from rl_infonce.scoring.cells import Plan
     from rl_infonce.scoring.encoders import ProbedEncoder
+    from rl_infonce.scoring.scores_file import ScoresFile
 
 __all__ = ["add_parser", "run"]
 
@@ -90,38 +94,44 @@ def run(arguments: argparse.Namespace) -> int:
     """Score every game, encoder, seed and protocol that the output folder lacks.
 
     Returns:
-        0, or 1 if one of them failed (the others are scored), or 130 after Ctrl-C.
+        0, or 1 if one of them failed (the others are scored) or scores could not be written, or
+        130 after Ctrl-C.
     """
-    try:
-        games = _games(arguments.game, arguments.labels)
-        asked, beside = _encoders(arguments)
-    except (ValueError, TypeError, OSError) as error:
-        arguments.usage_error(str(error))
-    from rl_infonce.device import usable_device
-    from rl_infonce.scoring import cells, frames
-    from rl_infonce.scoring.scores_file import ScoresFile
+    with contextlib.ExitStack() as stack:
+        try:
+            games = _games(arguments.game, arguments.labels)
+            asked, beside = _encoders(arguments)
+            view = _view(arguments.view, asked)
+            plan = _plan(arguments, games, view, [*asked, *beside(view)])
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            way_out = " Wait for it, or choose another --output."
+            stack.enter_context(held(arguments.output, "writes scores in it", way_out))
+            scores = _scores_file(arguments.output, plan)
+        except (ValueError, TypeError, OSError) as error:
+            arguments.usage_error(str(error))
+        code = _score(plan, games, scores, _command(arguments))
+        print(f"Scores: {scores.path}\nTable:  {scores.table_path}")
+        return code
 
-    try:
-        view = _view(arguments.view, asked)
-        source = frames.find_frames(
-            games,
-            arguments.frames,
-            view,
-            n_steps=arguments.n_frames,
-            policy=arguments.policy and arguments.policy.replace("-", "_"),
-            seed=arguments.data_seed,
-        )
-        device = usable_device(arguments.device)
-        settings = source.settings | {"labels": arguments.labels, "precision": arguments.precision}
-        if arguments.min_episode_length is not None:
-            check_number("--min-episode-length", arguments.min_episode_length, at_least=1)
-            settings["min_episode_length"] = arguments.min_episode_length
-        scores = ScoresFile(arguments.output, settings)
-    except (ValueError, TypeError, OSError) as error:
-        arguments.usage_error(str(error))
-    progress = sys.stdout.isatty() if arguments.progress is None else arguments.progress
-    encoders = [*asked, *beside(view)]
-    plan = cells.Plan(
+
+def _plan(
+    arguments: argparse.Namespace, games: list[str], view: str, encoders: list[ProbedEncoder]
+) -> Plan:
+    from rl_infonce.device import usable_device
+    from rl_infonce.scoring.cells import Plan
+    from rl_infonce.scoring.frames import find_frames
+
+    if arguments.min_episode_length is not None:
+        check_number("--min-episode-length", arguments.min_episode_length, at_least=1)
+    source = find_frames(
+        games,
+        arguments.frames,
+        view,
+        n_steps=arguments.n_frames,
+        policy=arguments.policy and arguments.policy.replace("-", "_"),
+        seed=arguments.data_seed,
+    )
+    return Plan(
         source=source,
         encoders={encoder.key: encoder for encoder in encoders},
         seeds=arguments.seeds,
@@ -129,18 +139,36 @@ def run(arguments: argparse.Namespace) -> int:
         labels=arguments.labels,
         min_episode_length=arguments.min_episode_length,
         precision=arguments.precision,
-        device=device,
-        progress=progress,
+        device=usable_device(arguments.device),
+        progress=sys.stdout.isatty() if arguments.progress is None else arguments.progress,
         say=functools.partial(print, flush=True),
         complain=functools.partial(print, file=sys.stderr, flush=True),
     )
+
+
+def _scores_file(folder: Path, plan: Plan) -> ScoresFile:
+    from rl_infonce.scoring.scores_file import ScoresFile
+
+    settings = {**plan.source.settings, "labels": plan.labels, "precision": plan.precision}
+    if plan.min_episode_length is not None:
+        settings["min_episode_length"] = plan.min_episode_length
+    return ScoresFile(folder, settings)
+
+
+def _score(plan: Plan, games: list[str], scores: ScoresFile, command: str) -> int:
+    from rl_infonce.scoring.cells import probe_games
+
     try:
-        code = 0 if cells.probe_games(plan, games, scores, command=_command(arguments)) else 1
+        return 0 if probe_games(plan, games, scores, command=command) else 1
     except KeyboardInterrupt:
-        code = 130
         print("Stopped. Run the same command to go on.", file=sys.stderr)
-    print(f"Scores: {scores.path}\nTable:  {scores.table_path}")
-    return code
+        return 130
+    except OSError as error:
+        print(
+            f"rl-infonce probe: {error}. Run the same command to go on when it can be written.",
+            file=sys.stderr,
+        )
+        return 1
 
 
 def _games(names: list[str], labels: str) -> list[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from rl_infonce.runs.durable import remove_partial
+
 __all__ = ["claimed", "held"]
 
 
@@ -37,6 +39,8 @@ def claimed(path: Path, locks: Path) -> Iterator[bool]:
 def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
     """Keep other processes out of a folder; the system frees the lock of a process that died.
 
+    What such a process was writing with `replace_bytes` is removed.
+
     Args:
         folder: That is there.
         doing: What the process does there, e.g. "trains in it".
@@ -54,6 +58,7 @@ def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
             f"Expected {folder} for this process alone, but {who.strip()} {doing}.{way_out}"
         ) from None
     try:
+        remove_partial(folder, "*.[0-9]*")  # of files that a process replaced when it died
         owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
         yield
     finally:

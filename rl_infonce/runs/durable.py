@@ -42,7 +42,7 @@ def replace_bytes(path: Path, content: bytes | memoryview) -> None:
     Raises:
         OSError: If it cannot be written; it is named, the old content is there and nothing else.
     """
-    partial = path.with_name(f"{path.name}{PARTIAL}")
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")  # another writer has its own
     partial.unlink(missing_ok=True)
     try:
         write_bytes(partial, content)

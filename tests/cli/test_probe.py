@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -25,6 +26,7 @@ from rl_infonce.atari import collect, labels_hash
 from rl_infonce.cli import main, make_parser
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.probing import ProbeScores, extract_features, majority_scores
+from rl_infonce.runs.claim import held
 from rl_infonce.saved_encoder import save_encoder
 from rl_infonce.scoring import cells as scoring_cells
 
@@ -123,6 +125,29 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
     assert probe("--encoder", "small.safetensors", "--protocol", "anand2019") == 0
     assert content(here)["cells"] == found["cells"]
     assert "pong: 3 finished before" in capsys.readouterr().out
+
+
+def test_one_process_at_a_time_writes_scores_in_a_folder(
+    here: Path, capsys: pytest.CaptureFixture[str], quick: list[Any]
+) -> None:
+    (here / "probes").mkdir()
+    with held(here / "probes", "writes scores in it"), pytest.raises(SystemExit) as leaving:
+        probe("--encoder", "small.safetensors")
+    assert leaving.value.code == 2
+    assert "writes scores in it. Wait for it, or choose another --output" in capsys.readouterr().err
+    assert not quick
+    assert not (here / "probes" / "scores.json").exists()
+
+
+def test_a_disk_that_gets_full_is_one_line(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: Any, **_more: Any) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(scoring_cells, "probe_games", full)
+    assert probe("--encoder", "majority", "--view", "agent") == 1
+    assert "probe: [Errno 28] No space left on device. Run the same" in capsys.readouterr().err
 
 
 def test_the_shortest_episode_that_is_used_can_be_chosen(
@@ -349,7 +374,8 @@ def test_stopping_keeps_what_is_done(
     assert probe("--encoder", "small.safetensors") == 130
     assert list(cells(here)) == [("small.safetensors", 0, "converged")]
     assert "Run the same command to go on" in capsys.readouterr().err
-    assert sorted(path.name for path in (here / "probes").iterdir()) == ["scores.json", "scores.md"]
+    names = {path.name for path in (here / "probes").iterdir()}
+    assert names == {".lock", "scores.json", "scores.md"}
 
 
 def save_model(path: Path, extractor: type[nn.Module], size: int = 84) -> None:

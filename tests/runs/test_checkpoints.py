@@ -290,3 +290,21 @@ def test_a_file_is_replaced_in_one_move(tmp_path: Path) -> None:
             assert disk.n_calls >= k
         assert json.loads(path.read_text())["a"] == 1
         assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_two_writers_of_a_file_do_not_share_what_they_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename, path = durable._rename, tmp_path / "scores.json"
+
+    def after_another(source: Path, target: Path) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(durable, "_rename", rename)
+            patch.setattr("os.getpid", lambda: 4711)
+            durable.replace_bytes(path, b"another's")
+        rename(source, target)
+
+    monkeypatch.setattr(durable, "_rename", after_another)
+    durable.replace_bytes(path, b"mine")
+    assert path.read_bytes() == b"mine"
+    assert [each.name for each in tmp_path.iterdir()] == ["scores.json"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl_infonce.runs.claim import claimed
+from rl_infonce.runs.claim import claimed, held
 
 
 def test_a_file_is_made_by_one_and_once(tmp_path: Path) -> None:
@@ -18,3 +18,12 @@ def test_a_file_is_made_by_one_and_once(tmp_path: Path) -> None:
         path.write_text("{}")
     with claimed(path, tmp_path) as missing:
         assert not missing
+
+
+def test_who_holds_a_folder_removes_what_dead_writers_left(tmp_path: Path) -> None:
+    torn, others = tmp_path / "run.json.4711.partial", tmp_path / "notes.partial"
+    torn.touch()
+    others.touch()
+    with held(tmp_path, "tests"):
+        assert not torn.exists()
+    assert others.exists()
