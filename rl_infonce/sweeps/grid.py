@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Cell", "Grid", "GridError", "make_grid", "read_grid"]
+__all__ = ["Cell", "Grid", "GridError", "make_grid", "parse_grid", "read_grid"]
 
 _MOST_BYTES = 2**20
 _ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a folder is called after it
@@ -124,14 +124,29 @@ def read_grid(path: Path, *, check_files: bool = False) -> Grid:
         GridError: If it is no TOML, or any entry is not known or not legal; all are named.
         OSError: If it cannot be read.
     """
-    if path.stat().st_size > _MOST_BYTES:
+    with path.open("rb") as file:
+        return parse_grid(file.read(_MOST_BYTES + 1), path, check_files=check_files)
+
+
+def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid:
+    """Return the grid that the content of a file says; see `read_grid`.
+
+    Args:
+        content: Of the file, read once: what is trained is then what is kept.
+        path: Of the file, for messages.
+        check_files: Whether files that it names must be there.
+
+    Raises:
+        GridError: As `read_grid`.
+    """
+    if len(content) > _MOST_BYTES:
         raise GridError(f"Expected a grid of less than 1 MB, got {path}.")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GridError(f"Expected a grid as TOML in {path}, got: {error}.") from error
     try:
-        return make_grid(content, check_files=check_files)
+        return make_grid(found, check_files=check_files)
     except GridError as error:
         raise GridError(f"{path}:\n{error}") from None
 

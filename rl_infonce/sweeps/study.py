@@ -15,9 +15,10 @@ from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.search import NESTED
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["best_trial", "run_study", "trial_value"]
+__all__ = ["best_trial", "run_study", "trial_value", "trials_grid"]
 
 _JOURNAL = "study.log"
+_STUDY = "study"  # whatever the folder is called: it may be moved
 
 
 def run_study(
@@ -39,25 +40,27 @@ def run_study(
 
     Raises:
         ModuleNotFoundError: If Optuna is not installed.
-        ValueError: If the grid has no study.
+        ValueError: If the grid has no study, or the study of the folder is of other trainings, or
+            a trial's cell has other settings than the trial.
     """
     optuna = _optuna()
-    if grid.study is None:
-        raise ValueError("Expected a table [study] in the grid for `--optimize`, got none.")
+    search = _search(grid)
     study = _study(optuna, folder)
+    _check_trainings(study, grid, folder)
     # The same seed again would suggest the first trials again.
     study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
     begun = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
     done = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
     numbers = [(trial.number, dict(trial.params)) for trial in begun]
-    for _ in range(grid.study["n_trials"] - len(done)):
+    for _ in range(search["n_trials"] - len(done)):
         if numbers:
             number, parameters = numbers.pop(0)
         else:
             trial = study.ask()
-            number, parameters = trial.number, _suggested(trial, grid.study["search"])
+            number, parameters = trial.number, _suggested(trial, search["search"])
         name, settings = _name(number), _settings_of(parameters)
         own = replace(grid, arms=(name,), settings={name: settings})
+        folder.note_cells(own)
         if not train(own.cells(), own):
             return
         value = trial_value(folder, own, scales)
@@ -94,12 +97,63 @@ def _optuna() -> Any:
 def _study(optuna: Any, folder: SweepFolder) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
+    path = folder.path / _JOURNAL
+    storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    names = [each.study_name for each in storage.get_all_studies()] or [_STUDY]
+    if len(names) > 1:
+        raise ValueError(
+            f"Expected one study in {path}, got {names}: trials of the same number share cells. "
+            "Choose another --output."
+        )
     return optuna.create_study(
-        study_name=folder.path.name,
-        storage=optuna.storages.JournalStorage(JournalFileBackend(str(folder.path / _JOURNAL))),
-        direction="maximize",
-        load_if_exists=True,
+        study_name=names[0], storage=storage, direction="maximize", load_if_exists=True
     )
+
+
+def _search(grid: Grid) -> Settings:
+    if grid.study is None:
+        raise ValueError("Expected a table [study] in the grid for `--optimize`, got none.")
+    return grid.study
+
+
+def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
+    """Raise unless the values of the trials so far compare with those to come; note what counts."""
+    trainings = {
+        "games": list(grid.games),
+        "algos": list(grid.algos),
+        "seeds": list(grid.seeds),
+        "n_timesteps": grid.n_timesteps,
+        "measure": _search(grid)["measure"],
+        "train": dict(grid.train),
+    }
+    former = study.user_attrs
+    differing = [
+        f"{name} {value} (was {former[name]})"
+        for name, value in trainings.items()
+        if name in former and former[name] != value
+    ]
+    if differing:
+        raise ValueError(
+            f"Expected the trainings that the trials in {folder.path} had, got "
+            f"{'; '.join(differing)}. Change them back, or choose another --output."
+        )
+    for name, value in trainings.items():
+        study.set_user_attr(name, value)
+
+
+def trials_grid(grid: Grid) -> Grid:
+    """Return a grid with as many arms as its study has trials, each the first that it may be.
+
+    Raises:
+        ValueError: If the grid has no study.
+    """
+    search = _search(grid)
+    first = {
+        name: spec["choices"][0] if "choices" in spec else spec["low"]
+        for name, spec in search["search"].items()
+    }
+    names = tuple(_name(number) for number in range(search["n_trials"]))
+    return replace(grid, arms=names, settings=dict.fromkeys(names, _settings_of(first)))
 
 
 def _seed(grid: Grid, n_trials: int) -> int:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import platform
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from rl_infonce.json_text import read_json
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
-from rl_infonce.runs.durable import replace_json
+from rl_infonce.runs.durable import replace_bytes, replace_json
 from rl_infonce.runs.run_directory import (
     differing_versions,
     now,
@@ -46,20 +45,25 @@ class SweepFolder:
         """Return the run directory of a cell."""
         return self.path / "cells" / cell.name
 
-    def grid(self, *, check_files: bool = False) -> Grid:
+    def grid(self) -> Grid:
         """Return the grid with which the sweep was started last.
-
-        Args:
-            check_files: Whether files that it names must be there, as for a training.
 
         Raises:
             FileNotFoundError: If there is none.
             GridError: If it was changed to something that cannot be run.
         """
+        return read_grid(self.grid_path())
+
+    def grid_path(self) -> Path:
+        """Return the file of that grid.
+
+        Raises:
+            FileNotFoundError: If there is none.
+        """
         path = self.path / _GRID
         if not path.is_file():
             raise FileNotFoundError(f"Expected a sweep in {self.path}, got no {_GRID} there.")
-        return read_grid(path, check_files=check_files)
+        return path
 
     def job(self, cell: Cell, grid: Grid, *, mixed_versions: bool = False) -> Job:
         """Return what trains a cell and probes its features, as far as neither is done.
@@ -90,18 +94,30 @@ class SweepFolder:
         with held(self.path, "runs a sweep in it", " Choose another --output."):
             yield
 
-    def adopt(self, grid: Grid, path: Path) -> None:
+    def adopt(self, grid: Grid, content: bytes) -> None:
         """Make a grid the sweep's; cells that the sweep ever had must be what they were.
+
+        Args:
+            grid: To be trained.
+            content: Of the file in which it was.
 
         Raises:
             ValueError: If a cell would not be; the settings are named.
+            OSError: If it cannot be written; the grid before it is untouched.
         """
+        record = self._with_cells(grid)
+        replace_bytes(self.path / _GRID, content)
+        replace_json(self.path / _RECORD, record)
+
+    def note_cells(self, grid: Grid) -> None:
+        """Note what the cells of a grid are, which is not the sweep's; otherwise as `adopt`."""
+        replace_json(self.path / _RECORD, self._with_cells(grid))
+
+    def _with_cells(self, grid: Grid) -> dict[str, Any]:
+        """Return the record with the cells of a grid, after checking them."""
         self.check_cells(grid)
         record = self._record()
-        record["cells"] = {**_meanings(grid), **self._former_cells(record)}
-        replace_json(self.path / _RECORD, record)
-        if path.resolve() != (self.path / _GRID).resolve():
-            shutil.copyfile(path, self.path / _GRID)
+        return {**record, "cells": {**_meanings(grid), **self._former_cells(record)}}
 
     def check_cells(self, grid: Grid) -> None:
         """Raise unless the cells of a grid are what they were when the sweep first had them.

@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> SweepFolder:
         tmp_path / "grid.toml", seeds=[0, 1], probe={"n_frames": 10, "protocol": ["converged"]}
     )
     with made.held():
-        made.adopt(read_grid(path), path)
+        made.adopt(read_grid(path), path.read_bytes())
     made.begin_session("local", "rl-infonce sweep grid.toml")
     return made
 
@@ -117,7 +117,7 @@ def test_commands_can_be_pasted(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "my sweep")
     path = write_grid(tmp_path / "grid.toml")
     with folder.held():
-        folder.adopt(read_grid(path), path)
+        folder.adopt(read_grid(path), path.read_bytes())
     finished(folder, 0)
     (run,) = read_results(folder).runs
     run_dir = folder.run_dir(folder.grid().cells()[0])

@@ -108,6 +108,62 @@ def test_trials_of_a_second_session_are_new_and_the_best_is_of_all(folder: Sweep
     assert (best[0], dict(best[1]), best[2]) == (name, dict(settings), value)
 
 
+def short_grid(n_trials: int = 3, **changes: Any) -> Grid:
+    study = {**STUDY, "n_trials": n_trials, **changes.pop("study", {})}
+    return make_grid({**GRID, "train": {}, "study": study, **changes})
+
+
+def test_a_folder_that_was_moved_keeps_its_study(folder: SweepFolder, tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "before")
+    folder.path.mkdir()
+    list(run_study(folder, short_grid(2), Trainer(folder), None))
+    moved = SweepFolder(folder.path.rename(tmp_path / "after"))
+    ((name, _, _),) = run_study(moved, short_grid(3), Trainer(moved), None)
+    assert name == "trial_002"
+
+
+def test_a_study_of_older_versions_goes_on_and_two_in_a_folder_are_refused(
+    folder: SweepFolder,
+) -> None:
+    optuna = pytest.importorskip("optuna")
+    backend = optuna.storages.journal.JournalFileBackend(str(folder.path / "study.log"))
+    storage = optuna.storages.JournalStorage(backend)
+    former = optuna.create_study(study_name="sweep", storage=storage, direction="maximize")
+    former.add_trial(optuna.trial.create_trial(value=1.0))
+    assert [name for name, _, _ in run_study(folder, short_grid(2), Trainer(folder), None)] == [
+        "trial_001"
+    ]
+    optuna.create_study(study_name="moved", storage=storage, direction="maximize")
+    with pytest.raises(ValueError, match=r"one study in .*study.log, got \['sweep', 'moved'\]"):
+        best_trial(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"games": ["pong"]}, r"games \['pong'\] \(was \['breakout'\]\)"),
+        ({"seeds": [0, 1]}, r"seeds \[0, 1\]"),
+        ({"n_timesteps": 256}, r"n_timesteps 256 \(was 128\)"),
+        ({"train": {"n_envs": 2}}, r"train {'n_envs': 2} \(was {}\)"),
+        ({"study": {"measure": "final"}}, r"measure final \(was area\)"),
+    ],
+)
+def test_trials_of_other_trainings_are_not_mixed(
+    folder: SweepFolder, changes: dict[str, Any], message: str
+) -> None:
+    list(run_study(folder, short_grid(1), Trainer(folder), None))
+    with pytest.raises(ValueError, match=rf"got {message}.*another --output"):
+        next(run_study(folder, short_grid(2, **changes), Trainer(folder), None))
+
+
+def test_a_cell_of_another_trial_is_not_taken_for_ones_own(folder: SweepFolder) -> None:
+    list(run_study(folder, short_grid(1), Trainer(folder), None))
+    (folder.path / "study.log").unlink()
+    search = {"infonce_coef": {"low": 2.0, "high": 3.0}, "n_pairs": {"choices": [8]}}
+    with pytest.raises(ValueError, match=r"trial_000-0: .*infonce_coef 2\..* \(was 0\."):
+        next(run_study(folder, short_grid(1, study={"search": search}), Trainer(folder), None))
+
+
 def test_the_sampler_is_seeded_with_the_grid(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     found = []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_infonce.json_text import read_json
+from rl_infonce.runs import durable
 from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, make_grid, read_grid
@@ -31,7 +33,7 @@ def test_two_sweeps_never_share_a_folder(tmp_path: Path) -> None:
 
 def adopted(folder: SweepFolder, path: Path, **changes: Any) -> None:
     folder.path.mkdir(exist_ok=True)
-    folder.adopt(read_grid(write_grid(path, **changes)), path)
+    folder.adopt(read_grid(write_grid(path, **changes)), path.read_bytes())
 
 
 def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
@@ -51,6 +53,22 @@ def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
     assert len(folder.grid().cells()) == 6, "what is refused changes nothing"
 
 
+def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+    adopted(folder, path)
+    before = {each.name: each.read_bytes() for each in folder.path.iterdir()}
+
+    def refused(*_given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable, "_write", refused)
+    with pytest.raises(OSError, match="No space left"):
+        adopted(folder, path, seeds=[0, 1])
+    assert {each.name: each.read_bytes() for each in folder.path.iterdir()} == before
+
+
 def test_cells_that_the_last_grid_lacks_stay_what_they_are_too(tmp_path: Path) -> None:
     folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
     adopted(folder, path)
@@ -66,9 +84,9 @@ def test_a_grid_edited_in_its_folder_is_noticed(tmp_path: Path) -> None:
     folder.begin_session("local", "rl-infonce sweep grid.toml")
     own = write_grid(folder.path / "grid.toml", train={"n_envs": 4})
     with pytest.raises(ValueError, match=r"n_envs 4 \(was 1\).*Change them back"):
-        folder.adopt(folder.grid(), own)
+        folder.adopt(folder.grid(), own.read_bytes())
     write_grid(own)
-    folder.adopt(folder.grid(), own)
+    folder.adopt(folder.grid(), own.read_bytes())
     assert len(folder.sessions()) == 1
 
 
