@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["add_parser", "run"]
 
 _GIB = 2**30
+_ENGINES_OF = {
+    "n_jobs": ("local", "ray"),  # a Ray that starts here is estimated with it
+    "address": ("ray",),
+    "gpus_per_cell": ("ray",),
+    "retries": ("ray",),
+    "slurm": ("slurm",),
+}
 _REFRESHES_PER_SECOND = 0.5
 
 
@@ -68,21 +75,23 @@ def run(arguments: argparse.Namespace) -> int:
     from rl_infonce.sweeps.progress import cell_state
 
     try:
-        grid, path, folder = _what(arguments)
-        cells = grid.cells()
-        states = {cell.name: cell_state(cell, grid, folder.run_dir(cell)) for cell in cells}
+        _check_engine(arguments)
+        grid, content, folder = _what(arguments)
+        planned = _trials(grid) if arguments.optimize else grid
+        cells = planned.cells()
+        states = {c.name: cell_state(c, planned, folder.run_dir(c)) for c in cells}
         missing = [cell for cell in cells if states[cell.name].status != "done"]
         if arguments.dry_run:
-            _print_plan(grid, folder, states)
-            _print_estimate(arguments, grid, missing)
+            _check_folder(arguments, grid, planned, folder)
+            _print_plan(planned, folder, states)
+            _print_estimate(arguments, planned, missing)
             return 0
         with contextlib.ExitStack() as held:
             held.enter_context(folder.held())
-            folder.adopt(grid, path)
-            if not arguments.mixed_versions:
-                folder.check_versions(grid)
+            _check_folder(arguments, grid, planned, folder)
             if not arguments.force and missing:
-                _check_disk(arguments, grid, missing, folder)
+                _check_disk(arguments, planned, missing, folder)
+            folder.adopt(grid, content)
             if arguments.optimize:
                 folder.begin_session(arguments.engine, shlex.join(sys.argv))
                 return _guarded(lambda: _optimize(arguments, grid, folder))
@@ -92,6 +101,30 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         arguments.usage_error(str(error))
     return 2
+
+
+def _check_engine(arguments: argparse.Namespace) -> None:
+    """Raise if a flag was given that the engine would not heed."""
+    for name, engines in _ENGINES_OF.items():
+        if name in arguments.given and arguments.engine not in engines:
+            raise ValueError(
+                f"Expected --{name.replace('_', '-')} with --engine {' or '.join(engines)} alone, "
+                f"got --engine {arguments.engine}. Leave it out."
+            )
+
+
+def _check_folder(
+    arguments: argparse.Namespace, grid: Grid, planned: Grid, folder: SweepFolder
+) -> None:
+    folder.check_cells(grid)
+    if not arguments.mixed_versions:
+        folder.check_versions(planned)
+
+
+def _trials(grid: Grid) -> Grid:
+    from rl_infonce.sweeps.study import trials_grid
+
+    return trials_grid(grid)
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -124,18 +157,21 @@ def _train(
     return _ending(_work(arguments, engine, grid, folder), grid, folder)
 
 
-def _what(arguments: argparse.Namespace) -> tuple[Grid, Path, SweepFolder]:
-    """Return the grid, its file and the folder."""
-    from rl_infonce.sweeps.grid import read_grid
+def _what(arguments: argparse.Namespace) -> tuple[Grid, bytes, SweepFolder]:
+    """Return the grid, the content of its file, and the folder."""
+    from rl_infonce.sweeps.grid import parse_grid
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
     if (arguments.grid is None) == (arguments.resume is None):
         raise ValueError("Expected a grid, or --resume with the folder of a sweep.")
     if arguments.resume is not None:
         folder = SweepFolder(arguments.resume)
-        return folder.grid(check_files=True), folder.path / "grid.toml", folder
-    path = arguments.output or Path("sweeps") / arguments.grid.stem
-    return read_grid(arguments.grid, check_files=True), arguments.grid, SweepFolder(path)
+        path = folder.grid_path()
+    else:
+        path = arguments.grid
+        folder = SweepFolder(arguments.output or Path("sweeps") / path.stem)
+    content = path.read_bytes()
+    return parse_grid(content, path, check_files=True), content, folder
 
 
 def _n_jobs(arguments: argparse.Namespace) -> int:

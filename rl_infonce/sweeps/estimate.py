@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -54,18 +55,22 @@ def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
     """Return the bytes that cells take at most.
 
     Args:
-        cells: One of each algorithm and arm is measured.
+        cells: One of each algorithm and settings is measured.
         n_timesteps: Of each.
         n_running: Cells with checkpoints beside one another.
     """
     found = {kind: disk_of(cell, n_timesteps) for kind, cell in _one_of_each(cells).items()}
-    each = [found[cell.algo, cell.arm] for cell in cells]
+    each = [found[_kind(cell)] for cell in cells]
     checkpoints = sorted(disk.while_running - disk.when_done for disk in each)
     return sum(disk.when_done for disk in each) + sum(checkpoints[-n_running:])
 
 
 def _one_of_each(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
-    return {(cell.algo, cell.arm): cell for cell in cells}
+    return {_kind(cell): cell for cell in cells}
+
+
+def _kind(cell: Cell) -> tuple[str, str]:
+    return cell.algo, json.dumps(cell.settings)  # arms may differ in name alone, as trials do
 
 
 def seconds_of(cell: Cell, n_timesteps: int) -> float:
@@ -89,7 +94,7 @@ def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> t
     """Return how long cells train one after the other, and how many of them were tried.
 
     Args:
-        cells: One of each algorithm and arm is tried.
+        cells: One of each algorithm and settings is tried.
         n_timesteps: Of each.
         n_threads: Of torch, while they are tried.
     """
@@ -97,7 +102,7 @@ def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> t
     torch.set_num_threads(n_threads)
     found = {kind: seconds_of(cell, n_timesteps) for kind, cell in _one_of_each(cells).items()}
     torch.set_num_threads(before)
-    return sum(found[cell.algo, cell.arm] for cell in cells), len(found)
+    return sum(found[_kind(cell)] for cell in cells), len(found)
 
 
 def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:

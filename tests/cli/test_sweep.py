@@ -21,6 +21,7 @@ from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.sweeps.estimate import disk_of
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.run_cell import Job
+from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.runs.test_state_file import assert_same
 from tests.sweeps.grids import write_grid
 
@@ -89,6 +90,48 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.fixture
+def no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of_all", lambda *_: (0.0, 0))
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.disk_of_all", lambda *_: 0)
+
+
+@pytest.mark.usefixtures("no_estimate")
+def test_the_plan_of_a_search_is_of_its_trials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.1, "high": 1.0}}}
+    grid = str(write_grid(tmp_path / "grid.toml", study=study))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--optimize") == 0
+    said = capsys.readouterr().out
+    assert "2 arms x 1 seeds" in said
+    assert "breakout-ppo-trial_001-0: missing" in said
+    assert "baseline" not in said
+
+
+@pytest.mark.usefixtures("no_estimate")
+def test_a_dry_run_refuses_what_the_sweep_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, grid = SweepFolder(tmp_path / "sweep"), write_grid(tmp_path / "grid.toml")
+    folder.path.mkdir()
+    folder.adopt(read_grid(grid), grid.read_bytes())
+    write_grid(grid, n_timesteps=256)
+    words = [str(grid), "-o", str(folder.path), "--dry-run"]
+    with pytest.raises(SystemExit):
+        sweep(*words)
+    assert "n_timesteps 256 (was 128)" in capsys.readouterr().err
+    write_grid(grid)
+    run_dir = folder.run_dir(read_grid(grid).cells()[0])
+    run_dir.mkdir(parents=True)
+    record = new_record({}, 0)
+    write_record(run_dir, {**record, "versions": {**record["versions"], "torch": "1.0"}})
+    with pytest.raises(SystemExit):
+        sweep(*words)
+    assert "(was 1.0 in breakout-ppo-baseline-0)" in capsys.readouterr().err
+    assert sweep(*words, "--mixed-versions") == 0
+
+
 def test_the_disk_is_estimated_from_above(whole: Path) -> None:
     cell = read_grid(whole / "grid.toml").cells()[0]
     used = sum(p.stat().st_size for p in (whole / "cells" / cell.name).rglob("*") if p.is_file())
@@ -104,6 +147,9 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
         (["bad.toml"], "Did you mean 'breakout'"),
         (["none.toml"], "`train.encoder` to be a file, got 'none.safetensors'"),
         (["GRID", "--n-jobs", "0"], "--n-jobs"),
+        (["GRID", "--retries", "3"], "--retries with --engine ray alone, got --engine local"),
+        (["GRID", "--engine", "slurm", "--n-jobs", "2"], "with --engine local or ray alone"),
+        (["GRID", "--slurm", "timeout_min:9"], "--slurm with --engine slurm alone"),
         (["GRID", "--engine", "ray", "--address", "127.0.0.1:1"], "cluster at 127.0.0.1:1"),
         (["GRID", "--engine", "slurm", "--slurm", "x"], "name:value, got 'x'"),
     ],
