@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["get_random_streams", "set_random_streams"]
+__all__ = ["get_random_streams", "n_gpus", "set_random_streams"]
+
+
+def n_gpus() -> int:
+    """Return how many GPUs have random streams here."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def get_random_streams() -> dict[str, Any]:
@@ -28,10 +33,9 @@ def set_random_streams(state: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If the state is of another number of GPUs.
     """
-    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if len(state["cuda"]) != n_gpus:
+    if len(state["cuda"]) != n_gpus():
         raise ValueError(
-            f"Expected random streams of {n_gpus} GPUs, as there are here, got those of "
+            f"Expected random streams of {n_gpus()} GPUs, as there are here, got those of "
             f"{len(state['cuda'])}."
         )
     random.setstate(state["python"])

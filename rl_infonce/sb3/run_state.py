@@ -13,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import recursive_getattr
 
-from rl_infonce.runs.random_streams import get_random_streams, set_random_streams
+from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.env_state import UnknownStateError, get_env_state, set_env_state
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
@@ -161,7 +161,8 @@ def settings_of(model: BaseAlgorithm) -> dict[str, Any]:
 
 def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
     """Return, in words, what is set otherwise than it was."""
-    own, former = settings_of(model), state["settings"]
+    own = {**settings_of(model), "number of GPUs": n_gpus()}
+    former = {**state["settings"], "number of GPUs": len(state["streams"]["cuda"])}
     return [
         f"{name} is {own.get(name)!r} (was {former.get(name)!r})"
         for name in sorted(own | former)

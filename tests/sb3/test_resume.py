@@ -271,6 +271,17 @@ def test_other_versions_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ResumeCallback(tmp_path).restore(ALGORITHMS["PPO"](policy_kwargs()))
 
 
+def test_another_number_of_gpus_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished(tmp_path)
+    monkeypatch.setattr("rl_infonce.sb3.run_state.n_gpus", lambda: 16)
+    monkeypatch.setattr("rl_infonce.runs.random_streams.n_gpus", lambda: 16)
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path)
+    with pytest.raises(ValueError, match=r"number of GPUs is 16 \(was \d\)"):
+        run.restore(model)
+    assert run.restore(model, inexact=True)
+    learn(model, run, n=model.num_timesteps + 1)
+
+
 def test_what_cannot_be_read_is_named_once_and_begins_anew(tmp_path: Path) -> None:
     def build() -> SAC:
         env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv(continuous=True))])
