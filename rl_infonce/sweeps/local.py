@@ -21,8 +21,8 @@ def run_locally(
 ) -> Generator[tuple[str, int], None, None]:
     """Run jobs, some at once, and yield each one's name and exit code when it ends.
 
-    The first Ctrl-C, SIGTERM or SIGUSR1 asks the trainings to save and stop, and starts no more;
-    the second one kills them. Closing the generator asks them, too, and waits for them.
+    The first signal (see `stopping_signals`) asks the trainings to save and stop, and starts no
+    more; the second Ctrl-C kills them. Closing the generator asks them, too, and waits for them.
 
     Args:
         jobs: In the order of their start.

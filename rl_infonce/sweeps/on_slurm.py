@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +17,7 @@ from rl_infonce.sweeps.run_cell import Job, run_job
 __all__ = ["run_on_slurm"]
 
 _SECONDS_BETWEEN_LOOKS = 2.0
+_SECONDS_TO_SAVE = 60.0  # submitit asks Slurm for the signal 90 s before the end
 
 
 class _Task:
@@ -20,15 +25,41 @@ class _Task:
 
     def __init__(self, job: Job, environment: Mapping[str, str]) -> None:
         self.job, self.environment = job, environment
+        self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> int:
-        return run_job(self.job, self.environment)
+        return run_job(self.job, self.environment, self._started)
+
+    def _started(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
 
     def checkpoint(self) -> Any:
-        """Return what submitit submits in place of a job that is out of time or preempted."""
+        """Let the training save, and return what submitit submits in place of this job.
+
+        Submitit calls it when the job is out of time or preempted, and ends this process then.
+        """
         from submitit.helpers import DelayedSubmission
 
+        if self._process is not None:
+            _let_save(self._process)
         return DelayedSubmission(_Task(self.job, self.environment))
+
+
+def _let_save(process: subprocess.Popen[bytes]) -> None:
+    """Ask a training to save and stop, and wait for its end, but not for long."""
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + _SECONDS_TO_SAVE
+    while time.monotonic() < deadline and not _has_ended(process.pid):
+        time.sleep(_SECONDS_BETWEEN_LOOKS / 20)
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended; `wait`, which this interrupts, is left to take note."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
 
 
 def run_on_slurm(
@@ -40,6 +71,8 @@ def run_on_slurm(
     cluster: str | None = None,
 ) -> Generator[tuple[str, int], None, None]:
     """Submit jobs as one array and yield each one's name and exit code when it ends.
+
+    Signals, and closing the generator, cancel those that have not ended.
 
     Args:
         jobs: In the order of the array.
@@ -65,19 +98,27 @@ def run_on_slurm(
         raise ValueError(f"Expected `--slurm` parameters of submitit, got: {error}") from error
     environment = {"OMP_NUM_THREADS": str(n_cpus)}
     submitted = executor.submit_array([_Task(job, environment) for job in jobs])
-    waiting = dict(zip((job.name for job in jobs), submitted, strict=True))
+    yield from _ends(dict(zip((job.name for job in jobs), submitted, strict=True)))
 
-    def stop(_signal: object) -> None:
+
+def _ends(waiting: dict[str, Any]) -> Generator[tuple[str, int], None, None]:
+    """Yield the name and exit code of submitted jobs when they end; cancel them when told to."""
+
+    def cancel(_signal: object) -> None:
         for each in waiting.values():
             each.cancel()
 
-    with stopping_signals(stop):
-        while waiting:
-            done = [name for name, each in waiting.items() if each.done()]
-            for name in done:
-                yield name, _code_of(waiting.pop(name))
-            if not done:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+    try:
+        with stopping_signals(cancel):
+            while waiting:
+                done = [name for name, each in waiting.items() if each.done()]
+                for name in done:
+                    yield name, _code_of(waiting.pop(name))
+                if not done:
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+    except BaseException:  # nobody listens any more
+        cancel(None)
+        raise
 
 
 def _code_of(job: Any) -> int:

@@ -11,11 +11,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import rl_infonce
 from rl_infonce.runs.signals import INTERRUPTED
 
 __all__ = ["Job", "run_job"]
 
 _STOPPED = (130, -signal.SIGINT)  # by Ctrl-C at once, or before a command could listen to it
+_SOURCE = str(Path(rl_infonce.__file__).absolute().parents[1])
+# `-m rl_infonce` would look for it, and for torch, in the working directory first.
+_START = """
+import sys
+source = sys.argv.pop(1)
+sys.argv[0] = "rl-infonce"
+sys.path = [each for each in sys.path if each]
+if source not in sys.path:
+    sys.path.insert(0, source)
+from rl_infonce.cli import main
+sys.exit(main())
+"""
 _PR_SET_PDEATHSIG = 1
 _LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None  # not after the fork
 
@@ -41,7 +54,8 @@ def run_job(
 ) -> int:
     """Run the commands of a job until one fails, and return its exit code.
 
-    Interrupted, it asks the training to stop and waits for its checkpoint. On Linux the commands
+    They run the code of this process, whatever lies in the working directory. Interrupted, it asks
+    the training to stop and waits for its checkpoint. On Linux the commands
     die with this process, so that nothing trains on where nobody waits for it.
 
     Args:
@@ -53,7 +67,7 @@ def run_job(
     for command in job.commands:
         with job.log.open("ab") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "rl_infonce", *command],
+                [sys.executable, "-c", _START, _SOURCE, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

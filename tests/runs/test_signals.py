@@ -1,4 +1,4 @@
-"""The first signal is noted, the second has its usual effect."""
+"""The first Ctrl-C is noted, the second has its usual effect; announcements may come again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rl_infonce.runs.signals import stopping_signals
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_is_noted_and_the_second_has_its_effect(number: signal.Signals) -> None:
     seen: list[signal.Signals] = []
     second: list[int] = []
@@ -30,6 +30,26 @@ def test_the_first_is_noted_and_the_second_has_its_effect(number: signal.Signals
         assert (seen, second) == ([number], [1, 1])
     finally:
         signal.signal(number, former)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_an_announcement_may_come_twice_and_is_no_first_one(number: signal.Signals) -> None:
+    seen: list[signal.Signals] = []
+    second: list[int] = []
+    formers = {
+        each: signal.signal(each, lambda *_given: second.append(1))
+        for each in (number, signal.SIGINT)
+    }
+    try:
+        with stopping_signals(seen.append):
+            for each in (number, number, signal.SIGINT):
+                os.kill(os.getpid(), each)
+            assert (seen, second) == ([number, number, signal.SIGINT], [])
+            os.kill(os.getpid(), signal.SIGINT)
+            assert second == [1]
+    finally:
+        for each, former in formers.items():
+            signal.signal(each, former)
 
 
 def test_in_another_thread_nothing_changes() -> None:

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from rl_infonce import __version__
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.local import n_usable_cpus, run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
-from rl_infonce.sweeps.on_slurm import run_on_slurm
+from rl_infonce.sweeps.on_slurm import _Task, run_on_slurm
 from rl_infonce.sweeps.run_cell import Job, run_job
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
@@ -112,6 +113,89 @@ def test_slurm_through_submitits_local_executor(tmp_path: Path) -> None:
     check(run_on_slurm(jobs_of(tmp_path), **settings), tmp_path)
     with pytest.raises(ValueError, match="`--slurm` parameters of submitit"):
         next(run_on_slurm([], **{**settings, "parameters": {"no_such": 1}}))
+
+
+def test_a_training_saves_before_slurm_ends_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit")
+    popen, begun = subprocess.Popen, tmp_path / "begun"
+    code = ONE_SIGNAL.replace(
+        "time.sleep(0.3)", "time.sleep(0.3); Path(sys.argv[1] + '.end').touch()"
+    )
+
+    def start(command: Sequence[str], **settings: Any) -> Any:
+        return popen([sys.executable, "-c", code, command[-1]], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    task = _Task(job(tmp_path, "a", (str(begun),)), {})
+
+    def as_submitit_does(*_given: Any) -> None:
+        again = task.checkpoint().function
+        assert (tmp_path / "begun.end").exists()
+        assert again.job == task.job
+        raise SystemExit(1)
+
+    def announce() -> None:
+        while not begun.exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, as_submitit_does)
+    threading.Thread(target=announce).start()
+    try:
+        with pytest.raises(SystemExit):
+            task()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert task._process is not None
+    assert task._process.wait() == 75
+    assert (tmp_path / "begun.saved").read_text() == "x"
+
+
+def test_jobs_that_nobody_listens_to_are_cancelled_on_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitit = pytest.importorskip("submitit")
+    cancelled: list[str] = []
+
+    class FakeJob:
+        state = "COMPLETED"
+
+        def __init__(self, task: _Task) -> None:
+            self.name = task.job.name
+
+        def done(self) -> bool:
+            return self.name == "good"
+
+        def exception(self) -> None:
+            return None
+
+        def result(self) -> int:
+            return 0
+
+        def cancel(self) -> None:
+            cancelled.append(self.name)
+
+    monkeypatch.setattr(
+        submitit.AutoExecutor, "submit_array", lambda _, tasks: list(map(FakeJob, tasks))
+    )
+    engine = run_on_slurm(jobs_of(tmp_path), folder=tmp_path / "slurm", cluster="local")
+    assert next(engine) == ("good", 0)
+    engine.close()
+    assert cancelled == ["bad", "other"]
+
+
+def test_a_job_runs_the_code_of_its_engine_wherever_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rl_infonce").mkdir()
+    for name in ("rl_infonce/__init__.py", "rl_infonce/__main__.py", "argparse.py", "torch.py"):
+        (tmp_path / name).write_text("print('somebody else')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert run_job(job(tmp_path, "a", VERSION), {}) == 0
+    assert (tmp_path / "a" / "output.log").read_text() == f"rl_infonce {__version__}\n"
 
 
 def test_environments_are_dealt_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
