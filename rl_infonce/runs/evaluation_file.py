@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rl_infonce.json_text import read_json
+from rl_infonce.json_text import is_finite, read_json
 
 __all__ = ["evaluation_record", "mean_and_error", "read_evaluation"]
 
@@ -71,7 +71,7 @@ def read_evaluation(path: Path) -> dict[str, Any]:
         if not isinstance(record["game"], str):
             raise TypeError("a game that is no name")
         return record | evaluation_record(record["game"], _episodes(record["episodes"]), **about)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError(
             f"Expected {path} to be written by `rl-infonce evaluate --output`, got: {error!r}."
         ) from error
@@ -80,11 +80,15 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 def _episodes(found: Any) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not found:
         raise TypeError("no episodes")
+    for episode in found:
+        value, length, is_cut = (episode[name] for name in ("return", "length", "is_cut"))
+        if not (is_finite(value) and type(length) is int and type(is_cut) is bool):
+            raise TypeError(f"an episode {episode!r}")
     return [
         {
             "return": float(episode["return"]),
-            "length": int(episode["length"]),
-            "is_cut": bool(episode["is_cut"]),
+            "length": episode["length"],
+            "is_cut": episode["is_cut"],
         }
         for episode in found
     ]

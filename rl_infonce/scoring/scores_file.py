@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_infonce.json_text import read_json
+from rl_infonce.json_text import is_finite, read_json
 from rl_infonce.runs.run_directory import replace_text
 from rl_infonce.scoring.table import scores_table
 
@@ -138,7 +138,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         version = content["format_version"]
         if version == FORMAT_VERSION:
             _check(content)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
             f"Expected {path} to hold scores of `rl-infonce probe`, got {error!r}."
         ) from error
@@ -174,4 +174,13 @@ def _check(content: dict[str, Any]) -> None:
             raise TypeError(f"the cell {cell}")
         if cell.encoder not in content["encoders"]:
             raise KeyError(cell.encoder)
+        if entry["status"] == "done":
+            _check_f1(entry["scores"])
     scores_table(content)  # which reads all that is ever read of scores
+
+
+def _check_f1(scores: Mapping[str, Any]) -> None:
+    """Raise an error of any kind unless each F1 is one; a ridge has errors in pixels instead."""
+    for score in (scores["mean"], *scores["categories"].values(), *scores["variables"].values()):
+        if not is_finite(score.get("f1_weighted", 0.0)):
+            raise ValueError(f"an F1 of {score['f1_weighted']!r}")
