@@ -8,7 +8,9 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from rl_infonce.hub.bundle import Bundle
+from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER, digest
+from rl_infonce.scoring.table import markdown_table
 
 __all__ = ["game_id", "model_card", "probe_rows"]
 
@@ -23,7 +25,7 @@ def game_id(game: str) -> str:
         >>> game_id("ms_pacman")
         'MsPacmanNoFrameskip-v4'
     """
-    return "".join(word.capitalize() for word in game.split("_")) + "NoFrameskip-v4"
+    return game.title().replace("_", "") + "NoFrameskip-v4"
 
 
 def model_card(repo: str, bundle: Bundle) -> str:
@@ -32,6 +34,9 @@ def model_card(repo: str, bundle: Bundle) -> str:
     Args:
         repo: "owner/name", of the examples.
         bundle: Of `make_bundle`.
+
+    Raises:
+        ImportError: If huggingface_hub is missing.
     """
     parts = [
         f"# {_title(bundle)}",
@@ -99,7 +104,7 @@ def _use(repo: str, bundle: Bundle) -> str:
 
 def _files(bundle: Bundle) -> str:
     rows = [[f"`{n}`", f"{len(c):,}", f"`{digest(c)}`"] for n, c in bundle.files.items()]
-    return "## Files\n\n" + _table(["file", "bytes", "SHA-256"], rows)
+    return "## Files\n\n" + markdown_table(["file", "bytes", "SHA-256"], rows)
 
 
 def _returns(bundle: Bundle) -> Iterable[str]:
@@ -182,7 +187,7 @@ def _features(bundle: Bundle) -> Iterable[str]:
         "frozen features to the variables in the emulator's RAM (Anand et al. 2019), beside "
         "untrained weights of the same architecture and the most frequent value. "
         f"{settings.get('n_frames')} frames per game, labels `{settings.get('labels')}`.\n\n"
-    ) + _table(["game", "protocol", "seeds", "F1", "untrained", "majority"], rows)
+    ) + markdown_table(["game", "protocol", "seeds", "F1", "untrained", "majority"], rows)
 
 
 def _training(bundle: Bundle) -> Iterable[str]:
@@ -201,23 +206,22 @@ def _training(bundle: Bundle) -> Iterable[str]:
         }.items()
         if value is not None
     ]
-    yield "## Training\n\n" + _table(["setting", "value"], rows)
+    yield "## Training\n\n" + markdown_table(["setting", "value"], rows)
 
 
 def _metadata(bundle: Bundle) -> str:
-    from huggingface_hub import EvalResult, ModelCardData
-
+    hub = library()
     results = []
     if bundle.evaluation is not None:
         found = bundle.evaluation
         scores = [episode["return"] for episode in found["episodes"]]
         # The hub's convention for Stable-Baselines3: mean and standard deviation in one string.
         value = f"{found['mean_return']:.2f} +/- {pstdev(scores):.2f}"
-        results.append(_result(EvalResult, found["game"], "mean_reward", value))
+        results.append(_result(hub.EvalResult, found["game"], "mean_reward", value))
     for row in probe_rows(bundle.scores, bundle.keys) if bundle.scores is not None else []:
         name = f"probe F1 ({row['protocol']})"
-        results.append(_result(EvalResult, row["game"], "f1", round(row["f1"], 4), name))
-    data = ModelCardData(
+        results.append(_result(hub.EvalResult, row["game"], "f1", round(row["f1"], 4), name))
+    data = hub.ModelCardData(
         library_name="stable-baselines3",
         tags=[*([game_id(bundle.game)] if bundle.game else []), *_TAGS, *_OWN_TAGS],
         model_name=_algorithm(bundle) if AGENT in bundle.files else "encoder",
@@ -236,8 +240,3 @@ def _result(kind: Any, game: str, metric: str, value: Any, name: str | None = No
         metric_name=name or metric,
         metric_value=value,
     )
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)

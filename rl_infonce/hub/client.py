@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["HubError", "api", "patiently"]
+__all__ = ["HubError", "api", "library", "patiently"]
 
 T = TypeVar("T")
 
+_ADDRESS = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?(/[!-~]*)?")
 _WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds, where the hub does not say how long
 _LONGEST_WAIT = 300.0  # the window in which the hub counts requests
 _PASSING = (429, 500, 502, 503, 504)
@@ -36,19 +38,35 @@ class HubError(OSError):
         self.status = status
 
 
+def library() -> Any:
+    """Return the module huggingface_hub.
+
+    Raises:
+        ImportError: If it is missing.
+    """
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            'The hub needs huggingface_hub. Install it with `pip install "rl-infonce[hub]"`.'
+        ) from error
+    return huggingface_hub
+
+
 def api() -> Any:
     """Return huggingface_hub's `HfApi`, which asks `HF_ENDPOINT` if that is set.
 
     Raises:
         ImportError: If huggingface_hub is missing.
+        ValueError: If `HF_ENDPOINT` is no address.
     """
-    try:
-        from huggingface_hub import HfApi
-    except ImportError as error:
-        raise ImportError(
-            'The hub needs huggingface_hub. Install it with `pip install "rl-infonce[hub]"`.'
-        ) from error
-    return HfApi(library_name="rl_infonce")
+    hub = library().HfApi(library_name="rl_infonce")
+    if not _ADDRESS.fullmatch(hub.endpoint):
+        raise ValueError(
+            f"Expected `HF_ENDPOINT` to be an address such as https://huggingface.co, got "
+            f"{hub.endpoint!r}. Mend it, or unset it."
+        )
+    return hub
 
 
 def patiently(url: str, ask: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rl_infonce.checks import check_number
 from rl_infonce.hub.client import HubError, api, patiently
 from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
-from rl_infonce.runs.durable import new_folder, replace_json
+from rl_infonce.runs.durable import new_folder, replace_json, sync
 from rl_infonce.runs.run_directory import now
 
 __all__ = ["Pulled", "pull"]
@@ -149,6 +149,7 @@ def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path:
                     )
                 digest.update(block)
                 file.write(block)
+            sync(file)
         return n_bytes, digest.hexdigest()
 
     n_bytes, found = patiently(url, ask)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.card import model_card
-from rl_infonce.hub.client import api, patiently
+from rl_infonce.hub.client import api, library, patiently
 from rl_infonce.hub.files import CARD
 
 __all__ = ["push"]
@@ -26,11 +26,9 @@ def push(
     Raises:
         ImportError: If huggingface_hub is missing.
         HubError: If the hub refuses, fails or cannot be reached.
-        ValueError: If `repo` is no name of a repository.
+        ValueError: If `repo` is no name of a repository, or `HF_ENDPOINT` no address.
     """
-    hub = api()
-    from huggingface_hub import CommitOperationAdd
-
+    hub, operation = api(), library().CommitOperationAdd
     files = {CARD: model_card(repo, bundle).encode(), **bundle.files}
     url = f"{hub.endpoint}/{repo}"
     patiently(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
@@ -38,7 +36,7 @@ def push(
         url,
         lambda: hub.create_commit(
             repo,
-            [CommitOperationAdd(name, content) for name, content in files.items()],
+            [operation(name, content) for name, content in files.items()],
             commit_message=message,
         ),
     )

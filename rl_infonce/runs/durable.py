@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = [
     "PARTIAL",
@@ -16,6 +16,7 @@ __all__ = [
     "remove_partial",
     "replace_bytes",
     "replace_json",
+    "sync",
     "sync_folder",
     "write_bytes",
 ]
@@ -34,6 +35,16 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     with path.open("xb") as file:
         _write(file, content)
         _fsync(file.fileno())
+
+
+def sync(file: BinaryIO) -> None:
+    """Wait until the disk has what was written to a file that is open.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    file.flush()
+    _fsync(file.fileno())
 
 
 def replace_bytes(path: Path, content: bytes | memoryview) -> None:

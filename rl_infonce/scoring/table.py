@@ -10,7 +10,7 @@ from typing import Any
 from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
 
-__all__ = ["encoder_names", "scores_table"]
+__all__ = ["encoder_names", "markdown_table", "scores_table"]
 
 _PUBLISHED = ("maj-clf", "random-cnn", "cpc", "st-dim", "supervised")
 _SHORT = {
@@ -125,7 +125,7 @@ def _categories(entries: Entries, names: dict[str, str], compared: bool) -> str:
         ]
     if len(games) > 1:
         rows += _over_games(entries, games, names, compared)
-    return _table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
+    return markdown_table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
 
 
 def _over_games(
@@ -189,7 +189,7 @@ def _variables(entries: Entries, names: dict[str, str]) -> Iterable[str]:
             [variable, *(_mean_or_dash(_variable_f1(found, variable)) for found in shown.values())]
             for variable in variables
         ]
-        yield f"### {game}\n\n{_table(['variable', *shown], rows)}"
+        yield f"### {game}\n\n{markdown_table(['variable', *shown], rows)}"
         reasons = of_game[0]["scores"]["not_probed"]
         if reasons:
             seed = of_game[0]["seed"]
@@ -210,7 +210,7 @@ def _positions(entries: Entries, names: dict[str, str]) -> str:
         for row, by_encoder in sorted(cells.items())
     ]
     columns = ["mean position" if n == "majority" else n for n in shown.values()]
-    return "Median absolute error in pixels of the 210x160 screen, and R^2.\n\n" + _table(
+    return "Median absolute error in pixels of the 210x160 screen, and R^2.\n\n" + markdown_table(
         ["game", "variable", *columns], rows
     )
 
@@ -232,6 +232,7 @@ def _failure(entry: dict[str, Any], names: dict[str, str]) -> str:
     return f"- {entry['game']}, {name}, seed {entry['seed']}, {entry['protocol']}: {entry['error']}"
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def markdown_table(head: list[str], rows: list[list[str]]) -> str:
+    """Return a table in Markdown; bars within cells become slashes."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)

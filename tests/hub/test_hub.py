@@ -21,9 +21,10 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.cli import main
 from rl_infonce.hub import HubError, client, make_bundle, pull, push
-from rl_infonce.hub.card import probe_rows
+from rl_infonce.hub.card import game_id, probe_rows
 from rl_infonce.hub.files import MOST_BYTES, digest
 from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.evaluation_file import evaluation_record
@@ -437,6 +438,49 @@ def test_without_the_package_the_command_that_installs_it_is_named(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r'pip install "rl-infonce\[hub\]"'):
         pull(REPO, tmp_path / "back")
+
+
+def test_a_card_without_the_package_says_so_too(
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert main(["push", REPO, "--encoder", str(made / "encoder.safetensors"), "--dry-run"]) == 1
+    assert 'push: The hub needs huggingface_hub. Install it with `pip install "rl-infonce' in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("endpoint", ["http://[bad", "http://a b", "localhost:80", "http://a:b"])
+def test_an_endpoint_that_is_no_address_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    endpoint: str,
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+    assert main(["pull", REPO, "-o", str(tmp_path / "back")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rl-infonce pull: Expected `HF_ENDPOINT` to be an address such as")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
+    pushed: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[str] = set()
+    fsync = durable._fsync
+
+    def note(descriptor: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(durable, "_fsync", note)
+    pulled = pull(REPO, tmp_path / "back")
+    assert pulled.files.keys() <= synced
+
+
+def test_games_have_the_name_under_which_the_hub_finds_them() -> None:
+    assert game_id("tic_tac_toe_3d") == "TicTacToe3DNoFrameskip-v4"
 
 
 # -- the commands -----------------------------------------------------------------------------
