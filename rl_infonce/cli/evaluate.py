@@ -125,13 +125,24 @@ def _checked(arguments: argparse.Namespace) -> tuple[Path, str]:
         check_number("--epsilon", arguments.epsilon, at_least=0, at_most=1)
     if arguments.video is not None:
         check_video_path(arguments.video)
-    if arguments.output is not None and not arguments.output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"Expected a folder for {arguments.output}, got none there.")
+    _check_output(arguments.output)
     path = find_model(arguments.model, best=arguments.best)
     game = arguments.game or game_of(arguments.model)
     if game is None:
         raise ValueError(f"Expected `--game`: {arguments.model} is no run that names its game.")
     return path, game
+
+
+def _check_output(path: Path | None) -> None:
+    """Raise if the games would be played for nothing."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"Expected `--output` to be a file, got the folder {path}. Name a file in it."
+        )
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"Expected a folder for {path}, got none there.")
 
 
 def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:

@@ -200,6 +200,7 @@ def test_ctrl_c_writes_nothing(
         (["--video", "game.avi"], r".gif or .mp4"),
         (["--video", "none/game.gif"], "folder"),
         (["-o", "none/e.json"], "folder"),
+        (["-o", "breakout_1"], "`--output` to be a file, got the folder breakout_1. Name a"),
         (["--model", "none"], "no such file"),
         (["--model", "ppo.zip"], "`--game`"),
         (["--model", "ppo.zip", "--best", "--game", "pong"], "--best"),
