@@ -129,9 +129,10 @@ def test_a_run_ends_with_record_curves_and_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    assert run(tiny(tmp_path)) == 0
+    logs = tmp_path / "my logs"
+    assert run(tiny(logs)) == 0
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
-    run_dir = tmp_path / "ppo" / "pong_1"
+    run_dir = logs / "ppo" / "pong_1"
     record = record_of(run_dir)
     assert (record["status"], record["seed"], record["n_timesteps_done"]) == ("done", 0, 256)
     assert record["arguments"]["n_pairs"] == 8
@@ -156,10 +157,10 @@ def test_a_run_ends_with_record_curves_and_model(
     verdict = re.search(r"InfoNCE: loss \d+\.\d\d nats, chance (\d\.\d\d); \d+% of fut", printed)
     assert verdict is not None
     assert float(verdict[1]) == pytest.approx(math.log(8), abs=0.3)
-    assert f"tensorboard --logdir {run_dir.parent}" in printed
+    assert f"tensorboard --logdir '{run_dir.parent}'" in printed
     (command,) = [line for line in printed.splitlines() if line.endswith("  # the baseline")]
     baseline = make_parser().parse_args(shlex.split(command, comments=True)[1:])
-    given = settings_of(tiny(tmp_path)) | {"infonce_coef": 0.0, "game": "pong", "progress": None}
+    given = settings_of(tiny(logs)) | {"infonce_coef": 0.0, "game": "pong", "progress": None}
     assert settings_of(baseline) == given
 
 
