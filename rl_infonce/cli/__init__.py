@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from rl_infonce import __version__
@@ -53,5 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: With code 2 on wrong usage, with 0 after `--help` and `--version`.
     """
     arguments = make_parser().parse_args(argv)
-    code: int = arguments.run(arguments)
+    try:
+        code: int = arguments.run(arguments)
+    except KeyboardInterrupt:  # where a subcommand has nothing to save
+        print("Stopped.", file=sys.stderr)
+        return 130
     return code

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(failed)
 
 
-_REINSTALL = "pip install --upgrade --force-reinstall rl-infonce"
+_REINSTALL = "in the clone: pip install --force-reinstall -c constraints.txt ."
 
 
 def _versions(_folder: Path) -> Iterator[Finding]:

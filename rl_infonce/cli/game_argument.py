@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rl_infonce.atari.games import resolve_game
-
 __all__ = ["game_argument"]
 
 
@@ -15,6 +13,8 @@ def game_argument(name: str) -> str:
     Raises:
         argparse.ArgumentTypeError: If there is none of that name; near names are in the message.
     """
+    from rl_infonce.atari.games import resolve_game  # `doctor` starts where ale_py is missing
+
     try:
         return resolve_game(name)
     except ValueError as error:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from rl_infonce.runs.durable import remove_partial
 
 __all__ = ["claimed", "held"]
@@ -23,6 +21,8 @@ def claimed(path: Path, locks: Path) -> Iterator[bool]:
         path: The file, to be written in one move.
         locks: Folder for the lock, which a dead process gives free.
     """
+    from filelock import FileLock, Timeout
+
     lock = FileLock(locks / f"{path.name}.lock")
     try:
         lock.acquire(timeout=0)
@@ -49,6 +49,8 @@ def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
     Raises:
         BlockingIOError: If another process is in it; it is named.
     """
+    from filelock import FileLock, Timeout
+
     lock, owner = FileLock(folder / ".lock"), folder / ".owner"
     try:
         lock.acquire(timeout=0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,17 @@ def test_a_sound_machine_passes_and_nothing_is_left(
     assert not list(here.iterdir())
 
 
+def test_ctrl_c_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(_folder: Path) -> Any:
+        raise KeyboardInterrupt
+
+    only(monkeypatch, stopped)
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "Stopped.\n"
+
+
 def test_a_broken_check_does_not_hide_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +68,20 @@ def test_a_broken_check_does_not_hide_the_others(
     assert first.startswith("fail  broken: ImportError('libGL.so.1")
     assert "pip install" in mend
     assert last.startswith("ok    Python")
+
+
+def test_it_starts_where_packages_are_missing() -> None:
+    code = (
+        "import sys\n"
+        "missing = ('ale_py', 'numpy', 'gymnasium', 'torch', 'stable_baselines3', 'filelock')\n"
+        "sys.modules.update(dict.fromkeys(missing))\n"
+        "from rl_infonce.cli import main\n"
+        "sys.exit(main(['doctor']))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (answer.returncode, answer.stderr) == (1, "")
+    assert "fail  emulator: ModuleNotFoundError" in answer.stdout
+    assert "in the clone: pip install --force-reinstall -c constraints.txt ." in answer.stdout
 
 
 def test_two_opencvs_are_told(
