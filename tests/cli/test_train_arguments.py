@@ -15,6 +15,8 @@ from rl_infonce.runs.run_directory import hold_run, new_record, read_record, wri
 
 pytestmark = pytest.mark.atari
 
+SMALL = ("-n", "128", "--n-envs", "1", "--device", "cpu", "--n-pairs", "8", "--save-freq", "64")
+
 
 def parse(*flags: str) -> argparse.Namespace:
     return make_parser().parse_args(["train", *flags])
@@ -121,7 +123,7 @@ def test_a_folder_with_a_model_of_somebody_is_no_place_for_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / name).mkdir(parents=True)
-    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path))
+    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
     assert f"got {tmp_path / name} without run.json. Choose another folder." in said
 
 
@@ -129,7 +131,7 @@ def test_a_record_is_read_when_the_folder_is_held(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with hold_run(tmp_path):
-        said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path))
+        said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
     assert f"alone, but process {os.getpid()} on" in said
     assert "Cannot write the logs" not in said
 
@@ -145,9 +147,6 @@ def test_resume_takes_no_settings_and_no_second_folder(tmp_path: Path) -> None:
 
 
 # -- runs without checkpoints ----------------------------------------------------------------------
-
-
-SMALL = ("-n", "128", "--n-envs", "1", "--device", "cpu", "--n-pairs", "8", "--save-freq", "64")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
