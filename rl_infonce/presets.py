@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Integral
 from typing import Any
 
-from rl_infonce.checks import check_choice, check_flag, check_number
+from rl_infonce.checks import check_choice, check_count, check_flag, check_number
 from rl_infonce.temporal import check_horizons
 
 __all__ = [
@@ -72,9 +71,9 @@ class InfoNCESettings:
         check_number("infonce_coef", self.infonce_coef, at_least=0)
         check_number("temperature", self.temperature, above=0)
         check_flag("learn_temperature", self.learn_temperature)
-        check_integer("n_pairs", self.n_pairs, 2)
-        check_integer("context_length", self.context_length, 1)
-        check_integer("min_gap", self.min_gap, 0)
+        check_count("n_pairs", self.n_pairs, at_least=2)
+        check_count("context_length", self.context_length)
+        check_count("min_gap", self.min_gap, at_least=0)
         check_choice("critic", self.critic, CRITICS)
         check_choice("context", self.context, CONTEXTS)
         check_choice("positives", self.positives, POSITIVES)
@@ -86,18 +85,6 @@ class InfoNCESettings:
             # With two random views of one observation, horizon 0 is CURL; without, it is trivial.
             views_differ = self.augmentation != "none"
             check_horizons(self.horizons, allow_zero=views_differ)
-
-
-def check_integer(name: str, value: int, at_least: int) -> None:
-    """Raise unless `value` is an int >= `at_least`.
-
-    Raises:
-        TypeError: If it is not an int.
-        ValueError: If it is too small.
-    """
-    if not isinstance(value, Integral):
-        raise TypeError(f"Expected `{name}` to be an int >= {at_least}, got {value!r}.")
-    check_number(name, value, at_least=at_least)
 
 
 def _check_terms(terms: Sequence[str]) -> None:

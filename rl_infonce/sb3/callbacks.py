@@ -12,8 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
-from rl_infonce.checks import check_flag, check_number
-from rl_infonce.presets import check_integer
+from rl_infonce.checks import check_count, check_flag, check_number
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.binding import is_gradient_free, unfit_for_attaching
 from rl_infonce.sb3.experience import Experience
@@ -79,7 +78,7 @@ class InfoNCECallback(BaseCallback):
         check_number("learning_rate", learning_rate, above=0)
         check_number("max_grad_norm", max_grad_norm, above=0)
         if n_updates is not None:
-            check_integer("n_updates", n_updates, 1)
+            check_count("n_updates", n_updates)
         self.coef_schedule = _schedule(infonce_coef)
         self.decoupled = decoupled
         self.learning_rate = learning_rate

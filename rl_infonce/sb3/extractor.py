@@ -17,7 +17,7 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from torch import Tensor
 
 from rl_infonce.augmentation import random_shift
-from rl_infonce.checks import check_flag, check_number
+from rl_infonce.checks import check_count, check_flag, check_number
 from rl_infonce.nce import is_saturated
 from rl_infonce.objective import (
     ContrastBatch,
@@ -25,7 +25,7 @@ from rl_infonce.objective import (
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.presets import check_integer, settings_of
+from rl_infonce.presets import settings_of
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
     GradientReport,
@@ -179,7 +179,7 @@ class InfoNCEExtractor(ImageEncoder):
         if max_grad_ratio is not None:
             check_number("max_grad_ratio", max_grad_ratio, above=0)
         if seed is not None:
-            check_integer("seed", seed, 0)
+            check_count("seed", seed, at_least=0)
         check_flag("auto_bind", auto_bind)
         check_flag("augment_observations", augment_observations)
         check_flag("action_conditioning", action_conditioning)

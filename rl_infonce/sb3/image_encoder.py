@@ -11,9 +11,8 @@ from gymnasium import spaces
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_flag
+from rl_infonce.checks import check_choice, check_count, check_flag
 from rl_infonce.encoders import conv_output_shape, make_trunk
-from rl_infonce.presets import check_integer
 from rl_infonce.sb3.encoding import Encoded
 from rl_infonce.target import call_with
 
@@ -48,7 +47,7 @@ class ImageEncoder(NatureCNN):
         precision: str,
         channels_last: bool,
     ) -> None:
-        check_integer("features_dim", features_dim, 1)
+        check_count("features_dim", features_dim)
         check_flag("channels_last", channels_last)
         check_choice("precision", precision, ("fp32", "bf16"))
         # NatureCNN's own constructor asserts, and builds layers that are not needed.

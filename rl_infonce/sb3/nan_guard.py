@@ -19,8 +19,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from torch.optim import Optimizer
 
-from rl_infonce.checks import check_choice
-from rl_infonce.presets import check_integer
+from rl_infonce.checks import check_choice, check_count
 from rl_infonce.runs.durable import new_folder, write_bytes
 from rl_infonce.runs.random_streams import get_random_streams
 from rl_infonce.runs.state_file import pack_state
@@ -60,7 +59,7 @@ class NanGuardCallback(BaseCallback):
     ) -> None:
         super().__init__()
         check_choice("on_nan", on_nan, ("stop", "skip"))
-        check_integer("max_skipped", max_skipped, 1)
+        check_count("max_skipped", max_skipped)
         self.folder = None if folder is None else Path(folder)
         self.on_nan = on_nan
         self.max_skipped = max_skipped

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Image, Logger, TensorBoardOutputFormat
 
-from rl_infonce.checks import check_choice, check_flag
-from rl_infonce.presets import check_integer
+from rl_infonce.checks import check_choice, check_count, check_flag
 from rl_infonce.probing import (
     PROTOCOLS,
     Converged,
@@ -128,9 +127,9 @@ class ProbeCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
-        check_integer("probe_freq", probe_freq, 1)
-        check_integer("n_frames", n_frames, 1000)
-        check_integer("seed", seed, 0)
+        check_count("probe_freq", probe_freq)
+        check_count("n_frames", n_frames, at_least=1000)
+        check_count("seed", seed, at_least=0)
         check_flag("figures", figures)
         check_flag("projector", projector)
         self.protocols = _named_protocols(protocols)

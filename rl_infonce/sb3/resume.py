@@ -15,8 +15,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 
-from rl_infonce.checks import check_flag
-from rl_infonce.presets import check_integer
+from rl_infonce.checks import check_count, check_flag
 from rl_infonce.runs.checkpoints import (
     Checkpoint,
     latest_checkpoint,
@@ -97,8 +96,8 @@ class ResumeCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
-        check_integer("save_freq", save_freq, 1)
-        check_integer("n_kept", n_kept, 1)
+        check_count("save_freq", save_freq)
+        check_count("n_kept", n_kept)
         check_flag("save_zip", save_zip)
         check_flag("save_best", save_best)
         self.folder = Path(folder)
