@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from rl_infonce.atari.games import games
 from rl_infonce.atari.shards import columns
 from rl_infonce.json_text import read_json
-from rl_infonce.runs.durable import replace_json
+from rl_infonce.runs.durable import replace_bytes
 
 __all__ = [
     "FORMAT_VERSION",
@@ -60,7 +61,8 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
         OSError: If the disk is full or cannot be written.
     """
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
-    replace_json(folder / MANIFEST, content)
+    # Without a newline at the end every byte that is lost is noticed.
+    replace_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from rl_infonce.checks import check_number
 
-__all__ = ["check_share", "scipy_part"]
+__all__ = ["check_share", "scipy_stats"]
 
 
 def check_share(name: str, value: float) -> None:
@@ -22,15 +21,16 @@ def check_share(name: str, value: float) -> None:
         raise ValueError(f"Expected `{name}` below 1, got {value}.")
 
 
-def scipy_part(name: str) -> Any:
-    """Return a part of SciPy, such as "stats".
+def scipy_stats() -> Any:
+    """Return `scipy.stats`.
 
     Raises:
         ImportError: If SciPy is missing.
     """
     try:
-        return importlib.import_module(f"scipy.{name}")
+        from scipy import stats
     except ImportError as error:
         raise ImportError(
             'Statistics need SciPy. Install it with `pip install "rl-infonce[report]"`.'
         ) from error
+    return stats

@@ -45,7 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag
-from rl_infonce.report._checks import check_share, scipy_part
+from rl_infonce.report._checks import check_share, scipy_stats
 from rl_infonce.report.aggregates import probability_of_improvement
 from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 from rl_infonce.report.statistics import Interval
@@ -262,7 +262,7 @@ def _taken(runs: Arrays, draws: Draws) -> Arrays:
 
 def _widening(groups: Sequence[FloatArray], confidence: float) -> FloatArray:
     """Return [...], what the percentile interval of a mean lacks with so few runs [..., n_runs]."""
-    stats = scipy_part("stats")
+    stats = scipy_stats()
 
     n_runs = np.array([values.shape[-1] for values in groups])
     shares = np.stack([values.var(axis=-1, ddof=1) for values in groups], axis=-1) / n_runs

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag, check_shape
-from rl_infonce.report._checks import check_share, scipy_part
+from rl_infonce.report._checks import check_share, scipy_stats
 from rl_infonce.report.scores import Scores, checked_scores, paired_differences
 
 __all__ = [
@@ -182,7 +182,8 @@ def _noncentrality(freedom: float, estimated: float, power: float, alpha: float)
         power: Wanted.
         alpha: Of the two-sided test.
     """
-    optimize, stats = scipy_part("optimize"), scipy_part("stats")
+    stats = scipy_stats()
+    from scipy import optimize
 
     threshold = float(stats.t.ppf(1 - alpha / 2, estimated))
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_flag, check_number, check_shape
-from rl_infonce.report._checks import check_share, scipy_part
+from rl_infonce.report._checks import check_share, scipy_stats
 from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 
 __all__ = [
@@ -51,7 +51,7 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
         ValueError: If there are fewer than 2 values, one is not finite, or the confidence is out of
             range.
     """
-    stats = scipy_part("stats")
+    stats = scipy_stats()
 
     numbers = np.asarray(values, dtype=np.float64)
     check_shape("values", numbers, ("n",))
@@ -168,7 +168,7 @@ def _satterthwaite(
     mean: float, groups: Sequence[npt.NDArray[np.float64]], n_tasks: int, confidence: float
 ) -> Interval:
     """Return the interval of a sum of means of groups, each over `n_tasks`."""
-    stats = scipy_part("stats")
+    stats = scipy_stats()
 
     check_share("confidence", confidence)
     shares = [values.var(ddof=1) / len(values) / n_tasks**2 for values in groups]

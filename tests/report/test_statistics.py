@@ -180,6 +180,6 @@ def test_no_verdict_without_ends(ends: tuple[float, float, float]) -> None:
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(ImportError, match=r'pip install "rl-infonce\[report\]"'):
         t_interval([1.0, 2.0])
