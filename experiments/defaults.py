@@ -41,6 +41,7 @@ CHANGES: list[dict[str, Any]] = [
     {"horizons": [4, 8]},
 ]
 UNTRAINED = "untrained encoder"
+N_ENVS = 8
 
 # Bytes of the RAM that hold what moves: Anand et al. 2019, AtariARI.
 RAM = {
@@ -120,7 +121,7 @@ def build(game: str, seed: int, settings: dict[str, Any]) -> Any:
     }
     return PPO(
         "CnnPolicy",
-        make_atari_vec_env(game, n_envs=8, seed=seed),
+        make_atari_vec_env(game, n_envs=N_ENVS, seed=seed),
         n_steps=128,
         batch_size=256,
         n_epochs=4,

@@ -26,6 +26,7 @@ from rl_infonce.sb3.sampling import ObservationBatch
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
 STEPS = "time/total_timesteps"
+N_ENVS = 8
 
 
 class ShuffledTimeExtractor(InfoNCEExtractor):
@@ -46,7 +47,7 @@ def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
     """Train one run and leave its curves in a CSV file."""
     model = PPO(
         "CnnPolicy",
-        make_atari_vec_env("pong", n_envs=8, seed=seed),
+        make_atari_vec_env("pong", n_envs=N_ENVS, seed=seed),
         n_steps=128,
         batch_size=256,
         n_epochs=4,

@@ -39,7 +39,7 @@ from rl_infonce.sb3.features import feature_function
 
 GAMES = ("pong", "breakout", "boxing")
 SEEDS = (0, 1, 2)
-N_STEPS = 200_000
+N_STEPS, N_ENVS = 200_000, 8
 N_FRAMES = 50_000
 # Without `net_arch` SB3 would give every extractor but its own NatureCNN two more layers per head.
 ARMS: dict[str, dict[str, Any]] = {
@@ -53,7 +53,7 @@ def make_model(game: str, arm: str, seed: int) -> PPO:
     """Return an untrained PPO with RL Zoo's Atari settings."""
     return PPO(
         "CnnPolicy",
-        make_atari_vec_env(game, n_envs=8, seed=seed, n_threads=1),
+        make_atari_vec_env(game, n_envs=N_ENVS, seed=seed, n_threads=1),
         n_steps=128,
         batch_size=256,
         n_epochs=4,

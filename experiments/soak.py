@@ -29,7 +29,7 @@ from rl_infonce.runs.run_directory import software
 from rl_infonce.sb3.nan_guard import NanGuardCallback
 from rl_infonce.sb3.run_logs import run_logger
 
-GAME, EVAL_FREQ = "pong", 1000
+GAME, N_ENVS, EVAL_FREQ, N_PROBE_FRAMES = "pong", 8, 1000, 5000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -78,7 +78,7 @@ class Watch(BaseCallback):
 
 def soak(seconds: float, folder: Path) -> dict[str, Any]:
     """Train with everything on and return what was noted."""
-    env = make_atari_vec_env(GAME, n_envs=8, seed=0)
+    env = make_atari_vec_env(GAME, n_envs=N_ENVS, seed=0)
     model = PPO(
         "CnnPolicy",
         env,
@@ -92,7 +92,9 @@ def soak(seconds: float, folder: Path) -> dict[str, Any]:
         run_logger(folder, folder / "tb", first_step=0, goes_on=False, on_screen=False)
     )
     watch, resume = Watch(seconds), ResumeCallback(folder / "checkpoints", save_freq=128)
-    probes = ProbeCallback(GAME, probe_freq=2000, n_frames=5000, cache_folder=folder / "cache")
+    probes = ProbeCallback(
+        GAME, probe_freq=2000, n_frames=N_PROBE_FRAMES, cache_folder=folder / "cache"
+    )
     evaluations = EvalCallback(
         make_atari_vec_env(GAME, n_envs=2, seed=1),
         eval_freq=EVAL_FREQ,

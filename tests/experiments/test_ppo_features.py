@@ -19,17 +19,18 @@ def test_all_stages_run_resume_and_leave_a_table(
     script = load("ppo_features.py")
     monkeypatch.setattr(script, "GAMES", ("breakout",))
     monkeypatch.setattr(script, "SEEDS", (0,))
+    monkeypatch.setattr(script, "N_ENVS", 2)
     monkeypatch.setattr(script, "PROTOCOLS", ("converged",))
     runs, output = tmp_path / "runs", tmp_path / "output"
     runs.mkdir()
     output.mkdir()
-    script.train(runs, 1024)
+    script.train(runs, 256)
     script.probe(runs, output, 1000)
     made = sorted(path.name for path in output.iterdir())
     names = ("infonce-0", "majority", "stock-0", "untrained-0")
     assert made == [f"breakout-{name}.json" for name in names]
     assert len(capsys.readouterr().out.splitlines()) == 5
-    script.train(runs, 1024)
+    script.train(runs, 256)
     script.probe(runs, output, 1000)
     assert not capsys.readouterr().out
     stock = json.loads((output / "breakout-stock-0.json").read_text())["converged"]

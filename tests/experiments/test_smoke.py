@@ -75,24 +75,28 @@ def test_defaults_probe_reads_a_linear_target_on_held_out_data() -> None:
     assert r2[1] < 0.1
 
 
-def test_defaults_run_and_table_agree(tmp_path: Path) -> None:
+def test_defaults_run_and_table_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = load("defaults.py")
     defaults.CHANGES[:] = [{}]
+    monkeypatch.setattr(defaults, "N_ENVS", 2)
     defaults.RAM.pop("breakout")
-    defaults.run_all(tmp_path, seeds=[0], n_steps=1024, n_probe_steps=600)
+    defaults.run_all(tmp_path, seeds=[0], n_steps=256, n_probe_steps=600)
     found: dict[str, Any] = json.loads((tmp_path / "pong-0-base.json").read_text())
     assert set(found["r2"]) == {"ball_x", "ball_y", "player_y", "enemy_y"}
     assert found["infonce"]["loss"] > 0
     assert f"| base | {found['mean_r2']:.3f}" in defaults.table(tmp_path)
 
 
-def test_pong_curve_draws_learned_accuracy_beside_both_floors(tmp_path: Path) -> None:
+def test_pong_curve_draws_learned_accuracy_beside_both_floors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pong_curve = load("pong_curve.py")
+    monkeypatch.setattr(pong_curve, "N_ENVS", 2)
     path = tmp_path / "default-0.csv"
-    pong_curve.train("default", 0, 2048, path)
+    pong_curve.train("default", 0, 512, path)
     pong_curve.keep_columns(path)
     curves = pong_curve.read(path)
-    assert curves["step"].tolist() == [2048]
+    assert curves["step"].tolist() == [512]
     assert all(len(curves[name]) == 1 for name in pong_curve.COLUMNS)
     pong_curve.draw(tmp_path)
     assert (tmp_path / "pong_curve.png").stat().st_size > 10_000

@@ -13,7 +13,8 @@ from tests.experiments.loading import load
 @pytest.mark.atari
 def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soak = load("soak.py")
-    monkeypatch.setattr(soak, "EVAL_FREQ", 8)
+    for name, value in (("EVAL_FREQ", 8), ("N_ENVS", 2), ("N_PROBE_FRAMES", 1000)):
+        monkeypatch.setattr(soak, name, value)
     monkeypatch.setattr(soak, "GAME", "breakout")
     found = soak.soak(1e-3, tmp_path)
     assert found["n_probes"] == 2  # at the start and at the end
