@@ -95,11 +95,8 @@ class RowsOnDisk:
         weakref.finalize(self, _mapped.pop, id(self), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (
-            self._path,
-            self._dtype,
-            self.shape[1:],
-        )  # a copy has an `id` of its own
+        # A copy has an `id` of its own, and so a map of its own.
+        return type(self), (self._path, self._dtype, self.shape[1:])
 
     def __len__(self) -> int:
         return self.shape[0]

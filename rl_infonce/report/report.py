@@ -9,7 +9,7 @@ import numpy as np
 
 from rl_infonce.report.charts import charts_of
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
-from rl_infonce.report.runs import Run, Scored, arms_of, score_runs
+from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
 from rl_infonce.report.sections import parts_of
 from rl_infonce.report.tables import runs_csv, to_markdown
 
@@ -19,8 +19,6 @@ _ONE_OUTCOME = (
     "Arms are judged by the first table of an algorithm, the mean return over the budget at equal "
     "steps. The others stand beside it; no interval is corrected for their number."
 )
-
-_NO_ARMS = ("trained", "untrained", "majority")
 
 
 class Report(NamedTuple):
@@ -87,10 +85,10 @@ def _check(runs: Sequence[Run]) -> None:
     if twice:
         raise ValueError(f"Expected each game, algorithm, arm and seed once, got {twice} again.")
     for arm in {run.arm for run in runs}:
-        if arm in _NO_ARMS or arm.startswith("_"):
+        if arm in PROBED_ENCODERS or arm.startswith("_"):
             raise ValueError(
-                f"Expected arms without a leading underscore, not called {_NO_ARMS}, got {arm!r}. "
-                "Rename it."
+                "Expected arms without a leading underscore, not called "
+                f"{PROBED_ENCODERS}, got {arm!r}. Rename it."
             )
 
 

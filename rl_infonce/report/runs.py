@@ -11,10 +11,13 @@ import numpy.typing as npt
 
 from rl_infonce.report.curves import area_under_curve, final_return
 
-__all__ = ["Run", "Scored", "arms_of", "mean_f1", "score_runs", "scores_by_arm"]
+__all__ = ["PROBED_ENCODERS", "Run", "Scored", "arms_of", "mean_f1", "score_runs", "scores_by_arm"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+PROBED_ENCODERS = ("trained", "untrained", "majority")
+"""What a run's probes are of; no arm has one of these names."""
+
 _LAST = 0.1  # of the budget
 _N_WINDOWS = 100
 

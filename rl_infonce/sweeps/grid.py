@@ -13,6 +13,7 @@ from typing import Any
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.presets import InfoNCESettings, settings_of
+from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, Settings, merged
@@ -28,7 +29,6 @@ __all__ = ["Cell", "Grid", "GridError", "make_grid", "parse_grid", "read_grid"]
 
 _MOST_BYTES = 2**20
 _ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a folder is called after it
-_NO_ARMS = ("trained", "untrained", "majority")
 _OF_A_PRESET = {"preset", *(each.name for each in fields(InfoNCESettings))}
 
 
@@ -174,9 +174,9 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     ]
     problems += [
         "Expected arms to be named with letters, digits, '.', '_' and '-', beginning with a letter "
-        f"or digit, at most 64 of them, and not {_NO_ARMS} nor trial_..., got {name!r}."
+        f"or digit, at most 64 of them, and not {PROBED_ENCODERS} nor trial_..., got {name!r}."
         for name in own
-        if not _ARM_NAME.fullmatch(name) or name in _NO_ARMS or name.startswith("trial_")
+        if not _ARM_NAME.fullmatch(name) or name in PROBED_ENCODERS or name.startswith("trial_")
     ]
     values: dict[str, Any] = {}
     for name, (read, default) in _LISTS.items():
