@@ -76,7 +76,7 @@ def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return 0
 
     monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
-    ray.init(num_cpus=8, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=8, num_gpus=1, include_dashboard=False, log_to_driver=False)
     names = ["a", "b", "c", "d"]
     jobs = [job(tmp_path, name) for name in names]
     assert dict(run_on_ray(jobs, n_cpus=2, n_gpus=0.5)) == dict.fromkeys(names, 0)
