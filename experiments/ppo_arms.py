@@ -1,0 +1,167 @@
+"""What did the arms of ppo_arms.toml learn, beside ST-DIM on the games' frames alone?
+
+Pretrains the agents' encoder on what a random agent sees, probes it on the frames on which the
+sweep's features were probed, and prints returns and features of all. `pretrain` resumes; several
+processes may share the folders.
+
+    python experiments/ppo_arms.py pretrain --runs RUNS --output experiments/results/ppo_arms
+    python experiments/ppo_arms.py table --output experiments/results/ppo_arms
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_infonce.atari.human_scores import human_scores
+from rl_infonce.cli import main as rl_infonce
+from rl_infonce.report.probe_tables import probe_table_by_game
+from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
+from rl_infonce.report.tables import comparison_table, returns_table, to_markdown
+from rl_infonce.runs.claim import claimed
+from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.sweeps.grid import Grid, read_grid
+from rl_infonce.sweeps.results import read_results
+from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+GRID = Path(__file__).with_suffix(".toml")
+ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
+MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
+SAME_FRAMES = ("frames_hash", "labels_hash")
+
+
+def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -> None:
+    """Pretrain and probe the encoders that have no scores yet.
+
+    Raises:
+        RuntimeError: If a command fails; it has said why.
+    """
+    for cell in (cell for cell in grid.cells() if cell.arm == grid.arms[0]):
+        folder, name = output / "offline", f"{cell.game}-{cell.seed}"
+        settings = grid.probe_settings(cell)
+        with claimed(folder / f"{name}.json", runs) as is_missing:
+            if is_missing:
+                command(
+                    *("pretrain", "--game", cell.game, "--objective", "stdim"),
+                    *("--encoder", "nature", "--policy", "random", "--budget", budget),
+                    *("-n", str(n_frames), "--seed", str(cell.seed), "-o", str(runs / name)),
+                )
+                command(
+                    *("probe", "--game", cell.game, "-o", str(runs / name / "probe")),
+                    *("--encoder", str(runs / name / "encoder.safetensors")),
+                    *("--n-frames", str(settings["n_frames"]), "--seeds", str(cell.seed)),
+                    *("--protocol", *settings["protocol"]),
+                )
+                (runs / name / "probe" / "scores.json").replace(folder / f"{name}.json")
+
+
+def command(*words: str) -> None:
+    """Run a command of `rl-infonce` in this process."""
+    print("rl-infonce", *words, flush=True)
+    if rl_infonce([*words, "--no-progress"]) != 0:
+        raise RuntimeError(f"Expected `rl-infonce {words[0]}` to end well; see above.")
+
+
+def offline_runs(grid: Grid, output: Path) -> Iterator[tuple[str, Run]]:
+    """Yield what the pretrained encoders know, and on which frames and labels, by game."""
+    for game in grid.games:
+        for seed in grid.seeds:
+            path = output / "offline" / f"{game}-{seed}.json"
+            if not path.exists():
+                continue
+            content = read_scores(path)
+            cells = [cell for cell in content["cells"] if cell["seed"] == seed]
+            (frames,) = {"".join(cell[name] for name in SAME_FRAMES) for cell in cells}
+            probes = {
+                cell["protocol"]: {"trained": f1_by_category(cell["scores"])}
+                for cell in cells
+                if content["encoders"][cell["encoder"]]["kind"] == "file"
+            }
+            nothing = np.array([], np.int64), np.array([], np.float64)
+            yield frames, Run(game, ALGO, OFFLINE, seed, 1, 1, *nothing, probes=probes)
+
+
+def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the weighted F1 of each category, and of all as "mean"."""
+    everything = {"mean": scores["mean"], **scores["categories"]}
+    return {category: each["f1_weighted"] for category, each in everything.items()}
+
+
+def check_same_frames(output: Path, grid: Grid, frames: Mapping[str, str]) -> None:
+    """Raise unless the sweep's features were probed on the frames of the pretrained ones."""
+    for cell in grid.cells():
+        path = SweepFolder(output).run_dir(cell) / "probe" / "scores.json"
+        if path.exists() and cell.game in frames:
+            for scores in read_scores(path)["cells"]:
+                if "".join(scores[name] for name in SAME_FRAMES) != frames[cell.game]:
+                    raise ValueError(
+                        f"Expected {path} of the frames and labels of {OFFLINE}, got others."
+                    )
+
+
+def table(output: Path) -> str:
+    """Return what the loss did to the return, and what all features know."""
+    results = read_results(SweepFolder(output))
+    grid = results.grid
+    offline = list(offline_runs(grid, output))
+    check_same_frames(output, grid, {run.game: frames for frames, run in offline})
+    trained = score_runs(results.runs)
+    planned = dict.fromkeys((*grid.arms, OFFLINE), len(grid.seeds))
+    rng = np.random.default_rng(0)
+    tables = [f"Missing: {each}" for each in results.missing]
+    for measure, words in MEASURES.items():
+        by_arm = scores_by_arm(trained, ALGO, measure)
+        shown = returns_table(trained, ALGO, measure, planned)
+        tables.append(to_markdown(shown._replace(header=[words, *shown.header[1:]])))
+        pairs = {arm: (by_arm.get(arm, {}), by_arm.get("baseline", {})) for arm in grid.arms[1:]}
+        compared = comparison_table(pairs, f"baseline: {words}", scales=human_scores(), rng=rng)
+        tables.append(to_markdown(compared))
+    scored = [*trained, *score_runs([run for _, run in offline])]
+    for protocol in sorted({protocol for each in scored for protocol in each.run.probes}):
+        by_game = probe_table_by_game(scored, ALGO, protocol, planned)
+        rows = [row for row in by_game.rows if row[0].endswith(": mean")]
+        header = [f"{protocol}, mean F1", *by_game.header[1:]]
+        tables.append(to_markdown(by_game._replace(header=header, rows=rows)))
+        tables += features_compared(scored, grid, protocol, rng)
+    return "\n\n".join(tables)
+
+
+def features_compared(
+    scored: list[Scored], grid: Grid, protocol: str, rng: np.random.Generator
+) -> Iterator[str]:
+    """Yield what all know more than the baseline and than untrained features."""
+    f1 = scores_by_arm(scored, ALGO, mean_f1(protocol))
+    untrained = scores_by_arm(scored, ALGO, mean_f1(protocol, "untrained"))["baseline"]
+    for against, theirs in (("baseline", f1["baseline"]), ("untrained", untrained)):
+        pairs = {arm: (f1.get(arm, {}), theirs) for arm in (*grid.arms, OFFLINE) if arm != against}
+        heading = f"{against}: mean F1, {protocol}"
+        yield to_markdown(comparison_table(pairs, heading, scales=None, rng=rng))
+
+
+def main() -> None:
+    """Parse the command line and run a stage."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stage", choices=("pretrain", "table"))
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of encoders")
+    parser.add_argument("--output", type=Path, required=True, help="folder of sweep and scores")
+    parser.add_argument("--grid", type=Path, default=GRID, help="of the sweep")
+    parser.add_argument("--budget", default=BUDGET, help="of pretraining")
+    parser.add_argument("--n-frames", type=int, default=N_FRAMES, help="to pretrain on")
+    arguments = parser.parse_args()
+    if arguments.stage == "table":
+        print(table(arguments.output))
+        return
+    torch.set_num_threads(1)
+    for folder in (arguments.runs, arguments.output / "offline"):
+        folder.mkdir(parents=True, exist_ok=True)
+    grid = read_grid(arguments.grid)
+    pretrain(grid, arguments.runs, arguments.output, arguments.budget, arguments.n_frames)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The arms of a sweep beside offline ST-DIM: one real encoder, and the tables' arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.sweeps.grid import read_grid
+from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.experiments.loading import load
+from tests.sweeps.finished_cells import finished
+from tests.sweeps.grids import write_grid
+
+
+@pytest.mark.atari
+def test_an_encoder_is_pretrained_and_probed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("ppo_arms.py")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    probe = {"n_frames": 1000, "protocol": ["converged"]}
+    grid = read_grid(write_grid(tmp_path / "grid.toml", probe=probe))
+    (tmp_path / "offline").mkdir()
+    for _ in range(2):
+        script.pretrain(grid, tmp_path, tmp_path, "128 frames", 1000)
+    assert capsys.readouterr().out.count("rl-infonce pretrain --game breakout") == 1
+    ((_, run),) = script.offline_runs(grid, tmp_path)
+    assert (run.game, run.arm, run.seed) == ("breakout", "stdim_offline", 0)
+    assert 0 < run.probes["converged"]["trained"]["mean"] < 1
+    content = read_scores(tmp_path / "offline" / "breakout-0.json")
+    assert content["settings"]["view"] == "agent"
+    assert {"random", "majority", "file"} == {each["kind"] for each in content["encoders"].values()}
+    with pytest.raises(RuntimeError, match="Expected `rl-infonce pretrain` to end well"):
+        script.command("pretrain", "--game", "breakout", "-n", "8", "-o", str(tmp_path / "few"))
+
+
+def sweep(folder: Path, f1: list[float], frames: str = "b") -> SweepFolder:
+    """Return a finished sweep of two arms and two seeds whose features know so much."""
+    made = SweepFolder(folder)
+    probe = {"n_frames": 10, "protocol": ["converged"]}
+    path = write_grid(folder.with_suffix(".toml"), seeds=[0, 1], probe=probe)
+    with made.held():
+        made.adopt(read_grid(path), path.read_bytes())
+    made.begin_session("local", "rl-infonce sweep grid.toml")
+    for index, each in enumerate(f1):
+        finished(made, index, f1=each, frames_hash=frames)
+    return made
+
+
+def test_the_tables_compare_features_of_the_same_frames(tmp_path: Path) -> None:
+    script = load("ppo_arms.py")
+    output = sweep(tmp_path / "sweep", [0.5, 0.625, 0.5, 0.75]).path
+    (output / "offline").mkdir()
+    other = sweep(tmp_path / "other", [0.75, 0.5, 0.8125, 0.5])
+    for cell in other.grid().cells():
+        if cell.arm == "baseline":
+            scores = other.run_dir(cell) / "probe" / "scores.json"
+            scores.rename(output / "offline" / f"breakout-{cell.seed}.json")
+    text = script.table(output)
+    assert "| converged, mean F1 | untrained | baseline | infonce | stdim_offline |" in text
+    assert "| breakout: mean | 0.250 | 0.500 | 0.688 | 0.781 |" in text
+    # by hand: seeds gain 0.125 and 0.25; half width 12.706 * 0.0884 / sqrt(2)
+    assert "+0.19 (-0.61 to +0.98)" in text.split("against baseline: mean F1, converged")[1]
+    against_untrained = text.split("against untrained: mean F1, converged")[1]
+    assert "| stdim_offline | higher | +0.53 (+0.13 to +0.93) |" in against_untrained
+
+    cells = sweep(tmp_path / "frames", [0.5, 0.5], frames="others")
+    (output / "offline").rename(cells.path / "offline")
+    with pytest.raises(ValueError, match="frames and labels of stdim_offline, got others"):
+        script.table(cells.path)
