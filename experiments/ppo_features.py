@@ -50,7 +50,7 @@ COLUMNS = ("majority", "untrained", *ARMS)
 
 
 def make_model(game: str, arm: str, seed: int) -> PPO:
-    """Return an untrained PPO with RL Zoo's Atari settings."""
+    """Return an untrained PPO with RL Zoo's Atari settings, its schedules held at their starts."""
     return PPO(
         "CnnPolicy",
         make_atari_vec_env(game, n_envs=N_ENVS, seed=seed, n_threads=1),

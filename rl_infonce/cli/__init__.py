@@ -47,8 +47,8 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code.
 
-    Exit codes: 0 done, 1 failed (what was done is saved), 2 wrong usage, 75
-    stopped by SIGTERM, 130 stopped by Ctrl-C.
+    Exit codes: 0 done, 1 failed (what was done is saved), 2 wrong usage, 75 stopped by a signal
+    with a checkpoint to go on from (`train`, `sweep`), 130 stopped by Ctrl-C at once.
 
     Raises:
         SystemExit: With code 2 on wrong usage, with 0 after `--help` and `--version`.
