@@ -78,7 +78,7 @@ class ResumeCallback(BaseCallback):
         verbose: 1 says when a checkpoint is written.
 
     Attributes:
-        is_exact: Whether the run so far is one that was never interrupted, None before training.
+        is_exact: Whether the run so far is one that was never interrupted.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -172,6 +172,8 @@ class ResumeCallback(BaseCallback):
 
     def _init_callback(self) -> None:
         self._stops = False
+        if self._restored is None:  # `learn` may count steps anew, which tell what has changed
+            self._shards = ReplayShards(self.folder)
 
     def _on_rollout_start(self) -> None:
         if self._restored is not None:
@@ -210,8 +212,9 @@ class ResumeCallback(BaseCallback):
             if self._n_failures >= _MOST_FAILURES:
                 raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
             warnings.warn(
-                f"{what}, training goes on, and the next is tried after {self.save_freq} more "
-                f"steps ({self._n_failures} of {_MOST_FAILURES}).",
+                f"{what}, training goes on, and the next is tried after "
+                f"{self.save_freq * self.model.n_envs} more steps "
+                f"({self._n_failures} of {_MOST_FAILURES}).",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -327,9 +327,23 @@ def test_a_full_disk_is_reported_and_tried_again(
     messages = [str(each.message) for each in caught]
     assert "at step 128: " in messages[0]
     assert "No space left on device. The one before it is whole, training goes on" in messages[0]
-    assert "the next is tried after 20 more steps" in messages[0]
+    assert "the next is tried after 40 more steps" in messages[0]
     assert ["(1 of 5)" in messages[0], "(2 of 5)" in messages[1], len(messages)] == [True, True, 2]
     assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [320, 256, 64]
+
+
+def test_steps_may_be_counted_anew(tmp_path: Path) -> None:
+    run = ResumeCallback(tmp_path)
+    model = ALGORITHMS["DQN"](policy_kwargs())
+    for _ in range(2):
+        model.learn(64, callback=run)
+    restored = ALGORITHMS["DQN"](policy_kwargs())
+    assert ResumeCallback(tmp_path).restore(restored)
+    assert restored.replay_buffer.pos == model.replay_buffer.pos > 64 // model.n_envs
+    rows = slice(0, model.replay_buffer.pos)
+    np.testing.assert_array_equal(
+        restored.replay_buffer.observations[rows], model.replay_buffer.observations[rows]
+    )
 
 
 def test_a_disk_that_stays_full_ends_the_run(
