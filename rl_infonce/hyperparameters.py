@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["parse_hyperparameters"]
+__all__ = ["is_schedule", "parse_hyperparameters", "schedule_start"]
 
 _SCHEDULE = "lin_"
 
@@ -29,14 +29,39 @@ def parse_hyperparameters(words: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"Expected a hyperparameter as name:value, got {word!r}.")
         if name in found:
             raise ValueError(f"Expected each hyperparameter once, got {name!r} twice.")
-        found[name] = _value(word, text)
+        found[name] = _value(name, word, text)
     return found
 
 
-def _value(word: str, text: str) -> Any:
-    if text.startswith(_SCHEDULE):
-        if not _is_finite_number(text.removeprefix(_SCHEDULE)):
-            raise ValueError(f"Expected a finite number after {_SCHEDULE!r}, got {word!r}.")
+def is_schedule(value: Any) -> bool:
+    """Return whether a value means to fall linearly to 0, as "lin_2.5e-4" does."""
+    return isinstance(value, str) and value.startswith(_SCHEDULE)
+
+
+def schedule_start(name: str, text: str) -> float:
+    """Return the 0.1 of "lin_0.1".
+
+    Args:
+        name: Of the argument.
+        text: Of a schedule.
+
+    Raises:
+        ValueError: If it is another text, or its number is not finite.
+    """
+    try:
+        start = float(text.removeprefix(_SCHEDULE))
+    except ValueError:
+        start = math.nan
+    if not (is_schedule(text) and math.isfinite(start)):
+        raise ValueError(
+            f'Expected `{name}` as a number or "lin_0.1", which falls from 0.1 to 0, got {text!r}.'
+        )
+    return start
+
+
+def _value(name: str, word: str, text: str) -> Any:
+    if is_schedule(text):
+        schedule_start(name, text)
         return text
     try:
         return ast.literal_eval(text)
@@ -44,10 +69,3 @@ def _value(word: str, text: str) -> Any:
         raise ValueError(
             f"Expected a hyperparameter as name:value with a Python literal, got {word!r}."
         ) from None
-
-
-def _is_finite_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

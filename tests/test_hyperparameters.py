@@ -31,9 +31,9 @@ def test_values_are_literals_and_schedules() -> None:
         (["n_epochs:__import__('os').system('true')"], "literal"),
         (["n_epochs:(lambda: 6)()"], "literal"),
         (["n_epochs:" + "(" * 10_000], "literal"),
-        (["learning_rate:lin_fast"], "finite number after 'lin_', got 'learning_rate:lin_fast'"),
-        (["learning_rate:lin_nan"], "finite number after 'lin_', got 'learning_rate:lin_nan'"),
-        (["learning_rate:lin_inf"], "finite number after 'lin_'"),
+        (["clip_range:lin_fast"], 'Expected `clip_range` as a number or "lin_0.1"'),
+        (["learning_rate:lin_nan"], "from 0.1 to 0, got 'lin_nan'"),
+        (["learning_rate:lin_inf"], "from 0.1 to 0, got 'lin_inf'"),
         (["n_epochs:6", "n_epochs:7"], "once, got 'n_epochs' twice"),
     ],
 )

@@ -12,6 +12,7 @@ from stable_baselines3.common.utils import LinearSchedule
 
 from rl_infonce.atari import make_atari_vec_env
 from rl_infonce.checks import check_choice
+from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.pretrained import freeze_encoder, use_encoder
@@ -61,18 +62,22 @@ def make_atari_model(
     given = dict(extractor)
     if encoder is not None:
         given |= {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
-    model = ALGORITHMS[algorithm](
-        "CnnPolicy",
-        make_atari_vec_env(game, n_envs, seed=seed),
-        policy_kwargs={
-            "features_extractor_class": InfoNCEExtractor,
-            "features_extractor_kwargs": given,
-            "net_arch": [],  # as SB3 does for NatureCNN, so that coefficient 0 is its baseline
-        },
-        device=device,
-        seed=seed,
-        **_settings(algorithm, n_timesteps, n_envs, changes),
-    )
+    env = make_atari_vec_env(game, n_envs, seed=seed)
+    try:
+        model = ALGORITHMS[algorithm](
+            "CnnPolicy",
+            env,
+            policy_kwargs={
+                "features_extractor_class": InfoNCEExtractor,
+                "features_extractor_kwargs": given,
+                "net_arch": [],  # as SB3 does for NatureCNN, so that coefficient 0 is its baseline
+            },
+            device=device,
+            seed=seed,
+            **_settings(algorithm, n_timesteps, n_envs, changes),
+        )
+    except AssertionError as error:  # SB3's way of refusing sizes
+        raise ValueError(f"{algorithm.upper()} of Stable-Baselines3: {error}") from error
     if encoder is not None:
         use_encoder(model, encoder)
     if freeze:
@@ -84,13 +89,16 @@ def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) ->
     """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values.
 
     Raises:
-        ValueError: If a name is unknown, or a schedule stands where SB3 takes none.
+        ValueError: If a name is unknown, a schedule stands where SB3 takes none, or other text
+            where it takes one.
     """
     known = set(inspect.signature(ALGORITHMS[algorithm]).parameters) - _OURS
     legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
     for name, value in hyperparameters.items():
         check_choice("hyperparameter", name, sorted(legal | {"buffer_size"} & known))
-        if isinstance(value, str) and value.startswith("lin_") and name not in _SCHEDULED:
+        if name in _SCHEDULED and isinstance(value, str):
+            schedule_start(name, value)
+        elif is_schedule(value):
             raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
 
 
@@ -102,7 +110,7 @@ def _settings(
         settings["batch_size"] = min(settings["batch_size"], settings["n_steps"] * n_envs)
     for name in _SCHEDULED & settings.keys():
         if isinstance(settings[name], str):
-            settings[name] = LinearSchedule(float(settings[name].removeprefix("lin_")), 0.0, 1.0)
+            settings[name] = LinearSchedule(schedule_start(name, settings[name]), 0.0, 1.0)
     return settings
 
 

@@ -13,12 +13,14 @@ from torch import nn
 __all__ = [
     "constructing_algorithm",
     "is_gradient_free",
+    "is_of_target_network",
     "known_action_space",
     "place_of",
     "training_algorithm",
     "unfit_for_attaching",
 ]
 
+_COMPILED = "_orig_mod."  # torch.compile puts it before names
 _MAX_FRAMES = 24
 
 
@@ -82,9 +84,9 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
         policy: That it is part of; its target networks do not count.
     """
     places = {
-        id(module): name.removeprefix("_orig_mod.")  # of torch.compile
+        id(module): name.removeprefix(_COMPILED)
         for name, module in policy.named_modules()
-        if type(module) is type(extractor) and "_target" not in name
+        if type(module) is type(extractor) and not is_of_target_network(name)
     }
     if len(places) < 2 or id(extractor) not in places:
         return ""
@@ -95,6 +97,12 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
     ]
     # An actor-critic policy has the policy's extractor under two names.
     return ".".join(part for part in parts if part) or "pi"
+
+
+def is_of_target_network(name: str) -> bool:
+    """Return whether the name of a policy's module is that of a part of a target network."""
+    network = name.removeprefix(_COMPILED).split(".")[0]
+    return network.endswith("_target")
 
 
 def _class_names(algorithm: BaseAlgorithm) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,8 +12,9 @@ from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
 from rl_infonce.checks import check_count, check_flag, check_number
+from rl_infonce.hyperparameters import schedule_start
 from rl_infonce.sb3.attach import AuxiliaryGradients
-from rl_infonce.sb3.binding import is_gradient_free, unfit_for_attaching
+from rl_infonce.sb3.binding import is_gradient_free, is_of_target_network, unfit_for_attaching
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
@@ -28,8 +28,7 @@ def trained_extractors(policy: nn.Module) -> list[InfoNCEExtractor]:
     return [
         module
         for name, module in policy.named_modules()
-        if isinstance(module, InfoNCEExtractor)
-        and not any(part.endswith("_target") for part in name.split("."))
+        if isinstance(module, InfoNCEExtractor) and not is_of_target_network(name)
     ]
 
 
@@ -213,23 +212,10 @@ def _schedule(coef: float | str | Schedule | None) -> FloatSchedule | None:
     if coef is None:
         return None
     if isinstance(coef, str):
-        return FloatSchedule(LinearSchedule(_start_of(coef), 0.0, 1.0))
+        start = schedule_start("infonce_coef", coef)
+        check_number("infonce_coef", start, at_least=0)
+        return FloatSchedule(LinearSchedule(start, 0.0, 1.0))
     if callable(coef):
         return FloatSchedule(coef)
     check_number("infonce_coef", coef, at_least=0)
     return FloatSchedule(coef)
-
-
-def _start_of(coef: str) -> float:
-    """Return the 0.1 of "lin_0.1"."""
-    kind, _, start = coef.partition("_")
-    try:
-        number = float(start)
-    except ValueError:
-        number = math.nan
-    if kind != "lin" or math.isnan(number):
-        raise ValueError(
-            f'Expected `infonce_coef` as a number, a function or "lin_0.1", got {coef!r}.'
-        )
-    check_number("infonce_coef", number, at_least=0)
-    return number

@@ -9,6 +9,7 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_ima
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
 from torch import nn
 
+from rl_infonce.checks import check_count
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
 __all__ = ["InfoNCECombinedExtractor"]
@@ -44,7 +45,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         observation_space: With at least one channels-first image.
         cnn_output_dim: Features of each image, >= 1.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
-        settings: Of every `InfoNCEExtractor`, but `image_key`.
+        settings: Of every `InfoNCEExtractor`, but `image_key` and `features_dim`.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
@@ -59,6 +60,9 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         **settings: Any,
     ) -> None:
         _check_dict(observation_space, normalized_image)
+        check_count("cnn_output_dim", cnn_output_dim)
+        if "features_dim" in settings:
+            raise TypeError("Expected `cnn_output_dim`, features per image, got `features_dim`.")
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
         extractors: dict[str, nn.Module] = {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.hyperparameters import is_schedule
 from rl_infonce.sweeps.grid import Cell, Grid
 
 __all__ = ["probe_command", "train_command"]
@@ -57,5 +58,4 @@ def _flag(name: str) -> str:
 
 
 def _literal(value: Any) -> str:
-    is_schedule = isinstance(value, str) and value.startswith("lin_")
-    return value if is_schedule else repr(value)
+    return value if is_schedule(value) else repr(value)

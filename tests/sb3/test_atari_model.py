@@ -50,6 +50,19 @@ def test_a_schedule_where_none_is_taken_is_refused() -> None:
         check_hyperparameters("ppo", {"ent_coef": "lin_0.1"})
 
 
+@pytest.mark.parametrize("text", ["fast", "lin_fast", "lin_inf", "0.1"])
+def test_text_that_is_no_schedule_is_refused(text: str) -> None:
+    with pytest.raises(
+        ValueError, match=f'`learning_rate` as a number or "lin_0.1".* got {text!r}'
+    ):
+        check_hyperparameters("ppo", {"learning_rate": text})
+
+
+def test_what_sb3_refuses_by_an_assertion_is_an_error_of_values() -> None:
+    with pytest.raises(ValueError, match=r"PPO of Stable-Baselines3: .*batch_size"):
+        make("ppo", hyperparameters={"batch_size": 1})
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_frozen_random_encoder_stays(algorithm: str) -> None:
     changes = {"n_steps": 16} if algorithm == "ppo" else {"learning_starts": 8, "buffer_size": 32}

@@ -18,6 +18,8 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from rl_infonce.sb3.binding import place_of
+from rl_infonce.sb3.callbacks import trained_extractors
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, decode
 from tests.sb3.test_experience import StampedGoalEnv
 from tests.sb3.worlds import PPO_SIZES, assert_same_weights, extractors_of, record_logger
@@ -32,15 +34,23 @@ SPACE = spaces.Dict(
 class TwoCameras(StampedDictEnv):
     """The stamped image, and the same upside down, beside a vector."""
 
+    BACK = "back"
+
     def __init__(self, env: StampedEnv) -> None:
         super().__init__(env)
         image = env.observation_space
         speed = self.observation_space["speed"]  # type: ignore[index]
-        self.observation_space = spaces.Dict(front=image, back=image, speed=speed)
+        self.observation_space = spaces.Dict({"front": image, self.BACK: image, "speed": speed})
 
     def observation(self, observation: npt.NDArray[np.uint8]) -> dict[str, Any]:
         speed = np.zeros(2, dtype=np.float32)
-        return {"front": observation, "back": observation[:, ::-1].copy(), "speed": speed}
+        return {"front": observation, self.BACK: observation[:, ::-1].copy(), "speed": speed}
+
+
+class CameraAndTarget(TwoCameras):
+    """Two images, one with a name like those of target networks."""
+
+    BACK = "camera_target"
 
 
 def kwargs_of(
@@ -107,6 +117,15 @@ def test_pairs_are_of_the_image_of_the_key() -> None:
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_an_image_may_be_called_like_a_target_network(name: str) -> None:
+    model = build(name, CameraAndTarget)
+    found = trained_extractors(model.policy)
+    assert [extractor.image_key for extractor in found] == ["camera_target", "front"]
+    places = [place_of(extractor, model.policy) for extractor in found]
+    assert [place.split(".")[-1] for place in places] == ["camera_target", "front"]
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_coefficient_0_is_the_plain_network(name: str) -> None:
     plain = build(name, kwargs=kwargs_of(CombinedExtractor))
     plain.learn(96)
@@ -157,5 +176,9 @@ def test_what_is_no_dictionary_with_an_image_is_named() -> None:
     vectors = spaces.Dict(speed=SPACE["speed"])
     with pytest.raises(ValueError, match=r"a uint8 image .*'speed': 'float32 \(2,\)'.*Combined"):
         InfoNCECombinedExtractor(vectors)
+    with pytest.raises(ValueError, match="`cnn_output_dim` to be a finite number >= 1, got 0"):
+        InfoNCECombinedExtractor(SPACE, cnn_output_dim=0)
+    with pytest.raises(TypeError, match="`cnn_output_dim`, features per image, got `features_dim`"):
+        InfoNCECombinedExtractor(SPACE, features_dim=64)
     with pytest.raises(TypeError, match=r"InfoNCECombinedExtractor, which encodes its images"):
         InfoNCEExtractor(SPACE)
