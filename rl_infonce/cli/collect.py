@@ -7,7 +7,7 @@ import hashlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rl_infonce.cli.game_argument import game_argument
 
@@ -56,8 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--trust-pickle",
         action="store_true",
-        help="load the model as SB3 does, which runs whatever code its maker put into the file; "
-        "needed for classes other than SB3's own and InfoNCEExtractor",
+        help="let a model file that cannot be read safely execute the code it contains: classes "
+        "other than SB3's own and InfoNCEExtractor",
     )
     add("--seed", type=int, default=0, metavar="N", help=_shown("0 or more"))
     add("--n-shards", type=int, default=8, metavar="N", help=_shown("emulators, one per shard"))
@@ -168,16 +168,9 @@ def _policy(arguments: argparse.Namespace) -> tuple[str | Policy, str | None]:
     import numpy as np
 
     from rl_infonce.sb3.policies import epsilon_greedy_policy
+    from rl_infonce.sb3.saved_agent import open_policy
 
-    model: Any
-    if arguments.trust_pickle:
-        from rl_infonce.sb3.trusted_model import read_trusted_encoder
-
-        model = read_trusted_encoder(arguments.policy).policy
-    else:
-        from rl_infonce.sb3.saved_policy import read_policy
-
-        model = read_policy(arguments.policy)
+    model = open_policy(Path(arguments.policy), trust_pickle=arguments.trust_pickle)
     epsilon = _EPSILON if arguments.epsilon is None else arguments.epsilon
     rng = np.random.default_rng(arguments.seed)
     policy = epsilon_greedy_policy(model, epsilon, rng, deterministic=arguments.deterministic)

@@ -165,6 +165,8 @@ def _what(arguments: argparse.Namespace) -> tuple[Grid, bytes, SweepFolder]:
     if (arguments.grid is None) == (arguments.resume is None):
         raise ValueError("Expected a grid, or --resume with the folder of a sweep.")
     if arguments.resume is not None:
+        if arguments.output is not None:
+            raise ValueError("Expected --resume without --output: it names the sweep's folder.")
         folder = SweepFolder(arguments.resume)
         path = folder.grid_path()
     else:
@@ -176,7 +178,7 @@ def _what(arguments: argparse.Namespace) -> tuple[Grid, bytes, SweepFolder]:
 
 def _n_jobs(arguments: argparse.Namespace) -> int:
     from rl_infonce.checks import check_number
-    from rl_infonce.sweeps.local import n_usable_cpus
+    from rl_infonce.runs.processors import n_usable_cpus
 
     check_number("--n-threads", arguments.n_threads, at_least=1)
     if arguments.n_jobs is not None:

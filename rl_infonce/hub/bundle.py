@@ -16,15 +16,12 @@ from rl_infonce.sb3.best_model import find_best
 from rl_infonce.sb3.saved_agent import find_model, game_of
 from rl_infonce.sb3.saved_model import NotRebuildableError, read_encoder
 from rl_infonce.sb3.saved_policy import read_policy
+from rl_infonce.scoring.encoders import content_key
 from rl_infonce.scoring.scores_file import read_scores
 
 __all__ = ["Bundle", "make_bundle"]
 
-_NOT_OF_THE_TRAINING = (
-    *("command", "run_dir", "log_folder", "tensorboard_log", "encoder", "progress"),
-    *("resume", "resume_inexact", "fall_back"),
-)
-_KEY_LENGTH = 16  # of the digest by which scores.json knows a file
+_OF_THIS_MACHINE = ("log_folder", "tensorboard_log", "encoder")  # paths
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,7 @@ def make_bundle(
         header = read_header(encoder)
         contents[ENCODER] = encoder.read_bytes()
     evaluated = None if evaluation is None else _evaluation_of(evaluation, contents)
-    keys = tuple(digest(content)[:_KEY_LENGTH] for content in contents.values())
+    keys = tuple(content_key(content) for content in contents.values())
     scored = None if scores is None else _scores_of(scores, keys)
     config = {"encoder": header, "run": run, "packed_with": software()}
     contents[CONFIG] = _json(config)
@@ -122,7 +119,7 @@ def _of_run(run_dir: Path, *, best: bool) -> dict[str, Any]:
     record = read_record(run_dir)
     chosen = find_best(run_dir / "checkpoints") if best else None
     settings = {k: v for k, v in record["arguments"].items() if v is not None}
-    for name in _NOT_OF_THE_TRAINING:
+    for name in _OF_THIS_MACHINE:
         settings.pop(name, None)
     return {
         "game": settings.pop("game", None),

@@ -10,7 +10,7 @@ from typing import Any
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER, digest
-from rl_infonce.scoring.table import markdown_table
+from rl_infonce.report.tables import markdown_table
 
 __all__ = ["game_id", "model_card", "probe_rows"]
 

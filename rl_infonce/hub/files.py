@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -73,7 +74,7 @@ _CHECKS: Mapping[str, Callable[[Path], Any]] = {
     ENCODER: load_encoder,
     AGENT: read_encoder,
     CARD: _check_text,
-    CONFIG: read_json,
+    CONFIG: functools.partial(read_json, allow_nan=True),  # as in the encoder's own header
     EVALUATION: read_evaluation,
     SCORES: read_scores,
 }

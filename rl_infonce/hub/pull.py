@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_count
 from rl_infonce.hub.client import HubError, api, patiently
 from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
 from rl_infonce.runs.durable import new_folder, replace_json, sync
@@ -66,7 +66,7 @@ def pull(
             names say.
         OSError: If the folder exists or cannot be written.
     """
-    check_number("most_bytes", most_bytes, at_least=1)
+    check_count("most_bytes", most_bytes)
     if folder.exists():
         raise FileExistsError(f"Expected a new folder, got {folder}, which exists. Choose another.")
     hub = api()

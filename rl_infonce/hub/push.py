@@ -10,9 +10,7 @@ from rl_infonce.hub.files import CARD
 __all__ = ["push"]
 
 
-def push(
-    repo: str, bundle: Bundle, *, private: bool = False, message: str = "Push with rl_infonce"
-) -> str:
+def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     """Upload a bundle with its model card and return the address of the commit.
 
     The repository is made if there is none. Files of the same names are replaced, in one commit.
@@ -21,7 +19,6 @@ def push(
         repo: "owner/name".
         bundle: Of `make_bundle`.
         private: Whether a new repository is; one that exists stays as it is.
-        message: Of the commit.
 
     Raises:
         ImportError: If huggingface_hub is missing.
@@ -37,7 +34,7 @@ def push(
         lambda: hub.create_commit(
             repo,
             [operation(name, content) for name, content in files.items()],
-            commit_message=message,
+            commit_message="Push with rl_infonce",
         ),
     )
     return str(commit.commit_url)

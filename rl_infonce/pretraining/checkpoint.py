@@ -193,8 +193,7 @@ def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    unknown = {key for key in wanted.keys() - found.keys() if key.startswith(_ABOUT)}  # once lost
-    keys = sorted((found | wanted).keys() - unknown - set(_FREE))
+    keys = sorted((found | wanted).keys() - set(_FREE))
     differing = [key for key in keys if found.get(key) != wanted.get(key)]
     if differing:
         listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted.get(k)!r})" for k in differing)

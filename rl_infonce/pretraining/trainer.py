@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_number
@@ -40,6 +39,7 @@ from rl_infonce.pretraining.ranks import (
     mean_over_ranks,
     naming_lost_ranks,
 )
+from rl_infonce.runs.claim import held
 
 __all__ = ["CHECKPOINT", "PretrainingSettings", "pretrain"]
 
@@ -144,17 +144,8 @@ def _held(folder: Path | None) -> Any:
     if folder is None or Ranks.here().rank > 0:
         yield
         return
-    lock = FileLock(folder / ".lock")  # the system frees the lock of a dead process
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise OSError(
-            f"Expected {folder} for this process, but another one trains in it."
-        ) from None
-    try:
+    with held(folder, "trains in it"):
         yield
-    finally:
-        lock.release()
 
 
 class _Run:

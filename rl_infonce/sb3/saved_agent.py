@@ -15,7 +15,7 @@ from rl_infonce.sb3.saved_policy import SavedPolicyNetwork, read_policy
 if TYPE_CHECKING:
     from stable_baselines3.common.policies import BasePolicy
 
-__all__ = ["find_model", "game_of", "open_policy", "saved_exploration_rate"]
+__all__ = ["find_model", "game_of", "model_file", "open_policy", "saved_exploration_rate"]
 
 
 def find_model(place: Path, *, best: bool = False) -> Path:
@@ -40,13 +40,19 @@ def find_model(place: Path, *, best: bool = False) -> Path:
                 "have ended. Leave out --best to take the last model."
             )
         return found.path
-    for path in (place / "model.zip", place, Path(f"{place}.zip")):
-        if path.is_file():
-            return path
-    raise FileNotFoundError(
-        f"Expected a model saved by SB3 or a run directory with a model.zip, got {place}: there is "
-        "no such file."
-    )
+    path = model_file(place)
+    if path is None:
+        raise FileNotFoundError(
+            f"Expected a model saved by SB3 or a run directory with a model.zip, got {place}: "
+            "there is no such file."
+        )
+    return path
+
+
+def model_file(place: Path) -> Path | None:
+    """Return the file that a run directory or a name, with or without ".zip", stands for."""
+    candidates = (place / "model.zip", place, Path(f"{place}.zip"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def game_of(place: Path) -> str | None:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["MAJORITY", "RANDOM", "ProbedEncoder", "majority", "open_encoder", "paper_encoder"]
+__all__ = [
+    "MAJORITY",
+    "RANDOM",
+    "ProbedEncoder",
+    "content_key",
+    "majority",
+    "open_encoder",
+    "paper_encoder",
+]
 
 MAJORITY, RANDOM = "majority", "random"
 
@@ -90,7 +98,12 @@ def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, Probe
                 raise
             return _open_trusted(name, path)
     probed = ProbedEncoder(
-        name, "file", _file_key(path), describe(encoder), encoder.image_shape, lambda _seed: encoder
+        name,
+        "file",
+        content_key(path.read_bytes()),
+        describe(encoder),
+        encoder.image_shape,
+        lambda _seed: encoder,
     )
     return probed, _untrained_like(encoder)
 
@@ -105,7 +118,7 @@ def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
     encoder = read_trusted_encoder(path)
     shape = "x".join(map(str, encoder.image_shape))
     description = f"{encoder.extractor_name} {encoder.features_dim} on {shape}"
-    key = _file_key(path)
+    key = content_key(path.read_bytes())
     trained = ProbedEncoder(
         name, "file", key, description, encoder.image_shape, lambda _seed: encoder
     )
@@ -138,15 +151,17 @@ def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
 
 
 def _find(name: str) -> Path:
-    path = Path(name)
-    for candidate in (path / "model.zip", path, Path(f"{name}.zip")):
-        if candidate.is_file():
-            return candidate
-    raise FileNotFoundError(
-        f"Expected `--encoder` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
-        f"directory or a file of save_encoder, got {name!r}: there is no such file."
-    )
+    from rl_infonce.sb3.saved_agent import model_file
+
+    path = model_file(Path(name))
+    if path is None:
+        raise FileNotFoundError(
+            f"Expected `--encoder` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
+            f"directory or a file of save_encoder, got {name!r}: there is no such file."
+        )
+    return path
 
 
-def _file_key(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def content_key(content: bytes) -> str:
+    """Return the key under which `scores.json` knows a file."""
+    return hashlib.sha256(content).hexdigest()[:16]

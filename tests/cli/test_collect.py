@@ -58,7 +58,7 @@ def test_help_says_what_trust_means(capsys: pytest.CaptureFixture[str]) -> None:
         main(["collect", "--help"])
     assert leaving.value.code == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "runs whatever code its maker put into the file" in words
+    assert "let a model file that cannot be read safely execute the code it contains" in words
     assert "agent steps (50000)" in words
 
 
@@ -112,7 +112,8 @@ def test_a_class_of_the_users_needs_trust(
     (line,) = capsys.readouterr().err.splitlines()
     assert "OwnCNN" in line
     assert "--trust-pickle" in line
-    assert main([*flags, "--trust-pickle"]) == 0
+    with pytest.warns(UserWarning, match="Executing the code that .*model.zip contains"):
+        assert main([*flags, "--trust-pickle"]) == 0
 
 
 def test_what_fails_says_why_in_one_line(

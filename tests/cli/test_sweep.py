@@ -144,6 +144,7 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
         ([], "a grid, or --resume"),
         (["GRID", "--resume", "x"], "a grid, or --resume"),
         (["--resume", "none"], "none, got no grid.toml"),
+        (["--resume", "none", "-o", "x"], "--resume without --output"),
         (["bad.toml"], "Did you mean 'breakout'"),
         (["none.toml"], "`train.encoder` to be a file, got 'none.safetensors'"),
         (["GRID", "--n-jobs", "0"], "--n-jobs"),

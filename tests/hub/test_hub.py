@@ -69,7 +69,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_encoder(encoder, folder / "encoder.safetensors", provenance={"objective": "stdim"})
     run_dir = folder / "pong_1"
     run_dir.mkdir()
-    folders = {"log_folder": "/home/me/secret", "run_dir": "/home/me/secret/pong_1"}
+    folders = {"log_folder": "/home/me/secret", "tensorboard_log": "/home/me/secret/tb"}
     arguments = {"game": "pong", "algo": "ppo", "n_pairs": 8, **folders}
     write_record(run_dir, new_record(arguments, seed=42) | {"n_timesteps_done": 2048})
     save_model(run_dir / "model.zip")
@@ -173,6 +173,14 @@ def test_what_is_pushed_comes_back(pushed: StandIn, made: Path, tmp_path: Path) 
     sha256 = digest((made / "encoder.safetensors").read_bytes())
     assert record["files"]["encoder.safetensors"]["sha256"] == sha256
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back"]
+
+
+def test_numbers_of_a_training_that_went_bad_come_back(hub: StandIn, tmp_path: Path) -> None:
+    encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
+    path = tmp_path / "encoder.safetensors"
+    save_encoder(encoder, path, provenance={"validation_loss": float("nan")})
+    push(REPO, make_bundle(encoder=path))
+    assert "encoder.safetensors" in pull(REPO, tmp_path / "back").files
 
 
 def test_every_file_is_of_the_commit_and_not_of_the_branch(pushed: StandIn, tmp_path: Path) -> None:
