@@ -49,6 +49,7 @@ def check_number(
     at_least: float = -math.inf,
     above: float = -math.inf,
     at_most: float = math.inf,
+    below: float = math.inf,
 ) -> None:
     """Raise unless `value` is a finite number inside the given range.
 
@@ -59,11 +60,12 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected `{name}` to be a number, got {value!r}.")
     is_finite = isinstance(value, Integral) or math.isfinite(value)
-    if not (is_finite and value >= at_least and value > above and value <= at_most):
+    if not (is_finite and at_least <= value <= at_most and above < value < below):
         bounds = [
             f">= {_shown(at_least)}" if at_least > -math.inf else "",
             f"> {_shown(above)}" if above > -math.inf else "",
             f"<= {_shown(at_most)}" if at_most < math.inf else "",
+            f"< {_shown(below)}" if below < math.inf else "",
         ]
         wanted = " and ".join(bound for bound in bounds if bound)
         raise ValueError(

@@ -28,6 +28,7 @@ __all__ = [
     "TemporalInfoNCELoss",
     "centred",
     "make_critic",
+    "places",
 ]
 
 
@@ -218,8 +219,8 @@ class TemporalInfoNCE(nn.Module):
             return scores
         if batch.anchor_maps is None or batch.future_maps is None:
             raise ValueError(f"Expected `batch` to hold convolutional maps for term {term!r}.")
-        futures = _positions(batch.future_maps[k])  # [P, B, C]
-        anchors = predictions[k] if term == "global_local" else _positions(batch.anchor_maps)
+        futures = places(batch.future_maps[k])  # [P, B, C]
+        anchors = predictions[k] if term == "global_local" else places(batch.anchor_maps)
         local_scores: Tensor = critic(centred(anchors), centred(futures), k)
         return local_scores
 
@@ -234,8 +235,9 @@ def centred(embeddings: Tensor) -> Tensor:
     return embeddings - embeddings.mean(dim=-2, keepdim=True)
 
 
-def _positions(maps: Tensor) -> Tensor:
-    return maps.flatten(2).permute(2, 0, 1)  # [B, C, H, W] -> [H * W, B, C]
+def places(maps: Tensor) -> Tensor:
+    """Return maps [B, C, H, W] as [H * W, B, C]: one problem per place."""
+    return maps.flatten(2).permute(2, 0, 1)
 
 
 def _like(mask: Tensor, scores: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def save_encoder(
     """
     header = {
         "format_version": FORMAT_VERSION,
-        **_header_of(encoder),
+        **settings_of(encoder),
         "provenance": dict(provenance or {}),
     }
     tensors = {name: t.detach().cpu().contiguous() for name, t in encoder.state_dict().items()}
@@ -115,17 +115,8 @@ def untrained(encoder: nn.Module, seed: int) -> nn.Module:
         TypeError: If the encoder is of a class that is not saved here.
     """
     generator = torch.Generator().manual_seed(seed)
-    header = _header_of(encoder)
+    header = settings_of(encoder)
     return _BUILDERS[header["class"]](header, generator).eval()
-
-
-def settings_of(encoder: nn.Module) -> dict[str, Any]:
-    """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
-
-    Raises:
-        TypeError: If the encoder is of a class that is not saved here.
-    """
-    return _header_of(encoder)
 
 
 def describe(encoder: nn.Module) -> str:
@@ -157,7 +148,12 @@ def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]
     encoder.load_state_dict(owned, assign=True)
 
 
-def _header_of(encoder: nn.Module) -> dict[str, Any]:
+def settings_of(encoder: nn.Module) -> dict[str, Any]:
+    """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
+
+    Raises:
+        TypeError: If the encoder is of a class that is not saved here.
+    """
     if type(encoder) is PixelEncoder:
         arguments = {name: getattr(encoder, name) for name in _PIXEL_SETTINGS}
         divide_by = encoder.divide_by
@@ -224,7 +220,7 @@ def _build(path: Path, header: Mapping[str, Any]) -> nn.Module:
         )
     try:
         encoder = _BUILDERS[header["class"]](header, None)
-        described = _header_of(encoder)
+        described = settings_of(encoder)
     except KeyError as error:
         raise ValueError(
             f"Expected {path} to hold one of {sorted(_BUILDERS)}, got {error}. Update rl_infonce."

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_count, check_shape
 
 __all__ = [
     "check_horizons",
@@ -116,11 +116,10 @@ def sample_pairs(
         Anchor steps [B] and environments [B], in random order.
 
     Raises:
-        TypeError: If `horizon` does not hold integers.
+        TypeError: If `n_pairs` is no integer, or `horizon` does not hold integers.
         ValueError: If `n_pairs` is below 1, a horizon is negative, or no anchor is legal.
     """
-    if n_pairs < 1:
-        raise ValueError(f"Expected `n_pairs` to be at least 1, got {n_pairs}.")
+    check_count("n_pairs", n_pairs)
     largest = check_horizons(horizon, allow_zero=True)[-1]
     steps, envs = legal_anchors(episode_ids, largest)
     n_legal = len(steps)
@@ -154,14 +153,14 @@ def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: 
         [B, B] True where candidate j takes part for anchor i; the diagonal is always True.
 
     Raises:
+        TypeError: If `min_gap` is no integer.
         ValueError: If the shapes differ or `min_gap` is negative.
     """
     steps = np.asarray(steps, dtype=np.int64)
     check_shape("steps", steps, ("B",))
     check_shape("envs", envs, (len(steps),))
     check_shape("episodes", episodes, (len(steps),))
-    if min_gap < 0:
-        raise ValueError(f"Expected `min_gap` to be at least 0, got {min_gap}.")
+    check_count("min_gap", min_gap, at_least=0)
     same_env = envs[:, None] == envs[None, :]
     same_episode = episodes[:, None] == episodes[None, :]
     close = np.abs(steps[:, None] - steps[None, :]) < min_gap

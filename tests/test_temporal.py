@@ -124,7 +124,7 @@ def test_sample_pairs_depend_on_the_generator_only() -> None:
 
 @pytest.mark.parametrize("n_pairs", [0, -1])
 def test_sample_pairs_rejects_too_few_pairs(n_pairs: int) -> None:
-    with pytest.raises(ValueError, match="`n_pairs` to be at least 1"):
+    with pytest.raises(ValueError, match="`n_pairs` to be a finite number >= 1"):
         sample_pairs(np.zeros((3, 1), np.int64), 1, n_pairs, np.random.default_rng(0))
 
 
@@ -161,7 +161,7 @@ def test_negative_mask_of_unsigned_steps_does_not_wrap_around() -> None:
 
 def test_negative_mask_rejects_bad_arguments() -> None:
     zeros: IntArray = np.zeros(2, dtype=np.int64)
-    with pytest.raises(ValueError, match="`min_gap` to be at least 0, got -1"):
+    with pytest.raises(ValueError, match="`min_gap` to be a finite number >= 0, got -1"):
         negative_mask(zeros, zeros, zeros, -1)
     with pytest.raises(ValueError, match=r"`envs` of shape \[2\]"):
         negative_mask(zeros, zeros[:1], zeros, 1)

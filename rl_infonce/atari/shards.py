@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.npy_rows import RowsOnDisk, npy_header, read_rows
-from rl_infonce.runs.durable import sync_folder
+from rl_infonce.runs.durable import sync, sync_folder
 
 __all__ = [
     "AGENT_SIZE",
@@ -211,8 +211,7 @@ class ShardWriter:
         self._flush()
         files = {}
         for name, file in self._files.items():
-            file.flush()
-            os.fsync(file.fileno())
+            sync(file)
             files[f"{name}.npy"] = {"bytes": file.tell(), "sha256": self._hashes[name].hexdigest()}
             file.close()
         os.replace(self._partial, self._final)

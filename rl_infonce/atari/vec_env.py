@@ -14,7 +14,6 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
-from tqdm import tqdm
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.shards import AGENT_SIZE
@@ -296,9 +295,7 @@ class AtariVecEnv(VecEnv):
             "counters": self._counters(),
         }
 
-    def set_state(
-        self, state: Mapping[str, Any], *, progress: bool = False
-    ) -> npt.NDArray[np.uint8] | None:
+    def set_state(self, state: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
         """Go where `get_state` was called and return the observations [N, stack, 84, 84] there.
 
         None if that was before the first `reset()`.
@@ -308,7 +305,6 @@ class AtariVecEnv(VecEnv):
 
         Args:
             state: Of an environment with the same settings; `n_threads` may differ.
-            progress: Whether to show a bar.
 
         Raises:
             RuntimeError: If the environment is closed.
@@ -320,14 +316,11 @@ class AtariVecEnv(VecEnv):
         self._drop_pending_step(emulator)
         self._history.clear()
         observations: npt.NDArray[np.uint8] | None = None
-        n_steps = sum(len(each["actions"]) for each in state["history"])
-        with tqdm(total=n_steps, desc="replaying", unit="step", disable=not progress) as bar:
-            for each in state["history"]:
-                observations = self._reset_emulator(emulator, np.asarray(each["seeds"], np.int64))
-                for actions in np.asarray(each["actions"], np.uint8):
-                    self.step_async(actions)
-                    observations, *_ = self._step_games()
-                    bar.update()
+        for each in state["history"]:
+            observations = self._reset_emulator(emulator, np.asarray(each["seeds"], np.int64))
+            for actions in np.asarray(each["actions"], np.uint8):
+                self.step_async(actions)
+                observations, *_ = self._step_games()
         self._seeds = list(state["seeds"])
         found, expected = self._counters(), state["counters"]
         if self._history and any(not np.array_equal(found[key], expected[key]) for key in found):

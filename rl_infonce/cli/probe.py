@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rl_infonce.checks import check_number
 from rl_infonce.cli.game_argument import game_argument
 from rl_infonce.runs.claim import held
-from rl_infonce.scoring.defaults import CHECKS, LABELS, POLICIES, PROTOCOLS, SEEDS
+from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS, SEEDS
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--protocol",
         nargs="+",
         default=list(PROTOCOLS),
-        choices=PROTOCOLS + CHECKS,
+        choices=PROTOCOLS + OTHER_PROTOCOLS,
         help="the two linear probes (default), knn (nearest neighbours: no training) and ridge "
         "(positions in pixels)",
     )

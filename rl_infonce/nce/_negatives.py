@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_count, check_shape
 
 __all__ = ["Negatives", "positives_of", "timeline"]
 
@@ -78,7 +78,7 @@ def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int
         the same and |times_i - times_j| < min_gap.
 
     Raises:
-        TypeError: If `episodes` or `times` are no integers or `min_gap` is no int.
+        TypeError: If `episodes` or `times` are no integers or `min_gap` is none.
         ValueError: If a shape differs, `min_gap` is negative or the moments exceed 64 bits.
     """
     check_shape("episodes", episodes, ["M"])
@@ -86,10 +86,7 @@ def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int
     for name, labels in (("episodes", episodes), ("times", times)):
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise TypeError(f"Expected `{name}` to hold integers, got {labels.dtype}.")
-    if isinstance(min_gap, bool) or not isinstance(min_gap, int):
-        raise TypeError(f"Expected `min_gap` to be an int, got {min_gap!r}.")
-    if min_gap < 0:
-        raise ValueError(f"Expected `min_gap` to be at least 0, got {min_gap}.")
+    check_count("min_gap", min_gap, at_least=0)
     names, numbers = torch.unique(episodes, return_inverse=True)  # numbers [M] from 0
     first, last = int(times.min()), int(times.max())
     gap = min(min_gap, last - first + 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_count, check_number, check_shape
 from rl_infonce.nce._candidates import check_finite, check_like, expand_mask
 from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import (
@@ -200,11 +201,10 @@ def _check_scale(scale: float | Tensor) -> None:
 
 def _check_offset(offset: int, largest: int) -> None:
     """Raise unless every positive is a candidate."""
-    if isinstance(offset, bool) or not isinstance(offset, int):
-        raise TypeError(f"Expected an int `offset`, got {offset!r}.")
-    if not 0 <= offset <= largest:
+    check_count("offset", offset, at_least=0)
+    if offset > largest:
         raise ValueError(
-            f"Expected `offset` from 0 to {largest} (candidates less anchors), got {offset}."
+            f"Expected `offset` at most {largest} (candidates less anchors), got {offset}."
         )
 
 
@@ -220,11 +220,10 @@ def _checked_side(tile: object) -> int | None:
     """Return rows and columns of the tiles that the caller asks for, None for no tiles."""
     if tile is None:
         return None
-    if isinstance(tile, bool) or not isinstance(tile, int):
-        raise TypeError(f'Expected `tile` to be an int, None or "auto", got {tile!r}.')
-    if tile < 1:
-        raise ValueError(f"Expected `tile` to be at least 1, got {tile}.")
-    return tile
+    if isinstance(tile, bool) or not isinstance(tile, Integral):
+        raise TypeError(f'Expected `tile` to be an integer, None or "auto", got {tile!r}.')
+    check_count("tile", int(tile))
+    return int(tile)
 
 
 def _negatives(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_count, check_number, check_shape
 from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
 
 __all__ = ["BilinearCritic", "CosineCritic", "Critic", "SeparableMLPCritic"]
@@ -36,15 +36,15 @@ class Critic(nn.Module, ABC):
         n_horizons: Number of horizons.
 
     Raises:
-        TypeError: If a size is not an int.
+        TypeError: If a size is no integer.
         ValueError: If a size is below one.
     """
 
     def __init__(self, anchor_dim: int, candidate_dim: int, n_horizons: int = 1) -> None:
         super().__init__()
-        _check_size("anchor_dim", anchor_dim)
-        _check_size("candidate_dim", candidate_dim)
-        _check_size("n_horizons", n_horizons)
+        check_count("anchor_dim", anchor_dim)
+        check_count("candidate_dim", candidate_dim)
+        check_count("n_horizons", n_horizons)
         self.anchor_dim = anchor_dim
         self.candidate_dim = candidate_dim
         self.n_horizons = n_horizons
@@ -101,7 +101,7 @@ class BilinearCritic(Critic):
         layer_norm: Whether to normalise both sides and divide by sqrt(candidate_dim).
 
     Raises:
-        TypeError: If a size is not an int.
+        TypeError: If a size is no integer.
         ValueError: If a size is too small.
     """
 
@@ -157,7 +157,7 @@ class CosineCritic(Critic):
             out of weight decay.
 
     Raises:
-        TypeError: If a size is not an int or the temperature not a number.
+        TypeError: If a size is no integer or the temperature not a number.
         ValueError: If a size is below one or the temperature out of range.
     """
 
@@ -175,7 +175,7 @@ class CosineCritic(Critic):
         learn_temperature: bool = False,
     ) -> None:
         super().__init__(anchor_dim, candidate_dim, n_horizons)
-        _check_size("projection_dim", projection_dim)
+        check_count("projection_dim", projection_dim)
         check_number("temperature", temperature, above=0.0)
         if learn_temperature:
             check_number("temperature", temperature, at_least=0.01, at_most=1.0)
@@ -227,7 +227,7 @@ class SeparableMLPCritic(Critic):
         projection_dim: Size of the outputs, >= 1.
 
     Raises:
-        TypeError: If a size is not an int.
+        TypeError: If a size is no integer.
         ValueError: If a size is below one.
     """
 
@@ -242,8 +242,8 @@ class SeparableMLPCritic(Critic):
         projection_dim: int = 128,
     ) -> None:
         super().__init__(anchor_dim, candidate_dim, n_horizons)
-        _check_size("hidden_dim", hidden_dim)
-        _check_size("projection_dim", projection_dim)
+        check_count("hidden_dim", hidden_dim)
+        check_count("projection_dim", projection_dim)
         self.projection_dim = projection_dim
         relu_gain = math.sqrt(2.0)
         self.anchor_hidden = _normal(
@@ -270,13 +270,6 @@ class SeparableMLPCritic(Critic):
         projected_anchors = hidden_anchors @ self.anchor_output[horizon_index]  # [..., B, p]
         projected_candidates = hidden_candidates @ self.candidate_output  # [..., M, p]
         return projected_anchors @ projected_candidates.mT / math.sqrt(self.projection_dim)
-
-
-def _check_size(name: str, size: int) -> None:
-    """Raise unless `size` is an int of at least one."""
-    if not isinstance(size, int):
-        raise TypeError(f"Expected `{name}` to be an int, got {size!r}.")
-    check_number(name, size, at_least=1)
 
 
 def _normal(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:

@@ -303,9 +303,7 @@ def hard_negative_info_nce(
             score is not finite or `mask` excludes a positive.
     """
     check_number("concentration", concentration, at_least=0.0)
-    check_number("class_prior", class_prior, at_least=0.0)
-    if class_prior >= 1.0:
-        raise ValueError(f"Expected `class_prior` to be below 1, got {class_prior!r}.")
+    check_number("class_prior", class_prior, at_least=0.0, below=1.0)
     if min_score != -math.inf:
         check_number("min_score", min_score)
     with autocast_off(scores):

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_count, check_number, check_shape
 from rl_infonce.nce._candidates import rows
 
 __all__ = ["CategoricalNoise", "accidental_hits", "uniform_noise", "unigram_noise"]
@@ -98,12 +98,10 @@ def uniform_noise(n_outcomes: int) -> CategoricalNoise:
         n_outcomes: V >= 1.
 
     Raises:
-        TypeError: If `n_outcomes` is no int.
+        TypeError: If `n_outcomes` is no integer.
         ValueError: If it is below 1.
     """
-    if not isinstance(n_outcomes, int):
-        raise TypeError(f"Expected `n_outcomes` to be an int, got {n_outcomes!r}.")
-    check_number("n_outcomes", n_outcomes, at_least=1)
+    check_count("n_outcomes", n_outcomes)
     return CategoricalNoise(torch.full((n_outcomes,), -math.log(n_outcomes), dtype=torch.float64))
 
 

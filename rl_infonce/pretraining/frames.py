@@ -131,12 +131,12 @@ def hold_out_episodes(
         ValueError: If there are fewer than 2 episodes or the share is out of range.
     """
     check_shape("episode_ids", episode_ids, ("K",))
-    check_number("share", share, above=0)
+    check_number("share", share, above=0, below=1)
     episodes, episode_of_row = np.unique(episode_ids, return_inverse=True)
-    if len(episodes) < 2 or share >= 1:
+    if len(episodes) < 2:
         raise ValueError(
-            f"Expected at least 2 episodes and a share below 1 to hold some out, got "
-            f"{len(episodes)} in {len(episode_ids)} frames and {share}. Collect more steps."
+            f"Expected at least 2 episodes to hold some out, got {len(episodes)} in "
+            f"{len(episode_ids)} frames. Collect more steps."
         )
     n_held_out = min(max(round(share * len(episodes)), 1), len(episodes) - 1)
     is_held_out = np.zeros(len(episodes), dtype=np.bool_)

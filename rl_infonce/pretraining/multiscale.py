@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from rl_infonce.nce import info_nce, retrieval_accuracy
+from rl_infonce.objective import places
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.objective import (
     Encoded,
@@ -15,7 +16,6 @@ from rl_infonce.pretraining.objective import (
     PretrainingObjective,
     fresh_linear,
 )
-from rl_infonce.pretraining.spatial import places
 
 __all__ = ["MultiScaleDIM", "draw_clusters"]
 

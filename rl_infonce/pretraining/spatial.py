@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.nce import info_nce, retrieval_accuracy
+from rl_infonce.objective import places
 from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.objective import (
     Encoded,
@@ -19,12 +20,7 @@ from rl_infonce.pretraining.objective import (
     fresh_linear,
 )
 
-__all__ = ["JSDSpatioTemporalDIM", "SpatioTemporalDIM", "StaticDIM", "places"]
-
-
-def places(maps: Tensor) -> Tensor:
-    """Return maps [B, C, H, W] as [H * W, B, C]: one problem per place."""
-    return maps.flatten(2).permute(2, 0, 1)
+__all__ = ["JSDSpatioTemporalDIM", "SpatioTemporalDIM", "StaticDIM"]
 
 
 class _SpatialObjective(PretrainingObjective):

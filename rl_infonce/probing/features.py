@@ -45,7 +45,7 @@ def extract_features(
     check_count("batch_size", batch_size)
     where = _device_of(encoder) if device is None else torch.device(device)
     found: list[npt.NDArray[np.float32]] = []
-    with torch.no_grad(), _evaluating(encoder):
+    with torch.no_grad(), evaluating(encoder):
         for start in range(0, len(observations), batch_size):
             rows = np.arange(start, min(start + batch_size, len(observations)))
             images = torch.as_tensor(np.ascontiguousarray(observations[rows])).to(where)
@@ -67,7 +67,8 @@ def _device_of(encoder: Any) -> torch.device:
 
 
 @contextmanager
-def _evaluating(encoder: Any) -> Iterator[None]:
+def evaluating(encoder: Any) -> Iterator[None]:
+    """Put a module into evaluation mode; afterwards every part is in its own mode again."""
     modules = list(encoder.modules()) if isinstance(encoder, nn.Module) else []
     modes = [module.training for module in modules]
     if isinstance(encoder, nn.Module):
@@ -76,4 +77,4 @@ def _evaluating(encoder: Any) -> Iterator[None]:
         yield
     finally:
         for module, mode in zip(modules, modes, strict=True):
-            module.training = mode
+            module.training = mode  # not train(): extractors do more in it than set the flag

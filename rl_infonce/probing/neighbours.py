@@ -7,6 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from rl_infonce.checks import check_count
 from rl_infonce.probing.data import Labels, check_labels
 from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.scores import ProbeScores, score_predictions
@@ -45,14 +46,16 @@ def knn_predictions(
         Variable to [n_test] predicted labels.
 
     Raises:
+        TypeError: If `n_neighbours` is no integer.
         ValueError: If shapes do not fit, features are not finite or do not vary, or there are
             fewer training frames than neighbours.
     """
     check_features(features, split)
     check_labels(labels, len(features))
-    if not 1 <= n_neighbours <= len(split.train):
+    check_count("n_neighbours", n_neighbours)
+    if n_neighbours > len(split.train):
         raise ValueError(
-            f"Expected `n_neighbours` in 1..{len(split.train)}, the training frames, "
+            f"Expected `n_neighbours` at most {len(split.train)}, the training frames, "
             f"got {n_neighbours}."
         )
     standardisation = Standardisation.of(features[split.train])

@@ -44,8 +44,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_flag
-from rl_infonce.report._checks import check_share, scipy_stats
+from rl_infonce.checks import check_count, check_flag, check_number
+from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.aggregates import probability_of_improvement
 from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 from rl_infonce.report.statistics import Interval
@@ -313,5 +313,5 @@ def _check_settings(
             "Pass np.random.default_rng(seed)."
         )
     check_count("n_resamples", n_resamples)
-    check_share("confidence", confidence)
+    check_number("confidence", confidence, above=0, below=1)
     check_flag("widen", widen)

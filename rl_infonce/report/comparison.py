@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rl_infonce.report.aggregates import interquartile_mean
 from rl_infonce.report.bootstrap import bootstrap_difference, bootstrap_improvement
 from rl_infonce.report.power import detectable_difference
+from rl_infonce.report.scores import normalized
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
 __all__ = ["BySeed", "Comparison", "PairedScores", "compared", "in_common", "paired_scores"]
@@ -100,10 +101,7 @@ def paired_scores(
             if game not in scales
         ]
         pairs = {game: seeds for game, seeds in pairs.items() if game in scales}
-    x, y = (
-        {game: _scaled(each, game, seeds, scales) for game, seeds in pairs.items()}
-        for each in (ours, theirs)
-    )
+    x, y = (_scaled(each, pairs, scales) for each in (ours, theirs))
     return PairedScores(x, y, tuple(left_out))
 
 
@@ -144,12 +142,11 @@ def compared(
 
 def _scaled(
     scores: BySeed,
-    game: str,
-    seeds: list[int],
+    pairs: Mapping[str, list[int]],
     scales: Mapping[str, tuple[float, float]] | None,
-) -> FloatArray:
-    values = np.array([scores[game][seed] for seed in seeds], dtype=np.float64)
-    if scales is None:
-        return values
-    low, high = scales[game]
-    return (values - low) / (high - low)
+) -> dict[str, FloatArray]:
+    values = {
+        game: np.array([scores[game][seed] for seed in seeds], dtype=np.float64)
+        for game, seeds in pairs.items()
+    }
+    return normalized(values, scales) if values and scales is not None else values

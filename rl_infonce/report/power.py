@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_flag, check_shape
-from rl_infonce.report._checks import check_share, scipy_stats
+from rl_infonce.checks import check_count, check_flag, check_number, check_shape
+from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.scores import Scores, checked_scores, paired_differences
 
 __all__ = [
@@ -95,8 +95,8 @@ def smallest_difference(
             f"Expected finite `spreads` >= 0, one of them above 0, got {values.tolist()}."
         )
     counts = _counts(n_runs, len(values))
-    check_share("alpha", alpha)
-    check_share("power", power)
+    check_number("alpha", alpha, above=0, below=1)
+    check_number("power", power, above=0, below=1)
     if power <= alpha:
         raise ValueError(f"Expected `power` above `alpha`={alpha}, got {power}.")
     shares, n_arms = values**2 / counts, 1 if paired else 2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rl_infonce.probing import ProbeScores
 
-__all__ = ["grouped_variables", "probe_heat_map", "probe_table"]
+__all__ = ["grouped_variables", "probe_heat_map", "probe_table_figure"]
 
 Categories = Mapping[str, tuple[str, ...]]
 
@@ -38,7 +38,7 @@ def grouped_variables(scores: ProbeScores, categories: Categories) -> dict[str, 
     return groups
 
 
-def probe_table(
+def probe_table_figure(
     columns: Mapping[str, ProbeScores], categories: Categories, *, title: str = ""
 ) -> Figure:
     """Return a table of weighted F1: one row per variable, category and mean, one column each.

@@ -49,9 +49,7 @@ def missing_runs(
     return {task: seeds for task, seeds in missing.items() if seeds}
 
 
-def normalized(
-    scores: Scores, random: Mapping[str, float], reference: Mapping[str, float]
-) -> dict[str, FloatArray]:
+def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dict[str, FloatArray]:
     """Return scores on a scale where a random agent has 0 and the reference, e.g. a human, 1.
 
     (score - random) / (reference - random) of each task (Mnih et al. 2015, "Human-level control
@@ -59,24 +57,24 @@ def normalized(
 
     Args:
         scores: Task to [..., n_runs].
-        random: Task to the score of a random agent; other tasks may stand there, too.
-        reference: Task to the score of the reference, above that of the random agent.
+        scales: Task to the scores of a random agent and of the reference, which is above it, e.g.
+            `rl_infonce.atari.human_scores.human_scores()`; other tasks may stand there, too.
 
     Returns:
         Task to [..., n_runs].
 
     Raises:
-        ValueError: If `scores` are none, a task has no random or reference score, or the reference
-            is not above the random agent.
+        ValueError: If `scores` are none, a task has no scale, or its reference is not above the
+            random agent.
     """
     found = {}
     for task, values in checked_scores("scores", scores).items():
-        for name, known in (("random", random), ("reference", reference)):
-            if task not in known:
-                raise ValueError(f"Expected `{name}` to hold {task!r}, got {sorted(known)}.")
-            check_number(f"{name}[{task!r}]", known[task])
-        check_number(f"reference[{task!r}]", reference[task], above=random[task])
-        found[task] = (values - random[task]) / (reference[task] - random[task])
+        if task not in scales:
+            raise ValueError(f"Expected `scales` to hold {task!r}, got {sorted(scales)}.")
+        random, reference = scales[task]
+        check_number(f"scales[{task!r}][0]", random)
+        check_number(f"scales[{task!r}][1]", reference, above=random)
+        found[task] = (values - random) / (reference - random)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_flag, check_number, check_shape
-from rl_infonce.report._checks import check_share, scipy_stats
+from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
 
 __all__ = [
@@ -58,7 +58,7 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     n = len(numbers)
     if n < 2 or not np.isfinite(numbers).all():
         raise ValueError(f"Expected at least 2 finite `values`, got {list(values)}.")
-    check_share("confidence", confidence)
+    check_number("confidence", confidence, above=0, below=1)
     mean = float(numbers.mean())
     error = float(numbers.std(ddof=1)) / n**0.5
     half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
@@ -170,7 +170,7 @@ def _satterthwaite(
     """Return the interval of a sum of means of groups, each over `n_tasks`."""
     stats = scipy_stats()
 
-    check_share("confidence", confidence)
+    check_number("confidence", confidence, above=0, below=1)
     shares = [values.var(ddof=1) / len(values) / n_tasks**2 for values in groups]
     variance = float(np.sum(shares))
     if variance == 0:  # no scatter, no degrees of freedom

@@ -16,6 +16,7 @@ from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 __all__ = [
     "Table",
     "comparison_table",
+    "markdown_table",
     "returns_table",
     "runs_csv",
     "to_markdown",
@@ -136,9 +137,13 @@ def _interval(interval: tuple[float, float, float], form: str) -> str:
 
 def to_markdown(table: Table) -> str:
     """Return a table as Markdown, its notes below."""
-    lines = [table.header, ["---"] * len(table.header), *table.rows]
-    text = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)
-    return "\n\n".join([text, *table.notes])
+    return "\n\n".join([markdown_table(table.header, table.rows), *table.notes])
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown; bars within cells become slashes."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)
 
 
 def runs_csv(runs: Sequence[Scored]) -> str:

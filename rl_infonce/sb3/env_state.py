@@ -88,7 +88,6 @@ def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
     """Put an environment of the same classes where another one was; no reset is needed.
 
     Raises:
-        UnknownStateError: If it has a part of another class.
         ValueError: If its layers are others.
     """
     layers = list(_layers(env))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_count
 from rl_infonce.sb3.policies import EpsilonGreedyPolicy
 
 __all__ = ["Episode", "play_episodes"]
@@ -53,11 +53,11 @@ def play_episodes(
         show: Called with every game that ends.
 
     Raises:
-        TypeError: If `n_episodes` is no number.
+        TypeError: If `n_episodes` is no integer.
         ValueError: If an argument is out of range, or the model knows other actions or images than
             the game has, or `env` normalises images that the policy normalises itself.
     """
-    check_number("n_episodes", n_episodes, at_least=1)
+    check_count("n_episodes", n_episodes)
     n_actions = int(getattr(env.action_space, "n", 0))
     if policy.n_actions != n_actions:
         raise ValueError(

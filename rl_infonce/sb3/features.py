@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -12,8 +11,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BaseModel, BasePolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.common.vec_env import VecNormalize
-from torch import Tensor, nn
+from torch import Tensor
 
+from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.encoding import preprocess
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "acting_extractor",
     "acting_network",
     "check_observes",
-    "evaluating",
     "feature_function",
     "untrained_policy",
 ]
@@ -164,19 +163,6 @@ def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
             "Expected `model` to learn features from images, got FlattenExtractor, whose features "
             "are the pixels (MlpPolicy). Use CnnPolicy."
         )
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode; afterwards every part is in its own mode again."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        # Not train(): extractors do more in it than set the flag.
-        for part, mode in modes:
-            part.training = mode
 
 
 def _normalized(images: Tensor, vec_normalize: VecNormalize | None) -> Tensor:

@@ -64,10 +64,6 @@ class ImageEncoder(NatureCNN):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """Return features [K, D] of preprocessed images [K, C, H, W]."""
-        return self.encode(observations).features
-
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
         """Return features and convolutional map of preprocessed images.
 

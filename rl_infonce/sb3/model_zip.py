@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import pickle
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from torch import Tensor
 from rl_infonce.json_text import parse_json
 from rl_infonce.sb3.tensor_pickle import check_tensor_pickle
 
-__all__ = ["SavedPolicy", "read_model_zip"]
+__all__ = ["SavedPolicy", "class_name", "mapping_of", "read_model_zip"]
 
 _LARGEST = {"data": 2**26, "policy.pth": 2**30}
 """Member -> bytes it may have unpacked. NatureCNN's policies take some 10 MB; `data` holds the last
@@ -48,6 +49,16 @@ class SavedPolicy(NamedTuple):
 
     text: dict[str, Any]
     tensors: dict[str, Tensor]
+
+
+def mapping_of(entry: Any) -> dict[str, Any]:
+    """Return an entry of `data` if it is a mapping, else an empty one."""
+    return dict(entry) if isinstance(entry, dict) else {}
+
+
+def class_name(entry: Any) -> str:
+    """Return the Box of "<class 'gymnasium.spaces.box.Box'>", and other text as it is."""
+    return re.sub(r"^<class '(?:\w+\.)*(\w+)'>$", r"\1", str(entry))
 
 
 def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:

@@ -15,7 +15,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
 from rl_infonce.checks import check_flag, check_number
-from rl_infonce.sb3.features import acting_network, evaluating
+from rl_infonce.probing.features import evaluating
+from rl_infonce.sb3.features import acting_network
 from rl_infonce.sb3.saved_policy import SavedPolicyNetwork
 
 __all__ = ["EpsilonGreedyPolicy", "epsilon_greedy_policy"]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.report.overlay import Place, prediction_overlay
-from rl_infonce.report.probe_figures import probe_heat_map, probe_table
+from rl_infonce.report.probe_figures import probe_heat_map, probe_table_figure
 from rl_infonce.report.similarity_figure import similarity_figure
 from rl_infonce.sb3.features import acting_extractor, acting_network
 from rl_infonce.sb3.similarity import CriticScores, critic_scores, has_critic
@@ -49,7 +49,7 @@ def score_figures(
     step, now = history[-1]
     columns = {"now": now, "untrained": untrained, "majority": majority}
     return {
-        "table": probe_table(columns, task.categories, title=f"{title}, step {step:,}"),
+        "table": probe_table_figure(columns, task.categories, title=f"{title}, step {step:,}"),
         "heat_map": probe_heat_map(history, task.categories, untrained=untrained, title=title),
     }
 

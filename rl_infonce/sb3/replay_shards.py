@@ -65,7 +65,7 @@ class ReplayShards:
             n_per_shard = _rows_per_shard(array)
             stale = set((changed // n_per_shard).tolist())
             shards[name] = [
-                self._shard(name, index, array[: max(n_rows, 1)], n_per_shard, index in stale)
+                self._shard(name, index, array[:n_rows], n_per_shard, index in stale)
                 for index in range(-(-n_rows // n_per_shard))
             ]
         self._n_added = n_added

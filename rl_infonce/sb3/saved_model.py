@@ -16,7 +16,7 @@ from rl_infonce.checks import check_choice
 from rl_infonce.encoders import ENCODERS
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import assign_tensors
-from rl_infonce.sb3.model_zip import SavedPolicy, read_model_zip
+from rl_infonce.sb3.model_zip import SavedPolicy, class_name, mapping_of, read_model_zip
 
 __all__ = ["NotRebuildableError", "extractor_names", "read_encoder"]
 
@@ -72,7 +72,7 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
     path = Path(path)
     saved = read_model_zip(path)
     _check_policy_class(path, saved.text)
-    policy_kwargs = _mapping(saved.text.get("policy_kwargs"))
+    policy_kwargs = mapping_of(saved.text.get("policy_kwargs"))
     kind = _extractor_class(path, policy_kwargs)
     image_shape, divide_by = _image_space(path, saved.text, policy_kwargs)
     settings = _settings(path, kind, policy_kwargs)
@@ -99,10 +99,6 @@ def extractor_names(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
     return tuple(sorted(names, key=precedence))
 
 
-def _mapping(entry: Any) -> dict[str, Any]:
-    return dict(entry) if isinstance(entry, dict) else {}
-
-
 def _not_rebuildable(path: Path, what: str) -> NotRebuildableError:
     return NotRebuildableError(
         f"Expected {path} to hold a features extractor that can be rebuilt without executing code, "
@@ -112,7 +108,7 @@ def _not_rebuildable(path: Path, what: str) -> NotRebuildableError:
 
 
 def _check_policy_class(path: Path, text: Mapping[str, Any]) -> None:
-    module = _mapping(text.get("policy_class")).get("__module__")
+    module = mapping_of(text.get("policy_class")).get("__module__")
     if str(module).split(".")[0] not in {"stable_baselines3", "sb3_contrib"}:
         raise _not_rebuildable(path, f"a policy class of module {module!r}, which may do anything")
 
@@ -131,8 +127,8 @@ def _image_space(
     path: Path, text: Mapping[str, Any], policy_kwargs: Mapping[str, Any]
 ) -> tuple[tuple[int, int, int], int]:
     """Return the images' shape, and what SB3 divides them by."""
-    space = _mapping(text.get("observation_space"))
-    kind = re.sub(r"^<class '(?:\w+\.)*(\w+)'>$", r"\1", str(space.get(":type:")))
+    space = mapping_of(text.get("observation_space"))
+    kind = class_name(space.get(":type:"))
     shape, dtype = _image_shape(space.get("_shape")), space.get("dtype")
     if kind != "Box" or shape is None or dtype != "uint8":
         raise _not_rebuildable(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.sb3.model_zip import read_model_zip
+from rl_infonce.sb3.model_zip import class_name, mapping_of, read_model_zip
 from rl_infonce.sb3.saved_model import NotRebuildableError, read_encoder
 
 __all__ = ["SavedPolicyNetwork", "read_policy"]
@@ -69,7 +69,7 @@ def read_policy(path: str | os.PathLike[str]) -> SavedPolicyNetwork:
     text, tensors = read_model_zip(path)
     if any(name.startswith("lstm_") for name in tensors):
         raise _not_rebuildable(path, "a recurrent policy")
-    space = str(_mapping(text.get("action_space")).get(":type:"))
+    space = str(mapping_of(text.get("action_space")).get(":type:"))
     if "Discrete'" not in space or "MultiDiscrete" in space:
         raise _not_rebuildable(path, f"actions {space}")
     if "action_net.weight" in tensors:
@@ -82,10 +82,6 @@ def read_policy(path: str | os.PathLike[str]) -> SavedPolicyNetwork:
     activation = _activation(path, text, default) if len(names) > 1 else nn.Identity
     head = _layers(path, tensors, names, encoder.features_dim, activation)
     return SavedPolicyNetwork(encoder, head, is_stochastic=is_stochastic).eval()
-
-
-def _mapping(entry: Any) -> dict[str, Any]:
-    return dict(entry) if isinstance(entry, dict) else {}
 
 
 def _not_rebuildable(path: Path, what: str) -> NotRebuildableError:
@@ -104,8 +100,8 @@ def _numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[str]:
 
 
 def _activation(path: Path, text: Mapping[str, Any], default: str) -> type[nn.Module]:
-    given = _mapping(text.get("policy_kwargs")).get("activation_fn")
-    name = default if given is None else re.sub(r"^<class '(?:\w+\.)*(\w+)'>$", r"\1", str(given))
+    given = mapping_of(text.get("policy_kwargs")).get("activation_fn")
+    name = default if given is None else class_name(given)
     if name not in _ACTIVATIONS:
         raise _not_rebuildable(path, f"layers with {given}")
     return _ACTIVATIONS[name]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.objective import ContrastBatch
+from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.encoding import Encoded, preprocess
 from rl_infonce.sb3.extractor import InfoNCEExtractor
-from rl_infonce.sb3.features import evaluating
 
 __all__ = ["CriticScores", "critic_scores", "has_critic"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["CHECKS", "LABELS", "POLICIES", "PROTOCOLS", "SEEDS"]
+__all__ = ["LABELS", "OTHER_PROTOCOLS", "POLICIES", "PROTOCOLS", "SEEDS"]
 
 PROTOCOLS = ("converged", "anand2019")
-CHECKS = ("knn", "ridge")
+OTHER_PROTOCOLS = ("knn", "ridge")
 POLICIES = ("random", "random-without-noop")
 LABELS = "corrected"
 SEEDS = (0,)

@@ -9,8 +9,9 @@ from typing import Any
 
 from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
+from rl_infonce.report.tables import markdown_table
 
-__all__ = ["encoder_names", "markdown_table", "scores_table"]
+__all__ = ["encoder_names", "scores_table"]
 
 _PUBLISHED = ("maj-clf", "random-cnn", "cpc", "st-dim", "supervised")
 _SHORT = {
@@ -230,9 +231,3 @@ def _variable_f1(scores: Entries, variable: str) -> list[float]:
 def _failure(entry: dict[str, Any], names: dict[str, str]) -> str:
     name = names.get(entry["encoder"], entry["encoder"])
     return f"- {entry['game']}, {name}, seed {entry['seed']}, {entry['protocol']}: {entry['error']}"
-
-
-def markdown_table(head: list[str], rows: list[list[str]]) -> str:
-    """Return a table in Markdown; bars within cells become slashes."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)

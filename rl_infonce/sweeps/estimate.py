@@ -40,15 +40,11 @@ def disk_of(cell: Cell, n_timesteps: int) -> Disk:
     model = _model(cell, n_timesteps)
     policy = model.policy  # whose state dict has shared extractors three times
     weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
-    replay = vars(getattr(model, "replay_buffer", None) or _Nothing())
+    replay = getattr(getattr(model, "replay_buffer", None), "__dict__", {})
     rows = sum(int(getattr(each, "nbytes", 0)) for each in replay.values())
     model.get_env().close()
     models = 2 * _ZIP * weights  # the last and the best
     return Disk(3 * (_ZIP + _STATE) * weights + models + 2 * rows, models)
-
-
-class _Nothing:
-    pass
 
 
 def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:

@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job
 
-__all__ = ["n_usable_cpus", "run_locally"]
+__all__ = ["run_locally"]
 
 
 def run_locally(
@@ -99,10 +99,3 @@ def _gpus(n_gpus: int) -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     names = [name.strip() for name in given.split(",") if name.strip()]
     return (names or [str(index) for index in range(n_gpus)])[:n_gpus]
-
-
-def n_usable_cpus() -> int:
-    """Return how many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl_infonce.report.runs import score_runs, scores_by_arm
+from rl_infonce.report.scores import normalized
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.results import read_results
@@ -183,9 +184,9 @@ def trial_value(
         by_game = found.get(grid.arms[0], {})
         if any(len(by_game.get(game, {})) < len(grid.seeds) for game in grid.games):
             return None
-        for game in grid.games:
-            low, high = (0.0, 1.0) if scales is None else scales[game]
-            values.append((np.mean(list(by_game[game].values())) - low) / (high - low))
+        scores = {game: list(by_game[game].values()) for game in grid.games}
+        scaled = scores if scales is None else normalized(scores, scales)
+        values += [np.mean(scaled[game]) for game in grid.games]
     return float(np.mean(values))
 
 

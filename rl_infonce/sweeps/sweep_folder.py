@@ -29,6 +29,7 @@ from rl_infonce.sweeps.run_cell import Job
 __all__ = ["SweepFolder", "remove_checkpoints"]
 
 _GRID, _RECORD = "grid.toml", "sweep.json"
+_FORMAT_VERSION = 1
 
 
 class SweepFolder:
@@ -117,7 +118,7 @@ class SweepFolder:
         """Return the record with the cells of a grid, after checking them."""
         self.check_cells(grid)
         record = self._record()
-        return {**record, "cells": {**_meanings(grid), **self._former_cells(record)}}
+        return {**record, "cells": {**_meanings(grid), **record.get("cells", {})}}
 
     def check_cells(self, grid: Grid) -> None:
         """Raise unless the cells of a grid are what they were when the sweep first had them.
@@ -125,7 +126,7 @@ class SweepFolder:
         Raises:
             ValueError: If one is not, with the settings that differ, or the record is damaged.
         """
-        former = self._former_cells(self._record())
+        former = self._record().get("cells", {})
         differing = [
             difference
             for name, meaning in _meanings(grid).items()
@@ -137,12 +138,6 @@ class SweepFolder:
                 f"Expected the cells of {self.path} with the settings they have, got "
                 f"{'; '.join(differing[:5])}. Change them back, or choose another --output."
             )
-
-    def _former_cells(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the cells were; older sweeps have their last grid alone."""
-        if "cells" in record or not (self.path / _GRID).is_file():
-            return dict(record.get("cells", {}))
-        return _meanings(self.grid())
 
     def check_versions(self, grid: Grid) -> None:
         """Raise unless the cells that are there were trained with what is installed now.
@@ -187,11 +182,11 @@ class SweepFolder:
     def _record(self) -> dict[str, Any]:
         path = self.path / _RECORD
         if not path.is_file():
-            return {"format_version": 1, "sessions": []}
+            return {"format_version": _FORMAT_VERSION, "sessions": []}
         try:
             record = read_json(path)
             _check_record(record)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ValueError(
                 f"Expected the record of a sweep in {path}, got: {error!r}."
             ) from error
@@ -200,6 +195,8 @@ class SweepFolder:
 
 def _check_record(record: Any) -> None:
     """Raise an error of any kind unless cells can be compared and sessions added."""
+    if record["format_version"] != _FORMAT_VERSION:
+        raise ValueError(f"format version {record['format_version']!r}, not {_FORMAT_VERSION}")
     for session in record.get("sessions", []):
         session.keys()
     for meaning in record.get("cells", {}).values():

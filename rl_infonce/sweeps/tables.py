@@ -11,7 +11,7 @@ from typing import Any
 from rl_infonce.atari.labels import labelled_games, load_labels
 from rl_infonce.checks import check_choice
 from rl_infonce.sb3.atari_model import ALGORITHMS
-from rl_infonce.scoring.defaults import CHECKS, LABELS, POLICIES, PROTOCOLS
+from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frames import find_frames
 
 __all__ = [
@@ -179,7 +179,7 @@ def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
     if problems:
         return problems
     for protocol in probe.get("protocol", ()):
-        problems += said("[probe]", check_choice, "protocol", protocol, PROTOCOLS + CHECKS)
+        problems += said("[probe]", check_choice, "protocol", protocol, PROTOCOLS + OTHER_PROTOCOLS)
     if "policy" in probe:
         problems += said("[probe]", check_choice, "policy", probe["policy"], POLICIES)
     problems += said(

@@ -289,7 +289,7 @@ def test_critics_refuse_sizes_below_one(build: Build, name: str) -> None:
 
 @EACH
 def test_critics_refuse_sizes_that_are_no_ints(build: Build) -> None:
-    with pytest.raises(TypeError, match=r"`candidate_dim` to be an int, got 4.0"):
+    with pytest.raises(TypeError, match=r"`candidate_dim` to be an integer, got 4.0"):
         build(3, 4.0, generator=seeded())
 
 

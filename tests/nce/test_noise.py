@@ -121,7 +121,7 @@ def test_unigram_noise_refuses_other_counts(
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`n_outcomes`.*0"):
         uniform_noise(0)
-    with pytest.raises(TypeError, match=r"`n_outcomes` to be an int, got 2\.5"):
+    with pytest.raises(TypeError, match=r"`n_outcomes` to be an integer, got 2\.5"):
         uniform_noise(2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"`counts`.*\[6\].*\(5,\)"):
         CategoricalNoise(Q.log()).check_covers(torch.ones(5))

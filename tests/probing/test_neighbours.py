@@ -48,10 +48,19 @@ def test_a_tie_goes_to_the_nearer_label() -> None:
     assert knn_predictions(features, labels, split, n_neighbours=3)["x"].tolist() == [5]
 
 
-@pytest.mark.parametrize("n_neighbours", [0, 151])
-def test_number_of_neighbours_must_exist(n_neighbours: int) -> None:
+@pytest.mark.parametrize(
+    ("n_neighbours", "error", "message"),
+    [
+        (0, ValueError, "`n_neighbours` to be a finite number >= 1, got 0"),
+        (151, ValueError, "`n_neighbours` at most 150, the training frames, got 151"),
+        (2.5, TypeError, r"`n_neighbours` to be an integer, got 2\.5"),
+    ],
+)
+def test_number_of_neighbours_must_exist(
+    n_neighbours: int, error: type[Exception], message: str
+) -> None:
     features = np.random.default_rng(0).normal(size=(220, 2)).astype(np.float32)
-    with pytest.raises(ValueError, match=f"`n_neighbours` in 1..150, .* got {n_neighbours}"):
+    with pytest.raises(error, match=message):
         knn_predictions(features, {"x": np.zeros(220, int)}, SPLIT, n_neighbours=n_neighbours)
 
 

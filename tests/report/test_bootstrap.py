@@ -314,7 +314,7 @@ GOOD: dict[str, Any] = {"rng": np.random.default_rng(0)}
         ({"rng": 0}, TypeError, r"a numpy.random.Generator, got 0. Pass np.random.default_rng"),
         ({"n_resamples": 10.0}, TypeError, "`n_resamples` to be an integer, got 10.0"),
         ({"n_resamples": 0}, ValueError, "`n_resamples` to be a finite number >= 1"),
-        ({"confidence": 95}, ValueError, "`confidence` below 1, got 95"),
+        ({"confidence": 95}, ValueError, "`confidence` to be a finite number > 0 and < 1, got 95"),
         ({"confidence": 0.0}, ValueError, "`confidence` to be a finite number > 0"),
         ({"widen": 1}, TypeError, "`widen` to be True or False, got 1"),
     ],

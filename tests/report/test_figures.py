@@ -16,7 +16,7 @@ from rl_infonce.report.overlay import (
     objects_of,
     prediction_overlay,
 )
-from rl_infonce.report.probe_figures import grouped_variables, probe_heat_map, probe_table
+from rl_infonce.report.probe_figures import grouped_variables, probe_heat_map, probe_table_figure
 from rl_infonce.report.rendering import new_figure, rendered
 from rl_infonce.report.similarity_figure import similarity_figure
 
@@ -49,7 +49,7 @@ def test_variables_stand_under_each_of_their_categories() -> None:
 
 
 def test_the_table_has_a_row_per_variable_category_and_mean() -> None:
-    figure = probe_table({"now": NOW, "untrained": UNTRAINED}, CATEGORIES, title="pong")
+    figure = probe_table_figure({"now": NOW, "untrained": UNTRAINED}, CATEGORIES, title="pong")
     (axes,) = figure.axes
     names = [label.get_text().strip() for label in axes.get_yticklabels()]
     assert names == [
@@ -153,7 +153,7 @@ def test_shapes_are_checked() -> None:
 
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="at least one of `columns`"):
-        probe_table({}, {})
+        probe_table_figure({}, {})
     with pytest.raises(ValueError, match="at least one probe in `history`"):
         probe_heat_map([], {})
     frames, values = np.zeros((2, 8, 8), np.uint8), {"v": np.zeros(2)}

@@ -127,9 +127,9 @@ def test_spreads_are_those_within_tasks() -> None:
     [
         ((1,), ValueError, "`n_runs` to be a finite number >= 2, got 1"),
         ((3.0,), TypeError, "`n_runs` to be an integer, got 3.0"),
-        ((3, 1.0), ValueError, "`power` below 1, got 1.0"),
+        ((3, 1.0), ValueError, "`power` to be a finite number > 0 and < 1, got 1.0"),
         ((3, 0.0), ValueError, "`power` to be a finite number > 0"),
-        ((3, 0.8, 1.0), ValueError, "`alpha` below 1"),
+        ((3, 0.8, 1.0), ValueError, "`alpha` to be a finite number > 0 and < 1"),
         ((3, 0.8, 0.0), ValueError, "`alpha` to be a finite number > 0"),
         ((3, 0.05, 0.05), ValueError, "`power` above `alpha`=0.05, got 0.05"),
     ],

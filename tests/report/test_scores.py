@@ -38,27 +38,26 @@ def test_a_run_that_is_there_twice_is_named() -> None:
 
 
 def test_random_is_0_and_the_reference_1() -> None:
-    random, reference = {"pong": -20.7, "boxing": 0.1, "other": 0.0}, {"pong": 14.6, "boxing": 12.1}
-    found = normalized({"pong": [[-20.7, 14.6]], "boxing": [[6.1, 24.1, 0.1]]}, random, reference)
+    scales = {"pong": (-20.7, 14.6), "boxing": (0.1, 12.1), "other": (0.0, 0.0)}
+    found = normalized({"pong": [[-20.7, 14.6]], "boxing": [[6.1, 24.1, 0.1]]}, scales)
     assert found.keys() == {"pong", "boxing"}
     np.testing.assert_allclose(found["pong"], [[0.0, 1.0]])
     np.testing.assert_allclose(found["boxing"], [[0.5, 2.0, 0.0]])
 
 
 @pytest.mark.parametrize(
-    ("random", "reference", "message"),
+    ("scales", "message"),
     [
-        ({}, {"pong": 1.0}, r"`random` to hold 'pong', got \[\]"),
-        ({"pong": 1.0}, {"qbert": 1.0}, r"`reference` to hold 'pong', got \['qbert'\]"),
-        ({"pong": math.nan}, {"pong": 1.0}, r"`random\['pong'\]` to be a finite number"),
-        ({"pong": 1.0}, {"pong": 1.0}, r"`reference\['pong'\]` to be a finite number > 1"),
+        ({"qbert": (0.0, 1.0)}, r"`scales` to hold 'pong', got \['qbert'\]"),
+        ({"pong": (math.nan, 1.0)}, r"`scales\['pong'\]\[0\]` to be a finite number"),
+        ({"pong": (1.0, 1.0)}, r"`scales\['pong'\]\[1\]` to be a finite number > 1"),
     ],
 )
 def test_a_scale_without_its_ends_is_named(
-    random: dict[str, float], reference: dict[str, float], message: str
+    scales: dict[str, tuple[float, float]], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        normalized({"pong": [0.0]}, random, reference)
+        normalized({"pong": [0.0]}, scales)
 
 
 def test_differences_are_those_of_runs_with_the_same_place() -> None:

@@ -51,7 +51,7 @@ def test_it_holds_the_truth_as_often_as_it_says() -> None:
         ([1.0, None], 0.95, "at least 2 finite `values`"),
         ([[1.0, 2.0], [3.0, 4.0]], 0.95, r"`values` of shape \[n\], got \(2, 2\)"),
         ([1.0, 2.0], 0.0, "confidence"),
-        ([1.0, 2.0], 1.0, "`confidence` below 1"),
+        ([1.0, 2.0], 1.0, "`confidence` to be a finite number > 0 and < 1"),
     ],
 )
 def test_bad_input_is_named(values: list[float], confidence: float, message: str) -> None:
@@ -129,7 +129,7 @@ def test_what_cannot_be_compared_is_named() -> None:
     for paired in (True, False):
         with pytest.raises(ValueError, match=r"\['a'\] in `x` only"):
             t_difference(two, {"b": [1.0, 2.0]}, paired=paired)
-        with pytest.raises(ValueError, match="`confidence` below 1"):
+        with pytest.raises(ValueError, match="`confidence` to be a finite number > 0 and < 1"):
             t_difference(two, two, paired=paired, confidence=95)
     with pytest.raises(TypeError, match="`paired` to be True or False, got 'no'"):
         t_difference(two, two, paired="no")  # type: ignore[arg-type]

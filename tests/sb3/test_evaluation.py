@@ -87,6 +87,8 @@ def test_a_model_of_another_game_is_refused() -> None:
         play_episodes(uniform(), env, 1)
     with pytest.raises(ValueError, match="n_episodes"):
         play_episodes(uniform(6), env, 0)
+    with pytest.raises(TypeError, match=r"`n_episodes` to be an integer, got 2\.5"):
+        play_episodes(uniform(6), env, 2.5)  # type: ignore[arg-type]
 
 
 # -- saved agents -----------------------------------------------------------------------------

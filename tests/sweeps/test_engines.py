@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from rl_infonce import __version__
+from rl_infonce.runs.processors import n_usable_cpus
 from rl_infonce.runs.signals import INTERRUPTED
-from rl_infonce.sweeps.local import n_usable_cpus, run_locally
+from rl_infonce.sweeps.local import run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
 from rl_infonce.sweeps.on_slurm import _Task, run_on_slurm
 from rl_infonce.sweeps.run_cell import Job, run_job

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,7 +131,8 @@ def test_a_session_with_other_versions_is_named_too(folder: SweepFolder, index: 
 @pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])
 def test_other_labels_or_frames_are_not_merged(folder: SweepFolder, name: str) -> None:
     finished(folder, 0)
-    finished(folder, 1, **{name: "other"})
+    about: dict[str, Any] = {name: "other"}
+    finished(folder, 1, **about)
     with pytest.raises(ValueError, match=rf"same {name}, got other in .*infonce-0 and"):
         read_results(folder)
 
