@@ -71,7 +71,12 @@ ROWS = (
     "multiscale_dim",
     "supervised",
 )
-COMPARED = (("stdim", "random"), ("stdim", "infonce"), ("multiscale_dim", "stdim"))
+COMPARED = (
+    ("stdim", "random"),
+    ("infonce", "random"),
+    ("stdim", "infonce"),
+    ("multiscale_dim", "stdim"),
+)
 PUBLISHED = {
     "majority": "maj-clf",
     "random": "random-cnn",
