@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from rl_infonce.report.tables import comparison_table, returns_table, to_markdow
 from rl_infonce.runs.claim import claimed
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Grid, read_grid
-from rl_infonce.sweeps.results import read_results
+from rl_infonce.sweeps.results import f1_by_category, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 GRID = Path(__file__).with_suffix(".toml")
@@ -84,12 +83,6 @@ def offline_runs(grid: Grid, output: Path) -> Iterator[tuple[str, Run]]:
             }
             nothing = np.array([], np.int64), np.array([], np.float64)
             yield frames, Run(game, ALGO, OFFLINE, seed, 1, 1, *nothing, probes=probes)
-
-
-def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weighted F1 of each category, and of all as "mean"."""
-    everything = {"mean": scores["mean"], **scores["categories"]}
-    return {category: each["f1_weighted"] for category, each in everything.items()}
 
 
 def check_same_frames(output: Path, grid: Grid, frames: Mapping[str, str]) -> None:

@@ -78,7 +78,7 @@ def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int
         the same and |times_i - times_j| < min_gap.
 
     Raises:
-        TypeError: If `episodes` or `times` are no integers or `min_gap` is none.
+        TypeError: If `episodes`, `times` or `min_gap` are no integers.
         ValueError: If a shape differs, `min_gap` is negative or the moments exceed 64 bits.
     """
     check_shape("episodes", episodes, ["M"])

@@ -19,7 +19,7 @@ from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["SweepResults", "read_results"]
+__all__ = ["SweepResults", "f1_by_category", "read_results"]
 
 _CURVES = ("infonce/grad_ratio", "infonce/mi_lower_bound", "infonce/loss")
 _MOST_BYTES = 2**28
@@ -169,7 +169,7 @@ def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, d
     for cell in content["cells"]:
         if cell["status"] == "done" and (cell["protocol"], cell["seed"]) in wanted:
             encoder = kinds[content["encoders"][cell["encoder"]]["kind"]]
-            for category, f1 in _f1(cell["scores"]).items():
+            for category, f1 in f1_by_category(cell["scores"]).items():
                 by_category = found.setdefault(cell["protocol"], {}).setdefault(encoder, {})
                 by_category.setdefault(category, []).append(f1)
     return {
@@ -181,7 +181,8 @@ def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, d
     }
 
 
-def _f1(scores: Mapping[str, Any]) -> dict[str, float]:
+def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
+    """Return the weighted F1 of each category of a probe, and of all as "mean"."""
     everything = {"mean": scores["mean"], **scores["categories"]}
     return {
         category: each["f1_weighted"]
