@@ -339,11 +339,10 @@ def test_steps_may_be_counted_anew(tmp_path: Path) -> None:
         model.learn(64, callback=run)
     restored = ALGORITHMS["DQN"](policy_kwargs())
     assert ResumeCallback(tmp_path).restore(restored)
-    assert restored.replay_buffer.pos == model.replay_buffer.pos > 64 // model.n_envs
-    rows = slice(0, model.replay_buffer.pos)
-    np.testing.assert_array_equal(
-        restored.replay_buffer.observations[rows], model.replay_buffer.observations[rows]
-    )
+    found, expected = (each.replay_buffer for each in (restored, model))  # type: ignore[attr-defined]
+    assert found.pos == expected.pos > 64 // model.n_envs
+    rows = slice(0, expected.pos)
+    np.testing.assert_array_equal(found.observations[rows], expected.observations[rows])
 
 
 def test_a_disk_that_stays_full_ends_the_run(
