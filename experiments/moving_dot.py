@@ -31,7 +31,7 @@ from rl_infonce.probing import LabelledObservations, extract_features, make_task
 SIDE, DOT, N_CELLS = 84, 6, 12
 CELL = SIDE // N_CELLS
 N_STEPS = 500
-ARMS = ("untrained", "static_dim", "infonce", "jsd_stdim", "stdim", "multiscale_dim")
+ARMS = ("untrained", "static_dim", "infonce", "jsd_stdim", "stdim", "positional_dim")
 
 
 class Outcome(TypedDict):

@@ -57,7 +57,7 @@ from rl_infonce.scoring.cells import TASKS
 
 PROTOCOLS = ("anand2019", "converged")
 GAMES = ("pong", "breakout", "boxing", "ms_pacman", "space_invaders", "freeway")
-OBJECTIVES_BY_DEFAULT = ("infonce", "cpc", "stdim", "multiscale_dim", "supervised")
+OBJECTIVES_BY_DEFAULT = ("infonce", "cpc", "stdim", "positional_dim", "supervised")
 ROWS = (
     "majority",
     "random",
@@ -68,14 +68,14 @@ ROWS = (
     "jsd_stdim",
     "cpc",
     "stdim",
-    "multiscale_dim",
+    "positional_dim",
     "supervised",
 )
 COMPARED = (
     ("stdim", "random"),
     ("infonce", "random"),
     ("stdim", "infonce"),
-    ("multiscale_dim", "stdim"),
+    ("positional_dim", "stdim"),
 )
 PUBLISHED = {
     "majority": "maj-clf",

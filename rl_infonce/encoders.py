@@ -9,7 +9,6 @@ from rl_infonce.checks import check_choice, check_shape
 
 __all__ = [
     "ENCODERS",
-    "FINE_LAYERS",
     "STDIMEncoder",
     "conv_output_shape",
     "impala_trunk",
@@ -78,7 +77,7 @@ class STDIMEncoder(nn.Module):
     image_shape = (1, 210, 160)
     features_dim = 256
     local_dim = 128
-    fine_dim = 64
+    n_places = 11 * 8
 
     def __init__(self, generator: torch.Generator | None) -> None:
         super().__init__()
@@ -107,18 +106,9 @@ class STDIMEncoder(nn.Module):
         Raises:
             ValueError: If the images are of another shape.
         """
-        return self.local_maps(images)[1]
-
-    def local_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a fine map `[K, 64, 24, 18]` and that of `local_features`.
-
-        Raises:
-            ValueError: If the images are of another shape.
-        """
         check_shape("images", images, ("K", *self.image_shape))
-        fine: Tensor = self.local[:4](images.to(self.dtype) / 255)
-        coarse: Tensor = self.local[4:](fine)
-        return fine, coarse
+        maps: Tensor = self.local(images.to(self.dtype) / 255)
+        return maps
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features `[K, 256]` of screens `[K, 1, 210, 160]`, uint8 in 0..255.
@@ -137,9 +127,6 @@ class STDIMEncoder(nn.Module):
 
 ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
 """Encoder name -> (function of the channel count, smallest image side it accepts)."""
-
-FINE_LAYERS = {"nature": (4, 64), "impala": (8, 32)}
-"""Encoder name -> (layers up to a map finer than the last one, its channels)."""
 
 
 def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:

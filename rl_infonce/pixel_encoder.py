@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
-from rl_infonce.encoders import FINE_LAYERS, conv_output_shape, make_trunk, randomise_
+from rl_infonce.encoders import conv_output_shape, make_trunk, randomise_
 
 __all__ = ["PixelEncoder"]
 
@@ -70,7 +70,7 @@ class PixelEncoder(nn.Module):
         with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
             trunk = make_trunk(encoder, self.image_shape)
             map_shape = conv_output_shape(trunk, self.image_shape)
-            self.local_dim, self.fine_dim = map_shape[0], FINE_LAYERS[encoder][1]
+            self.local_dim, self.n_places = map_shape[0], map_shape[1] * map_shape[2]
             n_inputs = math.prod(map_shape)
             self.cnn = nn.Sequential(*trunk, nn.Flatten())
             self.linear = nn.Sequential(nn.Linear(n_inputs, features_dim), nn.ReLU())
@@ -96,24 +96,14 @@ class PixelEncoder(nn.Module):
         Raises:
             ValueError: If the images are of another shape.
         """
-        return self.local_maps(images)[1]
-
-    def local_maps(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a fine map [K, fine_dim, height, width] and that of `local_features`.
-
-        Raises:
-            ValueError: If the images are of another shape.
-        """
         check_shape("images", images, ("K", *self.image_shape))
         pixels = images.float()
         if self.divide_by != 1:
             pixels = pixels / self.divide_by
         if self.channels_last:
             pixels = pixels.contiguous(memory_format=torch.channels_last)
-        n_fine, _ = FINE_LAYERS[self.encoder]
-        fine: Tensor = self.cnn[:n_fine](pixels)
-        coarse: Tensor = self.cnn[n_fine:-1](fine)
-        return fine, coarse
+        maps: Tensor = self.cnn[:-1](pixels)
+        return maps
 
     def head(self, maps: Tensor) -> Tensor:
         """Return features [K, D] of a map of `local_features`."""

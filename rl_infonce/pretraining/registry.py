@@ -10,8 +10,8 @@ from rl_infonce.checks import check_choice
 from rl_infonce.pretraining.cpc import CPC
 from rl_infonce.pretraining.generative import PixelPrediction, VariationalAutoencoder
 from rl_infonce.pretraining.global_infonce import GlobalInfoNCE
-from rl_infonce.pretraining.multiscale import MultiScaleDIM
 from rl_infonce.pretraining.objective import Encoder, PretrainingObjective
+from rl_infonce.pretraining.positional import PositionalDIM
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
 
@@ -19,7 +19,7 @@ __all__ = ["OBJECTIVES", "default_batch_size", "make_objective"]
 
 _SELF_SUPERVISED: Mapping[str, type[PretrainingObjective]] = {
     "stdim": SpatioTemporalDIM,
-    "multiscale_dim": MultiScaleDIM,
+    "positional_dim": PositionalDIM,
     "infonce": GlobalInfoNCE,
     "cpc": CPC,
     "static_dim": StaticDIM,

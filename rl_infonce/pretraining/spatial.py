@@ -57,11 +57,16 @@ class SpatioTemporalDIM(_SpatialObjective):
         """Return rows [B, 2]: the frame before, the frame."""
         return draw_rows(frames, n_samples, (0, self.horizon), rng)
 
+    def predicted_places(self, features: Tensor) -> Tensor:
+        """Return what the features [B, D] predict at any place, [B, C]."""
+        predicted: Tensor = self.from_features(features)
+        return predicted
+
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
         """Return the sum of the global-local and the local-local term, in nats."""
         features, maps = encoded
         before, now = places(maps[:, 0]), places(maps[:, 1])  # [P, B, C]
-        global_local = self.from_features(features[:, 1]) @ before.mT  # [P, B, B]
+        global_local = self.predicted_places(features[:, 1]) @ before.mT  # [P, B, B]
         local_local = self.from_map(now) @ before.mT
         losses = [info_nce(scores, validate_args=False) for scores in (global_local, local_local)]
         accuracy = retrieval_accuracy(local_local.detach()).float().mean()

@@ -161,4 +161,4 @@ def test_differences_are_taken_within_games(tmp_path: Path) -> None:
     # +0.3 and +0.1: mean 0.2, standard error 0.1, t of 1 degree of freedom 12.706
     assert "| stdim - random | +0.100 | +0.300 | +0.200 (-1.071 to +1.471) |" in rows
     assert "| stdim - infonce | missing | -0.100 | missing |" in rows
-    assert "| multiscale_dim - stdim | missing | missing | missing |" in rows
+    assert "| positional_dim - stdim | missing | missing | missing |" in rows

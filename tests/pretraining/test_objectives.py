@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -24,12 +23,12 @@ from rl_infonce.pretraining import (
 from rl_infonce.pretraining.cpc import CPC
 from rl_infonce.pretraining.generative import screen_decoder
 from rl_infonce.pretraining.global_infonce import GlobalInfoNCE
-from rl_infonce.pretraining.multiscale import MultiScaleDIM, draw_clusters
+from rl_infonce.pretraining.positional import PositionalDIM
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
 
 N_FRAMES = {"cpc": 100, "jsd_stdim": 3} | dict.fromkeys(
-    ("stdim", "multiscale_dim", "infonce", "pixel_pred"), 2
+    ("stdim", "positional_dim", "infonce", "pixel_pred"), 2
 )
 
 
@@ -92,53 +91,19 @@ def test_stdim_is_the_sum_of_its_two_terms() -> None:
     assert value(objective, (features, maps), no_images(3)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_multiscale_dim_is_stdim_on_two_maps() -> None:
-    objective: Any = MultiScaleDIM(encoder(), generator())
-    features, coarse = tiny(3, 2)
-    fine = torch.randn(3, 2, 64, 2, 2, generator=generator(3)) / 4
+def test_positional_dim_is_stdim_with_a_predictor_per_place() -> None:
+    objective = PositionalDIM(encoder(), generator())
+    features, maps = tiny(3, 2, places=(11, 8))
+    layer = objective.from_features
     expected = 0.0
-    for scale, maps in enumerate((fine, coarse)):
-        places = list(np.ndindex(*maps.shape[-2:]))
-        for (y, x), i in itertools.product(places, range(3)):
-            before = [maps[j, 0, :, y, x] for j in range(3)]
-            for prediction in (
-                affine(objective.from_features[scale], features[i, 1]),
-                affine(objective.from_map[scale], maps[i, 1, :, y, x]),
-            ):
-                expected += picks(prediction, before, i) / 3 / len(places)
-    found = value(objective, (features, fine, coarse), no_images(3))
-    assert found == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("horizon", [1, 4])
-def test_clusters_are_close_in_time_and_hold_no_frame_twice(horizon: int) -> None:
-    starts = np.arange(4000)
-    rng = np.random.default_rng(0)
-    drawn = draw_clusters(starts, 60, rng, n_near=8, spacing=horizon + 1)
-    assert len(np.unique(drawn)) == 60
-    clusters = [drawn[i : i + 8] for i in range(0, 60, 8)]
-    for cluster in clusters:
-        assert np.ptp(cluster) < 16 * (horizon + 1)
-    before, now = set(drawn.tolist()), set((drawn + horizon).tolist())
-    assert np.ptp([cluster[0] for cluster in clusters]) > 1000
-    assert not before & now, "an anchor's own frame would be its negative"
-
-
-@pytest.mark.parametrize("n_starts", [64, 70, 96, 127])
-@pytest.mark.parametrize("spacing", [1, 2])
-def test_clusters_reach_every_start(n_starts: int, spacing: int) -> None:
-    rng = np.random.default_rng(0)
-    starts = np.arange(n_starts)
-    many = [draw_clusters(starts, 8, rng, n_near=8, spacing=spacing) for _ in range(3000)]
-    assert set(np.concatenate(many).tolist()) == set(range(n_starts))
-
-
-def test_too_few_frames_for_clusters_are_named() -> None:
-    rng = np.random.default_rng(0)
-    with pytest.raises(
-        ValueError, match="Expected 64 frames to draw 9 samples in clusters from, got 63"
-    ):
-        draw_clusters(np.arange(63), 9, rng, n_near=8, spacing=2)
+    for place, (y, x) in enumerate(np.ndindex(11, 8)):
+        before = [maps[j, 0, :, y, x] for j in range(3)]
+        own = slice(128 * place, 128 * (place + 1))
+        for i in range(3):
+            predicted = layer.weight.detach()[own] @ features[i, 1] + layer.bias.detach()[own]
+            expected += picks(predicted, before, i) / 3 / 88
+            expected += picks(affine(objective.from_map, maps[i, 1, :, y, x]), before, i) / 3 / 88
+    assert value(objective, (features, maps), no_images(3)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_static_dim_looks_at_one_frame() -> None:
@@ -269,7 +234,7 @@ def test_decoder_paints_whole_screens() -> None:
 def test_samples_are_what_the_objective_says(name: str) -> None:
     objective, given = build(name), frames()
     n_frames = N_FRAMES.get(name, 1)
-    n_samples = {"multiscale_dim": 56, "cpc": 42}.get(name, 64)
+    n_samples = 42 if name == "cpc" else 64
     rows = objective.draw(given, n_samples, np.random.default_rng(0))
     assert rows.shape == (n_samples, n_frames)
     ids = given.episode_ids[rows]
@@ -305,7 +270,7 @@ def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: s
     objective: Any = make_objective(name, stacked, generator(), variables=("x",))
     given = replace(frames(1200, 600), observations=np.zeros((1200, 4, 84, 84), np.uint8))
     rows = objective.draw(given, 24, np.random.default_rng(0))
-    if name in ("stdim", "infonce", "multiscale_dim"):
+    if name in ("stdim", "infonce", "positional_dim"):
         assert (rows[:, 1] - rows[:, 0] == 4).all()
     if name == "cpc":
         assert objective.offsets[0] == 5
