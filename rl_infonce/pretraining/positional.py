@@ -17,7 +17,7 @@ class PositionalDIM(SpatioTemporalDIM):
     In ST-DIM's global-local term one linear map predicts from the features what stands at every
     place. It predicts the same for all of them, so the features can say what the screen holds, and
     where only so far as the places' backgrounds differ. Here every place reads the features through
-    a map of its own: to pick the frame by what stands at a place, that must be found in the features
+    a map of its own: to pick the frame by what stands at a place, the features must hold that
     linearly, as a probe looks for it. The pairs, the local-local term and the sum are ST-DIM's.
 
     On the 88 places of the paper's encoder the maps have 2.9 million weights, beside its 1.1.
