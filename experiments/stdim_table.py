@@ -75,6 +75,7 @@ COMPARED = (
     ("stdim", "random"),
     ("infonce", "random"),
     ("stdim", "infonce"),
+    ("positional_dim", "random"),
     ("positional_dim", "stdim"),
 )
 PUBLISHED = {

@@ -61,10 +61,16 @@ def test_only_time_finds_the_dot_in_the_committed_run() -> None:
 
 
 def test_the_table_of_pretrained_encoders_comes_from_the_committed_cells() -> None:
-    table = load("stdim_table.py").table(RESULTS / "stdim_table")
+    stdim_table = load("stdim_table.py")
+    table = stdim_table.table(RESULTS / "stdim_table")
     assert table in README
     assert "missing" not in table
     assert "mean of 6" in table
+    for protocol in stdim_table.PROTOCOLS:
+        found = stdim_table.read(RESULTS / "stdim_table", protocol)
+        for game in stdim_table.GAMES:
+            (ours,), (stdim,) = (found[game, name] for name in ("positional_dim", "stdim"))
+            assert ours.mean.f1_weighted > stdim.mean.f1_weighted, (game, protocol)
 
 
 def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
