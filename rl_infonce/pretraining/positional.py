@@ -30,6 +30,5 @@ class PositionalDIM(SpatioTemporalDIM):
 
     def predicted_places(self, features: Tensor) -> Tensor:
         """Return what the features [B, D] predict at every place, [P, B, C]."""
-        shape = (self.encoder.n_places, self.encoder.local_dim)
         predicted: Tensor = self.from_features(features)
-        return predicted.unflatten(1, shape).transpose(0, 1)
+        return predicted.view(len(features), self.encoder.n_places, -1).transpose(0, 1)

@@ -156,6 +156,13 @@ def test_the_speed_of_pretraining_comes_from_the_committed_run() -> None:
     pretrain_speed = load("benchmarks/pretrain_speed.py")
     summary = json.loads((RESULTS / "pretrain_speed.json").read_text())
     assert pretrain_speed.table(summary) in README
+    again = json.loads((RESULTS / "pretrain_speed_again.json").read_text())["frames_per_second"]
+    plain, stdim, ours = (
+        again[name]["median"] for name in ("plain stdim", "stdim", "positional_dim")
+    )
+    shown = " ".join(README.split())
+    assert f"plain stdim {plain:.0f} frames/s, `stdim` {stdim:.0f} ({stdim / plain:.1f} x" in shown
+    assert f"`positional_dim` {ours:.0f} ({ours / plain:.1f} x)" in shown
     found = {name: each["median"] for name, each in summary["frames_per_second"].items()}
     assert found["stdim"] >= 3 * found["plain stdim"]
     share = found["stdim"] / found["stdim, loss alone"]
