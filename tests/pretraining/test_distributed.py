@@ -34,7 +34,7 @@ from tests.experiments.loading import load
 from tests.pretraining import failing_rank
 
 ROOT = Path(__file__).parents[2]
-PRECISIONS = {1: ("fp32", "bf16"), 2: ("fp32", "bf16"), 4: ("fp32",)}  # by ranks
+PRECISIONS_OF_RANKS = {1: ("fp32", "bf16"), 2: ("fp32", "bf16"), 4: ("fp32",)}
 ENVIRONMENT = {
     **os.environ,
     "OMP_NUM_THREADS": "1",
@@ -56,13 +56,16 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)
-        for n_ranks, precisions in PRECISIONS.items():
+        for n_ranks, precisions in PRECISIONS_OF_RANKS.items():
             flags = ("--encoder", "nature", "--n-steps", "2", "--precisions", *precisions)
             script.run_ranks(n_ranks, folder / str(n_ranks), *flags)
     return folder
 
 
-@pytest.mark.parametrize(("n_ranks", "precision"), [(2, "fp32"), (2, "bf16"), (4, "fp32")])
+@pytest.mark.parametrize(
+    ("n_ranks", "precision"),
+    [(n, each) for n, precisions in PRECISIONS_OF_RANKS.items() if n > 1 for each in precisions],
+)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_ranks_train_what_one_process_trains(
     seen: Path, name: str, n_ranks: int, precision: str
