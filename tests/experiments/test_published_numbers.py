@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_the_table_of_pretrained_encoders_comes_from_the_committed_cells() -> No
         for game in stdim_table.GAMES:
             (ours,), (stdim,) = (found[game, name] for name in ("positional_dim", "stdim"))
             assert ours.mean.f1_weighted > stdim.mean.f1_weighted, (game, protocol)
+
+
+def test_the_table_of_ppo_on_a_pretrained_encoder_comes_from_the_committed_runs() -> None:
+    frozen_ppo = load("frozen_ppo.py")
+    table = frozen_ppo.table(RESULTS / "frozen_ppo")
+    assert table in README
+    assert "missing" not in table
+    runs = frozen_ppo.contents(RESULTS / "frozen_ppo")
+    assert {(run["arm"], run["seed"]) for run in runs} == set(
+        itertools.product(frozen_ppo.ARMS, frozen_ppo.SEEDS)
+    )
+    assert {run["n_steps"] for run in runs} == {frozen_ppo.N_STEPS}
 
 
 def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
