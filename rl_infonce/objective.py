@@ -40,12 +40,14 @@ class ObjectiveShape(NamedTuple):
         local_dim: C, channels of the encoder's convolutional map.
         n_horizons: K.
         action_dim: Size of one encoded action; 0 if predictions do not see the actions.
+        n_places: P, height times width of the map; None without a "positional" term.
     """
 
     features_dim: int
     local_dim: int
     n_horizons: int
     action_dim: int = 0
+    n_places: int | None = None
 
 
 class ContrastBatch(NamedTuple):
@@ -99,6 +101,7 @@ def make_critic(
     candidate_dim: int,
     n_horizons: int,
     generator: torch.Generator,
+    n_places: int | None = None,
 ) -> Critic:
     """Return the critic the settings name, initialised from `generator`."""
     if settings.critic == "cosine":
@@ -109,10 +112,10 @@ def make_critic(
             temperature=settings.temperature,
             learn_temperature=settings.learn_temperature,
             generator=generator,
+            n_places=n_places,
         )
-    if settings.critic == "mlp":
-        return SeparableMLPCritic(anchor_dim, candidate_dim, n_horizons, generator=generator)
-    return BilinearCritic(anchor_dim, candidate_dim, n_horizons, generator=generator)
+    kind = SeparableMLPCritic if settings.critic == "mlp" else BilinearCritic
+    return kind(anchor_dim, candidate_dim, n_horizons, generator=generator, n_places=n_places)
 
 
 class TemporalInfoNCE(nn.Module):
@@ -121,8 +124,10 @@ class TemporalInfoNCE(nn.Module):
     The "global" term is CPC (van den Oord et al. 2018, eq. 4): one critic per horizon scores the
     summary c_t (or the features z_t) with the features at t+k. "global_local" and "local_local"
     are ST-DIM (Anand et al. 2019, eqs. 2-4): the anchor's features, or its map at a position, with
-    the future's map at the same position, averaged over positions. Terms are summed; horizons,
-    positions and anchors averaged, so that the coefficient means the same for any number of them.
+    the future's map at the same position, averaged over positions. "positional" is "global_local"
+    with a critic of its own for each position, without which features need not say what stands
+    where. Terms are summed; horizons, positions and anchors averaged, so that the coefficient means
+    the same for any number of them.
 
     Both sides are centred over the batch before the critic, as by the batch norm in SimCLR's head:
     features of images share most of their pixels, so that without it every score starts out equal
@@ -144,16 +149,16 @@ class TemporalInfoNCE(nn.Module):
         self.settings = settings
         self.shape = shape
         features, local, n_horizons = shape.features_dim, shape.local_dim, shape.n_horizons
+        if "positional" in settings.terms and shape.n_places is None:
+            raise ValueError("Expected `shape.n_places` for the term 'positional', got None.")
 
-        def critic(anchor_dim: int, candidate_dim: int) -> Critic:
-            return make_critic(settings, anchor_dim, candidate_dim, n_horizons, generator)
+        def critic(term: str) -> Critic:
+            anchor_dim = local if term == "local_local" else features
+            candidate_dim = features if term == "global" else local
+            n_places = shape.n_places if term == "positional" else None
+            return make_critic(settings, anchor_dim, candidate_dim, n_horizons, generator, n_places)
 
-        sizes = {
-            "global": (features, features),
-            "global_local": (features, local),
-            "local_local": (local, local),
-        }
-        self.critics = nn.ModuleDict({term: critic(*sizes[term]) for term in settings.terms})
+        self.critics = nn.ModuleDict({term: critic(term) for term in settings.terms})
         self.past = (
             GRUSummary(features, features, generator=generator)
             if settings.context == "gru"
@@ -220,7 +225,7 @@ class TemporalInfoNCE(nn.Module):
         if batch.anchor_maps is None or batch.future_maps is None:
             raise ValueError(f"Expected `batch` to hold convolutional maps for term {term!r}.")
         futures = places(batch.future_maps[k])  # [P, B, C]
-        anchors = predictions[k] if term == "global_local" else places(batch.anchor_maps)
+        anchors = places(batch.anchor_maps) if term == "local_local" else predictions[k]
         local_scores: Tensor = critic(centred(anchors), centred(futures), k)
         return local_scores
 

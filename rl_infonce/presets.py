@@ -24,7 +24,7 @@ CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
-TERMS = ("global", "global_local", "local_local")
+TERMS = ("global", "global_local", "local_local", "positional")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class InfoNCESettings:
         temperature: Divides the cosine, > 0.
         learn_temperature: Whether the temperature is a parameter, kept in [0.01, 1].
         terms: Which scores are contrasted: "global" (features with features), "global_local"
-            (features with each position of the convolutional map) and "local_local".
+            (features with each position of the convolutional map), "local_local", and "positional":
+            as "global_local", each position reading the features by a critic of its own.
         context: "gru" summarises the last `context_length` features into c_t; "none" uses z_t.
         context_length: Steps the GRU sees, >= 1.
         augmentation: "random_shift" moves every image by up to 4 pixels (Kostrikov et al. 2020).
@@ -101,6 +102,8 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     "cpc": InfoNCESettings(),
     # Anand et al. 2019: only the spatial terms, bilinear, no temperature.
     "stdim": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
+    # Ours: ST-DIM, but features must say what stands where.
+    "positional_dim": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin et al. 2020: two shifted views of one observation, moving target.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from rl_infonce.recurrent import GRUSummary
 from tests import oracles
 
 B, D, C, SIDE, HORIZONS = 5, 6, 3, 2, (4, 7)
-SHAPE = ObjectiveShape(features_dim=D, local_dim=C, n_horizons=len(HORIZONS))
+SHAPE = ObjectiveShape(features_dim=D, local_dim=C, n_horizons=len(HORIZONS), n_places=SIDE**2)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -100,6 +101,10 @@ def loop_loss(module: TemporalInfoNCE, batch: ContrastBatch) -> float:
             scored: Tensor = critic(a[None], f[None], k)
             return scored
 
+        def score_at(p: int, a: Tensor, f: Tensor, k: int, critic: nn.Module = critic) -> Tensor:
+            scored: Tensor = critic(a[None], f[None], k)[p]
+            return scored
+
         whole = torch.stack(
             [
                 torch.stack([loop_prediction(module, batch, i, k) for i in range(B)])
@@ -110,17 +115,25 @@ def loop_loss(module: TemporalInfoNCE, batch: ContrastBatch) -> float:
             total += loop_term(score, whole, batch.futures, batch.mask)
             continue
         places = [(y, x) for y in range(SIDE) for x in range(SIDE)]
-        for y, x in places:
+        for p, (y, x) in enumerate(places):
             local = batch.anchor_maps[:, :, y, x].expand(n, B, C)
-            anchors = whole if term == "global_local" else local
+            anchors = local if term == "local_local" else whole
             future = batch.future_maps[:, :, :, y, x]
-            total += loop_term(score, anchors, future, batch.mask) / len(places)
+            by_place = partial(score_at, p) if term == "positional" else score
+            total += loop_term(by_place, anchors, future, batch.mask) / len(places)
     return total
 
 
 @pytest.mark.parametrize("critic", ["bilinear", "cosine", "mlp"])
 @pytest.mark.parametrize(
-    "terms", [("global",), ("global_local",), ("local_local",), ("local_local", "global")]
+    "terms",
+    [
+        ("global",),
+        ("global_local",),
+        ("local_local",),
+        ("positional",),
+        ("local_local", "global"),
+    ],
 )
 def test_the_loss_equals_the_loop_over_anchors_and_places(
     terms: tuple[str, ...], critic: str
@@ -352,6 +365,11 @@ def test_weights_depend_on_the_generator_alone() -> None:
     for name, weight in first.state_dict().items():
         assert torch.equal(weight, second.state_dict()[name])
     assert any(not torch.equal(w, other.state_dict()[n]) for n, w in first.state_dict().items())
+
+
+def test_a_positional_term_needs_to_know_how_many_places() -> None:
+    with pytest.raises(ValueError, match=r"`shape\.n_places` for the term 'positional'"):
+        objective(InfoNCESettings(terms=("positional",)), SHAPE._replace(n_places=None))
 
 
 def test_local_terms_without_maps_are_refused() -> None:

@@ -86,7 +86,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
     group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
     add = group.add_argument
-    add("--preset", metavar="NAME", help="cpc, stdim, atc or curl (cpc)")
+    add("--preset", metavar="NAME", help="cpc, stdim, positional_dim, atc or curl (cpc)")
     add("--infonce-coef", type=float, metavar="X", help="weight of the loss; 0 is the baseline")
     add(
         "--horizons",

@@ -29,43 +29,73 @@ class Critic(nn.Module, ABC):
         anchor_dim: Size of an anchor, >= 1.
         candidate_dim: Size of a candidate, >= 1.
         n_horizons: Number of horizons, each with its own parameters, >= 1.
+        n_places: P, number of places of a map, each with its own parameters for the anchors, >= 1;
+            None for one set of parameters wherever a candidate stands.
 
     Attributes:
         anchor_dim: Size of an anchor.
         candidate_dim: Size of a candidate.
         n_horizons: Number of horizons.
+        n_places: Number of places, or None.
 
     Raises:
         TypeError: If a size is no integer.
         ValueError: If a size is below one.
     """
 
-    def __init__(self, anchor_dim: int, candidate_dim: int, n_horizons: int = 1) -> None:
+    def __init__(
+        self,
+        anchor_dim: int,
+        candidate_dim: int,
+        n_horizons: int = 1,
+        *,
+        n_places: int | None = None,
+    ) -> None:
         super().__init__()
         check_count("anchor_dim", anchor_dim)
         check_count("candidate_dim", candidate_dim)
         check_count("n_horizons", n_horizons)
+        if n_places is not None:
+            check_count("n_places", n_places)
         self.anchor_dim = anchor_dim
         self.candidate_dim = candidate_dim
         self.n_horizons = n_horizons
+        self.n_places = n_places
+
+    def _check_places(self, name: str, embeddings: Tensor, axes: str) -> None:
+        leading = tuple(embeddings.shape[:-2])
+        if self.n_places is not None and leading not in ((), (self.n_places,)):
+            raise ValueError(
+                f"Expected `{name}` of shape [{axes}] or [{self.n_places}, {axes}], "
+                f"got {tuple(embeddings.shape)}."
+            )
+
+    @property
+    def _sets(self) -> tuple[int, ...]:
+        """Leading axes of the parameters of which horizons and places have their own."""
+        return (self.n_horizons,) if self.n_places is None else (self.n_horizons, self.n_places)
 
     def forward(self, anchors: Tensor, candidates: Tensor, horizon_index: int = 0) -> Tensor:
         """Return the score of every candidate for every anchor.
 
         Args:
-            anchors: [..., B, anchor_dim].
-            candidates: [..., M, candidate_dim], the leading axes broadcastable to the anchors'.
+            anchors: [..., B, anchor_dim]; with places [B, anchor_dim] or [P, B, anchor_dim].
+            candidates: [..., M, candidate_dim], the leading axes broadcastable to the anchors';
+                with places [M, candidate_dim] or [P, M, candidate_dim].
             horizon_index: Which horizon's parameters to use, from 0 to n_horizons - 1. A position
                 in the list of horizons, not a number of steps.
 
         Returns:
-            [..., B, M] log-scores, already divided by the temperature, float32 or float64.
+            [..., B, M] log-scores, already divided by the temperature, float32 or float64; with
+            places [P, B, M].
 
         Raises:
             ValueError: If a shape does not fit or there is no such horizon.
         """
         check_shape("anchors", anchors, ["...", "B", self.anchor_dim])
         check_shape("candidates", candidates, ["...", "M", self.candidate_dim])
+        self._check_places("anchors", anchors, f"B, {self.anchor_dim}")
+        self._check_places("candidates", candidates, f"M, {self.candidate_dim}")
         if not 0 <= horizon_index < self.n_horizons:
             raise ValueError(
                 f"Expected `horizon_index` from 0 to {self.n_horizons - 1}, got {horizon_index}."
@@ -98,6 +128,7 @@ class BilinearCritic(Critic):
         candidate_dim: Size of a candidate, >= 1 (>= 2 with layer norm).
         n_horizons: Number of matrices W_k, >= 1.
         generator: Source of the initial parameters, which are created on its device.
+        n_places: As in `Critic`.
         layer_norm: Whether to normalise both sides and divide by sqrt(candidate_dim).
 
     Raises:
@@ -112,9 +143,10 @@ class BilinearCritic(Critic):
         n_horizons: int = 1,
         *,
         generator: torch.Generator,
+        n_places: int | None = None,
         layer_norm: bool = True,
     ) -> None:
-        super().__init__(anchor_dim, candidate_dim, n_horizons)
+        super().__init__(anchor_dim, candidate_dim, n_horizons, n_places=n_places)
         if layer_norm and min(anchor_dim, candidate_dim) < 2:
             raise ValueError(
                 "Expected `anchor_dim` and `candidate_dim` >= 2 with `layer_norm` (over one number "
@@ -122,7 +154,7 @@ class BilinearCritic(Critic):
             )
         self.layer_norm = layer_norm
         fan_in = anchor_dim if layer_norm else anchor_dim * candidate_dim
-        self.weight = _normal((n_horizons, anchor_dim, candidate_dim), fan_in**-0.5, generator)
+        self.weight = _normal((*self._sets, anchor_dim, candidate_dim), fan_in**-0.5, generator)
 
     @property
     def temperature(self) -> Tensor:
@@ -130,7 +162,7 @@ class BilinearCritic(Critic):
         return torch.ones((), device=self.weight.device)
 
     def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
-        weight = self.weight[horizon_index]  # [Da, Dc]
+        weight = self.weight[horizon_index]  # [Da, Dc] or [P, Da, Dc]
         if not self.layer_norm:
             return anchors @ weight @ candidates.mT  # [..., B, M]
         normed_anchors = F.layer_norm(anchors, (self.anchor_dim,))
@@ -150,6 +182,7 @@ class CosineCritic(Critic):
         candidate_dim: Size of a candidate, >= 1.
         n_horizons: Number of anchor projections, >= 1.
         generator: Source of the initial parameters, which are created on its device.
+        n_places: As in `Critic`.
         projection_dim: Size of the projections, >= 1.
         temperature: Temperature, > 0; with `learn_temperature` the initial one, 0.01 to 1.
         learn_temperature: Whether to learn `log_scale` = -log temperature. As in CLIP it stays
@@ -170,17 +203,18 @@ class CosineCritic(Critic):
         n_horizons: int = 1,
         *,
         generator: torch.Generator,
+        n_places: int | None = None,
         projection_dim: int = 128,
         temperature: float = 0.1,
         learn_temperature: bool = False,
     ) -> None:
-        super().__init__(anchor_dim, candidate_dim, n_horizons)
+        super().__init__(anchor_dim, candidate_dim, n_horizons, n_places=n_places)
         check_count("projection_dim", projection_dim)
         check_number("temperature", temperature, above=0.0)
         if learn_temperature:
             check_number("temperature", temperature, at_least=0.01, at_most=1.0)
         self.anchor_projection = _normal(
-            (n_horizons, anchor_dim, projection_dim), anchor_dim**-0.5, generator
+            (*self._sets, anchor_dim, projection_dim), anchor_dim**-0.5, generator
         )
         self.candidate_projection = _normal(
             (candidate_dim, projection_dim), candidate_dim**-0.5, generator
@@ -223,6 +257,7 @@ class SeparableMLPCritic(Critic):
         candidate_dim: Size of a candidate, >= 1.
         n_horizons: Number of anchor output matrices, >= 1.
         generator: Source of the initial parameters, which are created on its device.
+        n_places: As in `Critic`.
         hidden_dim: Units of each hidden layer, >= 1.
         projection_dim: Size of the outputs, >= 1.
 
@@ -238,10 +273,11 @@ class SeparableMLPCritic(Critic):
         n_horizons: int = 1,
         *,
         generator: torch.Generator,
+        n_places: int | None = None,
         hidden_dim: int = 256,
         projection_dim: int = 128,
     ) -> None:
-        super().__init__(anchor_dim, candidate_dim, n_horizons)
+        super().__init__(anchor_dim, candidate_dim, n_horizons, n_places=n_places)
         check_count("hidden_dim", hidden_dim)
         check_count("projection_dim", projection_dim)
         self.projection_dim = projection_dim
@@ -255,7 +291,7 @@ class SeparableMLPCritic(Critic):
         self.anchor_bias = nn.Parameter(torch.zeros(hidden_dim, device=generator.device))
         self.candidate_bias = nn.Parameter(torch.zeros(hidden_dim, device=generator.device))
         self.anchor_output = _normal(
-            (n_horizons, hidden_dim, projection_dim), hidden_dim**-0.5, generator
+            (*self._sets, hidden_dim, projection_dim), hidden_dim**-0.5, generator
         )
         self.candidate_output = _normal((hidden_dim, projection_dim), hidden_dim**-0.5, generator)
 

@@ -90,14 +90,16 @@ class InfoNCEExtractor(ImageEncoder):
     Args:
         observation_space: One channels-first uint8 image, at least 36x36 for "nature".
         features_dim: D, number of features.
-        preset: "cpc", "stdim", "atc" or "curl"; the arguments below that are None take its value.
+        preset: "cpc", "stdim", "positional_dim", "atc" or "curl"; the arguments below that are None
+            take its value.
         infonce_coef: Weight of the auxiliary loss, >= 0.
         horizons: Gaps between anchor and positive in agent steps, distinct, >= 1.
         critic: "bilinear", "cosine" or "mlp".
         temperature: Divides the cosine, > 0.
         learn_temperature: Whether the temperature is trained, inside [0.01, 1].
         n_pairs: Anchors per gradient step, >= 2.
-        terms: Of "global", "global_local" and "local_local"; the last two are ST-DIM's.
+        terms: Of "global", "global_local", "local_local" and "positional"; the second and third are
+            ST-DIM's.
         encoder: "nature" or "impala".
         context: "none", or "gru" for a summary of the last `context_length` features.
         context_length: Steps the GRU sees, >= 1.
@@ -545,8 +547,9 @@ class InfoNCEExtractor(ImageEncoder):
 
     def _new_heads(self, rng: np.random.Generator) -> TemporalInfoNCE:
         action_dim = 0 if self._action_space is None else get_flattened_obs_dim(self._action_space)
+        n_channels, height, width = self.local_shape
         shape = ObjectiveShape(
-            self.features_dim, self.local_shape[0], len(self.horizons), action_dim
+            self.features_dim, n_channels, len(self.horizons), action_dim, height * width
         )
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
         return TemporalInfoNCE(self.settings, shape, generator=generator)

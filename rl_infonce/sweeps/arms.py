@@ -25,6 +25,7 @@ ARMS: Mapping[str, Settings] = {
     # Features nobody trained: what is left to the heads.
     "frozen_random": {"infonce_coef": 0.0, "freeze_encoder": True},
     "stdim": {"preset": "stdim"},
+    "positional_dim": {"preset": "positional_dim"},
     "atc": {"preset": "atc"},
     "curl": {"preset": "curl"},
 }

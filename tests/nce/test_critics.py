@@ -128,6 +128,34 @@ def test_critics_train_only_the_parameters_of_the_horizon(build: Build) -> None:
 
 
 @EACH
+@pytest.mark.parametrize("per_place", [False, True], ids=["one anchor", "an anchor per place"])
+def test_each_place_is_scored_by_the_critic_of_its_own_parameters(
+    build: Build, per_place: bool
+) -> None:
+    critic = build(3, 4, 2, generator=seeded(), n_places=5).double()
+    anchors = normal(5, 2, 3) if per_place else normal(2, 3)
+    candidates = normal(5, 6, 4, seed=2)
+    scores = critic(anchors, candidates, 1)
+    assert scores.shape == (5, 2, 6)
+    for place in range(5):
+        alone = build(3, 4, 2, generator=seeded()).double()
+        own = {n: v[:, place] if v.ndim == 4 else v for n, v in critic.state_dict().items()}
+        alone.load_state_dict(own)
+        expected = alone(anchors[place] if per_place else anchors, candidates[place], 1)
+        torch.testing.assert_close(scores[place], expected)
+    assert not torch.allclose(*(critic(normal(2, 3), normal(6, 4), 1)[p] for p in (0, 1)))
+
+
+@EACH
+@pytest.mark.parametrize("name", ["anchors", "candidates"])
+def test_critics_refuse_another_number_of_places(build: Build, name: str) -> None:
+    shapes = {"anchors": (5, 2, 3), "candidates": (5, 6, 4)}
+    shapes[name] = (4, *shapes[name][1:])
+    with pytest.raises(ValueError, match=rf"`{name}` of shape \[., .\] or \[5, ., .\], got \(4,"):
+        build(3, 4, generator=seeded(), n_places=5)(*map(torch.zeros, shapes.values()))
+
+
+@EACH
 def test_critics_reach_every_parameter(build: Build) -> None:
     critic = build(3, 4, generator=seeded())
     losses = info_nce(critic(normal(4, 3).float(), normal(5, 4, seed=2).float()))
@@ -279,7 +307,7 @@ def test_critics_refuse_a_horizon_they_do_not_have(build: Build, horizon_index: 
         critic(torch.zeros(2, 3), torch.zeros(2, 4), horizon_index)
 
 
-@pytest.mark.parametrize("name", ["anchor_dim", "candidate_dim", "n_horizons"])
+@pytest.mark.parametrize("name", ["anchor_dim", "candidate_dim", "n_horizons", "n_places"])
 @EACH
 def test_critics_refuse_sizes_below_one(build: Build, name: str) -> None:
     sizes = {"anchor_dim": 3, "candidate_dim": 4, "n_horizons": 2, name: 0}

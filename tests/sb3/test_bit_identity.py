@@ -20,6 +20,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from tests.sb3.fakes import StampedEnv, stamped_vec_env
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -95,7 +96,7 @@ def test_encoder_entries_of_the_state_dict_are_natures() -> None:
     torch.testing.assert_close(extractor(images), plain(images))
 
 
-@pytest.mark.parametrize("preset", ["cpc", "stdim", "atc", "curl"])
+@pytest.mark.parametrize("preset", PRESETS)
 def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -> None:
     ALGORITHMS["PPO"](policy_kwargs(PlainCNN))
     after_plain = streams()
