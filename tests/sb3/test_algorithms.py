@@ -71,7 +71,6 @@ def test_the_host_optimises_the_heads(name: str) -> None:
 OPTIONS: dict[str, dict[str, Any]] = {
     "stdim": {"preset": "stdim"},
     "positional_dim": {"preset": "positional_dim"},
-    "positional cosine": {"terms": ("global", "positional")},
     "atc": {"preset": "atc"},
     "curl": {"preset": "curl"},
     "gru": {"context": "gru", "context_length": 3},
