@@ -8,6 +8,7 @@ import numpy as np
 
 from rl_infonce.report.runs import Scored, arms_of
 from rl_infonce.report.tables import Table
+from rl_infonce.report.words import counted
 
 __all__ = ["probe_table", "probe_table_by_game"]
 
@@ -112,4 +113,4 @@ def _averaged(columns: Mapping[str, _F1ByGame], games: Sequence[str]) -> str:
     if not games:
         return "No game was probed for every column, so there is no average."
     runs = [f"{name} {sum(len(found[game]) for game in games)}" for name, found in columns.items()]
-    return f"Over {len(games)} games ({', '.join(games)}); scores: {', '.join(runs)}."
+    return f"Over {counted(len(games), 'game')} ({', '.join(games)}); scores: {', '.join(runs)}."

@@ -10,8 +10,9 @@ import numpy as np
 from rl_infonce.report.charts import charts_of
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
 from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
-from rl_infonce.report.sections import parts_of
+from rl_infonce.report.sections import HOW_COMPARED, parts_of
 from rl_infonce.report.tables import runs_csv, to_markdown
+from rl_infonce.report.words import counted
 
 __all__ = ["Report", "make_report"]
 
@@ -62,8 +63,8 @@ def make_report(
     _check(runs)
     scored = score_runs(runs)
     planned = n_seeds or _most_seeds(runs)
-    parts = [_summary(scored, missing)]
-    texts = [f"# {title}", _ONE_OUTCOME, *(f"Missing: {each}" for each in missing)]
+    parts = [paragraph(text) for text in _summary(scored, missing)]
+    texts = [f"# {title}", *_summary(scored, missing)]
     for algo in dict.fromkeys(run.algo for run in runs):
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
@@ -100,18 +101,17 @@ def _most_seeds(runs: Sequence[Run]) -> dict[str, int]:
     return {arm: max(by_game.values()) for arm, by_game in counts.items()}
 
 
-def _summary(scored: Sequence[Scored], missing: Sequence[str]) -> str:
+def _summary(scored: Sequence[Scored], missing: Sequence[str]) -> list[str]:
+    """Return what stands above all tables, a paragraph each."""
     runs = [each.run for each in scored]
-    games, arms = sorted({run.game for run in runs}), arms_of(scored)
-    lines = [
-        paragraph(
-            f"{len(runs)} runs: {len(games)} games ({', '.join(games)}), arms {', '.join(arms)}."
-        ),
-        paragraph(_ONE_OUTCOME),
+    games = sorted({run.game for run in runs})
+    return [
+        f"{counted(len(runs), 'run')}: {counted(len(games), 'game')} ({', '.join(games)}), "
+        f"arms {', '.join(arms_of(scored))}.",
+        *([f"Missing: {'; '.join(missing)}."] if missing else []),
+        _ONE_OUTCOME,
+        HOW_COMPARED,
     ]
-    if missing:
-        lines.append(paragraph(f"Missing: {'; '.join(missing)}."))
-    return "\n".join(lines)
 
 
 def _origins(runs: Sequence[Run]) -> list[str]:

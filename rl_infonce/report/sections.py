@@ -12,14 +12,15 @@ from rl_infonce.report.probe_tables import probe_table, probe_table_by_game
 from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
 from rl_infonce.report.tables import Table, comparison_table, returns_table
 from rl_infonce.report.wall_clock import scores_at_equal_time
+from rl_infonce.report.words import notes_on_arms
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["HOW_COMPARED", "Part", "parts_of"]
 
 Scales = Mapping[str, tuple[float, float]] | None
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
 _MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
-_COMPARED = (
-    "Runs of the same game and seed are compared; 95 % t interval of the mean difference, 95 % "
+HOW_COMPARED = (
+    "Runs of the same game and seed are compared: 95 % t interval of the mean difference, 95 % "
     "bootstrap intervals, those of the IQM widened for few runs, those of P too narrow for few. An "
     "interval that holds 0 (0.5 for P) is no detectable difference; one of the size in the column "
     "after it is found in 4 of 5 such experiments, smaller ones mostly missed. It is told from the "
@@ -162,7 +163,7 @@ def _against_baseline(
 def _at_equal_time(scored: Sequence[Scored], algo: str, measure: str) -> tuple[Pairs, list[str]]:
     baseline, arms = _arms(scored, algo)
     found = {arm: scores_at_equal_time(scored, algo, arm, baseline, measure) for arm in arms}
-    notes = [note for each in found.values() for note in each.notes]
+    notes = notes_on_arms({arm: each.notes for arm, each in found.items()})
     return {arm: (each.ours, each.theirs) for arm, each in found.items()}, notes
 
 
@@ -180,4 +181,4 @@ def _comparison(
         return []
     table = comparison_table(pairs, against, scales=scales, rng=rng)
     table = table._replace(notes=[*notes, *table.notes])
-    return [Part(heading, table, [_COMPARED, *about])]
+    return [Part(heading, table, list(about))]

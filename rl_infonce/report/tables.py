@@ -12,6 +12,7 @@ import numpy as np
 
 from rl_infonce.report.comparison import BySeed, Comparison, compared, paired_scores
 from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
+from rl_infonce.report.words import counted, notes_on_arms
 
 __all__ = [
     "Table",
@@ -90,13 +91,13 @@ def comparison_table(
     """
     header = [f"against {against}", "in words", "difference", "found in 4 of 5", "of IQMs"]
     header += ["P(better)", "pairs"]
-    rows, notes = [], []
+    rows, notes = [], {}
     for arm, (ours, theirs) in pairs.items():
         found = compared(ours, theirs, rng=rng, scales=scales)
         rows.append([arm, *_comparison(found)])
         left_out = paired_scores(ours, theirs, scales).left_out
-        notes += [f"{arm}: left out {each}" for each in left_out]
-    return Table(header, rows, notes)
+        notes[arm] = [f"left out {each}" for each in left_out]
+    return Table(header, rows, notes_on_arms(notes))
 
 
 def _comparison(found: Comparison | None) -> list[str]:
@@ -108,7 +109,7 @@ def _comparison(found: Comparison | None) -> list[str]:
         _detectable(found.detectable),
         _interval(found.iqm, f"+.{_decimals(found.iqm)}f"),
         _interval(found.improvement, ".2f"),
-        f"{found.n_pairs} in {found.n_games} games",
+        f"{found.n_pairs} in {counted(found.n_games, 'game')}",
     ]
 
 

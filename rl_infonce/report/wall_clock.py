@@ -11,6 +11,7 @@ import numpy as np
 from rl_infonce.checks import check_count
 from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.runs import Run, Scored, score_runs
+from rl_infonce.report.words import counted
 
 __all__ = ["EqualTime", "at_equal_time", "scores_at_equal_time", "shortened"]
 
@@ -105,8 +106,7 @@ def scores_at_equal_time(
         for by_game, cut in zip(scores, score_runs(at_equal_time(*pair)), strict=True):
             if getattr(cut, measure) is not None:
                 by_game.setdefault(game, {})[seed] = getattr(cut, measure)
-    notes = [f"{arm}: {text}" for text in _notes(baseline, ratios, timeless, alone)]
-    return EqualTime(scores[0], scores[1], notes)
+    return EqualTime(scores[0], scores[1], _notes(baseline, ratios, timeless, alone))
 
 
 def _is(run: Run, algo: str, arm: str) -> bool:
@@ -120,7 +120,7 @@ def _notes(
     if ratios:
         notes.append(
             f"takes {np.median(ratios):.2f} times the seconds of {baseline}, the median of "
-            f"{len(ratios)} pairs"
+            f"{counted(len(ratios), 'pair')}"
         )
     if timeless:
         notes.append(f"left out {', '.join(timeless)}: seconds of training are not known")

@@ -172,7 +172,7 @@ def test_features_are_averaged_over_the_games_that_all_columns_have() -> None:
         **{"untrained": "0.400", "baseline": "0.400", "infonce": "0.400", "placebo": "0.400"},
     }
     assert "left out qbert: not probed for infonce" in markdown
-    assert "Over 1 games (pong); scores: untrained 9, baseline 3, infonce 3, placebo 3." in markdown
+    assert "Over 1 game (pong); scores: untrained 9, baseline 3, infonce 3, placebo 3." in markdown
 
 
 def test_features_without_a_common_game_are_missing() -> None:
@@ -300,8 +300,9 @@ def test_missing_and_unequal_seeds_are_shown() -> None:
     runs = [r for r in RUNS if (r.game, r.arm, r.seed) != ("pong", "infonce", 2)]
     planned = dict.fromkeys(GAIN, 3)
     made = report(runs, missing=["pong-ppo-infonce-2 (failed)"], n_seeds=planned)
-    assert "Missing: pong-ppo-infonce-2 (failed)" in made.markdown
-    assert "Missing: pong-ppo-infonce-2 (failed)." in made.html
+    for page in (made.markdown, made.html):
+        assert page.count("Runs of the same game and seed are compared") == 1
+        assert "Missing: pong-ppo-infonce-2 (failed)." in page
     assert "in no average" not in made.html, "its features may still be to be probed"
     returns = table_of(made.markdown, "PPO: mean return over the budget")
     assert returns["pong"]["infonce"].endswith("2 of 3 seeds")
@@ -322,7 +323,7 @@ def test_a_run_without_an_episode_is_in_no_average() -> None:
     )
     assert table_of(made.markdown, "PPO: mean return of its last tenth, compared")["placebo"][
         "pairs"
-    ] == ("3 in 1 games")
+    ] == ("3 in 1 game")
 
 
 def test_every_run_is_in_the_csv() -> None:
@@ -386,14 +387,14 @@ def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
     table = table_of(found, "PPO: mean return over the budget, compared")
     assert table["infonce"]["in words"] == "not compared, see below"
     assert table["infonce"]["difference"] == "missing"
-    note = "infonce: left out pong: no human score is known; `rl-infonce report --raw` compares"
-    assert note in found
+    arms = "infonce, placebo: left out"
+    assert f"{arms} pong: no human score is known; `rl-infonce report --raw` compares" in found
     assert "common seed" not in found
     alone = [r for r in RUNS if r.arm == "baseline" or r.seed == 0]
-    assert "infonce: left out pong: one common seed, of which" in report(alone).markdown
+    assert f"{arms} pong: one common seed, of which" in report(alone).markdown
     empty: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
     silent = [replace(r, **empty) for r in RUNS]
-    assert "infonce: left out everything: neither of them has a score" in report(silent).markdown
+    assert f"{arms} everything: neither of them has a score" in report(silent).markdown
 
 
 def test_an_arm_that_one_algorithm_lacks_is_not_hidden() -> None:

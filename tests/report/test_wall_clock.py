@@ -66,9 +66,9 @@ def test_scores_are_those_up_to_the_cut() -> None:
     assert final.ours == {"pong": {0: 4.0}}
     assert final.theirs == {"pong": {0: 10.0}}
     assert final.notes == [
-        "infonce: takes 2.50 times the seconds of baseline, the median of 1 pairs",
-        "infonce: left out pong seed 2: seconds of training are not known",
-        "infonce: left out pong seed 1: only one of them has this run",
+        "takes 2.50 times the seconds of baseline, the median of 1 pair",
+        "left out pong seed 2: seconds of training are not known",
+        "left out pong seed 1: only one of them has this run",
     ]
     area = scores_at_equal_time(scored, "ppo", "infonce", "baseline", "area")
     # of 100 windows of 4 steps, 49 end before step 200, 25 each before 300 and 400, one at 400
