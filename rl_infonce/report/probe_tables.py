@@ -8,7 +8,7 @@ import numpy as np
 
 from rl_infonce.report.runs import Scored, arms_of
 from rl_infonce.report.tables import Table
-from rl_infonce.report.words import counted
+from rl_infonce.report.words import counted, notes_on_arms
 
 __all__ = ["probe_table", "probe_table_by_game"]
 
@@ -53,13 +53,15 @@ def probe_table_by_game(
         for category in _categories(columns, [game]):
             _, *cells = _f1_row(category, list(columns.values()), [game])
             rows.append([f"{game}: {category.replace('_', ' ')}", *cells])
-    notes = [
-        f"{game}: {arm} has {len(columns[arm].get(game, []))} of {planned[arm]} seeds"
-        for game in games
-        for arm in columns
-        if len(columns[arm].get(game, [])) < planned.get(arm, 0)
-    ]
-    return Table(["mean F1 over seeds", *columns], rows, notes)
+    too_few = {
+        arm: [
+            f"{len(column.get(game, []))} of {planned[arm]} seeds of {game}"
+            for game in games
+            if len(column.get(game, [])) < planned.get(arm, 0)
+        ]
+        for arm, column in columns.items()
+    }
+    return Table(["mean F1 over seeds", *columns], rows, notes_on_arms(too_few))
 
 
 def _probed(
