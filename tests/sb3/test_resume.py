@@ -107,16 +107,16 @@ def test_killed_and_restored_equals_uninterrupted(
     build = TRPO_BUILD if algorithm == "TRPO" else ALGORITHMS[algorithm]
     settings: dict[str, Any] = {"preset": "atc"} if mode == "atc" else {}
     whole = build(policy_kwargs(**settings))
-    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=20), *others(mode), n=N_STEPS)
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=30), *others(mode), n=N_STEPS)
     expected = everything(whole)
 
     killed = build(policy_kwargs(**settings))
-    run = ResumeCallback(tmp_path / "run", save_freq=20)
+    run = ResumeCallback(tmp_path / "run", save_freq=30)
     with pytest.raises(KilledError):
         learn(killed, run, *others(mode), Killer(killed_at), n=N_STEPS)
     scramble()
     again = build(policy_kwargs(**settings))
-    run = ResumeCallback(tmp_path / "run", save_freq=20)
+    run = ResumeCallback(tmp_path / "run", save_freq=30)
     assert run.restore(again)
     assert 0 < killed_at - again.num_timesteps <= 100
     learn(again, run, *others(mode), n=N_STEPS)
