@@ -183,27 +183,30 @@ def contents(output: Path) -> list[dict[str, Any]]:
 
 
 def table(output: Path) -> str:
-    """Return the returns of each arm, and what it gains over the frozen untrained encoder."""
-    found = {
-        (content["arm"], content["seed"]): last_return(content) for content in contents(output)
-    }
-    lines = ["| arm | return, by seed | mean | over frozen_untrained |", "|---|---|---|---|"]
+    """Return the returns of each arm, and its differences from both frozen encoders."""
+    runs = {(content["arm"], content["seed"]): content for content in contents(output)}
+    found = {run: last_return(content) for run, content in runs.items()}
+    minutes = {run: content["seconds"] / 60 for run, content in runs.items()}
+    lines = ["| arm | return, by seed | mean | over frozen_untrained | frozen over it | minutes |"]
+    lines.append("|---" * 6 + "|")
     for arm in ARMS:
         seeds = [seed for seed in SEEDS if (arm, seed) in found]
         values = [found[arm, seed] for seed in seeds]
         shown = ", ".join(f"{value:.1f}" for value in values) or "missing"
         mean = f"{np.mean(values):.1f}" if values else "missing"
-        gains = [
-            found[arm, seed] - found["frozen_untrained", seed]
-            for seed in seeds
-            if ("frozen_untrained", seed) in found
-        ]
-        gain = "-"
-        if arm != "frozen_untrained" and len(gains) > 1:
-            middle, low, high = t_interval(gains)
-            gain = f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"
-        lines.append(f"| {arm} | {shown} | {mean} | {gain} |")
+        gains = gain(found, arm, "frozen_untrained"), gain(found, "frozen", arm)
+        taken = ", ".join(f"{minutes[arm, seed]:.0f}" for seed in seeds) or "missing"
+        lines.append(f"| {arm} | {shown} | {mean} | {' | '.join(gains)} | {taken} |")
     return "\n".join(lines)
+
+
+def gain(found: Mapping[tuple[str, int], float], arm: str, other: str) -> str:
+    """Return what an arm gains over another by seed, with its t interval; "-" without two seeds."""
+    both = [seed for seed in SEEDS if {(arm, seed), (other, seed)} <= found.keys()]
+    if arm == other or len(both) < 2:
+        return "-"
+    middle, low, high = t_interval([found[arm, seed] - found[other, seed] for seed in both])
+    return f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def main() -> None:

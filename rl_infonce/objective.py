@@ -40,7 +40,7 @@ class ObjectiveShape(NamedTuple):
         local_dim: C, channels of the encoder's convolutional map.
         n_horizons: K.
         action_dim: Size of one encoded action; 0 if predictions do not see the actions.
-        n_places: P, height times width of the map; None without a "positional" term.
+        n_places: P, height times width of the map; only a "positional" term needs it.
     """
 
     features_dim: int

@@ -74,6 +74,7 @@ def test_runs_that_cannot_be_compared_share_no_table(tmp_path: Path, key: str) -
     for seed, arm in enumerate(script.ARMS):
         content = {"arm": arm, "seed": 0, "n_steps": 100, "returns": [[90, 1.0]]}
         content["encoder_sha256"] = "a" if arm in script.PRETRAINED else None
+        content["seconds"] = 60.0
         (tmp_path / f"{seed}.json").write_text(json.dumps(content))
     script.table(tmp_path)
     (tmp_path / "0.json").write_text(json.dumps(content | {key: 7 if key == "n_steps" else "b"}))
@@ -87,9 +88,10 @@ def test_the_table_takes_the_last_fifth_and_pairs_by_seed(tmp_path: Path) -> Non
         for seed, end in enumerate(ends):
             returns = [[80, -50.0], [81, end - 1], [100, end + 1]]
             content = {"arm": arm, "seed": seed, "n_steps": 100, "returns": returns}
+            content["seconds"] = 60.0 * (seed + 1)
             (tmp_path / f"{arm}-{seed}.json").write_text(json.dumps(content))
     rows = script.table(tmp_path).splitlines()
-    assert "| frozen_untrained | 1.0, 1.0 | 1.0 | - |" in rows
+    assert "| frozen_untrained | 1.0, 1.0 | 1.0 | - | +4.0 (-8.7 to +16.7) | 1, 2 |" in rows
     # +3 and +5: mean 4, standard error 1, t of 1 degree of freedom 12.706
-    assert "| frozen | 4.0, 6.0 | 5.0 | +4.0 (-8.7 to +16.7) |" in rows
-    assert "| scratch | missing | missing | - |" in rows
+    assert "| frozen | 4.0, 6.0 | 5.0 | +4.0 (-8.7 to +16.7) | - | 1, 2 |" in rows
+    assert "| scratch | missing | missing | - | - | missing |" in rows

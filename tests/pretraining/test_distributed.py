@@ -127,8 +127,13 @@ def test_too_few_frames_for_the_batch_of_all_ranks_are_refused(
         )
 
 
-def test_alone_there_is_nobody_to_disagree_with() -> None:
-    check_same_on_ranks({"x": 1}, torch.device("cpu"))
+def test_ranks_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = torch.tensor([[1, 5], [1, 5], [1, 5]])
+    monkeypatch.setattr("rl_infonce.pretraining.ranks.gather", lambda own: found)
+    check_same_on_ranks({"x": 1, "y": 5}, torch.device("cpu"))
+    found[2, 1] = 6
+    with pytest.raises(ValueError, match=r"the same y on every rank, .* others than on \[2\]"):
+        check_same_on_ranks({"x": 1, "y": 5}, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
