@@ -22,9 +22,13 @@ from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.presets import PRESETS, InfoNCESettings
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.saved_encoder import save_encoder
+from rl_infonce.sweeps.search import STUDY_SETTINGS
+from rl_infonce.sweeps.tables import PROBE_SETTINGS, SETTINGS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FAULTS = ROOT / "rl_infonce" / "runs" / "FAULTS.md"
+GRID = ROOT / "rl_infonce" / "sweeps" / "GRID.md"
 
 
 def blocks(language: str) -> list[str]:
@@ -92,12 +96,12 @@ def test_other_listeners_hear_every_number(tmp_path: Path, monkeypatch: pytest.M
     assert {"train/loss", "time/iterations"} <= heard[64].keys()
 
 
-def test_the_losses_print_has_gradients() -> None:
-    (block,) = (block for block in blocks("python") if "scores" in block)
-    names: dict[str, object] = {}
+@pytest.mark.parametrize(("loss", "trained"), [("info_nce", "now"), ("local_nce", "scores")])
+def test_the_losses_printed_have_gradients(loss: str, trained: str) -> None:
+    (block,) = (block for block in blocks("python") if f"import {loss}" in block)
+    names: dict[str, Any] = {}
     exec(compile(block, "README python", "exec"), names)
-    gradient = names["scores"].grad  # type: ignore[attr-defined]
-    assert bool(gradient.any())
+    assert bool(names[trained].grad.any())
 
 
 @pytest.mark.atari
@@ -183,14 +187,28 @@ def test_the_second_command_runs_every_check() -> None:
     assert "--group test" in script
 
 
-def test_links_lead_somewhere() -> None:
-    shown = re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL)
+def test_the_keys_of_a_grid_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| `\[(.*?)\]`.*?\| (.*) \|$", GRID.read_text(), flags=re.MULTILINE)
+    explained = {table: set(re.findall(r"`([a-z_]+)`", keys)) for table, keys in rows}
+    assert explained["train"] == set(SETTINGS)
+    assert explained["probe"] == set(PROBE_SETTINGS)
+    assert explained["study"] | {"search"} == set(STUDY_SETTINGS)
+
+
+def test_the_tests_of_faults_exist() -> None:
+    named = re.findall(r"`(tests/.*?)`", FAULTS.read_text(encoding="utf-8"))
+    assert len(set(named)) > 5
+    assert all((ROOT / name).is_file() for name in named)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", FAULTS, GRID], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    shown = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)]+)\)", shown) if "://" not in link]
-    assert len(links) > 3
     for link in links:
         path, _, anchor = link.partition("#")
-        target = ROOT / (path or "README.md")
-        assert target.is_file()
+        target = page.parent / path if path else page
+        assert target.is_file(), link
         text = target.read_text(encoding="utf-8") if anchor else ""
         headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
         anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]

@@ -22,10 +22,10 @@ from rl_infonce.sweeps.tables import (
     unknown,
 )
 
-__all__ = ["NESTED", "study_of", "study_problems"]
+__all__ = ["NESTED", "STUDY_SETTINGS", "study_of", "study_problems"]
 
 NESTED = "hyperparameters."
-_STUDY: dict[str, tuple[Check, str]] = {
+STUDY_SETTINGS: dict[str, tuple[Check, str]] = {
     "n_trials": (is_int, "an int >= 1"),
     "measure": (is_text, "text"),
     "search": (is_table, "a table"),
@@ -34,7 +34,7 @@ _STUDY: dict[str, tuple[Check, str]] = {
 
 def study_problems(study: Any, algos: Sequence[str]) -> Iterator[str]:
     """Yield what is wrong with a study of algorithms."""
-    yield from table_problems("study", study, _STUDY)
+    yield from table_problems("study", study, STUDY_SETTINGS)
     if not isinstance(study, Mapping):
         return
     for name in ("n_trials", "search"):

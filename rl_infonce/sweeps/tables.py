@@ -15,6 +15,7 @@ from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTO
 from rl_infonce.scoring.frames import find_frames
 
 __all__ = [
+    "PROBE_SETTINGS",
     "SETTINGS",
     "is_flag",
     "is_int",
@@ -91,7 +92,7 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "device": (is_text, "text"),
 }
 _CHOICES = {"precision": ("fp32", "bf16"), "on_nan": ("stop", "skip")}
-_PROBE: dict[str, tuple[Check, str]] = {
+PROBE_SETTINGS: dict[str, tuple[Check, str]] = {
     "n_frames": (is_int, "an int >= 1"),
     "labels": (is_text, "text"),
     "protocol": (_is_texts, "a list of at least one name"),
@@ -175,7 +176,7 @@ def _value_problems(where: str, value: Any) -> Iterator[str]:
 
 def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
     """Return what `rl-infonce probe` would refuse of settings on games."""
-    problems = list(table_problems("probe", probe, _PROBE))
+    problems = list(table_problems("probe", probe, PROBE_SETTINGS))
     if problems:
         return problems
     for protocol in probe.get("protocol", ()):
@@ -185,7 +186,9 @@ def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
     problems += said(
         "[probe]",
         find_frames,
-        *((), None, "agent"),
+        (),
+        None,
+        "agent",
         n_steps=probe.get("n_frames"),
         policy=None,
         seed=probe.get("data_seed"),
