@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.callbacks import BaseCallback
 
     from rl_infonce.pixel_encoder import PixelEncoder
-    from rl_infonce.sb3.episode_log import EpisodeLogCallback
 
 __all__ = ["add_parser", "run"]
 
@@ -209,21 +208,21 @@ class _Run:
         from rl_infonce.sb3.nan_guard import NanGuardCallback
         from rl_infonce.sb3.resume import ResumeCallback
 
-        resume = ResumeCallback(
+        self.resume = ResumeCallback(
             self.run_dir / "checkpoints", max(arguments.save_freq // model.n_envs, 1)
         )
         guard = NanGuardCallback(self.run_dir, on_nan=arguments.on_nan)
-        episodes = EpisodeLogCallback(self.run_dir / "episodes.csv")
+        self.episodes = EpisodeLogCallback(self.run_dir / "episodes.csv")
         try:
-            is_restored = self.goes_on and resume.restore(
+            is_restored = self.goes_on and self.resume.restore(
                 model, inexact=arguments.resume_inexact, fall_back=arguments.fall_back
             )
             if self.goes_on and not is_restored and self._is_finished(arguments):
                 return 0
-            self._open_logs(model, episodes, arguments)
+            self._open_logs(model, arguments)
             session = self._begin(model, arguments)
         except (ValueError, OSError) as error:
-            episodes.close()
+            self.episodes.close()
             print(f"rl-infonce train: {error}", file=sys.stderr)
             return 1
         words = f"Resuming at step {model.num_timesteps}" if is_restored else "Training"
@@ -231,7 +230,8 @@ class _Run:
             f"{words}: {arguments.algo.upper()} on {arguments.game} (seed {self.record['seed']}, "
             f"{model.device}) in {self.run_dir}"
         )
-        callbacks = [*([] if callback is None else [callback]), episodes, guard, resume]
+        own = [] if callback is None else [callback]
+        callbacks = [*own, self.episodes, guard, self.resume]
         code = self._learn(model, arguments, callbacks, session)
         self._print_ending(model, arguments)
         return code
@@ -240,7 +240,7 @@ class _Run:
         """Return whether a run without checkpoints has nothing left; False if it may begin anew.
 
         Raises:
-            ValueError: If to begin anew would cost more than what a kill may cost.
+            ValueError: If it had checkpoints, which are gone.
         """
         n_done, budget = self.record.get("n_timesteps_done", 0), arguments.n_timesteps
         is_done = self.record.get("status") == "done"
@@ -248,8 +248,11 @@ class _Run:
             print(f"Nothing left: {n_done} of {budget} steps are trained.")
             print(f"Model:  {self.model_file}")
             return True
-        had_checkpoints = any(session.get("first_step") for session in self.record["sessions"])
-        if is_done or had_checkpoints or n_done > arguments.save_freq:
+        had_checkpoints = any(
+            session.get("first_step") or session.get("saved_step")
+            for session in self.record["sessions"]
+        )
+        if is_done or had_checkpoints:
             raise ValueError(
                 f"Expected a checkpoint in {self.run_dir / 'checkpoints'} to go on from, got none "
                 f"of a run that trained {n_done} steps (a sweep removes those of finished cells "
@@ -257,12 +260,10 @@ class _Run:
             )
         return False
 
-    def _open_logs(
-        self, model: BaseAlgorithm, episodes: EpisodeLogCallback, arguments: argparse.Namespace
-    ) -> None:
+    def _open_logs(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
         from rl_infonce.sb3.run_logs import run_logger
 
-        episodes.open(model.num_timesteps)
+        self.episodes.open(model.num_timesteps)
         logger = run_logger(
             self.run_dir,
             self.tb_dir,
@@ -293,20 +294,19 @@ class _Run:
         self,
         model: BaseAlgorithm,
         arguments: argparse.Namespace,
-        callbacks: list[Any],
+        callbacks: list[BaseCallback],
         session: dict[str, Any],
     ) -> int:
         from rl_infonce.sb3.resume import NotSavedError
 
         progress = _shows_progress(arguments)
-        *_, episodes, _, resume = callbacks
         status, code, start = "failed", 1, time.perf_counter()
-        with stopping_signals(lambda _signal: resume.ask_to_stop()):
+        with stopping_signals(lambda _signal: self.resume.ask_to_stop()):
             try:
                 n_left = max(arguments.n_timesteps - model.num_timesteps, 0)
                 if n_left:
                     model.learn(n_left, callbacks, reset_num_timesteps=False, progress_bar=progress)
-                is_done = model.num_timesteps >= arguments.n_timesteps or not resume.stopped
+                is_done = model.num_timesteps >= arguments.n_timesteps or not self.resume.stopped
                 status, code = ("done", 0) if is_done else ("interrupted", INTERRUPTED)
             except (FloatingPointError, NotSavedError) as error:
                 print(f"rl-infonce train: {error}", file=sys.stderr)
@@ -314,7 +314,7 @@ class _Run:
                 status, code = "interrupted", 130
             finally:
                 self.record["status"] = status
-                episodes.close()
+                self.episodes.close()
                 self._finish(model, session, time.perf_counter() - start)
         return code
 
@@ -322,7 +322,12 @@ class _Run:
         """Save the model first, then the record, then the last curves."""
         self._save(model)
         n_steps = model.num_timesteps - session["first_step"]
-        session.update(end_time=now(), wall_seconds=round(seconds, 3))
+        session.update(
+            end_time=now(),
+            wall_seconds=round(seconds, 3),
+            last_step=model.num_timesteps,
+            saved_step=self.resume.saved_step,
+        )
         self.record.update(
             end_time=now(),
             wall_seconds=round(sum(s.get("wall_seconds", 0.0) for s in self.record["sessions"]), 3),

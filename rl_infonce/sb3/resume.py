@@ -79,6 +79,7 @@ class ResumeCallback(BaseCallback):
 
     Attributes:
         is_exact: Whether the run so far is one that was never interrupted.
+        saved_step: `num_timesteps` of the last checkpoint that this object wrote; None before.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -106,6 +107,7 @@ class ResumeCallback(BaseCallback):
         self.save_zip = save_zip
         self.save_best = save_best
         self.is_exact = True
+        self.saved_step: int | None = None
         self._shards = ReplayShards(self.folder)
         self._restored: tuple[Path, Mapping[str, Any]] | None = None
         self._last_save = 0
@@ -247,6 +249,7 @@ class ResumeCallback(BaseCallback):
         path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
         # A damaged checkpoint that was passed over may look newer.
         prune_checkpoints(self.folder, self.n_kept, also=[path])
+        self.saved_step = self.num_timesteps
         if self.verbose:
             seconds = time.perf_counter() - start
             print(f"ResumeCallback: {path} in {seconds:.2f} s")  # noqa: T201

@@ -215,9 +215,12 @@ def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path)
     def die() -> None:
         raise KeyboardInterrupt
 
-    assert train(*flags(tmp_path), callback=AtStep(6, die)) == 130
+    # A checkpoint is due with the first rollout, which does not come to its end.
+    assert train(*flags(tmp_path), "--save-freq", "1", callback=AtStep(6, die)) == 130
     run_dir = tmp_path / "ppo" / "breakout_1"
-    assert train("train", "--resume", str(run_dir), "--no-progress") == 0
+    (session,) = json.loads((run_dir / "run.json").read_text())["sessions"]
+    assert session["last_step"] == 6 and session["saved_step"] is None
+    assert train("train", "--resume", str(run_dir), "--no-progress", "--save-freq", "64") == 0
     assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
 
 
