@@ -96,6 +96,12 @@ class LabelledFrames:
         """
         return _read_only(self.column("episode_ids"))
 
+    @cached_property
+    def game_ids(self) -> npt.NDArray[np.int64]:
+        """Return [K] ids, read-only: equal within a game, and the row at which it starts."""
+        starts = self.column("game_starts")
+        return _read_only(np.flatnonzero(starts)[np.cumsum(starts) - 1])
+
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column other than the images, [K, ...].
 
@@ -154,6 +160,7 @@ class LabelledFrames:
             observations=self.observations(view),
             labels=decode(self.ram, self.game, version),
             episode_ids=self.episode_ids,
+            group_ids=self.game_ids,
             categories={name: variable.categories for name, variable in variables.items()},
             provenance={
                 "game": self.game,

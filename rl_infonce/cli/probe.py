@@ -149,7 +149,12 @@ def _plan(
 def _scores_file(folder: Path, plan: Plan) -> ScoresFile:
     from rl_infonce.scoring.scores_file import ScoresFile
 
-    settings = {**plan.source.settings, "labels": plan.labels, "precision": plan.precision}
+    settings = {
+        **plan.source.settings,
+        "labels": plan.labels,
+        "precision": plan.precision,
+        "split_by": "game",  # scores of earlier versions, which split lives, do not compare
+    }
     if plan.min_episode_length is not None:
         settings["min_episode_length"] = plan.min_episode_length
     return ScoresFile(folder, settings)

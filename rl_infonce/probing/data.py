@@ -29,11 +29,14 @@ class LabelledObservations:
         categories: Variable to the categories it counts in; variables may be missing.
         provenance: What produced the data (game, label version and hash, policy, seed, ...), as
             JSON can hold it; copied into every result.
+        group_ids: [K] integers, equal within episodes that share a state, such as the lives of one
+            game with their score: such a group is trained or tested on, not both. None takes each
+            episode for itself.
 
     Raises:
-        TypeError: If labels or episode ids are not integers.
-        ValueError: If lengths differ, there is no variable, a label is outside 0..255, or a
-            category names an unknown variable.
+        TypeError: If labels, episode ids or group ids are not integers.
+        ValueError: If lengths differ, there is no variable, a label is outside 0..255, a category
+            names an unknown variable, or an episode lies in several groups.
     """
 
     observations: Any
@@ -41,17 +44,31 @@ class LabelledObservations:
     episode_ids: IntArray
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    group_ids: IntArray | None = None
 
     def __post_init__(self) -> None:
         check_labels(self.labels, len(self.observations))
         check_integers("episode_ids", self.episode_ids)
         check_shape("episode_ids", self.episode_ids, (len(self.observations),))
+        if self.group_ids is not None:
+            _check_groups(self.group_ids, self.episode_ids)
         unknown = sorted(set(self.categories) - set(self.labels))
         if unknown:
             raise ValueError(
                 f"Expected `categories` of variables in `labels`, got {unknown}; "
                 f"labelled are {sorted(self.labels)}."
             )
+
+
+def _check_groups(group_ids: IntArray, episode_ids: IntArray) -> None:
+    check_integers("group_ids", group_ids)
+    check_shape("group_ids", group_ids, (len(episode_ids),))
+    pairs = np.unique(np.stack([episode_ids, group_ids]), axis=1)
+    if pairs.shape[1] > len(np.unique(episode_ids)):
+        episode = pairs[0][1:][np.diff(pairs[0]) == 0][0]
+        raise ValueError(
+            f"Expected `group_ids` of whole episodes, got episode {episode} in several groups."
+        )
 
 
 def check_labels(labels: Labels, n_frames: int) -> None:

@@ -34,9 +34,9 @@ def f1_differences(
 ) -> dict[str, F1Difference]:
     """Return how much more of the test labels the first predictions find than the second.
 
-    The bootstrap draws the same episodes for both: what makes an episode hard for either cancels,
-    so the interval is narrower than those of two scores side by side suggest. How scores vary with
-    the split and the training is not in it: take several seeds.
+    The bootstrap draws the same groups of episodes for both: what makes one hard for either
+    cancels, so the interval is narrower than those of two scores side by side suggest. How scores
+    vary with the split and the training is not in it: take several seeds.
 
     Args:
         ours: Variable to [n_test] classes, for every variable of the task; `probe_features` returns
@@ -56,13 +56,13 @@ def f1_differences(
         ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
     own, other = (_f1(each, task, positions) for each in (ours, theirs))
-    own_resampled, n_episodes = resampled_f1(ours, task, positions=positions, seed=seed)
+    own_resampled, n_groups = resampled_f1(ours, task, positions=positions, seed=seed)
     other_resampled, _ = resampled_f1(theirs, task, positions=positions, seed=seed)
     found = {}
     for name, f1 in own.items():
         value = f1 - other[name]
         spread = own_resampled[name] - other_resampled[name]
-        interval = widened_interval(value, spread, n_episodes, lowest=-1.0)
+        interval = widened_interval(value, spread, n_groups, lowest=-1.0)
         found[name] = F1Difference(value, *interval)
     return found
 

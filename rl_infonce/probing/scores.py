@@ -40,7 +40,7 @@ __all__ = [
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
 _N_RESAMPLES = 1000
-_MIN_VALIDATION_EPISODES = 3
+_MIN_VALIDATION_GROUPS = 3
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class ProbeScores:
             average; over all variables if none has a category.
         categories: Category to the mean over its probed variables; one without any is missing.
         variables: Variable to its score.
-        intervals: 95 % interval of `f1_weighted` for other test episodes, in [0, 1], for "mean",
-            each category and each variable; (NaN, NaN) if there is only one test episode. It has
-            the width of the percentile bootstrap over episodes, widened for their number n by
-            sqrt(n / (n - 1)) t / z, and the score in its middle. In simulations of scores around
-            0.7 it held the truth in 92 to 96 %; the bootstrap alone, as scores of earlier versions
-            have it, in 49, 71, 82, 89 and 92 % with 2, 3, 5, 10 and 20 episodes. Around 0.98, where
-            a rare bad episode makes the scatter skewed, it held it in 83 to 91 %
-            (`test_scores.py` measures both again). How scores vary with the split and the training
-            is not in it: take several seeds.
+        intervals: 95 % interval of `f1_weighted` for other test episodes (or groups of them, where
+            the data has groups), in [0, 1], for "mean", each category and each variable; (NaN, NaN)
+            if there is only one. It has the width of the percentile bootstrap over episodes,
+            widened for their number n by sqrt(n / (n - 1)) t / z, and the score in its middle. In
+            simulations of scores around 0.7 it held the truth in 92 to 96 %; the bootstrap alone,
+            as scores of earlier versions have it, in 49, 71, 82, 89 and 92 % with 2, 3, 5, 10 and
+            20 episodes. Around 0.98, where a rare bad episode makes the scatter skewed, it held it
+            in 83 to 91 % (`test_scores.py` measures both again). How scores vary with the split and
+            the training is not in it: take several seeds.
         not_probed: Variables that were left out, with the reason.
         n_frames: Frames in "train", "validation" and "test".
         n_episodes: Episodes in each of them.
@@ -135,7 +135,7 @@ def probe_features(
         The scores, and the predictions for every test frame, in the order of `task.split.test`.
 
     Warns:
-        UserWarning: If penalties are to be chosen on fewer than 3 validation episodes.
+        UserWarning: If penalties are to be chosen on fewer than 3 validation groups.
 
     Raises:
         ValueError: If the features do not fit the task; see `fit_probe`.
@@ -143,7 +143,7 @@ def probe_features(
     check_shape("features", features, (len(task.episode_ids), "D"))
     settings = protocol_settings(protocol)
     if isinstance(settings, Converged) and len(settings.penalties) > 1:
-        _warn_of_few_episodes(task)
+        _warn_of_few_groups(task)
     probe = fit_probe(
         features,
         task.labels,
@@ -165,13 +165,13 @@ def probe_features(
     return scores, predictions
 
 
-def _warn_of_few_episodes(task: ProbingTask) -> None:
-    n_episodes = len(np.unique(task.episode_ids[task.split.validation]))
-    if n_episodes < _MIN_VALIDATION_EPISODES:
+def _warn_of_few_groups(task: ProbingTask) -> None:
+    n_groups = len(np.unique(task.group_ids[task.split.validation]))
+    if n_groups < _MIN_VALIDATION_GROUPS:
         warnings.warn(
-            f"Expected at least {_MIN_VALIDATION_EPISODES} episodes in the validation part to "
-            f"choose the probe's penalties by, got {n_episodes}: the scores may be too low. "
-            "Collect more frames, or pass protocol=Converged(penalties=(1e-3,)).",
+            f"Expected at least {_MIN_VALIDATION_GROUPS} games (or other groups of episodes) in "
+            f"the validation part to choose the probe's penalties by, got {n_groups}: the scores "
+            "may be too low. Collect more frames, or pass protocol=Converged(penalties=(1e-3,)).",
             stacklevel=3,
         )
 
@@ -242,7 +242,7 @@ def score_predictions(
         TypeError: If predictions or positions are not integers.
         ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
-    resampled, n_episodes = resampled_f1(predictions, task, positions=positions, seed=seed)
+    resampled, n_groups = resampled_f1(predictions, task, positions=positions, seed=seed)
     mean, categories, variables = averaged_scores(predictions, task, positions=positions)
     found = {"mean": mean, **categories, **variables}
     return ProbeScores(
@@ -251,7 +251,7 @@ def score_predictions(
         categories,
         variables,
         {
-            name: widened_interval(found[name].f1_weighted, figures, n_episodes)
+            name: widened_interval(found[name].f1_weighted, figures, n_groups)
             for name, figures in resampled.items()
         },
         dict(task.not_probed),
@@ -298,11 +298,11 @@ def resampled_f1(
     positions: IntArray | None = None,
     seed: int = 0,
 ) -> tuple[dict[str, FloatArray], int]:
-    """Return the weighted F1 in resamples of the test episodes; arguments as `score_predictions`.
+    """Return the weighted F1 in resamples of the test groups; arguments as `score_predictions`.
 
     Returns:
         "mean", each category and each variable to [R] figures, the same resamples for the same
-        task, positions and seed; and the number of episodes.
+        task, positions and seed; and the number of groups.
 
     Raises:
         TypeError: If predictions or positions are not integers.
@@ -311,12 +311,12 @@ def resampled_f1(
     test = task.split.test
     _check_predictions(predictions, task, positions)
     scored = np.arange(len(test)) if positions is None else positions
-    episodes = np.unique(task.episode_ids[test[scored]], return_inverse=True)[1]
-    n_episodes = int(episodes.max()) + 1
-    weights = bootstrap_weights(n_episodes, _N_RESAMPLES, np.random.default_rng(seed))
+    groups = np.unique(task.group_ids[test[scored]], return_inverse=True)[1]
+    n_groups = int(groups.max()) + 1
+    weights = bootstrap_weights(n_groups, _N_RESAMPLES, np.random.default_rng(seed))
     variables = {
         name: bootstrap_f1_weighted(
-            class_counts(predictions[name][scored], values[test[scored]], episodes), weights
+            class_counts(predictions[name][scored], values[test[scored]], groups), weights
         )
         for name, values in task.labels.items()
     }
@@ -324,7 +324,7 @@ def resampled_f1(
         c: np.mean([variables[v] for v in vs], axis=0) for c, vs in _members(task).items()
     }
     mean: FloatArray = np.mean(list((categories or variables).values()), axis=0)
-    return {"mean": mean, **categories, **variables}, n_episodes
+    return {"mean": mean, **categories, **variables}, n_groups
 
 
 def _check_predictions(
@@ -359,20 +359,20 @@ def _members(task: ProbingTask) -> dict[str, list[str]]:
 
 
 def widened_interval(
-    score: float, resampled: FloatArray, n_episodes: int, *, lowest: float = 0.0
+    score: float, resampled: FloatArray, n_groups: int, *, lowest: float = 0.0
 ) -> tuple[float, float]:
     """Return the 95 % interval around a score for other test episodes; see `ProbeScores`.
 
     Args:
         score: In its middle.
-        resampled: [R] what resamples of the episodes score.
-        n_episodes: In the test part; of one, no interval can be made: (NaN, NaN).
+        resampled: [R] what resamples of the groups score.
+        n_groups: In the test part; of one, no interval can be made: (NaN, NaN).
         lowest: That a score can be, 0 for an F1 and -1 for a difference; the highest is 1.
     """
-    if n_episodes < 2:
+    if n_groups < 2:
         return (np.nan, np.nan)
     low, high = np.quantile(resampled, [0.025, 0.975])
-    half = bootstrap_widening(n_episodes) * float(high - low) / 2
+    half = bootstrap_widening(n_groups) * float(high - low) / 2
     return max(score - half, lowest), min(score + half, 1.0)
 
 

@@ -46,7 +46,8 @@ def split_episodes(
     and then does not use it, this really shuffles.
 
     Args:
-        episode_ids: [K] integers, equal within an episode and different between any two.
+        episode_ids: [K] integers, equal within an episode and different between any two. Where
+            episodes are the lives of a game, pass those of its games.
         rng: Source of all randomness.
         fractions: Shares of the episodes for training, validation and test, each > 0, with a sum of
             at most 1; what is left over is not used. Each part gets at least one episode.

@@ -31,6 +31,7 @@ class ProbingTask:
         labels: Variable to [K] labels, of the variables that are probed.
         not_probed: The other variables, with the reason.
         episode_ids: [K] episode of each frame.
+        group_ids: [K] group of each frame, whose episodes lie in one part of the split.
         categories: Variable to the categories it counts in.
         provenance: What produced the data and the task, as JSON can hold it.
     """
@@ -39,6 +40,7 @@ class ProbingTask:
     labels: Mapping[str, npt.NDArray[Any]]
     not_probed: Mapping[str, str]
     episode_ids: IntArray
+    group_ids: IntArray
     categories: Mapping[str, tuple[str, ...]]
     provenance: Mapping[str, Any]
 
@@ -53,7 +55,10 @@ def make_task(
     min_episode_length: int = 1,
     entropy_on: str = "train",
 ) -> ProbingTask:
-    """Split the episodes, take repeated frames out of the test part, and choose the variables.
+    """Split the data, take repeated frames out of the test part, and choose the variables.
+
+    Groups of episodes are split, or episodes where there are none: what the lives of a game share,
+    such as its score, would be trained and tested on otherwise.
 
     The published task (Anand et al. 2019, code) is `shuffle=False`, `min_episode_length=65` and
     `entropy_on="all"`, with two deviations: the published code also drops test episodes of which
@@ -64,8 +69,8 @@ def make_task(
         labelled: The data.
         rng: Source of all randomness.
         threshold: Least entropy in nats of a variable that is probed.
-        fractions: Shares of the episodes for training, validation and test.
-        shuffle: Whether to shuffle the episodes before they are split.
+        fractions: Shares of the groups for training, validation and test.
+        shuffle: Whether to shuffle the groups before they are split.
         min_episode_length: Shorter episodes, in frames, are not used.
         entropy_on: "train" judges the entropy by the training part, "all" by the frames of all
             three parts, without the repeated ones.
@@ -76,7 +81,8 @@ def make_task(
     """
     check_choice("entropy_on", entropy_on, ["all", "train"])
     used = _rows_of_long_episodes(labelled.episode_ids, min_episode_length)
-    parts = split_episodes(labelled.episode_ids[used], rng, fractions=fractions, shuffle=shuffle)
+    group_ids = labelled.episode_ids if labelled.group_ids is None else labelled.group_ids
+    parts = split_episodes(group_ids[used], rng, fractions=fractions, shuffle=shuffle)
     whole = Split(*(used[rows] for rows in parts))
     split = drop_seen_frames(whole, frame_digests(labelled.observations))
     if len(split.test) == 0:
@@ -99,7 +105,7 @@ def make_task(
         "n_test_duplicates": len(whole.test) - len(split.test),
     }
     return ProbingTask(
-        split, kept, not_probed, labelled.episode_ids, labelled.categories, provenance
+        split, kept, not_probed, labelled.episode_ids, group_ids, labelled.categories, provenance
     )
 
 

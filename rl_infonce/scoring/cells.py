@@ -41,7 +41,7 @@ __all__ = ["TASKS", "Plan", "probe_games"]
 
 TASKS: dict[str, dict[str, Any]] = {
     "converged": {},
-    # The published filters; the split is shuffled, as the published code meant to do.
+    # The published filters; games are shuffled, as the published code meant to do.
     "anand2019": {"min_episode_length": 65, "entropy_on": "all"},
     "knn": {},
     "ridge": {},

@@ -28,10 +28,10 @@ _PUBLISHED_SETTINGS = {
     "n_frames": 50_000,
 }
 _ALWAYS_DIFFERENT = (
-    "Measured rows always differ in the split, which is shuffled; in lost lives, after which there "
-    "is neither FIRE nor an idle step; in the maximum of two frames, which is taken over gray; in "
-    "the labels of an episode's first frame, which are its own; and in test frames that repeat, "
-    "which do not count in the entropy and may leave an episode of one frame."
+    "Measured rows always differ in the split, which shuffles whole games; in lost lives, after "
+    "which there is neither FIRE nor an idle step; in the maximum of two frames, which is taken "
+    "over gray; in the labels of an episode's first frame, which are its own; and in test frames "
+    "that repeat, which do not count in the entropy and may leave an episode of one frame."
 )
 _PUBLISHED_PROTOCOL = "anand2019"
 _N_PAPER_GAMES = 22
@@ -89,7 +89,7 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             "# Probe scores",
             "Weighted F1 of linear probes on frozen features: mean over the seeds, in brackets "
             "lowest to highest of the seeds, or, after `95 %:`, the interval of a single seed for "
-            f"other test episodes. Frames: {settings['n_frames']:,} per game, view "
+            f"other test games. Frames: {settings['n_frames']:,} per game, view "
             f"`{settings['view']}`, policy `{settings['policy']}`, data seed "
             f"{settings['data_seed']}. Labels: `{settings['labels']}`. Encoders in "
             f"{settings['precision']} unless they say otherwise. Seeds: "

@@ -186,6 +186,10 @@ def test_rows_are_distributed_and_episodes_named_by_their_first_row(
     np.testing.assert_array_equal(ids[starts], np.flatnonzero(starts))
     np.testing.assert_array_equal(starts, games | (np.diff(lives, prepend=9) < 0))
     assert (lives[games] == 5).all()
+    np.testing.assert_array_equal(np.diff(breakout.game_ids, prepend=-1) != 0, games)
+    np.testing.assert_array_equal(breakout.game_ids[games], np.flatnonzero(games))
+    labelled = breakout.labelled("agent")
+    np.testing.assert_array_equal(labelled.group_ids, breakout.game_ids)
 
 
 def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:

@@ -219,7 +219,7 @@ def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path)
     assert train(*flags(tmp_path), "--save-freq", "1", callback=AtStep(6, die)) == 130
     run_dir = tmp_path / "ppo" / "breakout_1"
     (session,) = json.loads((run_dir / "run.json").read_text())["sessions"]
-    assert session["last_step"] == 6 and session["saved_step"] is None
+    assert (session["last_step"], session["saved_step"]) == (6, None)
     assert train("train", "--resume", str(run_dir), "--no-progress", "--save-freq", "64") == 0
     assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
 

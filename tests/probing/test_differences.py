@@ -57,7 +57,7 @@ def episodes_of_unequal_difficulty(n_episodes: int, rng: np.random.Generator) ->
     rows = np.arange(2 + n_test)
     truth = rng.integers(0, 2, len(rows))
     ids = np.concatenate([[0, 1], 2 + np.arange(n_test) // length])
-    task = ProbingTask(Split(rows[:1], rows[1:2], rows[2:]), {"x": truth}, {}, ids, {}, {})
+    task = ProbingTask(Split(rows[:1], rows[1:2], rows[2:]), {"x": truth}, {}, ids, ids, {}, {})
     ease = np.repeat(rng.uniform(0.5, 0.9, n_episodes), length)
     test = truth[2:]
     ours, theirs = (

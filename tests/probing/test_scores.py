@@ -35,7 +35,7 @@ def by_hand() -> ProbingTask:
     }
     categories = {"a": ("agent",), "b": ("agent", "misc"), "c": ("clock",), "gone": ("other",)}
     ids = np.repeat([0, 1, 2, 3], [4, 2, 3, 3])
-    return ProbingTask(split, labels, {"gone": "entropy"}, ids, categories, {"game": "fake"})
+    return ProbingTask(split, labels, {"gone": "entropy"}, ids, ids, categories, {"game": "fake"})
 
 
 def test_mean_is_over_categories_of_the_mean_over_their_variables() -> None:
@@ -103,7 +103,9 @@ def played(
     predictions = np.where(known, labels, rng.integers(4, size=len(labels)))
     nothing = np.arange(0)
     split = Split(nothing, nothing, np.arange(len(labels)))
-    return ProbingTask(split, {"x": labels}, {}, episode_ids, {}, {}), {"x": predictions}
+    return ProbingTask(split, {"x": labels}, {}, episode_ids, episode_ids, {}, {}), {
+        "x": predictions
+    }
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_a_choice_on_few_validation_episodes_is_warned_of(
     few = replace(task, split=task.split._replace(validation=rows))
     probe_features(features, few, protocol=Converged(penalties=(1e-3,)))
     assert not recwarn
-    with pytest.warns(UserWarning, match=r"at least 3 episodes in the validation part .*, got 1"):
+    with pytest.warns(UserWarning, match=r"at least 3 games .* in the validation part .*, got 1"):
         probe_features(features, few, protocol=Converged(penalties=(1e-2, 1e-3)))
 
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from rl_infonce.probing import LabelledObservations, make_task
+from rl_infonce.probing import LabelledObservations, Split, make_task, score_predictions
+from rl_infonce.probing.scores import resampled_f1
 from tests.probing import fakes
 
 
@@ -54,6 +56,37 @@ def test_short_episodes_can_be_left_out() -> None:
         make_task(replace(data, episode_ids=ids), np.random.default_rng(0), min_episode_length=71)
 
 
+def test_groups_of_episodes_lie_in_one_part() -> None:
+    data = fakes.labelled()
+    lives = np.repeat(np.arange(60), 20)
+    games = lives // 3
+    for seed in range(5):
+        by_life = make_task(replace(data, episode_ids=lives), np.random.default_rng(seed))
+        task = make_task(
+            replace(data, episode_ids=lives, group_ids=games), np.random.default_rng(seed)
+        )
+        assert n_shared(games, by_life.split) > 0
+        assert n_shared(games, task.split) == 0
+        assert [len(set(games[rows].tolist())) for rows in task.split] == [14, 2, 4]
+
+
+def n_shared(games: npt.NDArray[np.int64], split: Split) -> int:
+    train, validation, test = (set(games[rows].tolist()) for rows in split)
+    return len(train & validation) + len(train & test) + len(validation & test)
+
+
+def test_intervals_resample_groups() -> None:
+    data = fakes.labelled()
+    lives = np.repeat(np.arange(60), 20)
+    task = make_task(
+        replace(data, episode_ids=lives, group_ids=lives // 3), np.random.default_rng(0)
+    )
+    predictions = {name: values[task.split.test] for name, values in task.labels.items()}
+    assert resampled_f1(predictions, task)[1] == 4
+    scores = score_predictions(predictions, task, protocol="fake")
+    assert scores.n_episodes["test"] == 12
+
+
 def test_entropy_on_train_does_not_look_at_the_test_part() -> None:
     data = fakes.labelled()
     task = make_task(data, np.random.default_rng(0))
@@ -96,6 +129,9 @@ def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the
         ({"labels": {"x": np.full(1200, -1)}}, ValueError, r"in 0..255, got -1..-1"),
         ({"labels": {"x": np.zeros(1200)}}, TypeError, r"`labels\['x'\]` to hold integers"),
         ({"episode_ids": np.zeros(5, int)}, ValueError, r"`episode_ids` of shape \[1200\]"),
+        ({"group_ids": np.zeros(5, int)}, ValueError, r"`group_ids` of shape \[1200\]"),
+        ({"group_ids": np.zeros(1200)}, TypeError, "`group_ids` to hold integers"),
+        ({"group_ids": np.arange(1200) // 7}, ValueError, "got episode 0 in several groups"),
         ({"categories": {"y": ("misc",)}}, ValueError, r"in `labels`, got \['y'\]"),
     ],
 )

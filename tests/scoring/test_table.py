@@ -104,7 +104,7 @@ def test_encoders_of_one_name_are_told_apart() -> None:
 
 def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None:
     text = "\n".join(table(entry("pong", "a", 0, 0.3, protocol="anand2019")))
-    assert "one run. Measured rows always differ in the split, which is shuffled" in text
+    assert "one run. Measured rows always differ in the split, which shuffles whole games" in text
     assert "as asked" not in text
     text = "\n".join(
         table(entry("pong", "a", 0, 0.3, protocol="anand2019"), view="agent", labels="corrected")
