@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -131,8 +131,31 @@ def settings_of(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
     for name in ("horizons", "terms"):
         if name in given:
             given[name] = _as_tuple(given[name])
-    return replace(PRESETS[preset], **given)
+    settings = replace(PRESETS[preset], **given)
+    _check_used(settings, given)
+    return settings
+
+
+def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
+    """Raise if a setting was asked for that the others leave without effect."""
+    needs = {
+        "temperature": ("critic", "cosine"),
+        "learn_temperature": ("critic", "cosine"),
+        "context_length": ("context", "gru"),
+    }
+    for name, (other, value) in needs.items():
+        if name in given and getattr(settings, other) != value:
+            raise ValueError(
+                f"Expected `{name}` with {other}={value!r} alone, got it with "
+                f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out."
+            )
+    if "context" in given and settings.context != "none" and settings.terms == ("local_local",):
+        raise ValueError(
+            f"Expected `context`={settings.context!r} with a term that predicts from features, got "
+            "terms=('local_local',), which does not use it. Leave it out."
+        )
 
 
 def _as_tuple(given: Any) -> tuple[Any, ...]:
-    return tuple(given) if isinstance(given, (tuple, list)) else (given,)
+    is_one = isinstance(given, str) or not isinstance(given, Iterable)
+    return (given,) if is_one else tuple(given)

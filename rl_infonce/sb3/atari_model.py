@@ -51,7 +51,8 @@ def make_atari_model(
         extractor: Arguments of `InfoNCEExtractor`.
         hyperparameters: Of the algorithm, in the place of RL Zoo's; "lin_X" falls linearly from X.
         encoder: Pretrained, whose architecture and weights are taken over.
-        freeze: Whether the encoder's weights stay, pretrained or not.
+        freeze: Whether the encoder's weights stay, pretrained or not; without an `infonce_coef` in
+            `extractor` there is no loss then, which has nothing to train.
 
     Raises:
         ValueError: If an argument is out of range or the encoder does not fit.
@@ -62,6 +63,8 @@ def make_atari_model(
     given = dict(extractor)
     if encoder is not None:
         given |= {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
+    if freeze:
+        given.setdefault("infonce_coef", 0.0)
     env = make_atari_vec_env(game, n_envs, seed=seed)
     try:
         model = ALGORITHMS[algorithm](

@@ -53,8 +53,14 @@ def training_algorithm() -> BaseAlgorithm | None:
     return found
 
 
-def known_action_space(given: spaces.Space[Any] | None) -> spaces.Space[Any]:
+def known_action_space(
+    given: spaces.Space[Any] | None, *, look_up: bool = True
+) -> spaces.Space[Any]:
     """Return the given action space, or that of the policy that is building an extractor.
+
+    Args:
+        given: None looks for the policy among the callers.
+        look_up: Whether it may.
 
     Raises:
         TypeError: If the given one is no space.
@@ -64,11 +70,11 @@ def known_action_space(given: spaces.Space[Any] | None) -> spaces.Space[Any]:
         if not isinstance(given, spaces.Space):
             raise TypeError(f"Expected `action_space` to be a gymnasium space, got {given!r}.")
         return given
-    policy: BaseModel | None = _caller(BaseModel, "make_features_extractor")
+    policy: BaseModel | None = _caller(BaseModel, "make_features_extractor") if look_up else None
     if policy is None:
         raise ValueError(
             "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "
-            "extractor, got None."
+            "extractor, or auto_bind=False, got None."
         )
     return policy.action_space
 

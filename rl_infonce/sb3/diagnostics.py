@@ -48,12 +48,14 @@ def effective_rank(features: Tensor) -> Tensor:
     """Return exp(entropy of the normalised singular values), between 1 and min(B - 1, D).
 
     Roy & Vetterli 2007, definition 1, of the features centred over the batch. Features without
-    any spread have effective rank 1.
+    any spread have effective rank 1; those that are not finite have NaN.
 
     Args:
         features: [B, D].
     """
     features = features.float()
+    if not features.isfinite().all():
+        return features.new_full((), torch.nan)
     singular = torch.linalg.svdvals(features - features.mean(dim=0))
     share = singular / singular.sum().clamp_min(torch.finfo(singular.dtype).tiny)
     rank: Tensor = torch.special.entr(share).sum().exp()
@@ -85,10 +87,13 @@ def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) ->
 
 
 def random_encoder(trunk: nn.Module, seed: int) -> nn.Module:
-    """Return a frozen copy of `trunk` with random weights; no global random stream is used."""
-    frozen = copy.deepcopy(trunk)
+    """Return a frozen copy of `trunk` on the CPU with random weights, the same for every device.
+
+    No global random stream is used.
+    """
+    frozen = copy.deepcopy(trunk).to("cpu")  # where the generator draws
     randomise_(frozen, torch.Generator().manual_seed(seed))
-    return frozen.to("cpu").requires_grad_(False).eval()
+    return frozen.requires_grad_(False).eval()
 
 
 def random_encoder_floor(anchor_codes: Tensor, future_codes: Tensor, mask: Tensor) -> Tensor:

@@ -125,7 +125,8 @@ def _layer_state(layer: Any) -> dict[str, Any]:
     if isinstance(layer, VecFrameStack):
         state["stack"] = _copied(layer.stacked_obs.stacked_obs)
     if isinstance(layer, VecNormalize):
-        state["means"] = {key: _moments(getattr(layer, key)) for key in ("obs_rms", "ret_rms")}
+        kept = [key for key in ("obs_rms", "ret_rms") if hasattr(layer, key)]
+        state["means"] = {key: _moments(getattr(layer, key)) for key in kept}
     return {"class": name, **state}
 
 

@@ -118,7 +118,8 @@ class InfoNCEExtractor(ImageEncoder):
         channels_last: Whether convolutions run channels-last: twice as fast on CPU, equal up to
             rounding. False makes `infonce_coef=0` equal NatureCNN to the last bit.
         seed: Of the pairs, augmentations and heads; None takes the algorithm's.
-        auto_bind: Whether to look up, once and read-only, which algorithm builds the extractor.
+        auto_bind: Whether to look up the call stack, read-only, for the algorithm: when the
+            extractor is built, and when training starts while none is known that it is part of.
         image_key: Entry of the observations that it encodes, where these are dictionaries and it is
             part of an extractor of your own; `InfoNCECombinedExtractor` sets it.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
@@ -198,7 +199,9 @@ class InfoNCEExtractor(ImageEncoder):
         self.last_infonce: dict[str, float] = {}
 
         algorithm = constructing_algorithm() if auto_bind else None
-        self._action_space = known_action_space(action_space) if action_conditioning else None
+        self._action_space = (
+            known_action_space(action_space, look_up=auto_bind) if action_conditioning else None
+        )
         known = seed if seed is not None else getattr(algorithm, "seed", None)
         self._chance_seed: int | None = None
         if known is None:
@@ -215,14 +218,16 @@ class InfoNCEExtractor(ImageEncoder):
     def bind(self, model: BaseAlgorithm) -> None:
         """Draw pairs from this algorithm's buffer from now on; it is held weakly.
 
-        The first algorithm's seed, where none was known before, is that of pairs and new heads.
+        Ends when training starts and the algorithm's policy has no such extractor. The first
+        algorithm's seed, where none was known before, is that of pairs and new heads.
 
         Raises:
             ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
                 skips frames twice.
         """
         n_steps = getattr(model, "n_steps", None) if hasattr(model, "gae_lambda") else None
-        if n_steps is not None and max(self.horizons) >= n_steps:
+        has_loss = self.infonce_coef > 0  # a baseline may have whatever horizons its rival has
+        if has_loss and n_steps is not None and max(self.horizons) >= n_steps:
             raise ValueError(
                 f"Expected `horizons` below n_steps={n_steps} of {type(model).__name__}, got "
                 f"{self.horizons}: no rollout would hold a pair. Raise n_steps or lower horizons."
@@ -322,6 +327,8 @@ class InfoNCEExtractor(ImageEncoder):
             self._warn_of_no_pairs(experience)
             self._log({"n_pairs": 0.0})
             return None
+        if self.target is not None and not self.target.get_buffer("n_updates"):
+            self._move_average(self.target)  # SB3 may have drawn the weights anew since
         batch = self._encode_batch(raw)
         result: TemporalInfoNCELoss = self.infonce(batch, self.horizons)
         session.n_updates += 1
@@ -367,6 +374,12 @@ class InfoNCEExtractor(ImageEncoder):
             )
             return None
         shared = [p for p in self.encoder_parameters().values() if p.requires_grad]
+        if not shared:
+            self._session.warn_once(
+                "frozen encoder",
+                "The encoder is frozen: the InfoNCE loss trains its own heads alone, and their "
+                "gradient counts where the algorithm clips. infonce_coef=0 leaves it out.",
+            )
         named = self.named_parameters()
         heads = [p for n, p in named if n.startswith("infonce.") and p.requires_grad]
         auxiliary = auxiliary_gradients(self.infonce_coef * result.loss, shared, heads)

@@ -25,6 +25,7 @@ from rl_infonce.runs.checkpoints import (
 from rl_infonce.runs.run_directory import differing_versions, software
 from rl_infonce.runs.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.sb3.best_model import BestModel, find_best, keep_best
+from rl_infonce.sb3.callbacks import InfoNCECallback
 from rl_infonce.sb3.replay_shards import ReplayShards, UnknownBufferError, load_replay
 from rl_infonce.sb3.run_state import (
     differing_settings,
@@ -110,6 +111,7 @@ class ResumeCallback(BaseCallback):
         self.saved_step: int | None = None
         self._shards = ReplayShards(self.folder)
         self._restored: tuple[Path, Mapping[str, Any]] | None = None
+        self._first_step: int | None = None
         self._last_save = 0
         self._n_failures = 0
         self._stop_asked = False
@@ -154,6 +156,7 @@ class ResumeCallback(BaseCallback):
                 self._shards.adopt(state["replay"])
             self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
         self._restored = (checkpoint.path, state) if exact else None
+        self._first_step = model.num_timesteps
         return True
 
     @property
@@ -173,9 +176,19 @@ class ResumeCallback(BaseCallback):
         return self._stops
 
     def _init_callback(self) -> None:
+        if self._first_step not in (None, self.model.num_timesteps):
+            raise ValueError(
+                f"Expected `learn` to go on at the restored step {self._first_step}, got "
+                f"{self.model.num_timesteps}: its checkpoints would be taken for older ones. Pass "
+                "reset_num_timesteps=False."
+            )
+        self._first_step = None
         self._stops = False
         if self._restored is None:  # `learn` may count steps anew, which tell what has changed
             self._shards = ReplayShards(self.folder)
+
+    def _on_training_start(self) -> None:
+        _check_order(self, self._others())
 
     def _on_rollout_start(self) -> None:
         if self._restored is not None:
@@ -263,6 +276,16 @@ class ResumeCallback(BaseCallback):
         except UnknownBufferError as error:
             inexact.append(str(error))
             return None
+
+
+def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:
+    later = list(callbacks)
+    later = later[later.index(own) + 1 :] if own in later else []
+    if any(isinstance(each, InfoNCECallback) and each.decoupled for each in later):
+        raise ValueError(
+            "Expected InfoNCECallback(decoupled=True) before ResumeCallback, got it after: its "
+            "updates would be pending whenever a checkpoint is due. Change their order in `learn`."
+        )
 
 
 def _check_finite(model: BaseAlgorithm) -> None:

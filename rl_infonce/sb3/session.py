@@ -141,9 +141,10 @@ class Session:
         )
         if self.n_nonfinite_in_a_row >= MAX_NONFINITE:
             raise FloatingPointError(
-                f"{counts}. Training stops; the model's last finite weights are intact, save them "
-                "with model.save(). Lower infonce_coef or the learning rate, or look for NaN in "
-                "the observations."
+                f"{counts}. Training stops; none of them changed a weight. Where the weights are "
+                "finite, model.save() keeps them; where they are not, the RL loss diverged, too: "
+                "go on from a checkpoint. Lower infonce_coef or the learning rate, or look for NaN "
+                "in the observations."
             )
         if self.n_nonfinite in (1, 10, 100):
             message = f"{counts}. These steps trained the RL loss alone."

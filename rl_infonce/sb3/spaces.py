@@ -73,7 +73,8 @@ def resolve_horizons(
         warnings.warn(
             f"horizons={short} are shorter than the stack of {stack} frames: anchor and positive "
             f"share {stack - min(short)} frames, so that matching pixels solves the task. Use "
-            f"horizons >= {stack}, or compare accuracy with infonce/floor_pixels.{unless}",
+            f"horizons >= {stack}, or compare infonce/accuracy_k{short[0]} with "
+            f"infonce/floor_pixels_k{short[0]}.{unless}",
             UserWarning,
             stacklevel=4,
         )

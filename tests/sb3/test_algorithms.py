@@ -75,7 +75,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "curl": {"preset": "curl"},
     "gru": {"context": "gru", "context_length": 3},
     "actions": {"action_conditioning": True, "horizons": (4, 6)},
-    "mlp": {"critic": "mlp", "learn_temperature": True},
+    "mlp": {"critic": "mlp"},
+    "learned temperature": {"learn_temperature": True},
     "learned temperature": {"learn_temperature": True},
     "stopped targets": {"target_encoder_tau": 1.0, "augmentation": "random_shift"},
     "impala": {"encoder": "impala"},
@@ -110,6 +111,27 @@ def test_bf16_runs_convolutions_in_bfloat16_and_hands_on_floats() -> None:
     assert seen == [torch.float32, torch.bfloat16]
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, full, atol=0.02, rtol=0.02)
+
+
+def test_the_first_positives_are_of_the_weights_that_training_starts_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SB3 draws PPO's weights anew after the extractor is built."""
+    model = ALGORITHMS["PPO"](policy_kwargs(preset="atc"))
+    (extractor,) = extractors_of(model)
+    target, encode = extractor.target, extractor._encode_batch
+    assert target is not None
+    equal = []
+
+    def noting(raw: Any) -> Any:
+        averages, online = target.averages(), extractor.encoder_parameters()
+        equal.append(all(torch.equal(averages[name], online[name]) for name in online))
+        return encode(raw)
+
+    monkeypatch.setattr(extractor, "_encode_batch", noting)
+    model.learn(64)
+    assert equal[0]
+    assert not all(equal)
 
 
 def test_a_moving_target_encoder_follows_the_online_one() -> None:

@@ -67,6 +67,7 @@ def test_what_sb3_refuses_by_an_assertion_is_an_error_of_values() -> None:
 def test_a_frozen_random_encoder_stays(algorithm: str) -> None:
     changes = {"n_steps": 16} if algorithm == "ppo" else {"learning_starts": 8, "buffer_size": 32}
     model = make(algorithm, hyperparameters=changes, freeze=True)
+    assert model.policy_kwargs["features_extractor_kwargs"]["infonce_coef"] == 0
     before = {name: tensor.clone() for name, tensor in model.policy.state_dict().items()}
     model.learn(32)
     changed = {n for n, t in model.policy.state_dict().items() if not torch.equal(t, before[n])}

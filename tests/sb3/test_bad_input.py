@@ -109,6 +109,14 @@ def test_unfit_observation_spaces(
         ({"encoder": 3}, ValueError, r"`encoder`.*nature.*3"),
         ({"channels_last": "no"}, TypeError, r"`channels_last`.*True or False.*no"),
         ({"auto_bind": "no"}, TypeError, r"`auto_bind`.*True or False.*no"),
+        (
+            {"context": "gru", "terms": ("local_local",)},
+            ValueError,
+            r"`context`='gru' with a term that predicts.*Leave it out",
+        ),
+        ({"critic": "mlp", "temperature": 0.2}, ValueError, r"`temperature`.*'cosine'.*'mlp'"),
+        ({"preset": "stdim", "learn_temperature": True}, ValueError, r"`learn_temp.*'bilinear'"),
+        ({"context_length": 4}, ValueError, r"`context_length` with context='gru'.*'none'"),
         ({"action_conditioning": 1}, TypeError, r"`action_conditioning`.*True or False.*1"),
         ({"learn_temperature": "no"}, TypeError, r"`learn_temperature`.*True or False.*no"),
     ],
@@ -127,6 +135,12 @@ def test_numpy_numbers_are_numbers() -> None:
         temperature=np.float64(0.1),
     )
     assert extractor.settings.n_pairs == 8
+
+
+def test_any_sequence_of_numbers_will_do() -> None:
+    given: tuple[Any, ...] = (range(4, 8), np.array([4, 5, 6, 7]), [4, 5, 6, 7])
+    for horizons in given:
+        assert InfoNCEExtractor(IMAGE, horizons=horizons).horizons == (4, 5, 6, 7)
 
 
 def test_a_near_miss_names_the_right_preset() -> None:
@@ -196,7 +210,8 @@ def test_the_default_horizon_is_the_frame_stack_but_at_least_4(channels: int, ho
 def test_horizons_that_may_share_frames_warn_and_name_the_other_case() -> None:
     with pytest.warns(UserWarning, match=r"stack of 12.*share 8 frames.*4 frames of RGB, 4 will"):
         resolve_horizons((4,), (12, 84, 84))
-    with pytest.warns(UserWarning, match=r"share 1 frames.*floor_pixels\.$"):
+    message = r"share 1 frames.*compare infonce/accuracy_k4 with infonce/floor_pixels_k4\.$"
+    with pytest.warns(UserWarning, match=message):
         resolve_horizons((4,), (5, 84, 84))
     assert resolve_horizons((1,), (3, 84, 84)) == (1,)
 
@@ -209,6 +224,17 @@ def test_horizons_longer_than_a_rollout_are_refused() -> None:
     env = stamped_vec_env(2)
     with pytest.raises(ValueError, match=r"`horizons`.*n_steps=5 of A2C.*\(5,\)"):
         A2C("CnnPolicy", env, n_steps=5, policy_kwargs=policy_kwargs(horizons=(5,)))
+
+
+def test_a_baseline_may_have_the_horizons_of_any_rival() -> None:
+    kwargs = policy_kwargs(horizons=(8,), infonce_coef=0.0)
+    A2C("CnnPolicy", stamped_vec_env(2), n_steps=5, policy_kwargs=kwargs).learn(20)
+
+
+def test_without_a_look_at_the_stack_actions_need_their_space() -> None:
+    kwargs = policy_kwargs(action_conditioning=True, auto_bind=False)
+    with pytest.raises(ValueError, match=r"`action_space`.*auto_bind=False, got None"):
+        A2C("CnnPolicy", stamped_vec_env(2), policy_kwargs=kwargs)
 
 
 def test_the_default_horizon_fits_into_a2cs_default_rollouts() -> None:
@@ -255,6 +281,16 @@ def test_a_nan_in_the_loss_leaves_rl_untouched_and_counts() -> None:
         model.learn(128)
     assert len(caught) == 1
     assert_same_weights(model.policy, plain.policy)
+
+
+def test_nan_in_the_encoder_is_counted_where_spread_and_rank_are_taken() -> None:
+    model = ALGORITHMS["DQN"]()
+    (extractor,) = extractors_of(model)
+    with torch.no_grad():
+        next(extractor.cnn.parameters()).fill_(torch.nan)
+    with pytest.warns(RuntimeWarning, match="1 of 1 InfoNCE losses"):
+        model.learn(N_STEPS)
+    assert np.isnan(extractor.last_infonce["effective_rank"])
 
 
 def test_training_stops_after_many_nans_in_a_row_with_weights_intact() -> None:

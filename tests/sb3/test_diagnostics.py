@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 from torch import nn
 
+from rl_infonce.sb3 import diagnostics
 from rl_infonce.sb3.diagnostics import (
     effective_rank,
     feature_std,
@@ -137,6 +139,22 @@ def test_floors_see_images_that_are_not_augmented() -> None:
 
 def session() -> Session:
     return Session(np.random.default_rng(0))
+
+
+def test_the_random_encoder_is_drawn_on_the_cpu_whose_generator_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A generator of the CPU cannot draw on a GPU."""
+    events: list[str] = []
+
+    class Trunk(nn.Linear):
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            events.append(f"to {args[0]}")
+            return super().to(*args, **kwargs)
+
+    monkeypatch.setattr(diagnostics, "randomise_", lambda *_: events.append("drawn"))
+    random_encoder(Trunk(2, 2), seed=0)
+    assert events == ["to cpu", "drawn"]
 
 
 def test_non_finite_losses_are_counted_and_warned_of_at_1_10_and_100() -> None:

@@ -94,6 +94,22 @@ def test_a_state_carries_on_where_it_was_taken(name: str) -> None:
         assert_same([info.get("episode") for info in one[3]], [i.get("episode") for i in other[3]])
 
 
+def test_a_normalizer_of_rewards_alone_goes_on() -> None:
+    def build(seed: int) -> VecNormalize:
+        venv = DummyVecEnv([lambda: gym.make("CartPole-v1")])
+        venv.seed(seed)
+        return VecNormalize(venv, norm_obs=False)
+
+    env = build(0)
+    env.reset()
+    play(env, 30, seed=0)
+    state = unpack_state(pack_state(get_env_state(env)))
+    again = build(5)
+    set_env_state(again, state)
+    assert again.ret_rms.mean == env.ret_rms.mean != 0
+    np.testing.assert_array_equal(again.returns, env.returns)
+
+
 def test_reading_a_state_moves_nothing_and_is_not_moved() -> None:
     env = ENVS["pendulum"](0)
     env.reset()

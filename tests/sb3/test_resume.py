@@ -429,9 +429,25 @@ def test_sb3s_own_file_lies_beside_the_state(tmp_path: Path) -> None:
 
 def test_decoupled_updates_must_be_done_before_saving(tmp_path: Path) -> None:
     model = TRPO_BUILD(policy_kwargs())
-    run, decoupled = ResumeCallback(tmp_path, save_freq=1), InfoNCECallback(decoupled=True)
-    with pytest.raises(RuntimeError, match="to come before the callback that saves the run"):
+    run, decoupled = ResumeCallback(tmp_path), InfoNCECallback(decoupled=True)
+    with pytest.raises(ValueError, match=r"before ResumeCallback, got it after.*Change"):
         model.learn(192, callback=[run, decoupled])
+    assert model.num_timesteps == 0
+    decoupled._recorded = {0: None}  # type: ignore[dict-item]
+    with pytest.raises(RuntimeError, match="to come before the callback that saves the run"):
+        decoupled.get_state()
+
+
+@pytest.mark.parametrize("inexact", [False, True])
+def test_a_restored_run_does_not_count_its_steps_anew(tmp_path: Path, inexact: bool) -> None:
+    model = ALGORITHMS["DQN"](policy_kwargs())
+    model.learn(64, callback=ResumeCallback(tmp_path))
+    again = ALGORITHMS["DQN"](policy_kwargs(), gamma=0.9 if inexact else 0.99)
+    run = ResumeCallback(tmp_path)
+    assert run.restore(again, inexact=inexact)
+    with pytest.raises(ValueError, match=r"at the restored step 64, got 0: .*reset_num_timesteps="):
+        again.learn(64, callback=run)
+    assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [64]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""The loss, its diagnostics and its decoupled updates on a GPU, where there is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3 import DQN, PPO
+
+from rl_infonce import InfoNCECallback
+from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.worlds import PPO_SIZES, extractors_of, policy_kwargs
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "cpc": {},
+    "stdim": {"preset": "stdim"},
+    "positional_dim": {"preset": "positional_dim"},
+    "atc": {"preset": "atc"},
+    "gru and actions": {"context": "gru", "action_conditioning": True},
+    "bf16": {"precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_ppo_trains_there(option: str, decoupled: bool) -> None:
+    kwargs = policy_kwargs(**OPTIONS[option])
+    model = PPO("CnnPolicy", stamped_vec_env(2), policy_kwargs=kwargs, device="cuda", **PPO_SIZES)
+    model.learn(128, callback=InfoNCECallback(decoupled=decoupled))
+    (extractor,) = extractors_of(model)
+    assert extractor.device.type == "cuda"
+    assert extractor.last_infonce["loss"] > 0
+    assert 0 <= extractor.last_infonce["floor_random_k4"] <= 1
+
+
+def test_dqn_trains_there() -> None:
+    model = DQN(
+        "CnnPolicy",
+        stamped_vec_env(1),
+        policy_kwargs=policy_kwargs(),
+        device="cuda",
+        buffer_size=100,
+        learning_starts=32,
+    )
+    model.learn(96)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
