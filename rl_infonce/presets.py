@@ -87,6 +87,16 @@ class InfoNCESettings:
             views_differ = self.augmentation != "none"
             check_horizons(self.horizons, allow_zero=views_differ)
 
+    @property
+    def n_context_steps(self) -> int:
+        """Observations that a prediction reads, the anchor's included."""
+        return self.context_length if self.context == "gru" else 1
+
+    @property
+    def uses_maps(self) -> bool:
+        """Whether a term contrasts convolutional maps."""
+        return any(term != "global" for term in self.terms)
+
 
 def _check_terms(terms: Sequence[str]) -> None:
     if not terms or len(set(terms)) != len(terms):

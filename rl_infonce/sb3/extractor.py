@@ -62,8 +62,6 @@ __all__ = ["InfoNCEExtractor"]
 _STREAM = 0x1F0CE
 """Keeps the pairs' random stream apart from others grown from the same seed."""
 
-_COUNTERS = ("n_updates", "n_nonfinite", "n_nonfinite_in_a_row")
-
 
 class InfoNCEExtractor(ImageEncoder):
     """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
@@ -444,7 +442,7 @@ class InfoNCEExtractor(ImageEncoder):
             raw,
             encode,
             None if self.settings.target_encoder_tau is None else encode_target,
-            spatial=any(term != "global" for term in self.settings.terms),
+            spatial=self.settings.uses_maps,
             actions=actions,
         )
 
@@ -523,25 +521,11 @@ class InfoNCEExtractor(ImageEncoder):
 
     def get_state(self) -> dict[str, Any]:
         """Return what the next update depends on beside the weights: random stream and counters."""
-        session = self._session
-        algorithm = session.algorithm
-        return {
-            "n_steps_before": 0 if algorithm is None else session.reader.n_steps_before(algorithm),
-            "rng": session.rng.bit_generator.state,
-            "averaged": list(session.averaged),
-            "counters": {name: getattr(session, name) for name in _COUNTERS},
-            "last_infonce": dict(self.last_infonce),
-        }
+        return {**self._session.get_state(), "last_infonce": dict(self.last_infonce)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on, in `learn`, where `get_state` was called on an extractor with the same weights."""
-        session = self._session
-        if session.algorithm is not None:
-            session.reader.resume(session.algorithm, state["n_steps_before"])
-        session.rng.bit_generator.state = state["rng"]
-        session.averaged = list(state["averaged"])
-        for name in _COUNTERS:
-            setattr(session, name, state["counters"][name])
+        self._session.set_state(state)
         self.last_infonce.update(state["last_infonce"])
 
     # -- construction and copies -----------------------------------------------------------------
@@ -552,7 +536,7 @@ class InfoNCEExtractor(ImageEncoder):
         return SamplingPlan(
             horizons=self.horizons,
             n_pairs=settings.n_pairs,
-            context_length=settings.context_length if settings.context == "gru" else 1,
+            context_length=settings.n_context_steps,
             min_gap=settings.min_gap,
             with_actions=self._action_space is not None,
             shuffled=settings.positives == "shuffled",

@@ -1,11 +1,11 @@
-"""What an extractor remembers while an algorithm trains it; never saved, never copied."""
+"""What an extractor remembers while an algorithm trains it; never copied with it."""
 
 from __future__ import annotations
 
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -24,6 +24,7 @@ DETAILS_FREQ = 16
 LASTING = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
+_COUNTERS = ("n_updates", "n_nonfinite", "n_nonfinite_in_a_row")
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
 
 
@@ -172,3 +173,22 @@ class Session:
             logger.record_mean(f"infonce/{name}", number, exclude=exclude)
             if place:
                 logger.record_mean(f"infonce/{place}/{name}", number, exclude=("stdout",))
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what the next update depends on beside the weights."""
+        algorithm = self.algorithm
+        return {
+            "n_steps_before": 0 if algorithm is None else self.reader.n_steps_before(algorithm),
+            "rng": self.rng.bit_generator.state,
+            "averaged": list(self.averaged),
+            "counters": {name: getattr(self, name) for name in _COUNTERS},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where `get_state` was called on a session of an equal algorithm."""
+        if self.algorithm is not None:
+            self.reader.resume(self.algorithm, state["n_steps_before"])
+        self.rng.bit_generator.state = state["rng"]
+        self.averaged = list(state["averaged"])
+        for name in _COUNTERS:
+            setattr(self, name, state["counters"][name])

@@ -130,7 +130,7 @@ def _scores(
 
     averages = None if extractor.target is None else extractor.target.averages()
     settings = extractor.settings
-    length = settings.context_length if settings.context == "gru" else 1
+    length = settings.n_context_steps
     rows = np.maximum(anchors[:, None] - np.arange(length)[::-1], 0)  # [B, L]
     used = episode_ids[rows] == episode_ids[anchors][:, None]
     used &= anchors[:, None] >= np.arange(length)[::-1]
@@ -140,15 +140,14 @@ def _scores(
     def repeated(encoded: Tensor) -> Tensor:
         return encoded.expand(n_horizons, *encoded.shape)
 
-    local = any(term != "global" for term in settings.terms)
     maps = past.maps.reshape(len(anchors), length, *past.maps.shape[1:])[:, -1]
     batch = ContrastBatch(
         context=past.features.reshape(len(anchors), length, -1),
         context_used=torch.as_tensor(used, device=extractor.device),
         futures=repeated(future.features),
         mask=torch.empty(0),
-        anchor_maps=maps if local else None,
-        future_maps=repeated(future.maps) if local else None,
+        anchor_maps=maps if settings.uses_maps else None,
+        future_maps=repeated(future.maps) if settings.uses_maps else None,
     )
     predictions = objective.predict(batch, extractor.horizons)
     term = settings.terms[0]
