@@ -16,9 +16,9 @@ from rl_infonce.checks import check_choice, check_count
 if TYPE_CHECKING:
     from rl_infonce.atari.frames import LabelledFrames
 
-__all__ = ["cached_frames", "default_cache_folder"]
+__all__ = ["N_SHARDS", "cached_frames", "default_cache_folder"]
 
-_N_SHARDS = 8  # the emulators of Anand et al. 2019
+N_SHARDS = 8  # the emulators of Anand et al. 2019
 
 
 def default_cache_folder() -> Path:
@@ -58,7 +58,7 @@ def cached_frames(
             or the folder holds other frames than its name says.
         OSError: If the folder cannot be written.
     """
-    check_count("n_frames", n_frames, at_least=_N_SHARDS)
+    check_count("n_frames", n_frames, at_least=N_SHARDS)
     check_choice("policy", policy, RANDOM_POLICIES)
     check_choice("view", view, VIEWS)
     base = (
@@ -73,7 +73,7 @@ def cached_frames(
         folder=base / "frames" / f"{resolve_game(game)}-{settings}",
         policy=policy,
         seed=seed,
-        n_shards=_N_SHARDS,
+        n_shards=N_SHARDS,
         views=(view,),
         progress=progress,
     )

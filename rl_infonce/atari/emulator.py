@@ -17,6 +17,7 @@ __all__ = [
     "FRAME_SKIP",
     "MAX_FRAMES_PER_GAME",
     "NOOP_MAX",
+    "N_SEEDS",
     "Emulator",
     "GameFacts",
     "game_facts",
@@ -27,7 +28,8 @@ Image = npt.NDArray[np.uint8]
 
 FRAME_SKIP = 4
 NOOP_MAX = 30
-MAX_FRAMES_PER_GAME = 108_000  # 30 minutes at 60 Hz, as `make_atari_vec_env`
+MAX_FRAMES_PER_GAME = 108_000  # 30 minutes at 60 Hz
+N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
 
 
 def make_ale(game: str, seed: int) -> Any:

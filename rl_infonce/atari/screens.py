@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from ale_py.vector_env import AtariVectorEnv
-from gymnasium.vector import AutoresetMode
 
 from rl_infonce.atari.emulator import game_facts
+from rl_infonce.atari.vec_env import game_rules
 
 __all__ = ["replay_screens"]
 
@@ -51,15 +51,9 @@ def _colour_emulator(settings: Mapping[str, Any]) -> AtariVectorEnv:
     return AtariVectorEnv(
         settings["game"],
         1,
-        max_num_frames_per_episode=settings["max_frames_per_episode"],
-        repeat_action_probability=settings["repeat_action_probability"],
-        full_action_space=settings["full_action_space"],
-        autoreset_mode=AutoresetMode.SAME_STEP,
         img_height=height,
         img_width=width,
         grayscale=False,
         stack_num=1,
-        frameskip=settings["frame_skip"],
-        noop_max=settings["noop_max"],
-        reward_clipping=False,
+        **game_rules(settings),
     )

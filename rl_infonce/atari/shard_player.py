@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.atari.emulator import NOOP_MAX, Emulator
+from rl_infonce.atari.emulator import N_SEEDS, NOOP_MAX, Emulator
 from rl_infonce.atari.shards import AGENT_SIZE, N_STACKED, ShardWriter, columns, shard_rows
 
 __all__ = ["ShardPlayer"]
-
-_N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
 
 
 class ShardPlayer:
@@ -43,7 +41,7 @@ class ShardPlayer:
         machine, idling, acting = (np.random.default_rng(child) for child in root.spawn(3))
         self.acting = acting
         self._idling = idling
-        self._emulator = Emulator(settings["game"], int(machine.integers(_N_SEEDS)))
+        self._emulator = Emulator(settings["game"], int(machine.integers(N_SEEDS)))
         rows = shard_rows(settings, index)
         self._row = self._episode_id = rows.start
         self._lives = 0

@@ -15,14 +15,14 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
+from rl_infonce.atari.emulator import FRAME_SKIP, MAX_FRAMES_PER_GAME, N_SEEDS, NOOP_MAX
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.shards import AGENT_SIZE
 from rl_infonce.checks import check_count, check_flag, check_number
 
-__all__ = ["AtariVecEnv", "make_atari_vec_env"]
+__all__ = ["AtariVecEnv", "game_rules", "make_atari_vec_env"]
 
-_N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
-_MOST = 2**31 - 1  # and its counts
+_MOST = 2**31 - 1  # of a count, which the emulator keeps in a signed 32-bit integer
 
 
 def make_atari_vec_env(
@@ -31,12 +31,12 @@ def make_atari_vec_env(
     *,
     seed: int | None = None,
     frame_stack: int = 4,
-    frame_skip: int = 4,
+    frame_skip: int = FRAME_SKIP,
     terminal_on_life_loss: bool = True,
     clip_reward: bool = True,
     repeat_action_probability: float = 0.0,
-    noop_max: int = 30,
-    max_frames_per_episode: int = 108_000,
+    noop_max: int = NOOP_MAX,
+    max_frames_per_episode: int = MAX_FRAMES_PER_GAME,
     n_threads: int | None = None,
     full_action_space: bool = False,
 ) -> AtariVecEnv:
@@ -92,24 +92,6 @@ def make_atari_vec_env(
     check_flag("clip_reward", clip_reward)
     check_flag("full_action_space", full_action_space)
     check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
-    emulator = AtariVectorEnv(
-        rom_id,
-        int(n_envs),
-        # 2 cores, 8 games: 1.7x the steps of one thread, and idle threads do not starve torch
-        # (experiments/benchmarks/env_threads.py).
-        num_threads=int(n_threads or 0),
-        max_num_frames_per_episode=int(max_frames_per_episode),
-        repeat_action_probability=float(repeat_action_probability),
-        full_action_space=full_action_space,
-        autoreset_mode=AutoresetMode.SAME_STEP,
-        img_height=AGENT_SIZE,
-        img_width=AGENT_SIZE,
-        stack_num=int(frame_stack),
-        frameskip=int(frame_skip),
-        noop_max=int(noop_max),
-        life_loss_info=terminal_on_life_loss,
-        reward_clipping=False,  # clipped here instead: C++ would lose the raw score
-    )
     settings = {
         "game": rom_id,
         "n_envs": int(n_envs),
@@ -122,7 +104,36 @@ def make_atari_vec_env(
         "max_frames_per_episode": int(max_frames_per_episode),
         "full_action_space": full_action_space,
     }
+    emulator = AtariVectorEnv(
+        rom_id,
+        int(n_envs),
+        # 2 cores, 8 games: 1.7x the steps of one thread, and idle threads do not starve torch
+        # (experiments/benchmarks/env_threads.py).
+        num_threads=int(n_threads or 0),
+        img_height=AGENT_SIZE,
+        img_width=AGENT_SIZE,
+        stack_num=int(frame_stack),
+        life_loss_info=terminal_on_life_loss,
+        **game_rules(settings),
+    )
     return AtariVecEnv(emulator, settings, seed=seed)
+
+
+def game_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ale_py's environment that decide how a game goes.
+
+    Args:
+        settings: Of `AtariVecEnv.get_state()`.
+    """
+    return {
+        "max_num_frames_per_episode": settings["max_frames_per_episode"],
+        "repeat_action_probability": settings["repeat_action_probability"],
+        "full_action_space": settings["full_action_space"],
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+        "frameskip": settings["frame_skip"],
+        "noop_max": settings["noop_max"],
+        "reward_clipping": False,  # clipped later: C++ would lose the raw score
+    }
 
 
 class _Segment(NamedTuple):
@@ -193,10 +204,10 @@ class AtariVecEnv(VecEnv):
         """
         emulator = self._open_emulator()
         self._drop_pending_step(emulator)
-        given = [-1 if seed is None else int(seed) % _N_SEEDS for seed in self._seeds]
+        given = [-1 if seed is None else int(seed) % N_SEEDS for seed in self._seeds]
         seeds = np.array(given, np.int64)
         if not self._history:  # a history begins with known seeds
-            fresh = [secrets.randbelow(_N_SEEDS) for _ in range(self.num_envs)]
+            fresh = [secrets.randbelow(N_SEEDS) for _ in range(self.num_envs)]
             seeds = np.where(seeds < 0, fresh, seeds)
         observations = self._reset_emulator(emulator, seeds)
         self._reset_seeds()

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
 
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add = parser.add_argument
     add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
-    add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=_shown("agent steps"))
+    add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=shown("agent steps"))
     add(
         "-o", "--output", type=Path, required=True, metavar="FOLDER", help="new, or to be completed"
     )
@@ -59,8 +59,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="let a model file that cannot be read safely execute the code it contains: classes "
         "other than SB3's own and InfoNCEExtractor",
     )
-    add("--seed", type=int, default=0, metavar="N", help=_shown("0 or more"))
-    add("--n-shards", type=int, default=8, metavar="N", help=_shown("emulators, one per shard"))
+    add("--seed", type=int, default=0, metavar="N", help=shown("0 or more"))
+    add("--n-shards", type=int, default=8, metavar="N", help=shown("emulators, one per shard"))
     add(
         "--views",
         nargs="+",
@@ -70,12 +70,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="screen (210x160 gray), agent (84x84, stacked when read) (both)",
     )
     add("--n-workers", type=int, metavar="N", help="processes (one per core)")
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add_progress(add)
     parser.set_defaults(run=run, usage_error=parser.error)
-
-
-def _shown(meaning: str) -> str:
-    return f"{meaning} (%(default)s)"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
             n_shards=arguments.n_shards,
             views=arguments.views,
             n_workers=arguments.n_workers,
-            progress=sys.stderr.isatty() if arguments.progress is None else arguments.progress,
+            progress=shows_progress(arguments),
         )
     except (ValueError, TypeError, OSError, ImportError) as error:
         print(f"rl-infonce collect: {_reason(error)}", file=sys.stderr)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
 
 if TYPE_CHECKING:
     from rl_infonce.sb3.evaluation import Episode
@@ -42,9 +42,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("--best", action="store_true", help="of a run: the model whose episodes returned most")
     add("--game", "--env", type=game_argument, help="any spelling (that of the run)")
-    add("--n-episodes", type=int, default=10, metavar="N", help=_shown("whole games"))
-    add("--n-envs", type=int, default=_N_ENVS, metavar="N", help=_shown("games played at once"))
-    add("--seed", type=int, default=0, metavar="N", help=_shown("of games and actions"))
+    add("--n-episodes", type=int, default=10, metavar="N", help=shown("whole games"))
+    add("--n-envs", type=int, default=_N_ENVS, metavar="N", help=shown("games played at once"))
+    add("--seed", type=int, default=0, metavar="N", help=shown("of games and actions"))
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--stochastic",
@@ -75,17 +75,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "is installed",
     )
     add("-o", "--output", type=Path, metavar="FILE", help="scores, settings and versions as JSON")
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add_progress(add)
     add(
         "--trust-pickle",
         action="store_true",
         help="let a model file that cannot be read safely execute the code it contains",
     )
     parser.set_defaults(run=run, usage_error=parser.error)
-
-
-def _shown(meaning: str) -> str:
-    return f"{meaning} (%(default)s)"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -172,7 +168,7 @@ def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:
         clip_reward=False,
         max_frames_per_episode=arguments.max_frames,
     )
-    shows = sys.stderr.isatty() if arguments.progress is None else arguments.progress
+    shows = shows_progress(arguments)
     start = time.perf_counter()
     print(f"Playing {arguments.n_episodes} games of {game} with {path}", flush=True)
     with tqdm(total=arguments.n_episodes, unit="game", disable=not shows) as bar:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.arguments import add_progress, game_argument, shows_progress
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -61,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER",
         help="(pretrained/GAME-OBJECTIVE[-ENCODER]-SEED)",
     )
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add_progress(add)
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
@@ -152,7 +152,7 @@ def _pretrain(
     from rl_infonce.saved_encoder import save_encoder
 
     is_first = os.environ.get("RANK", "0") == "0"
-    shows = is_first and (sys.stderr.isatty() if arguments.progress is None else arguments.progress)
+    shows = is_first and shows_progress(arguments)
     train, validation = _frames(arguments, progress=shows)
     generator = torch.Generator().manual_seed(arguments.seed)
     objective: PretrainingObjective = make_objective(

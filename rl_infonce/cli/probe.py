@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.checks import check_number
-from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.arguments import add_progress, game_argument, shows_progress
 from rl_infonce.runs.claim import held
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS, SEEDS
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM
@@ -77,7 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--precision", choices=("fp32", "bf16"), default="fp32", help="of encoders (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
     add("-o", "--output", type=Path, default=Path("probes"), metavar="DIR", help="(%(default)s)")
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add_progress(add)
     add(
         "--trust-pickle",
         action="store_true",
@@ -140,7 +140,7 @@ def _plan(
         min_episode_length=arguments.min_episode_length,
         precision=arguments.precision,
         device=usable_device(arguments.device),
-        progress=sys.stdout.isatty() if arguments.progress is None else arguments.progress,
+        progress=shows_progress(arguments),
         say=functools.partial(print, flush=True),
         complain=functools.partial(print, file=sys.stderr, flush=True),
     )

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.arguments import game_argument
 
 __all__ = ["add_parser", "run"]
 

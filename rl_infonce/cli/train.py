@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.game_argument import game_argument
+from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
 from rl_infonce.cli.train_arguments import (
     EXTRACTOR_FLAGS,
     counterpart,
@@ -55,11 +55,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--resume", type=Path, metavar="RUN", help="go on with the run in this folder instead")
     add("--resume-inexact", action="store_true", help="also with other versions of packages")
     add("--fall-back", action="store_true", help="from the checkpoint before a damaged one")
-    add("--algo", choices=("ppo", "dqn"), default="ppo", help=_shown("algorithm"))
-    add("-n", "--n-timesteps", type=int, default=30_000, metavar="N", help=_shown("agent steps"))
+    add("--algo", choices=("ppo", "dqn"), default="ppo", help=shown("algorithm"))
+    add("-n", "--n-timesteps", type=int, default=30_000, metavar="N", help=shown("agent steps"))
     add("--n-envs", type=int, metavar="N", help="games played at once (8; dqn: 1)")
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
-    add("--device", default="auto", help=_shown("auto, cpu, cuda, cuda:1, ..."))
+    add("--device", default="auto", help=shown("auto, cpu, cuda, cuda:1, ..."))
     add("--encoder", type=Path, metavar="FILE", help="start from a pretrained encoder.safetensors")
     add("--freeze-encoder", action="store_true", help="leave its weights alone, or random ones")
     add(
@@ -76,13 +76,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         default=Path("logs"),
         metavar="LOGS",
-        help=_shown("folder of all runs"),
+        help=shown("folder of all runs"),
     )
     add("--run-dir", type=Path, metavar="RUN", help="start in this folder, or go on there")
     add("-tb", "--tensorboard-log", type=Path, metavar="DIR", help="curves (in the run's folder)")
-    add("--save-freq", type=int, default=25_000, metavar="N", help=_shown("steps per checkpoint"))
-    add("--on-nan", choices=("stop", "skip"), default="stop", help=_shown("if a gradient is NaN"))
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add("--save-freq", type=int, default=25_000, metavar="N", help=shown("steps per checkpoint"))
+    add("--on-nan", choices=("stop", "skip"), default="stop", help=shown("if a gradient is NaN"))
+    add_progress(add)
     group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
     add = group.add_argument
     add("--preset", metavar="NAME", help="cpc, stdim, positional_dim, atc or curl (cpc)")
@@ -104,10 +104,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="let the RL loss see moved images, too",
     )
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
-
-
-def _shown(meaning: str) -> str:
-    return f"{meaning} (%(default)s)"
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
@@ -269,7 +265,7 @@ class _Run:
             self.tb_dir,
             first_step=model.num_timesteps,
             goes_on=self.goes_on,
-            on_screen=not _shows_progress(arguments),
+            on_screen=not shows_progress(arguments, sys.stdout),
         )
         model.set_logger(logger)
 
@@ -299,7 +295,7 @@ class _Run:
     ) -> int:
         from rl_infonce.sb3.resume import NotSavedError
 
-        progress = _shows_progress(arguments)
+        progress = shows_progress(arguments, sys.stdout)
         status, code, start = "failed", 1, time.perf_counter()
         with stopping_signals(lambda _signal: self.resume.ask_to_stop()):
             try:
@@ -378,10 +374,6 @@ class _Run:
         logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
         print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
         print("  " + counterpart(arguments, record["seed"]))
-
-
-def _shows_progress(arguments: argparse.Namespace) -> bool:
-    return bool(sys.stdout.isatty() if arguments.progress is None else arguments.progress)
 
 
 def _verdict(model: BaseAlgorithm) -> str:

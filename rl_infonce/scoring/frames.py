@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.cache import N_SHARDS, cached_frames
 from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.manifest import MANIFEST, read_manifest
@@ -17,7 +17,6 @@ __all__ = ["FrameSource", "find_frames"]
 
 _DEFAULTS: dict[str, Any] = {"n_steps": 50_000, "policy": "random", "seed": 0}
 _FLAGS = {"n_steps": "--n-frames", "policy": "--policy", "seed": "--data-seed"}
-_N_SHARDS = 8
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class FrameSource:
                 progress=progress,
             )
         folder = _folder_in(self.folder, game)
-        views, n_shards = [self.view], _N_SHARDS
+        views, n_shards = [self.view], N_SHARDS
         if (folder / MANIFEST).is_file():
             stored = read_manifest(folder)["settings"]
             views, n_shards = stored["views"], stored["n_shards"]
@@ -106,7 +105,7 @@ def find_frames(
         ValueError: If the folder holds frames of other settings; they are named.
         OSError: If it cannot be read.
     """
-    check_count("--n-frames", _N_SHARDS if n_steps is None else n_steps, at_least=_N_SHARDS)
+    check_count("--n-frames", N_SHARDS if n_steps is None else n_steps, at_least=N_SHARDS)
     check_count("--data-seed", 0 if seed is None else seed, at_least=0)
     wanted: dict[str, Any] = {"n_steps": n_steps, "policy": policy, "seed": seed}
     for game in games:

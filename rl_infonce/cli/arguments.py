@@ -1,0 +1,50 @@
+"""What the subcommands' flags share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
+
+__all__ = ["add_progress", "game_argument", "shown", "shows_progress"]
+
+
+def game_argument(name: str) -> str:
+    """Return a game in the package's spelling.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is none of that name; near names are in the message.
+    """
+    from rl_infonce.atari.games import resolve_game  # `doctor` starts where ale_py is missing
+
+    try:
+        return resolve_game(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def shown(meaning: str) -> str:
+    """Return the help of a flag, with its default."""
+    return f"{meaning} (%(default)s)"
+
+
+def add_progress(add: Callable[..., Any]) -> None:
+    """Add the flag of a progress bar.
+
+    Args:
+        add: `add_argument` of a parser.
+    """
+    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+
+
+def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) -> bool:
+    """Return whether to draw a bar: as asked, else if it would be seen.
+
+    Args:
+        arguments: With `progress`.
+        stream: To which it is drawn; None is stderr, as of tqdm.
+    """
+    if arguments.progress is not None:
+        return bool(arguments.progress)
+    return (sys.stderr if stream is None else stream).isatty()
