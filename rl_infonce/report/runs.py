@@ -40,7 +40,7 @@ class Run:
         command: That trained it.
         versions: Package to version.
         machine: Where it trained, in words.
-        seconds: Of training.
+        seconds: Of training all its steps; 0 if not known.
     """
 
     game: str

@@ -37,7 +37,8 @@ _ONE_DRAW = (
 _TIME = (
     "Of each pair of runs, the slower one is cut where it was when the faster one had done its "
     "budget, at a constant rate of steps over the run; the budget is then what is left of it. "
-    "Seconds measured on a shared machine are only as good as that."
+    "The seconds of a run are those of all its steps at the rate of its sessions that ended: one "
+    "that was killed noted none. Measured on a shared machine, they are only as good as that."
 )
 
 

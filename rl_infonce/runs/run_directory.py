@@ -31,6 +31,7 @@ __all__ = [
     "now",
     "read_record",
     "replace_text",
+    "seconds_of",
     "software",
     "software_of",
     "write_record",
@@ -43,11 +44,19 @@ _KINDS: dict[str, type] = {
     "seed": int,
     "sessions": list,
 }
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
+
+
 _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of its sessions
     "status": lambda value: type(value) is str,
-    "n_timesteps": lambda value: type(value) is int,
-    "n_timesteps_done": lambda value: type(value) is int,
-    "first_step": lambda value: type(value) is int,
+    "n_timesteps": _is_step,
+    "n_timesteps_done": _is_step,
+    "first_step": _is_step,
+    "last_step": _is_step,
+    "saved_step": lambda value: value is None or _is_step(value),
     "wall_seconds": is_finite,
     "versions": lambda value: type(value) is dict,
 }
@@ -169,6 +178,29 @@ def software_of(record: Mapping[str, Any]) -> dict[str, Any]:
         "versions": {name: _joined(each["versions"].get(name) for each in found) for name in names},
         "git_commit": _joined(each.get("git_commit") for each in found) or None,
     }
+
+
+def seconds_of(record: Mapping[str, Any]) -> float:
+    """Return the seconds of all steps of a run, at the rate of its sessions that ended.
+
+    A session that was killed has noted no seconds, and steps after its last checkpoint were trained
+    twice: the sum of what is noted is neither the time of the run nor of its steps.
+
+    Args:
+        record: Of `read_record`. Sessions of older versions lack `last_step`: the first step of the
+            next one stands in, or the steps of the run.
+
+    Returns:
+        At least 0; 0.0, which is unknown, if no session that ended trained a step.
+    """
+    sessions, n_done = record["sessions"], record.get("n_timesteps_done", 0)
+    next_steps = [*(each.get("first_step", n_done) for each in sessions[1:]), n_done]
+    n_steps, seconds = 0, 0.0
+    for session, next_step in zip(sessions, next_steps, strict=False):
+        if "wall_seconds" in session and "first_step" in session:
+            n_steps += max(session.get("last_step", next_step) - session["first_step"], 0)
+            seconds += session["wall_seconds"]
+    return max(seconds * (n_done / n_steps), 0.0) if n_steps else 0.0
 
 
 def _joined(values: Iterable[Any]) -> str:

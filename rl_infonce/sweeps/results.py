@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_infonce.report.runs import Run
-from rl_infonce.runs.run_directory import differing_versions, read_record, software_of
+from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid
@@ -132,7 +132,7 @@ def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -
         command=shlex.join(["rl-infonce", *train_command(cell, grid, run_dir)]),
         versions=software_of(record)["versions"],
         machine=f"{hosts}, {record.get('device', 'unknown device')}",
-        seconds=float(record.get("wall_seconds", 0.0)),
+        seconds=seconds_of(record),
     )
 
 

@@ -17,6 +17,7 @@ from rl_infonce.runs.run_directory import (
     hold_run,
     new_record,
     read_record,
+    seconds_of,
     software_of,
     write_record,
 )
@@ -115,6 +116,41 @@ def test_versions_are_those_of_all_sessions() -> None:
     assert software_of({"sessions": []}) == {"versions": {}, "git_commit": None}
     own = {"rl_infonce": "2", "python": "3.11"}
     assert differing_versions(own, {"rl_infonce": "1"}) == {"rl_infonce": "1"}
+
+
+@pytest.mark.parametrize(
+    ("sessions", "expected"),
+    [
+        ([{"first_step": 0, "last_step": 400, "wall_seconds": 40.0}], 40.0),
+        # the first was killed at step 310, the second trained 100 of 400 steps in 10 s
+        ([{"first_step": 0}, {"first_step": 300, "last_step": 400, "wall_seconds": 10.0}], 40.0),
+        # ended at once at step 250, after its checkpoint: 50 steps were trained twice
+        (
+            [
+                {"first_step": 0, "last_step": 250, "wall_seconds": 30.0},
+                {"first_step": 200, "last_step": 400, "wall_seconds": 15.0},
+            ],
+            40.0,
+        ),
+        # of older versions
+        (
+            [
+                {"first_step": 0, "wall_seconds": 18.0},
+                {"first_step": 200},
+                {"first_step": 200, "wall_seconds": 22.0},
+            ],
+            40.0,
+        ),
+        ([{"first_step": 0}, {"first_step": 400, "last_step": 400, "wall_seconds": 0.5}], 0.0),
+        ([{"first_step": 300, "last_step": 100, "wall_seconds": 0.5}], 0.0),
+        ([{"first_step": 0}], 0.0),
+        ([{"wall_seconds": 3.0}], 0.0),
+        ([], 0.0),
+    ],
+)
+def test_seconds_are_those_of_all_steps(sessions: list[dict[str, float]], expected: float) -> None:
+    record = {"n_timesteps_done": 400, "wall_seconds": 99.0, "sessions": sessions}
+    assert seconds_of(record) == pytest.approx(expected)
 
 
 def test_without_a_record_the_folder_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ def finished(folder: SweepFolder, index: int, *, f1: float = 0.5, **scores: Any)
     run_dir.mkdir(parents=True)
     record = new_record({"game": cell.game}, cell.seed)
     ended = {"status": "done", "n_timesteps_done": 130, "wall_seconds": 3.5, "device": "cpu"}
-    write_record(run_dir, {**record, **ended})
+    session = {"first_step": 0, "last_step": 130, "wall_seconds": 3.5}
+    write_record(run_dir, {**record, **ended, "sessions": [session]})
     (run_dir / "episodes.csv").write_text(
         "step,length,return\n40,40,1.0\n40,38,2.5\n100,60,3.0\n129,20,9.0\n"
     )

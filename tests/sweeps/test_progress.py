@@ -39,7 +39,11 @@ def record(folder: Path, **more: Any) -> Path:
         {"wall_seconds": "3"},
         {"versions": ["torch"]},
         {"sessions": ["abc"]},
+        {"n_timesteps_done": 2**63},
         {"sessions": [{"first_step": "3"}]},
+        {"sessions": [{"last_step": 3.5}]},
+        {"sessions": [{"last_step": None}]},
+        {"sessions": [{"saved_step": "3"}]},
     ],
 )
 def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
@@ -48,6 +52,12 @@ def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
     state = cell_state(CELL, make_grid(GRID), record(tmp_path / "run", **more))
     assert state.status == "failed"
     assert f"a record of a run in {tmp_path / 'run' / 'run.json'}" in state.reason
+
+
+def test_a_session_without_a_checkpoint_has_saved_no_step(tmp_path: Path) -> None:
+    session = {"first_step": 0, "last_step": 64, "saved_step": None, "wall_seconds": 1.0}
+    state = cell_state(CELL, make_grid(GRID), record(tmp_path / "run", sessions=[session]))
+    assert state == CellState("begun")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,16 @@ def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
     ]
 
 
+def test_a_killed_session_shortens_no_run(folder: SweepFolder) -> None:
+    run_dir = finished(folder, 0)
+    # killed at some step after 104; the last fifth of 130 steps took 2 s
+    last = {"first_step": 104, "last_step": 130, "wall_seconds": 2.0}
+    record = {**read_record(run_dir), "wall_seconds": 2.0, "sessions": [{"first_step": 0}, last]}
+    write_record(run_dir, record)
+    (run,) = read_results(folder).runs
+    assert run.seconds == pytest.approx(10.0)
+
+
 def test_a_trained_cell_is_named_and_its_features_are_left_out(folder: SweepFolder) -> None:
     run_dir = finished(folder, 0)
     (run_dir / "probe" / "scores.json").write_text("{")
