@@ -19,7 +19,7 @@ import torch
 
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.cli import main as rl_infonce
-from rl_infonce.report.probe_tables import probe_table_by_game
+from rl_infonce.report.probe_tables import probe_table_by_game, with_references
 from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
 from rl_infonce.report.tables import comparison_table, returns_table, to_markdown
 from rl_infonce.runs.claim import claimed
@@ -104,7 +104,7 @@ def table(output: Path) -> str:
     offline = list(offline_runs(grid, output))
     check_same_frames(output, grid, {run.game: frames for frames, run in offline})
     trained = score_runs(results.runs)
-    planned = dict.fromkeys((*grid.arms, OFFLINE), len(grid.seeds))
+    planned = dict.fromkeys(grid.arms, len(grid.seeds))
     rng = np.random.default_rng(0)
     tables = [f"Missing: {each}" for each in results.missing]
     for measure, words in MEASURES.items():
@@ -116,7 +116,8 @@ def table(output: Path) -> str:
         tables.append(to_markdown(compared))
     scored = [*trained, *score_runs([run for _, run in offline])]
     for protocol in sorted({protocol for each in scored for protocol in each.run.probes}):
-        by_game = probe_table_by_game(scored, ALGO, protocol, planned)
+        expected = {**with_references(planned), OFFLINE: len(grid.seeds)}
+        by_game = probe_table_by_game(scored, ALGO, protocol, expected)
         rows = [row for row in by_game.rows if row[0].endswith(": mean")]
         header = [f"{protocol}, mean F1", *by_game.header[1:]]
         tables.append(to_markdown(by_game._replace(header=header, rows=rows)))

@@ -10,8 +10,9 @@ from rl_infonce.report.runs import Scored, arms_of
 from rl_infonce.report.tables import Table
 from rl_infonce.report.words import counted, notes_on_arms
 
-__all__ = ["probe_table", "probe_table_by_game"]
+__all__ = ["probe_table", "probe_table_by_game", "with_references"]
 
+_REFERENCES = ("majority", "untrained")
 _F1ByGame = dict[str, list[Mapping[str, float]]]
 
 
@@ -45,7 +46,8 @@ def probe_table_by_game(
         runs: Of any algorithms.
         algo: Wanted.
         protocol: Of the probes.
-        planned: Arm to the number of seeds that were planned for each game.
+        planned: Column to the number of scores that were planned for each game, see
+            `with_references`.
     """
     columns, games = _probed(runs, algo, protocol)
     rows = []
@@ -54,14 +56,29 @@ def probe_table_by_game(
             _, *cells = _f1_row(category, list(columns.values()), [game])
             rows.append([f"{game}: {category.replace('_', ' ')}", *cells])
     too_few = {
-        arm: [
-            f"{len(column.get(game, []))} of {planned[arm]} seeds of {game}"
+        name: [
+            f"{len(column.get(game, []))} of {planned[name]} {_unit(name)} of {game}"
             for game in games
-            if len(column.get(game, [])) < planned.get(arm, 0)
+            if len(column.get(game, [])) < planned.get(name, 0)
         ]
-        for arm, column in columns.items()
+        for name, column in columns.items()
     }
     return Table(["mean F1 over seeds", *columns], rows, notes_on_arms(too_few))
+
+
+def with_references(planned: Mapping[str, int]) -> dict[str, int]:
+    """Return planned seeds with those of the majority class and of the untrained encoder.
+
+    Both are scored beside every run of every arm.
+
+    Args:
+        planned: Arm to the number of seeds that were planned for each game.
+    """
+    return {**dict.fromkeys(_REFERENCES, sum(planned.values())), **planned}
+
+
+def _unit(name: str) -> str:
+    return "runs" if name in _REFERENCES else "seeds"
 
 
 def _probed(
@@ -73,7 +90,7 @@ def _probed(
         for encoder, f1 in run.probes.get(protocol, {}).items():
             name = run.arm if encoder == "trained" else encoder
             found.setdefault(name, {}).setdefault(run.game, []).append(f1)
-    order = [name for name in ("majority", "untrained", *arms_of(runs)) if name in found]
+    order = [name for name in (*_REFERENCES, *arms_of(runs)) if name in found]
     games = sorted({game for column in found.values() for game in column})
     return {name: found[name] for name in order}, games
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rl_infonce.report.comparison import BySeed
-from rl_infonce.report.probe_tables import probe_table, probe_table_by_game
+from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, with_references
 from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
 from rl_infonce.report.tables import Table, comparison_table, returns_table
 from rl_infonce.report.wall_clock import scores_at_equal_time
@@ -126,7 +126,7 @@ def _features(
         ),
         Part(
             f"{heading}, game by game",
-            probe_table_by_game(scored, algo, protocol, planned),
+            probe_table_by_game(scored, algo, protocol, with_references(planned)),
             [],
             is_heat_map=True,
         ),

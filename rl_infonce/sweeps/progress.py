@@ -50,15 +50,21 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
 
 
 def _is_probed(path: Path, wanted: set[tuple[str, int]]) -> bool:
-    """Return whether a file has scores of the trained encoder by all protocols and seeds."""
+    """Return whether a file has scores of all its encoders by all protocols and seeds.
+
+    `rl-infonce probe` names the untrained encoder and the majority class before it scores any.
+    """
     try:
         content = read_scores(path)
     except (ValueError, OSError):
         return False
-    encoders = content["encoders"]
-    done = [entry for entry in content["cells"] if entry["status"] == "done"]
-    of_trained = [entry for entry in done if encoders[entry["encoder"]]["kind"] == "file"]
-    return wanted <= {(entry["protocol"], entry["seed"]) for entry in of_trained}
+    if "file" not in {each["kind"] for each in content["encoders"].values()}:
+        return False
+    found: dict[str, set[tuple[str, int]]] = {key: set() for key in content["encoders"]}
+    for entry in content["cells"]:
+        if entry["status"] == "done":
+            found[entry["encoder"]].add((entry["protocol"], entry["seed"]))
+    return all(wanted <= probed for probed in found.values())
 
 
 def _last_step(path: Path) -> int:

@@ -142,6 +142,18 @@ def test_features_are_shown_game_by_game() -> None:
     assert "seeds of pong" not in made.markdown
 
 
+def test_features_that_lack_untrained_ones_beside_them_are_counted() -> None:
+    half = {"converged": {"trained": {"mean": 0.5}}}  # died before the untrained one was probed
+    runs = [
+        replace(r, probes=half) if (r.game, r.arm, r.seed) == ("qbert", "placebo", 1) else r
+        for r in RUNS
+    ]
+    notes = report(runs, n_seeds=dict.fromkeys(GAIN, 3)).markdown.split("game by game")[1]
+    assert "untrained: 8 of 9 runs of qbert" in notes
+    assert "runs of pong" not in notes
+    assert "seeds of" not in notes
+
+
 def test_shares_of_1_shade_their_cells() -> None:
     table = Table(["x", "a", "b", "c"], [["1.0", "0.250", "missing", "12.5"]], [])
     heat = table_html(table, heat=True)

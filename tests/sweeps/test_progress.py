@@ -78,10 +78,15 @@ def test_the_record_says_where_a_cell_stands(
     assert cell_state(CELL, grid, record(tmp_path / "run", **more)) == expected
 
 
-def scored(run_dir: Path, *probes: tuple[str, str, int, str]) -> None:
+KINDS = ("file", "random", "majority")
+
+
+def scored(
+    run_dir: Path, *probes: tuple[str, str, int, str], named: tuple[str, ...] = KINDS
+) -> None:
     """Write scores of encoder, protocol and seed, each with its status."""
     file = ScoresFile(run_dir / "probe", SCORES_SETTINGS)
-    for kind in ("file", "random"):
+    for kind in named:
         file.name_encoder(kind, {"name": kind, "kind": kind, "description": ""})
     figures = {"f1_weighted": 0.5, "f1_macro": 0.5, "accuracy": 0.5}
     scores = {
@@ -96,17 +101,36 @@ def scored(run_dir: Path, *probes: tuple[str, str, int, str]) -> None:
 def test_a_cell_is_done_when_all_its_features_are_probed(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run", **TRAINED)
     assert cell_state(CELL, PROBED, run_dir).status == "trained"
-    scored(run_dir, ("file", "converged", 0, "done"), ("file", "anand2019", 0, "failed"))
-    scored(run_dir, ("random", "anand2019", 0, "done"))
+    scored(run_dir, *[(kind, "converged", 0, "done") for kind in KINDS])
+    scored(run_dir, *[(kind, "anand2019", 0, "done") for kind in KINDS[1:]])
+    scored(run_dir, ("file", "anand2019", 0, "failed"))
     assert cell_state(CELL, PROBED, run_dir).status == "trained", "a probe failed"
     scored(run_dir, ("file", "anand2019", 0, "done"))
     assert cell_state(CELL, PROBED, run_dir).status == "done"
     more = make_grid({**GRID, "probe": {"protocol": ["converged"], "seeds": [0, 3]}})
     assert cell_state(CELL, more, run_dir).status == "trained", "seed 3 is missing"
-    scored(run_dir, ("file", "converged", 3, "done"))
+    scored(run_dir, *[(kind, "converged", 3, "done") for kind in KINDS])
     assert cell_state(CELL, more, run_dir).status == "done"
     (run_dir / "probe" / "scores.json").write_text("{")
     assert cell_state(CELL, PROBED, run_dir).status == "trained"
+
+
+def test_a_cell_that_died_while_what_stands_beside_was_probed_is_not_done(tmp_path: Path) -> None:
+    run_dir = record(tmp_path / "run", **TRAINED)
+    own = make_grid({**GRID, "probe": {"protocol": ["converged"]}})
+    scored(run_dir, ("file", "converged", 0, "done"))
+    assert cell_state(CELL, own, run_dir).status == "trained"
+    scored(run_dir, ("random", "converged", 0, "done"))
+    assert cell_state(CELL, own, run_dir).status == "trained"
+    scored(run_dir, ("majority", "converged", 0, "failed"))
+    assert cell_state(CELL, own, run_dir).status == "trained"
+    scored(run_dir, ("majority", "converged", 0, "done"))
+    assert cell_state(CELL, own, run_dir).status == "done"
+    others = record(tmp_path / "others", **TRAINED)
+    scored(others, named=())
+    assert cell_state(CELL, own, others).status == "trained", "of no encoder"
+    scored(others, ("random", "converged", 0, "done"), named=("random",))
+    assert cell_state(CELL, own, others).status == "trained", "its own features are missing"
 
 
 def test_what_is_probed_by_default_is_what_the_command_probes() -> None:
