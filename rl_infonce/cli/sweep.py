@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_infonce.runs.signals import INTERRUPTED
 
@@ -56,7 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="+",
         default=(),
         metavar="NAME:VALUE",
-        help="slurm: of submitit's AutoExecutor, e.g. timeout_min:60 slurm_partition:'gpu'",
+        help="slurm: of submitit's AutoExecutor, e.g. timeout_min:240 (must be given) "
+        "slurm_partition:'gpu'",
     )
     add("--optimize", action="store_true", help="search the settings of the grid's [study]")
     add("--keep-checkpoints", action="store_true", help="of finished cells, too")
@@ -104,13 +105,25 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
-    """Raise if a flag was given that the engine would not heed."""
+    """Raise if a flag was given that the engine would not heed, or one that it needs was not."""
     for name, engines in _ENGINES_OF.items():
         if name in arguments.given and arguments.engine not in engines:
             raise ValueError(
                 f"Expected --{name.replace('_', '-')} with --engine {' or '.join(engines)} alone, "
                 f"got --engine {arguments.engine}. Leave it out."
             )
+    if arguments.engine == "slurm":
+        from rl_infonce.sweeps.on_slurm import check_parameters
+
+        check_parameters(*_slurm(arguments))
+
+
+def _slurm(arguments: argparse.Namespace) -> tuple[dict[str, Any], str | None]:
+    """Return the parameters of submitit and the cluster, None if it was left open."""
+    from rl_infonce.hyperparameters import parse_hyperparameters
+
+    parameters = parse_hyperparameters(arguments.slurm)
+    return parameters, parameters.pop("cluster", None)
 
 
 def _check_folder(
@@ -221,11 +234,9 @@ def _engine(
             n_retries=arguments.retries,
         )
     if arguments.engine == "slurm":
-        from rl_infonce.hyperparameters import parse_hyperparameters
         from rl_infonce.sweeps.on_slurm import run_on_slurm
 
-        parameters = parse_hyperparameters(arguments.slurm)
-        cluster = parameters.pop("cluster", None)
+        parameters, cluster = _slurm(arguments)
         return run_on_slurm(
             jobs,
             folder=folder.path / "slurm",

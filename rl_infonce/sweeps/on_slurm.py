@@ -11,13 +11,17 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.checks import check_count
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job
 
-__all__ = ["run_on_slurm"]
+__all__ = ["check_parameters", "run_on_slurm"]
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_TO_SAVE = 60.0  # submitit asks Slurm for the signal 90 s before the end
+_MOST_TIMEOUTS = "slurm_max_num_timeout"
+_N_TIMEOUTS = 1000  # submitit's 3 would end a long cell; every session of it gets further
+_TIMES = ("timeout_min", "slurm_timeout_min", "slurm_time")
 
 
 class _Task:
@@ -78,12 +82,13 @@ def run_on_slurm(
         jobs: In the order of the array.
         folder: For submitit's own files, on a path that all nodes share.
         n_cpus: Processors of a job, also its number of threads.
-        parameters: Of submitit's `AutoExecutor`, e.g. {"timeout_min": 60, "slurm_partition": "x"}.
+        parameters: Of submitit's `AutoExecutor`, e.g. {"timeout_min": 60, "slurm_partition": "x"};
+            "slurm_max_num_timeout" says how often a job that is out of time is submitted again.
         cluster: "slurm", or "local" for processes here; None takes Slurm where there is one.
 
     Raises:
         ModuleNotFoundError: If submitit is not installed.
-        ValueError: If submitit does not know a parameter.
+        ValueError: If submitit does not know a parameter, or the time of a job is missing.
     """
     try:
         import submitit
@@ -91,14 +96,34 @@ def run_on_slurm(
         raise ModuleNotFoundError(
             'Expected submitit for `--engine slurm`; pip install "rl-infonce[slurm]".'
         ) from None
-    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+    given = {_MOST_TIMEOUTS: _N_TIMEOUTS, **(parameters or {})}
+    check_parameters(given, cluster)
+    most = {_MOST_TIMEOUTS: given.pop(_MOST_TIMEOUTS)}
+    executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **most)
     try:
-        executor.update_parameters(cpus_per_task=n_cpus, **(parameters or {}))
+        executor.update_parameters(cpus_per_task=n_cpus, **given)
     except (NameError, TypeError) as error:
         raise ValueError(f"Expected `--slurm` parameters of submitit, got: {error}") from error
     environment = {"OMP_NUM_THREADS": str(n_cpus)}
     submitted = executor.submit_array([_Task(job, environment) for job in jobs])
     yield from _ends(dict(zip((job.name for job in jobs), submitted, strict=True)))
+
+
+def check_parameters(parameters: Mapping[str, Any], cluster: str | None) -> None:
+    """Raise unless parameters say how long a job on Slurm may take; submitit takes 5 minutes.
+
+    Raises:
+        TypeError: If the number of times a job may be out of time is no integer.
+        ValueError: If it is out of range, or the time of a job is missing.
+    """
+    check_count(_MOST_TIMEOUTS, parameters.get(_MOST_TIMEOUTS, _N_TIMEOUTS), at_least=0)
+    if cluster in ("local", "debug") or any(parameters.get(name) for name in _TIMES):
+        return
+    raise ValueError(
+        "Expected `--slurm` with `timeout_min`, the minutes that a job may take, got "
+        f"{sorted(parameters.keys() - {_MOST_TIMEOUTS})}: submitit would ask for 5. Pass e.g. "
+        "--slurm timeout_min:240; a cell that takes longer is submitted again and goes on."
+    )
 
 
 def _ends(waiting: dict[str, Any]) -> Generator[tuple[str, int], None, None]:

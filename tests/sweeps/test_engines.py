@@ -19,7 +19,7 @@ from rl_infonce.runs.processors import n_usable_cpus
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.local import run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
-from rl_infonce.sweeps.on_slurm import _Task, run_on_slurm
+from rl_infonce.sweeps.on_slurm import _Task, check_parameters, run_on_slurm
 from rl_infonce.sweeps.run_cell import Job, run_job
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
@@ -114,6 +114,45 @@ def test_slurm_through_submitits_local_executor(tmp_path: Path) -> None:
     check(run_on_slurm(jobs_of(tmp_path), **settings), tmp_path)
     with pytest.raises(ValueError, match="`--slurm` parameters of submitit"):
         next(run_on_slurm([], **{**settings, "parameters": {"no_such": 1}}))
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"slurm_max_num_timeout": 7}, 7)])
+def test_a_cell_out_of_time_is_submitted_again_on_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, int], expected: int
+) -> None:
+    submitit = pytest.importorskip("submitit")
+    made: list[dict[str, Any]] = []
+
+    class FakeExecutor:
+        def __init__(self, **settings: Any) -> None:
+            made.append(settings)
+
+        def update_parameters(self, **parameters: Any) -> None:
+            made.append(parameters)
+
+        def submit_array(self, _tasks: list[_Task]) -> list[Any]:
+            return []
+
+    monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
+    parameters = {"timeout_min": 240, **given}
+    assert not list(run_on_slurm([], folder=tmp_path, parameters=parameters))
+    settings, updated = made
+    assert settings["slurm_max_num_timeout"] == expected
+    assert updated == {"cpus_per_task": 1, "timeout_min": 240}
+
+
+def test_a_job_on_slurm_needs_its_time() -> None:
+    for cluster in (None, "slurm"):
+        with pytest.raises(
+            ValueError, match=r"got \['slurm_partition'\].* --slurm timeout_min:240"
+        ):
+            check_parameters({"slurm_partition": "x"}, cluster)
+        for name in ("timeout_min", "slurm_timeout_min", "slurm_time"):
+            check_parameters({name: 60}, cluster)
+    for cluster in ("local", "debug"):
+        check_parameters({}, cluster)
+    with pytest.raises(ValueError, match=r"`slurm_max_num_timeout` to be a .* >= 0, got -1"):
+        check_parameters({"timeout_min": 60, "slurm_max_num_timeout": -1}, None)
 
 
 def test_a_training_saves_before_slurm_ends_its_job(
