@@ -12,6 +12,7 @@ from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.report.scores import normalized
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.progress import cell_state
 from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.search import NESTED
 from rl_infonce.sweeps.sweep_folder import SweepFolder
@@ -28,10 +29,11 @@ def run_study(
     train: Callable[[Sequence[Cell], Grid], bool],
     scales: Mapping[str, tuple[float, float]] | None,
 ) -> Iterator[tuple[str, Settings, float | None]]:
-    """Yield name, settings and value of each trial; None as its value if a cell failed.
+    """Yield name, settings and value of each trial; None as its value if it has none.
 
-    The study is a journal in the folder: trials that were begun by a process that is gone, and
-    those that failed, go on first, with the checkpoints of their cells.
+    The study is a journal in the folder: trials that were killed or interrupted go on first, with
+    the checkpoints of their cells. One that failed by itself, for instance because a learning rate
+    diverged, is noted as failed and not repeated; it counts as one of `n_trials`.
 
     Args:
         folder: Of the sweep, held.
@@ -50,10 +52,11 @@ def run_study(
     _check_trainings(study, grid, folder)
     # The same seed again would suggest the first trials again.
     study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
-    begun = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING])
-    done = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+    state = optuna.trial.TrialState
+    begun = study.get_trials(deepcopy=False, states=[state.RUNNING])
+    ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
     numbers = [(trial.number, dict(trial.params)) for trial in begun]
-    for _ in range(search["n_trials"] - len(done)):
+    for _ in range(search["n_trials"] - len(ended)):
         if numbers:
             number, parameters = numbers.pop(0)
         else:
@@ -65,9 +68,23 @@ def run_study(
         if not train(own.cells(), own):
             return
         value = trial_value(folder, own, scales)
-        if value is not None:  # a failed trial stays begun, and is tried again next time
+        if value is not None:
             study.tell(number, value)
+        elif _has_failed(folder, own):  # any other stays begun, and is tried again next time
+            study.tell(number, state=state.FAIL)
         yield name, settings, value
+
+
+def _has_failed(folder: SweepFolder, grid: Grid) -> bool:
+    """Return whether a trial without a value would have none the next time either.
+
+    Every cell has ended by itself, and one says that it failed, or all are done without a score.
+    """
+    states = [cell_state(cell, grid, folder.run_dir(cell)) for cell in grid.cells()]
+    if any(state.reason for state in states):  # what cannot be read says nothing
+        return False
+    found = {state.status for state in states}
+    return found == {"done"} or ("failed" in found and found <= {"done", "trained", "failed"})
 
 
 def best_trial(folder: SweepFolder) -> tuple[str, Settings, float] | None:

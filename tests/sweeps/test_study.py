@@ -29,10 +29,15 @@ def score(settings: Any) -> float:
 
 
 class Trainer:
-    """Finishes cells at once, with returns that depend on their settings."""
+    """Finishes cells at once, with returns that depend on their settings.
 
-    def __init__(self, folder: SweepFolder, stop_at: int = 99, fail_at: int = 99) -> None:
-        self.folder, self.stop_at, self.fail_at = folder, stop_at, fail_at
+    Of one trial, the cell of seed 0 has the status "done" without an episode, or another one.
+    """
+
+    def __init__(
+        self, folder: SweepFolder, stop_at: int = 99, fail_at: int = 99, status: str = "done"
+    ) -> None:
+        self.folder, self.stop_at, self.fail_at, self.status = folder, stop_at, fail_at, status
         self.settings: list[Any] = []
 
     def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
@@ -42,11 +47,13 @@ class Trainer:
         for cell in cells:
             run_dir = self.folder.run_dir(cell)
             run_dir.mkdir(parents=True, exist_ok=True)
-            ended = {"status": "done", "n_timesteps_done": grid.n_timesteps}
+            has_failed = cell.seed == 0 and len(self.settings) == self.fail_at
+            status = self.status if has_failed else "done"
+            ended = {"status": status, "n_timesteps_done": grid.n_timesteps}
             write_record(run_dir, {**new_record({}, cell.seed), **ended})
             value = score(cell.settings) + 0.01 * cell.seed
             episodes = f"step,return\n{grid.n_timesteps},{value}\n"
-            if len(self.settings) != self.fail_at:
+            if not has_failed:
                 (run_dir / "episodes.csv").write_text(episodes)
         return True
 
@@ -83,16 +90,43 @@ def test_an_interrupted_trial_goes_on_first(folder: SweepFolder) -> None:
     assert again.settings[0] == stopping.settings[3]
 
 
-def test_a_trial_with_a_missing_run_has_no_value(folder: SweepFolder) -> None:
-    found = list(run_study(folder, grid(), Trainer(folder, fail_at=2), None))
+@pytest.mark.parametrize("status", ["running", "interrupted"])
+def test_a_trial_that_was_killed_is_tried_again(folder: SweepFolder, status: str) -> None:
+    found = list(run_study(folder, grid(), Trainer(folder, fail_at=2, status=status), None))
     assert [value is None for _, _, value in found] == [False, True] + [False] * 10
-    again = Trainer(folder, fail_at=1)
+    again = Trainer(folder, fail_at=1, status=status)
     (name, settings, value), *others = run_study(folder, grid(), again, None)
     assert (name, dict(settings), value) == ("trial_001", dict(found[1][1]), None)
-    assert not others, "what failed is tried again, once"
+    assert not others, "it is tried again, once"
     ((name, _, value),) = run_study(folder, grid(), Trainer(folder), None)
     assert (name, value is None) == ("trial_001", False)
     assert not list(run_study(folder, grid(), Trainer(folder), None))
+
+
+@pytest.mark.parametrize("status", ["failed", "done"])
+def test_a_trial_that_failed_by_itself_is_not_repeated(folder: SweepFolder, status: str) -> None:
+    failing = Trainer(folder, stop_at=4, fail_at=2, status=status)
+    found = list(run_study(folder, grid(), failing, None))
+    assert [value is None for _, _, value in found] == [False, True, False]
+    again = list(run_study(folder, grid(), Trainer(folder), None))
+    assert [name for name, _, _ in again] == [f"trial_{i:03d}" for i in range(3, 12)]
+    assert not list(run_study(folder, grid(), Trainer(folder), None)), "it was one of the trials"
+    best = best_trial(folder)
+    assert best is not None
+    assert best[0] != "trial_001"
+
+
+def test_a_trial_whose_files_cannot_be_read_is_tried_again(folder: SweepFolder) -> None:
+    class Damaging(Trainer):
+        def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
+            goes_on = super().__call__(cells, grid)
+            (self.folder.run_dir(cells[0]) / "run.json").write_text("{")
+            return goes_on
+
+    ((name, _, value),) = run_study(folder, short_grid(1), Damaging(folder), None)
+    assert (name, value) == ("trial_000", None)
+    ((name, _, value),) = run_study(folder, short_grid(1), Trainer(folder), None)
+    assert (name, value is None) == ("trial_000", False)
 
 
 def test_trials_of_a_second_session_are_new_and_the_best_is_of_all(folder: SweepFolder) -> None:
