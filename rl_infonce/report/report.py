@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -109,18 +110,38 @@ def _summary(scored: Sequence[Scored], missing: Sequence[str]) -> list[str]:
         f"{counted(len(runs), 'run')}: {counted(len(games), 'game')} ({', '.join(games)}), "
         f"arms {', '.join(arms_of(scored))}.",
         *([f"Missing: {'; '.join(missing)}."] if missing else []),
+        *_several_commits(runs),
         _ONE_OUTCOME,
         HOW_COMPARED,
     ]
+
+
+def _several_commits(runs: Sequence[Run]) -> list[str]:
+    """Return which commits trained how many runs, if they are several."""
+    n_runs = Counter(commit for run in runs for commit in run.commits)
+    if len(n_runs) < 2:
+        return []
+    named = ", ".join(f"{_short(name)} ({counted(n, 'run')})" for name, n in n_runs.items())
+    return [
+        f"Trained by {len(n_runs)} commits of rl_infonce: {named}. What changed between them may "
+        "be in the differences."
+    ]
+
+
+def _short(commit: str) -> str:
+    digits, dash, rest = commit.partition("-")  # "-dirty"
+    return f"{digits[:12]}{dash}{rest}"
 
 
 def _origins(runs: Sequence[Run]) -> list[str]:
     versions = {f"{name} {version}" for run in runs for name, version in run.versions.items()}
     machines = sorted({run.machine for run in runs if run.machine})
     hours = sum(run.seconds for run in runs) / 3600
+    commits = dict.fromkeys(commit for run in runs for commit in run.commits)
     commands = "\n".join(dict.fromkeys(run.command for run in runs if run.command))
     return [
         paragraph(f"{hours:.1f} hours of training on {'; '.join(machines) or 'unknown machines'}."),
         paragraph(f"Versions: {', '.join(sorted(versions))}."),
+        paragraph(f"Commits of rl_infonce: {', '.join(commits) or 'not known'}."),
         details(f"The commands of the {len(runs)} runs", commands),
     ]

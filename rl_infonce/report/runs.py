@@ -39,6 +39,7 @@ class Run:
         probes: Protocol to encoder ("trained", "untrained", "majority") to F1 by category.
         command: That trained it.
         versions: Package to version.
+        commits: Of this library's checkouts that trained it, each once; none if not known.
         machine: Where it trained, in words.
         seconds: Of training all its steps; 0 if not known.
     """
@@ -55,6 +56,7 @@ class Run:
     probes: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    commits: tuple[str, ...] = ()
     machine: str = ""
     seconds: float = 0.0
 

@@ -111,6 +111,7 @@ def _machines(sessions: Sequence[Mapping[str, Any]], name: str, unit: str = "") 
 def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -> Run:
     record = read_record(run_dir)
     hosts = _machines(record["sessions"], "hardware") or driver
+    software = software_of(record)
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
     progress = _columns(run_dir / "progress.csv", _CURVES)
@@ -130,7 +131,8 @@ def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -
         },
         probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
         command=shlex.join(["rl-infonce", *train_command(cell, grid, run_dir)]),
-        versions=software_of(record)["versions"],
+        versions=software["versions"],
+        commits=tuple(software["git_commit"].split(", ")) if software["git_commit"] else (),
         machine=f"{hosts}, {record.get('device', 'unknown device')}",
         seconds=seconds_of(record),
     )

@@ -94,6 +94,36 @@ def test_hosts_are_those_that_trained(folder: SweepFolder) -> None:
     assert run.machine == "node3, node7 (NVIDIA H200), cuda:0"
 
 
+def test_commits_are_those_of_all_sessions(folder: SweepFolder, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run_dirs = [finished(folder, index) for index in range(4)]
+    first, second = "1" * 40, "2" * 40 + "-dirty"
+    for run_dir in run_dirs:
+        record = read_record(run_dir)
+        sessions = [{"versions": record["versions"], "git_commit": first}]
+        write_record(run_dir, {**record, "git_commit": first, "sessions": sessions})
+    assert [run.commits for run in read_results(folder).runs] == [(first,)] * 4
+    assert main(["report", str(folder.path), "-o", str(tmp_path / "out")]) == 0
+    assert "commits" not in (tmp_path / "out" / "report.md").read_text()
+    assert f"Commits of rl_infonce: {first}." in (tmp_path / "out" / "report.html").read_text()
+    record = read_record(run_dirs[2])
+    record["sessions"] = [*record["sessions"], {**record["sessions"][0], "git_commit": second}]
+    write_record(run_dirs[2], record)
+    assert read_results(folder).runs[2].commits == (first, second)
+    assert main(["report", str(folder.path), "-o", str(tmp_path / "out")]) == 0
+    named = "Trained by 2 commits of rl_infonce: 111111111111 (4 runs), 222222222222-dirty (1 run)."
+    for name in ("report.md", "report.html"):
+        assert named in (tmp_path / "out" / name).read_text()
+    assert f"{first}, {second}." in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_run_of_no_checkout_has_no_commit(folder: SweepFolder) -> None:
+    run_dir = finished(folder, 0)
+    write_record(run_dir, {**read_record(run_dir), "git_commit": None})
+    (run,) = read_results(folder).runs
+    assert run.commits == ()
+
+
 def test_commands_can_be_pasted(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "my sweep")
     path = write_grid(tmp_path / "grid.toml")
