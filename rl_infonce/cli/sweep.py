@@ -90,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
         with contextlib.ExitStack() as held:
             held.enter_context(folder.held())
             _check_folder(arguments, grid, planned, folder)
+            if not arguments.keep_checkpoints:
+                _clear(cells, states, folder)
             if not arguments.force and missing:
                 _check_disk(arguments, planned, missing, folder)
             folder.adopt(grid, content)
@@ -102,6 +104,15 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         arguments.usage_error(str(error))
     return 2
+
+
+def _clear(cells: Sequence[Cell], states: dict[str, CellState], folder: SweepFolder) -> None:
+    """Remove checkpoints of cells that were done when nobody was there to do so."""
+    from rl_infonce.sweeps.sweep_folder import remove_checkpoints
+
+    for cell in cells:
+        if states[cell.name].status == "done":
+            remove_checkpoints(folder.run_dir(cell))
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:

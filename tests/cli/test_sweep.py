@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import main
-from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
+from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.sweeps.estimate import disk_of
@@ -223,6 +223,25 @@ def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
     assert sweep(*words) == 1
     assert "breakout-ppo-infonce-0 failed" in capsys.readouterr().err
     assert sweep(*words) == 0, "nothing is left to do"
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_checkpoints_of_cells_that_were_done_before_go_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    folder, grid = SweepFolder(tmp_path / "sweep"), write_grid(tmp_path / "grid.toml")
+    left = {}
+    for cell, status in zip(read_grid(grid).cells(), ("done", "interrupted"), strict=True):
+        left[status] = folder.run_dir(cell) / "checkpoints"
+        left[status].mkdir(parents=True)
+        write_checkpoint(left[status], 128, {"state.json": b"{}"}, {})
+        ended = {"status": status, "n_timesteps_done": 128}
+        write_record(folder.run_dir(cell), {**new_record({}, cell.seed), **ended})
+    engine_of(monkeypatch)
+    words = [str(grid), "-o", str(folder.path), "--force"]
+    assert sweep(*words, *(["--keep-checkpoints"] if keeps else [])) == 1
+    assert bool(checkpoints(left["done"])) == keeps
+    assert checkpoints(left["interrupted"])
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space")])
