@@ -22,7 +22,7 @@ __all__ = ["add_parser", "run"]
 
 _GIB = 2**30
 _ENGINES_OF = {
-    "n_jobs": ("local", "ray"),  # a Ray that starts here is estimated with it
+    "n_jobs": ("local", "ray"),  # a Ray that starts here
     "address": ("ray",),
     "gpus_per_cell": ("ray",),
     "retries": ("ray",),
@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--resume", type=Path, metavar="DIR", help="go on with the sweep in this folder")
     add("--dry-run", action="store_true", help="print the plan with its time and disk, and stop")
     add("--engine", choices=("local", "ray", "slurm"), default="local", help="what runs the cells")
-    add("--n-jobs", type=int, metavar="N", help="local: cells at once (GPUs, else processors)")
+    add("--n-jobs", type=int, metavar="N", help="here: cells at once (GPUs, else processors)")
     add("--n-threads", type=int, default=1, metavar="N", help="processors of each cell (1)")
     add("--address", metavar="HOST:PORT", help="ray: of the cluster (one that starts here)")
     add("--gpus-per-cell", type=float, default=0, metavar="X", help="ray: e.g. 0.25 (0)")
@@ -240,6 +240,7 @@ def _engine(
         return run_on_ray(
             jobs,
             address=arguments.address,
+            n_jobs=None if arguments.n_jobs is None else _n_jobs(arguments),
             n_cpus=arguments.n_threads,
             n_gpus=arguments.gpus_per_cell,
             n_retries=arguments.retries,

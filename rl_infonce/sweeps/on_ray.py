@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 from collections.abc import Generator, Sequence
@@ -19,6 +20,7 @@ def run_on_ray(
     jobs: Sequence[Job],
     *,
     address: str | None = None,
+    n_jobs: int | None = None,
     n_cpus: float = 1,
     n_gpus: float = 0,
     n_retries: int = 3,
@@ -30,8 +32,10 @@ def run_on_ray(
 
     Args:
         jobs: In the order of their submission.
-        address: Of the cluster's head, "host:port" or "ray://host:port", or "auto"; None starts
-            Ray in this process.
+        address: Of the cluster's head, "host:port" or "ray://host:port", or "auto"; None or
+            "local" starts Ray in this process.
+        n_jobs: At once on the Ray that starts here, whatever processors there are; None leaves it
+            to their number.
         n_cpus: Processors that a job takes, also its number of threads.
         n_gpus: GPUs that a job takes, e.g. 0.25.
         n_retries: Starts after losing a node, at least 0.
@@ -47,13 +51,12 @@ def run_on_ray(
             'Expected Ray for `--engine ray`; pip install "rl-infonce[ray]".'
         ) from None
     check_address(address)
-    own = {"include_dashboard": False} if address is None else {}
     ray.init(
         address=address or "local",
         log_to_driver=False,
         logging_level="ERROR",
         ignore_reinit_error=True,
-        **own,
+        **(_own_settings(n_jobs, n_cpus) if address in (None, "local") else {}),
     )
     task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(_run)
     environment = {"OMP_NUM_THREADS": str(max(int(n_cpus), 1))}
@@ -75,6 +78,12 @@ def run_on_ray(
         raise
     finally:
         ray.shutdown()
+
+
+def _own_settings(n_jobs: int | None, n_cpus: float) -> dict[str, Any]:
+    """Return settings of a Ray that starts here."""
+    room = {} if n_jobs is None else {"num_cpus": math.ceil(n_jobs * n_cpus)}
+    return {"include_dashboard": False, **room}
 
 
 def _run(job: Job, environment: dict[str, str]) -> int:

@@ -309,6 +309,23 @@ def test_a_cluster_may_run_all_cells_at_once(
     assert f"At most {expected}.0 GiB of disk" in said
 
 
+@pytest.mark.parametrize(("words", "expected"), [([], None), (["--n-jobs", "3"], 3)])
+def test_jobs_at_once_are_those_of_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: int | None
+) -> None:
+    found: list[Any] = []
+
+    def run(_jobs: Sequence[Job], **settings: Any) -> Generator[tuple[str, int], None, None]:
+        found.append(settings["n_jobs"])
+        yield from ()
+
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_on_ray", run)
+    grid = str(write_grid(tmp_path / "grid.toml"))
+    engine = ["--engine", "ray", "--force", *words]
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), *engine) == 1, "nothing was trained"
+    assert found == [expected]
+
+
 def test_mixed_versions_reach_the_cells_that_were_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

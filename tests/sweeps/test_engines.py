@@ -410,9 +410,11 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.settings: dict[str, Any] = {}
 
-    def init(self, **_settings: Any) -> None:
+    def init(self, **settings: Any) -> None:
         self.calls.append("init")
+        self.settings = settings
 
     def remote(self, **_settings: Any) -> Any:
         return lambda _function: FakeTask()
@@ -441,6 +443,42 @@ def test_ray_waits_for_trainings_that_nobody_listens_to(
     assert next(engine) == ("good", 0)
     engine.close()
     assert ray.calls == ["init", "cancel", "cancel", "wait for 2", "shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"n_jobs": 3, "n_cpus": 2}, 6),
+        ({"n_jobs": 3, "n_cpus": 2, "address": "local"}, 6),
+        ({"n_cpus": 2}, None),
+        ({"n_jobs": 3, "address": "auto"}, None),
+    ],
+)
+def test_a_ray_that_starts_here_has_room_for_the_jobs_at_once(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected: int | None
+) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    assert not list(run_on_ray([], **given))
+    assert ray.settings.get("num_cpus") == expected
+
+
+def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray_is_here()
+
+    def run(job: Job, _environment: dict[str, str]) -> int:
+        deadline = time.monotonic() + 60
+        (tmp_path / f"{job.name}.begun").touch()
+        while len(list(tmp_path.glob("*.begun"))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return len(list(tmp_path.glob("*.begun")))
+
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
+    jobs = [job(tmp_path, name) for name in ("a", "b", "c")]
+    n_cpus = n_usable_cpus()  # so that one fits without `n_jobs`
+    assert dict(run_on_ray(jobs, n_jobs=3, n_cpus=n_cpus)) == dict.fromkeys("abc", 3)
 
 
 @pytest.mark.parametrize("code", ["import sys; sys.exit(130)", "raise KeyboardInterrupt"])
