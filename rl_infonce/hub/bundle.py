@@ -36,7 +36,7 @@ class Bundle:
         run: Algorithm, seed, steps, settings and versions of the training, as far as known.
         evaluation: Of `rl-infonce evaluate`, or None.
         scores: Of `rl-infonce probe`, or None.
-        keys: Under which `scores` knows the files.
+        names: Key under which `scores` knows a file, to its name in `files`.
     """
 
     files: Mapping[str, bytes]
@@ -46,7 +46,7 @@ class Bundle:
     run: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] | None = None
     scores: Mapping[str, Any] | None = None
-    keys: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_bundle(
@@ -94,8 +94,8 @@ def make_bundle(
         header = read_header(encoder)
         contents[ENCODER] = encoder.read_bytes()
     evaluated = None if evaluation is None else _evaluation_of(evaluation, contents)
-    keys = tuple(content_key(content) for content in contents.values())
-    scored = None if scores is None else _scores_of(scores, keys)
+    names = {content_key(content): name for name, content in contents.items()}
+    scored = None if scores is None else _scores_of(scores, names)
     config = {"encoder": header, "run": run, "packed_with": software()}
     contents[CONFIG] = _json(config)
     if evaluated is not None:
@@ -103,7 +103,7 @@ def make_bundle(
     if scored is not None:
         contents[SCORES] = _json(scored)
     known = game or run.get("game") or (evaluated or {}).get("game")
-    return Bundle(contents, architectures[0], known, has_policy, run, evaluated, scored, keys)
+    return Bundle(contents, architectures[0], known, has_policy, run, evaluated, scored, names)
 
 
 def _is_rebuildable(path: Path) -> bool:
@@ -145,9 +145,9 @@ def _evaluation_of(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
     return record
 
 
-def _scores_of(path: Path, keys: tuple[str, ...]) -> dict[str, Any]:
+def _scores_of(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
     content = read_scores(path)
-    if not any(entry["encoder"] in keys for entry in content["cells"]):
+    if not any(entry["encoder"] in names for entry in content["cells"]):
         raise ValueError(
             f"Expected {path} to have scores of what is pushed, got scores of other files: "
             f"{sorted(content['encoders'])}. Run `rl-infonce probe` with this file."

@@ -128,40 +128,47 @@ def _returns(bundle: Bundle) -> Iterable[str]:
     )
 
 
-def probe_rows(content: Mapping[str, Any], keys: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the mean weighted F1 of a file's features per game and protocol, and what is beside.
+def probe_rows(content: Mapping[str, Any], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the mean weighted F1 of each file's features, and what is beside them.
 
     Args:
         content: Of scores.json.
-        keys: Under which it knows the file.
+        names: Key under which it knows a file, to the file's name.
 
     Returns:
-        Per game and protocol: "game", "protocol", "seeds", and the means over them "f1",
-        "untrained" and "majority", None where there are none.
+        Per game, protocol and file: "game", "protocol", "encoder", which is the file's name,
+        "seeds", and the means over them "f1", "untrained" (weights of the same architecture) and
+        "majority", None where there are none.
     """
-    encoders = content["encoders"]
     cells = [e for e in content["cells"] if e["status"] == "done" and e["protocol"] != "ridge"]
+    found = {(e["game"], e["protocol"], e["encoder"]) for e in cells if e["encoder"] in names}
     rows = []
-    for game, protocol in sorted({(e["game"], e["protocol"]) for e in cells}):
+    for game, protocol, key in sorted(found):
         own = [e for e in cells if (e["game"], e["protocol"]) == (game, protocol)]
-        asked = [e for e in own if e["encoder"] in keys]
-        if not asked:
-            continue
-        described = {encoders[e["encoder"]].get("description") for e in asked}
-        same = [e for e in own if encoders[e["encoder"]].get("description") in described]
-        untrained = [e for e in same if encoders[e["encoder"]].get("kind") == "random"]
-        majority = [e for e in own if encoders[e["encoder"]].get("kind") == "majority"]
-        rows.append(
-            {
-                "game": game,
-                "protocol": protocol,
-                "seeds": sorted({e["seed"] for e in asked}),
-                "f1": _mean_f1(asked),
-                "untrained": _mean_f1(untrained),
-                "majority": _mean_f1(majority),
-            }
-        )
+        seeds = {e["seed"] for e in own if e["encoder"] == key}
+        columns = _columns(content["encoders"], key)
+        f1 = {
+            name: _mean_f1([e for e in own if e["encoder"] in keys and e["seed"] in seeds])
+            for name, keys in columns.items()
+        }
+        row = {"game": game, "protocol": protocol, "encoder": names[key], "seeds": sorted(seeds)}
+        rows.append({**row, **f1})
     return rows
+
+
+def _columns(encoders: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, set[str]]:
+    """Return the keys of an encoder, of untrained weights like it and of the majority class."""
+    architecture = encoders[key].get("description")
+    kinds = {other: each.get("kind") for other, each in encoders.items()}
+    return {
+        "f1": {key},
+        "untrained": {
+            other
+            for other, kind in kinds.items()
+            if kind == "random" and encoders[other].get("description") == architecture
+        },
+        "majority": {other for other, kind in kinds.items() if kind == "majority"},
+    }
 
 
 def _mean_f1(cells: Sequence[Mapping[str, Any]]) -> float | None:
@@ -176,10 +183,11 @@ def _features(bundle: Bundle) -> Iterable[str]:
         [
             row["game"],
             row["protocol"],
+            f"`{row['encoder']}`",
             " ".join(map(str, row["seeds"])),
             *("-" if row[n] is None else f"{row[n]:.3f}" for n in ("f1", "untrained", "majority")),
         ]
-        for row in probe_rows(bundle.scores, bundle.keys)
+        for row in probe_rows(bundle.scores, bundle.names)
     ]
     settings = bundle.scores["settings"]
     yield (
@@ -187,7 +195,9 @@ def _features(bundle: Bundle) -> Iterable[str]:
         "frozen features to the variables in the emulator's RAM (Anand et al. 2019), beside "
         "untrained weights of the same architecture and the most frequent value. "
         f"{settings.get('n_frames')} frames per game, labels `{settings.get('labels')}`.\n\n"
-    ) + markdown_table(["game", "protocol", "seeds", "F1", "untrained", "majority"], rows)
+    ) + markdown_table(
+        ["game", "protocol", "encoder", "seeds", "F1", "untrained", "majority"], rows
+    )
 
 
 def _training(bundle: Bundle) -> Iterable[str]:
@@ -218,8 +228,8 @@ def _metadata(bundle: Bundle) -> str:
         # The hub's convention for Stable-Baselines3: mean and standard deviation in one string.
         value = f"{found['mean_return']:.2f} +/- {pstdev(scores):.2f}"
         results.append(_result(hub.EvalResult, found["game"], "mean_reward", value))
-    for row in probe_rows(bundle.scores, bundle.keys) if bundle.scores is not None else []:
-        name = f"probe F1 ({row['protocol']})"
+    for row in probe_rows(bundle.scores, bundle.names) if bundle.scores is not None else []:
+        name = f"probe F1 ({row['protocol']}, {row['encoder']})"
         results.append(_result(hub.EvalResult, row["game"], "f1", round(row["f1"], 4), name))
     data = hub.ModelCardData(
         library_name="stable-baselines3",

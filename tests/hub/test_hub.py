@@ -206,10 +206,10 @@ def test_the_card_says_what_is_known(pushed: StandIn, made: Path) -> None:
     assert result["dataset"]["type"] == "PongNoFrameskip-v4"
     assert result["metrics"] == [
         {"type": "mean_reward", "name": "mean_reward", "value": "-20.00 +/- 1.00"},
-        {"type": "f1", "name": "probe F1 (converged)", "value": 0.7},
+        {"type": "f1", "name": "probe F1 (converged, encoder.safetensors)", "value": 0.7},
     ]
     assert "Mean return **-20.00** ± 1.00 (standard error) over 2 whole games" in text
-    assert "| pong | converged | 0 1 | 0.700 | 0.450 | 0.250 |" in text
+    assert "| pong | converged | `encoder.safetensors` | 0 1 | 0.700 | 0.450 | 0.250 |" in text
     assert "| seed | `42` |" in text
     assert "| torch | `" in text
     sha256 = digest((made / "pong_1" / "model.zip").read_bytes())
@@ -273,11 +273,28 @@ def test_of_a_model_without_a_policy_for_games_the_encoder_is_shown(tmp_path: Pa
 
 
 def test_untrained_rows_are_of_the_same_architecture() -> None:
-    (row,) = probe_rows(scores("key"), ["key"])
+    (row,) = probe_rows(scores("key"), {"key": "model.zip"})
     assert (row["seeds"], row["f1"]) == ([0, 1], pytest.approx(0.7))
+    assert row["encoder"] == "model.zip"
     assert row["untrained"] == pytest.approx(0.45)
     assert row["majority"] == pytest.approx(0.25)
-    assert probe_rows(scores("key"), ["other"]) == []
+    assert probe_rows(scores("key"), {"other": "model.zip"}) == []
+
+
+def test_two_encoders_have_rows_of_their_own_beside_their_own_seeds() -> None:
+    content = scores("key")
+    content["encoders"]["more"] = {"name": "b", "kind": "file", "description": "another"}
+    (cell,) = [c for c in content["cells"] if (c["encoder"], c["seed"]) == ("key", 1)]
+    mean = {**cell["scores"], "mean": {"f1_weighted": 0.1}}
+    content["cells"].append({**cell, "encoder": "more", "scores": mean})
+    rows = probe_rows(content, {"key": "encoder.safetensors", "more": "model.zip"})
+    assert [(row["encoder"], row["seeds"]) for row in rows] == [
+        ("encoder.safetensors", [0, 1]),
+        ("model.zip", [1]),
+    ]
+    assert [row["f1"] for row in rows] == [pytest.approx(0.7), pytest.approx(0.1)]
+    assert [row["untrained"] for row in rows] == [pytest.approx(0.45), pytest.approx(0.1)]
+    assert [row["majority"] for row in rows] == [pytest.approx(0.25), pytest.approx(0.3)]
 
 
 # -- faults -----------------------------------------------------------------------------------
