@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
@@ -37,10 +39,12 @@ from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import replace_text, software
 
 GAMES = ("breakout", "space_invaders")
+# The same in all games; by default it would be the number of channels, as if they were frames.
+HORIZONS = (4,)
 ARMS: dict[str, dict[str, Any]] = {
     "baseline": {"infonce_coef": 0.0},
-    "infonce": {},
-    "placebo": {"positives": "shuffled"},
+    "infonce": {"horizons": HORIZONS},
+    "placebo": {"horizons": HORIZONS, "positives": "shuffled"},
 }
 SEEDS, N_STEPS, N_ENVS, PIXELS = tuple(range(10)), 200_000, 8, 4
 SCORES: dict[str, Callable[..., float]] = {
@@ -65,26 +69,38 @@ class CellsAsPixels(gym.ObservationWrapper[npt.NDArray[np.uint8], Any, Any]):
         return image
 
 
+def make_env(game: str, seed: int) -> VecEnv:
+    """Return a game, several times."""
+    return make_vec_env(lambda: CellsAsPixels(BaseEnv(game)), n_envs=N_ENVS, seed=seed)
+
+
+def make_model(env: VecEnv, arm: str, seed: int) -> PPO:
+    """Return an untrained agent."""
+    with warnings.catch_warnings():  # that stacks overlap at this horizon: nothing is stacked here
+        warnings.filterwarnings("ignore", "horizons=")
+        return PPO(
+            "CnnPolicy",
+            env,
+            n_steps=128,
+            batch_size=256,
+            n_epochs=4,
+            learning_rate=2.5e-4,
+            clip_range=0.1,
+            ent_coef=0.01,
+            policy_kwargs={
+                "features_extractor_class": InfoNCEExtractor,
+                "features_extractor_kwargs": ARMS[arm],
+                "net_arch": [],
+            },
+            seed=seed,
+            device="cpu",
+        )
+
+
 def train(game: str, arm: str, seed: int, n_steps: int) -> dict[str, Any]:
     """Return the episodes of a training, in the order of their ends."""
-    env = make_vec_env(lambda: CellsAsPixels(BaseEnv(game)), n_envs=N_ENVS, seed=seed)
-    model = PPO(
-        "CnnPolicy",
-        env,
-        n_steps=128,
-        batch_size=256,
-        n_epochs=4,
-        learning_rate=2.5e-4,
-        clip_range=0.1,
-        ent_coef=0.01,
-        policy_kwargs={
-            "features_extractor_class": InfoNCEExtractor,
-            "features_extractor_kwargs": ARMS[arm],
-            "net_arch": [],
-        },
-        seed=seed,
-        device="cpu",
-    )
+    env = make_env(game, seed)
+    model = make_model(env, arm, seed)
     start = time.perf_counter()
     model.learn(n_steps)
     seconds = round(time.perf_counter() - start, 1)
@@ -114,14 +130,30 @@ def train_all(runs: Path, output: Path, n_steps: int, seeds: tuple[int, ...]) ->
 
 
 def scores(output: Path, of: str) -> dict[tuple[str, str], dict[int, float]]:
-    """Return game and arm -> seed -> score."""
+    """Return game and arm -> seed -> score.
+
+    Raises:
+        ValueError: If runs have other budgets than most; they are named.
+    """
+    runs = {path.name: json.loads(path.read_text()) for path in sorted(output.glob("*.json"))}
+    check_same_budget({name: run["n_steps"] for name, run in runs.items()})
     found: dict[tuple[str, str], dict[int, float]] = {each: {} for each in product(GAMES, ARMS)}
-    for path in sorted(output.glob("*.json")):
-        run = json.loads(path.read_text())
+    for run in runs.values():
         steps, returns = zip(*run["episodes"], strict=True)
         score = SCORES[of](steps, returns, run["n_steps"], n_steps_done=run["n_steps_done"])
         found[run["game"], run["arm"]][run["seed"]] = score
     return found
+
+
+def check_same_budget(n_steps: Mapping[str, int]) -> None:
+    """Raise unless all files are of runs of the same number of steps."""
+    if len(set(n_steps.values())) > 1:
+        ((usual, _),) = Counter(n_steps.values()).most_common(1)
+        others = [f"{n} in {name}" for name, n in n_steps.items() if n != usual]
+        raise ValueError(
+            f"Expected runs of {usual} steps, as most of them are, got {', '.join(others)}. Move "
+            "those away: runs of different lengths have no common mean."
+        )
 
 
 def table(output: Path, of: str) -> str:

@@ -32,6 +32,25 @@ def test_every_arm_trains_and_notes_its_episodes(
     )
 
 
+@pytest.mark.parametrize("game", ["breakout", "space_invaders"])
+def test_the_horizon_is_the_same_in_all_games(game: str) -> None:
+    script = load("minatar_arms.py")
+    env = script.make_env(game, 0)
+    for arm in ("infonce", "placebo"):
+        extractor = script.make_model(env, arm, 0).policy.features_extractor
+        assert extractor.horizons == (4,)
+
+
+def test_runs_of_other_lengths_are_named(tmp_path: Path) -> None:
+    script = load("minatar_arms.py")
+    for seed, n_steps in enumerate((100, 100, 50)):
+        run = {"game": "breakout", "arm": "infonce", "seed": seed, "n_steps": n_steps}
+        run |= {"n_steps_done": n_steps, "episodes": [[48, 1.0]]}
+        (tmp_path / f"breakout-infonce-{seed}.json").write_text(json.dumps(run))
+    with pytest.raises(ValueError, match=r"of 100 steps.* got 50 in breakout-infonce-2\.json\."):
+        script.scores(tmp_path, "mean over training")
+
+
 def test_cells_become_squares_of_pixels() -> None:
     script = load("minatar_arms.py")
     env = script.CellsAsPixels(script.BaseEnv("breakout"))
