@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from rl_infonce.runs.durable import replace_bytes
+from rl_infonce.runs.durable import replace_bytes, sync
 
 __all__ = ["CSVLog"]
 
@@ -56,9 +56,25 @@ class CSVLog:
             _writer(self._file, self._columns).writerow(row)
             self._file.flush()
 
+    def sync(self) -> None:
+        """Wait until the disk has all rows, which a checkpoint will take for written.
+
+        Raises:
+            OSError: If they cannot be written.
+        """
+        if not self._file.closed:
+            sync(self._file)
+
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, and wait until the disk has it.
+
+        Raises:
+            OSError: If it cannot be written; it is closed then, too.
+        """
+        try:
+            self.sync()
+        finally:
+            self._file.close()
 
     def _begin(self, rows: Iterable[Mapping[str, str]]) -> TextIO:
         """Write the file anew, in one move, and return it open at its end."""

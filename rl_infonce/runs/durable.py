@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 __all__ = [
     "PARTIAL",
@@ -37,7 +37,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
         _fsync(file.fileno())
 
 
-def sync(file: BinaryIO) -> None:
+def sync(file: BinaryIO | TextIO) -> None:
     """Wait until the disk has what was written to a file that is open.
 
     Raises:

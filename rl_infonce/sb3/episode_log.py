@@ -47,6 +47,11 @@ class EpisodeLogCallback(BaseCallback):
                 self._table.write(numbers, {}, self.num_timesteps)
         return True
 
+    def sync(self) -> None:
+        """Wait until the disk has all episodes so far."""
+        if self._table is not None:
+            self._table.sync()
+
     def close(self) -> None:
         """Write what waits and close the file; a training that failed must be closed, too."""
         if self._table is not None:

@@ -26,7 +26,9 @@ from rl_infonce.runs.run_directory import differing_versions, software
 from rl_infonce.runs.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.sb3.best_model import BestModel, find_best, keep_best
 from rl_infonce.sb3.callbacks import InfoNCECallback
+from rl_infonce.sb3.episode_log import EpisodeLogCallback
 from rl_infonce.sb3.replay_shards import ReplayShards, UnknownBufferError, load_replay
+from rl_infonce.sb3.run_logs import CSVFormat
 from rl_infonce.sb3.run_state import (
     differing_settings,
     get_run_state,
@@ -240,6 +242,7 @@ class ResumeCallback(BaseCallback):
         start = time.perf_counter()
         model = self.model
         _check_finite(model)
+        _sync_tables(model, self._others())
         state = get_run_state(model, self._others())
         state["replay"] = self._replay(model, state["inexact"])
         if state["inexact"] and self.is_exact:
@@ -286,6 +289,13 @@ def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:
             "Expected InfoNCECallback(decoupled=True) before ResumeCallback, got it after: its "
             "updates would be pending whenever a checkpoint is due. Change their order in `learn`."
         )
+
+
+def _sync_tables(model: BaseAlgorithm, callbacks: Iterable[BaseCallback]) -> None:
+    """Let the disk have the rows before a checkpoint, from which on they are not written again."""
+    for each in (*callbacks, *model.logger.output_formats):
+        if isinstance(each, EpisodeLogCallback | CSVFormat):
+            each.sync()
 
 
 def _check_finite(model: BaseAlgorithm) -> None:

@@ -84,6 +84,17 @@ class _Waiting:
         self._rows.append(row)
         self._hand_over()
 
+    def sync(self, sync: Callable[[], None]) -> None:
+        """Write what waits, and wait until the disk has all rows but those that it refuses.
+
+        Args:
+            sync: Waits for the disk.
+        """
+        self._hand_over()
+        if not self._is_broken:
+            with self._refusals():
+                sync()
+
     def close(self) -> None:
         """Write what waits and close the file, or say what is lost."""
         for _ in range(2):
@@ -199,6 +210,10 @@ class CSVFormat(KVWriter):
         }
         if numbers:
             self._waiting.add((numbers, {}, step))
+
+    def sync(self) -> None:
+        """Wait until the disk has all rows but those that it refuses."""
+        self._waiting.sync(lambda: self._log.sync())  # which may be a new one by then
 
     def _append(self, numbers: dict[str, Any], _: Any, step: int) -> None:
         self._log.append(step, numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import warnings
 from collections import deque
@@ -26,9 +27,12 @@ from rl_infonce.runs.checkpoints import (
     checkpoints,
     latest_checkpoint,
     read_checkpoint,
+    write_checkpoint,
 )
 from rl_infonce.runs.state_file import pack_state
+from rl_infonce.sb3.episode_log import EpisodeLogCallback
 from rl_infonce.sb3.resume import NotSavedError, ResumeCallback
+from rl_infonce.sb3.run_logs import run_logger
 from rl_infonce.sb3.run_state import get_run_state
 from tests.runs.test_state_file import assert_same
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
@@ -363,6 +367,37 @@ def test_a_disk_that_stays_full_ends_the_run(
     assert "(4 of 5)" in str(caught[-1].message)
     assert model.num_timesteps == 20
     assert not list((tmp_path / "dqn").glob(f"*{durable.PARTIAL}"))
+
+
+def test_the_disk_has_the_tables_before_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk: dict[int, int] = {}  # file to bytes
+    fsync, n_checked = durable._fsync, 0
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        found = os.fstat(descriptor)
+        on_disk[found.st_ino] = found.st_size
+
+    def write(*given: Any, **settings: Any) -> Path:
+        nonlocal n_checked
+        n_checked += 1
+        for name in ("episodes.csv", "progress.csv"):
+            found = (tmp_path / name).stat()
+            assert on_disk.get(found.st_ino) == found.st_size > 0, (name, n_checked)
+        return write_checkpoint(*given, **settings)
+
+    monkeypatch.setattr(durable, "_fsync", note)
+    monkeypatch.setattr("rl_infonce.sb3.resume.write_checkpoint", write)
+    model = PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=64, batch_size=64, n_epochs=1)
+    logs = {"first_step": 0, "goes_on": False, "on_screen": False}
+    model.set_logger(run_logger(tmp_path, tmp_path / "tb", **logs))
+    episodes = EpisodeLogCallback(tmp_path / "episodes.csv")
+    model.learn(256, callback=[episodes, ResumeCallback(tmp_path / "run", save_freq=64)])
+    model.logger.close()
+    assert n_checked == 4, "three times before a rollout and once at the end"
+    assert len((tmp_path / "episodes.csv").read_text().splitlines()) > 4
 
 
 def test_asked_to_stop_it_saves_after_the_update_and_goes_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import sys
 import threading
 import warnings
@@ -12,7 +13,8 @@ import pytest
 from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rl_infonce.sb3.run_logs import run_logger
+from rl_infonce.runs import durable
+from rl_infonce.sb3.run_logs import CSVFormat, run_logger
 from tests.full_disk import full_disk
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
@@ -85,3 +87,23 @@ def test_what_is_lost_in_the_end_is_named(tmp_path: Path) -> None:
     assert f"TensorBoard's log in {tmp_path / 'tb'} may lack its last 3 rows" in " ".join(named)
     assert f"{tmp_path / 'progress.csv'} may lack its last 2 rows" in " ".join(named)
     assert csv_rows(tmp_path)[0]["time/step"] == "1"
+
+
+def test_a_disk_that_refuses_what_a_checkpoint_waits_for_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = CSVFormat(tmp_path / "episodes.csv", 0)
+    table.write({"return": 1.0}, {}, 1)
+    fsync = durable._fsync
+
+    def refuse(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(durable, "_fsync", refuse)
+    with pytest.warns(RuntimeWarning, match=r"episodes\.csv was not written: .*Input/output error"):
+        table.sync()
+    table.write({"return": 2.0}, {}, 2)
+    monkeypatch.setattr(durable, "_fsync", fsync)
+    table.sync()
+    table.close()
+    assert (tmp_path / "episodes.csv").read_text() == "step,return\n1,1.0\n2,2.0\n"
