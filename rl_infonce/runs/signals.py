@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,16 +16,20 @@ INTERRUPTED = 75
 
 _ASKING = ("SIGINT", "SIGTERM")
 # Slurm announces the end of a job by the signal it is asked for: by custom SIGUSR1, by submitit
-# SIGUSR2. It reaches a training twice, directly and through the process that started it.
-_ANNOUNCING = ("SIGUSR1", "SIGUSR2")
+# SIGUSR2. It reaches a training twice, directly and through the process that started it. So does
+# SIGHUP of a terminal that is gone, through its shell and when that ends.
+_ANNOUNCING = ("SIGUSR1", "SIGUSR2", "SIGHUP")
+_OUTPUTS = (1, 2)
 
 
 @contextmanager
 def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[None]:
     """Call a function at the first Ctrl-C or SIGTERM, and leave the second to the system.
 
-    At SIGUSR1 and SIGUSR2 it is called, too; they may come again and are no first one. Elsewhere
-    than in the main thread, where Python delivers no signals, nothing changes.
+    At SIGUSR1, SIGUSR2 and SIGHUP it is called, too; they may come again and are no first one. What
+    is printed after SIGHUP goes nowhere: the terminal is gone, and writing to it an error. Where
+    SIGHUP is ignored already, as by nohup, it stays so. Elsewhere than in the main thread, where
+    Python delivers no signals, nothing changes.
 
     Args:
         on_signal: Called with the signal, perhaps more than once; it returns at once, e.g. after
@@ -34,8 +39,9 @@ def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[
         yield
         return
     asking, announcing = _present(_ASKING), _present(_ANNOUNCING)
-    numbers = [*asking, *announcing]
+    numbers = [*asking, *(each for each in announcing if not _is_ignored_hangup(each))]
     previous = {number: signal.getsignal(number) for number in numbers}
+    terminals = [each for each in _OUTPUTS if os.isatty(each)]  # nobody can tell once it is gone
 
     def restore() -> None:
         for number, handler in previous.items():
@@ -44,6 +50,8 @@ def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[
     def note(number: int, _frame: FrameType | None) -> None:
         if number in asking:
             restore()
+        if signal.Signals(number).name == "SIGHUP":
+            _silence(terminals)
         on_signal(signal.Signals(number))
 
     for number in numbers:
@@ -52,6 +60,18 @@ def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[
         yield
     finally:
         restore()
+
+
+def _is_ignored_hangup(number: signal.Signals) -> bool:
+    return number.name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN
+
+
+def _silence(descriptors: Iterable[int]) -> None:
+    """Let what is written to descriptors go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for each in descriptors:
+        os.dup2(nowhere, each)
+    os.close(nowhere)
 
 
 def _present(names: Iterable[str]) -> list[signal.Signals]:

@@ -62,9 +62,11 @@ def run_on_ray(
     environment = {"OMP_NUM_THREADS": str(max(int(n_cpus), 1))}
     try:
         waiting = {task.remote(job, environment): job.name for job in jobs}
+        asked: set[Any] = set()
 
         def stop(_signal: object) -> None:
-            for each in waiting:
+            for each in waiting.keys() - asked:  # asked again, it would not wait for its training
+                asked.add(each)
                 ray.cancel(each)
 
         with stopping_signals(stop):

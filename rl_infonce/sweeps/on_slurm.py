@@ -76,7 +76,7 @@ def run_on_slurm(
 ) -> Generator[tuple[str, int], None, None]:
     """Submit jobs as one array and yield each one's name and exit code when it ends.
 
-    Signals, and closing the generator, cancel those that have not ended.
+    Signals but SIGHUP, and closing the generator, cancel those that have not ended.
 
     Args:
         jobs: In the order of the array.
@@ -127,11 +127,15 @@ def check_parameters(parameters: Mapping[str, Any], cluster: str | None) -> None
 
 
 def _ends(waiting: dict[str, Any]) -> Generator[tuple[str, int], None, None]:
-    """Yield the name and exit code of submitted jobs when they end; cancel them when told to."""
+    """Yield the name and exit code of submitted jobs when they end; cancel them when told to.
 
-    def cancel(_signal: object) -> None:
-        for each in waiting.values():
-            each.cancel()
+    A terminal that is gone is no reason: they do not need it, and go on being waited for.
+    """
+
+    def cancel(given: signal.Signals | None) -> None:
+        if given is None or given.name != "SIGHUP":
+            for each in waiting.values():
+                each.cancel()
 
     try:
         with stopping_signals(cancel):

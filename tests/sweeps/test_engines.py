@@ -221,7 +221,10 @@ def test_jobs_that_nobody_listens_to_are_cancelled_on_slurm(
         submitit.AutoExecutor, "submit_array", lambda _, tasks: list(map(FakeJob, tasks))
     )
     engine = run_on_slurm(jobs_of(tmp_path), folder=tmp_path / "slurm", cluster="local")
+    monkeypatch.setattr("rl_infonce.runs.signals._OUTPUTS", ())  # pytest goes on printing
     assert next(engine) == ("good", 0)
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert not cancelled, "they need no terminal"
     engine.close()
     assert cancelled == ["bad", "other"]
 
@@ -441,8 +444,10 @@ def test_ray_waits_for_trainings_that_nobody_listens_to(
     monkeypatch.setitem(sys.modules, "ray", ray)
     engine = run_on_ray(jobs_of(tmp_path))
     assert next(engine) == ("good", 0)
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGUSR1)
     engine.close()
-    assert ray.calls == ["init", "cancel", "cancel", "wait for 2", "shutdown"]
+    assert ray.calls == ["init", "cancel", "cancel", "wait for 2", "shutdown"], "asked once each"
 
 
 @pytest.mark.parametrize(
