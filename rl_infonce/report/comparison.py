@@ -32,7 +32,6 @@ class Comparison(NamedTuple):
         verdict: Of the difference, in words.
         detectable: Difference that such pairs find in 4 of 5 experiments; None if it cannot be
             told.
-        left_out: What was not compared, and why.
     """
 
     n_games: int
@@ -42,7 +41,6 @@ class Comparison(NamedTuple):
     improvement: Interval
     verdict: str
     detectable: float | None
-    left_out: tuple[str, ...]
 
 
 def in_common(ours: BySeed, theirs: BySeed) -> tuple[dict[str, list[int]], list[str]]:
@@ -105,26 +103,17 @@ def paired_scores(
     return PairedScores(x, y, tuple(left_out))
 
 
-def compared(
-    ours: BySeed,
-    theirs: BySeed,
-    *,
-    rng: np.random.Generator,
-    scales: Mapping[str, tuple[float, float]] | None = None,
-) -> Comparison | None:
+def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | None:
     """Return one arm against another on the games and seeds that both have.
 
     Args:
-        ours: Game -> seed -> score.
-        theirs: Likewise.
+        pairs: Of `paired_scores`.
         rng: Of the bootstrap.
-        scales: Game -> scores that become 0 and 1; games without are left out. None compares the
-            scores as they are.
 
     Returns:
-        None if no game has two common seeds; `paired_scores` says why.
+        None if no game has two common seeds; `pairs.left_out` says why.
     """
-    x, y, left_out = paired_scores(ours, theirs, scales)
+    x, y = pairs.ours, pairs.theirs
     if not x:
         return None
     difference = t_difference(x, y, paired=True)
@@ -136,7 +125,6 @@ def compared(
         bootstrap_improvement(x, y, paired=True, rng=rng),
         verdict(difference).word,
         detectable_difference(x, y),
-        left_out,
     )
 
 

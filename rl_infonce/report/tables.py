@@ -93,10 +93,9 @@ def comparison_table(
     header += ["P(better)", "pairs"]
     rows, notes = [], {}
     for arm, (ours, theirs) in pairs.items():
-        found = compared(ours, theirs, rng=rng, scales=scales)
-        rows.append([arm, *_comparison(found)])
-        left_out = paired_scores(ours, theirs, scales).left_out
-        notes[arm] = [f"left out {each}" for each in left_out]
+        found = paired_scores(ours, theirs, scales)
+        rows.append([arm, *_comparison(compared(found, rng=rng))])
+        notes[arm] = [f"left out {each}" for each in found.left_out]
     return Table(header, rows, notes_on_arms(notes))
 
 

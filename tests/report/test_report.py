@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rl_infonce.report.charts import charts_of, curves_svg, line_style, logged_curves, return_curves
-from rl_infonce.report.comparison import compared, in_common
+from rl_infonce.report.comparison import compared, in_common, paired_scores
 from rl_infonce.report.page import table_html
 from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
@@ -377,11 +377,14 @@ def test_only_common_seeds_are_compared() -> None:
         "c: seeds 0, 1 that only one of them has a score of",
         "d: seeds 3 that only one of them has a score of",
     ]
-    found = compared(ours, theirs, rng=np.random.default_rng(0))
+    paired = paired_scores(ours, theirs)
+    assert paired.left_out == tuple(left_out)
+    found = compared(paired, rng=np.random.default_rng(0))
     assert found is not None
     assert found.difference.mean == pytest.approx(((1.0 - 0.5) + (2.0 - 1.0)) / 2)
-    scales = {"x": (0.0, 1.0)}
-    assert compared(ours, theirs, rng=np.random.default_rng(0), scales=scales) is None
+    unscaled = paired_scores(ours, theirs, {"x": (0.0, 1.0)})
+    assert "a: no human score is known" in unscaled.left_out[-1]
+    assert compared(unscaled, rng=np.random.default_rng(0)) is None
 
 
 def test_the_baseline_comes_first() -> None:
