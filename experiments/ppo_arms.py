@@ -111,9 +111,11 @@ def table(output: Path) -> str:
         by_arm = scores_by_arm(trained, ALGO, measure)
         shown = returns_table(trained, ALGO, measure, planned)
         tables.append(to_markdown(shown._replace(header=[words, *shown.header[1:]])))
-        pairs = {arm: (by_arm.get(arm, {}), by_arm.get("baseline", {})) for arm in grid.arms[1:]}
-        compared = comparison_table(pairs, f"baseline: {words}", scales=human_scores(), rng=rng)
-        tables.append(to_markdown(compared))
+        for against, arms in compared_with(grid).items():
+            pairs = {arm: (by_arm.get(arm, {}), by_arm.get(against, {})) for arm in arms}
+            heading = f"{against}: {words}"
+            compared = comparison_table(pairs, heading, scales=human_scores(), rng=rng)
+            tables.append(to_markdown(compared))
     scored = [*trained, *score_runs([run for _, run in offline])]
     for protocol in sorted({protocol for each in scored for protocol in each.run.probes}):
         expected = {**with_references(planned), OFFLINE: len(grid.seeds)}
@@ -125,14 +127,23 @@ def table(output: Path) -> str:
     return "\n\n".join(tables)
 
 
+def compared_with(grid: Grid) -> dict[str, tuple[str, ...]]:
+    """Return with what arms are compared, to those arms; the placebo was trained for the loss."""
+    placebo = {"placebo": ("infonce",)} if "placebo" in grid.arms else {}
+    return {"baseline": tuple(arm for arm in grid.arms if arm != "baseline"), **placebo}
+
+
 def features_compared(
     scored: list[Scored], grid: Grid, protocol: str, rng: np.random.Generator
 ) -> Iterator[str]:
-    """Yield what all know more than the baseline and than untrained features."""
+    """Yield what all know more than the baseline, the placebo and untrained features."""
     f1 = scores_by_arm(scored, ALGO, mean_f1(protocol))
-    untrained = scores_by_arm(scored, ALGO, mean_f1(protocol, "untrained"))["baseline"]
-    for against, theirs in (("baseline", f1["baseline"]), ("untrained", untrained)):
-        pairs = {arm: (f1.get(arm, {}), theirs) for arm in (*grid.arms, OFFLINE) if arm != against}
+    beside = scores_by_arm(scored, ALGO, mean_f1(protocol, "untrained"))
+    others = {**f1, "untrained": beside.get("baseline", {})}
+    arms = compared_with(grid)
+    arms = {**arms, "baseline": (*arms["baseline"], OFFLINE), "untrained": (*grid.arms, OFFLINE)}
+    for against, names in arms.items():
+        pairs = {arm: (f1.get(arm, {}), others.get(against, {})) for arm in names}
         heading = f"{against}: mean F1, {protocol}"
         yield to_markdown(comparison_table(pairs, heading, scales=None, rng=rng))
 

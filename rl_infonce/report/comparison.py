@@ -14,7 +14,15 @@ from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.scores import normalized
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
-__all__ = ["BySeed", "Comparison", "PairedScores", "compared", "in_common", "paired_scores"]
+__all__ = [
+    "BySeed",
+    "Comparison",
+    "PairedScores",
+    "compared",
+    "in_common",
+    "of_each_game",
+    "paired_scores",
+]
 
 FloatArray = npt.NDArray[np.float64]
 BySeed = Mapping[str, Mapping[int, float]]
@@ -101,6 +109,14 @@ def paired_scores(
         pairs = {game: seeds for game, seeds in pairs.items() if game in scales}
     x, y = (_scaled(each, pairs, scales) for each in (ours, theirs))
     return PairedScores(x, y, tuple(left_out))
+
+
+def of_each_game(pairs: PairedScores) -> dict[str, PairedScores]:
+    """Return game to its pairs alone; without what is left out."""
+    return {
+        game: PairedScores({game: ours}, {game: pairs.theirs[game]}, ())
+        for game, ours in pairs.ours.items()
+    }
 
 
 def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | None:

@@ -19,7 +19,8 @@ __all__ = ["Report", "make_report"]
 
 _ONE_OUTCOME = (
     "Arms are judged by the first table of an algorithm, the mean return over the budget at equal "
-    "steps. The others stand beside it; no interval is corrected for their number."
+    "steps, in its rows over all games. One game may decide them: each has a row below. Those and "
+    "the other tables stand beside it; no interval is corrected for their number."
 )
 
 

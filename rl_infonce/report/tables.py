@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_infonce.report.comparison import BySeed, Comparison, compared, paired_scores
+from rl_infonce.report.comparison import (
+    BySeed,
+    Comparison,
+    compared,
+    of_each_game,
+    paired_scores,
+)
 from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 from rl_infonce.report.words import counted, notes_on_arms
 
@@ -83,6 +89,8 @@ def comparison_table(
 ) -> Table:
     """Return arms against what each is compared with, on the games and seeds that both have.
 
+    Below each arm stands every game on its own, if they are several: over all, one may decide.
+
     Args:
         pairs: Arm to its scores and the others, game -> seed -> score.
         against: What they are compared with, in words.
@@ -95,6 +103,11 @@ def comparison_table(
     for arm, (ours, theirs) in pairs.items():
         found = paired_scores(ours, theirs, scales)
         rows.append([arm, *_comparison(compared(found, rng=rng))])
+        if len(found.ours) > 1:
+            rows += [
+                [f"{arm}: {game}", *_comparison(compared(alone, rng=rng))]
+                for game, alone in of_each_game(found).items()
+            ]
         notes[arm] = [f"left out {each}" for each in found.left_out]
     return Table(header, rows, notes_on_arms(notes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,11 @@ def test_an_encoder_is_pretrained_and_probed_once(
         script.command("pretrain", "--game", "breakout", "-n", "8", "-o", str(tmp_path / "few"))
 
 
-def sweep(folder: Path, f1: list[float], frames: str = "b") -> SweepFolder:
+def sweep(folder: Path, f1: list[float], frames: str = "b", **changes: Any) -> SweepFolder:
     """Return a finished sweep of two arms and two seeds whose features know so much."""
     made = SweepFolder(folder)
     probe = {"n_frames": 10, "protocol": ["converged"]}
-    path = write_grid(folder.with_suffix(".toml"), seeds=[0, 1], probe=probe)
+    path = write_grid(folder.with_suffix(".toml"), seeds=[0, 1], probe=probe, **changes)
     with made.held():
         made.adopt(read_grid(path), path.read_bytes())
     made.begin_session("local", "rl-infonce sweep grid.toml")
@@ -70,3 +71,29 @@ def test_the_tables_compare_features_of_the_same_frames(tmp_path: Path) -> None:
     (output / "offline").rename(cells.path / "offline")
     with pytest.raises(ValueError, match="frames and labels of stdim_offline, got others"):
         script.table(cells.path)
+
+
+def test_the_loss_is_compared_with_its_placebo(tmp_path: Path) -> None:
+    script = load("ppo_arms.py")
+    arms = ["baseline", "infonce", "placebo"]
+    # seed 0, then seed 1; over the placebo infonce gains 0.125 and 0.25
+    output = sweep(tmp_path / "sweep", [0.5, 0.625, 0.5, 0.5, 0.75, 0.5], arms=arms).path
+    text = script.table(output)
+    features = text.split("against placebo: mean F1, converged")[1].split("\n\n")[0]
+    assert "| infonce | no detectable difference | +0.19 (-0.61 to +0.98) |" in features
+    assert "| placebo |" not in features
+    returns = text.split("against placebo: mean return over the budget")[1].split("\n\n")[0]
+    assert "| infonce | no detectable difference | +0.000 (+0.000 to +0.000) |" in returns
+
+
+def test_a_baseline_that_is_not_probed_yet_is_named(tmp_path: Path) -> None:
+    script = load("ppo_arms.py")
+    made = sweep(tmp_path / "sweep", [0.5, 0.5, 0.5, 0.5])
+    for cell in made.grid().cells():
+        if cell.arm == "baseline":
+            (made.run_dir(cell) / "probe" / "scores.json").unlink()
+    text = script.table(made.path)
+    for against in ("baseline", "untrained"):
+        table = text.split(f"against {against}: mean F1, converged")[1]
+        assert "| infonce | not compared, see below |" in table.split("\n\n")[0]
+    assert "infonce: left out breakout: seeds 0, 1 that only one of them has a score of" in text

@@ -20,6 +20,7 @@ from rl_infonce.report.page import table_html
 from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
 from rl_infonce.report.runs import Run, arms_of, score_runs
+from rl_infonce.report.statistics import t_interval
 from rl_infonce.report.tables import Table, to_markdown
 
 pytest.importorskip("matplotlib")
@@ -94,7 +95,16 @@ def test_returns_and_differences_are_those_of_the_runs() -> None:
         assert shown == pytest.approx(np.mean(gains), abs=1e-5)
         assert compare[arm]["pairs"] == "6 in 2 games"
         assert compare[arm]["in words"] == "higher"
-    assert list(compare) == ["infonce", "placebo"]
+        for game, (low, high) in SCALES.items():
+            own = [
+                (areas[game, arm, s] - areas[game, "baseline", s]) / (high - low) for s in range(3)
+            ]
+            row = compare[f"{arm}: {game}"]
+            shown = [float(number) for number in re.findall(r"[+-][\d.]+", row["difference"])]
+            assert shown == pytest.approx(list(t_interval(own)), rel=0.05, abs=1e-5)
+            assert row["pairs"] == "3 in 1 game"
+    names = [[arm, *(f"{arm}: {game}" for game in SCALES)] for arm in ("infonce", "placebo")]
+    assert list(compare) == names[0] + names[1], "each game below its arm"
 
 
 def test_equal_arms_have_no_detectable_difference() -> None:
@@ -220,7 +230,9 @@ def test_features_are_compared_by_game_and_seed() -> None:
     assert against["placebo"]["in words"] == "no detectable difference"
     heading = "PPO: what the features know (converged), with untrained features compared"
     gains = table_of(made.markdown, heading)
-    assert list(gains) == ["baseline", "infonce", "placebo"]
+    assert [name for name in gains if ":" not in name] == ["baseline", "infonce", "placebo"]
+    # 0.05, 0.10, 0.15: standard error 0.05 / sqrt(3), t of 2 degrees of freedom 4.303
+    assert gains["baseline: pong"]["difference"] == "+0.10 (-0.02 to +0.22)"
     # 0.05, 0.10, 0.15 on both games
     assert gains["baseline"]["difference"] == "+0.100 (+0.043 to +0.157)"
     section = made.html.split(f"<h2>{heading}</h2>")[1].split("</section>")[0]
@@ -237,6 +249,12 @@ def test_one_draw_of_untrained_weights_is_not_compared() -> None:
     own = report([probed(r, 0.5 + r.seed / 100, 0.4 + r.seed**2 / 100) for r in RUNS])
     assert "with untrained features compared" in own.markdown
     assert note not in own.markdown
+
+
+def test_a_single_game_has_no_row_of_its_own() -> None:
+    runs = [r for r in RUNS if r.game == "qbert"]
+    compare = table_of(report(runs).markdown, "PPO: mean return over the budget, compared")
+    assert list(compare) == ["infonce", "placebo"]
 
 
 def test_small_differences_are_legible() -> None:
