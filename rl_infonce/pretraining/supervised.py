@@ -1,4 +1,4 @@
-"""The upper bound: the encoder is told the labels."""
+"""A reference that is told the labels; no upper bound on what others reach."""
 
 from __future__ import annotations
 
