@@ -129,11 +129,12 @@ class TemporalInfoNCE(nn.Module):
 
     The "global" term is CPC (van den Oord et al. 2018, eq. 4): one critic per horizon scores the
     summary c_t (or the features z_t) with the features at t+k. "global_local" and "local_local"
-    are ST-DIM (Anand et al. 2019, eqs. 2-4): the anchor's features, or its map at a position, with
-    the future's map at the same position, averaged over positions. "positional" is "global_local"
-    with a critic of its own for each position, without which features need not say what stands
-    where. Terms are summed; horizons, positions and anchors averaged, so that the coefficient means
-    the same for any number of them.
+    are those of ST-DIM (Anand et al. 2019): the anchor's features, or its map at a position, with
+    the future's map at the same position, averaged over positions; from now to then as in the
+    paper's equations, the reverse of the published code. "positional" is "global_local" with a
+    critic of its own for each position, without which features need not say what stands where.
+    Terms are summed; horizons, positions and anchors averaged, so that the coefficient means the
+    same for any number of them.
 
     Both sides are centred over the batch before the critic, as by the batch norm in SimCLR's head:
     features of images share most of their pixels, so that without it every score starts out equal

@@ -1,4 +1,4 @@
-"""TemporalInfoNCE against loops written from CPC, eq. 4, and ST-DIM, eqs. 2 to 4."""
+"""TemporalInfoNCE against loops written from CPC, eq. 4, and ST-DIM's two terms."""
 
 from __future__ import annotations
 

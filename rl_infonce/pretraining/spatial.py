@@ -39,14 +39,16 @@ class _SpatialObjective(PretrainingObjective):
 
 
 class SpatioTemporalDIM(_SpatialObjective):
-    """ST-DIM (Anand et al. 2019, equations 2 to 4).
+    """ST-DIM (Anand et al. 2019, the global-local and the local-local objective).
 
     The features of a frame, and each place of its map, pick the frame before it at that place
     among the frames before all others of the batch: bilinear scores, mean over the 88 places, sum
-    of both terms. Deviations from the published code: a sample starts at any frame but an
-    episode's first, all equally likely; there the first frame was paired with the episode's last,
-    episodes were drawn before frames, and one could occur twice in a batch. Episodes of any length
-    from 2 frames take part; there only those of more than 64, in pretraining as in probing.
+    of both terms. The direction is that of the published code, the reverse of the paper's
+    equations, in which a frame picks the next one, as in the preset "stdim". Deviations from the
+    published code: a sample starts at any frame but an episode's first, all equally likely; there
+    the first frame was paired with the episode's last, episodes were drawn before frames, and one
+    could occur twice in a batch. Episodes of any length from 2 frames take part; there only those
+    of more than 64, in pretraining as in probing.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
