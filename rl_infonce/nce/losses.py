@@ -114,8 +114,10 @@ def decoupled_info_nce(
     """Return InfoNCE without the positive in the denominator.
 
     -s_ii + log sum_{j != i} exp s_ij (Yeh et al. 2022, "Decoupled Contrastive Learning", L_DC),
-    which keeps the gradient of easy anchors from fading in small batches. Below the best possible
-    InfoNCE by up to infinity: it can be negative, and no mutual information can be read from it.
+    which keeps the gradient of easy anchors from fading in small batches. It can be negative: no
+    mutual information can be read from it. Unbounded scores make it fall forever, by growing: use
+    bounded ones, such as a cosine over a temperature T (`CosineCritic`), with which n negatives
+    leave it at log n - 2 / T or above.
     exp(info_nce) = 1 + exp(decoupled_info_nce).
 
     Args:

@@ -61,6 +61,16 @@ def test_decoupled_info_nce_leaves_the_positive_out_of_an_example_by_hand() -> N
     torch.testing.assert_close(decoupled_info_nce(BY_HAND), logs(3 / 1, 6 / 2, 5 / 5))
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_decoupled_info_nce_of_a_cosine_is_bounded_and_of_free_scores_is_not(
+    temperature: float,
+) -> None:
+    best = (2 * torch.eye(4, 6, dtype=torch.float64) - 1) / temperature  # cosines of 1 and -1
+    expected = torch.full((4,), math.log(5) - 2 / temperature, dtype=torch.float64)
+    torch.testing.assert_close(decoupled_info_nce(best), expected)
+    assert float(decoupled_info_nce(1e6 * best).max()) < -1e6
+
+
 def test_multi_positive_info_nce_of_an_example_by_hand() -> None:
     positives = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=torch.bool)
     expected = torch.stack([logs(4, 2).mean(), logs(4).mean(), logs(10 / 4, 10, 2).mean()])
