@@ -195,7 +195,8 @@ def multi_positive_info_nce(
     Args:
         scores: [..., B, M].
         positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part. Masked
+            candidates must not be positives.
         validate_args: Whether to check values, too.
 
     Returns:
@@ -203,8 +204,8 @@ def multi_positive_info_nce(
 
     Raises:
         TypeError: If `scores` is not floating point or `positives` or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite, or `mask` or `positives`
-            excludes the diagonal.
+        ValueError: If a shape does not fit, a score is not finite, `positives` excludes the
+            diagonal, or `mask` excludes a positive.
     """
     check_scores(scores)
     if positives.dtype != torch.bool:
@@ -223,7 +224,9 @@ def multi_positive_info_nce(
             f"{int(left_out.sum())} rows without it: {rows(left_out)}."
         )
     with autocast_off(scores):
-        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
+        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
+        if validate_args:
+            _check_no_masked_positive(chosen & allowed.isneginf() & used[..., None])
         weights = (chosen & ~allowed.isneginf()).to(allowed.dtype)  # [..., B, M]
         weights = weights / weights.sum(dim=-1, keepdim=True)
         return _cross_entropy(allowed, weights)
@@ -355,6 +358,15 @@ def _subtract_share(log_mean: Tensor, share: float) -> Tensor:
     # expm1 at a harmless place where nothing is left: its gradient there would be infinite
     difference = log_mean + torch.log(-torch.expm1(gap.masked_fill(nothing_left, -1.0)))
     return difference.masked_fill(nothing_left, -math.inf) - math.log1p(-share)
+
+
+def _check_no_masked_positive(masked: Tensor) -> None:
+    lost = masked.any(dim=-1)  # [..., B]
+    if bool(lost.any()):
+        raise ValueError(
+            "Expected `positives` to be False where `mask` is, got "
+            f"{int(lost.sum())} other rows: {rows(lost)}. Pass `positives & mask` instead."
+        )
 
 
 def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor, tolerance: float) -> None:
