@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -224,8 +225,15 @@ def _pretrain(
     print(
         f"{progress.step} steps in {progress.seconds:.0f} s, validation loss "
         f"{progress.best_loss:.3f} at step {progress.best_step}\nEncoder: {path}\nNext:\n"
-        f"  rl-infonce probe --game {arguments.game} --encoder {path}"
+        f"  {_probe_command(arguments, path, labels)}"
     )
+
+
+def _probe_command(arguments: argparse.Namespace, path: Path, labels: dict[str, str]) -> str:
+    """Return what asks the encoder about play and labels of the kind it was trained on."""
+    words = ["rl-infonce", "probe", "--game", arguments.game, "--encoder", str(path)]
+    words += ["--policy", arguments.policy]
+    return shlex.join(words + (["--labels", labels["labels"]] if labels else []))
 
 
 class _Curves:

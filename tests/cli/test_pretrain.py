@@ -76,7 +76,9 @@ def test_an_encoder_is_pretrained_and_says_how(
         [each["validation_loss"] for each in history]
     )
     printed = capsys.readouterr().out
-    assert "rl-infonce probe --game breakout --encoder pretrained/breakout-stdim-0" in printed
+    told = f"  rl-infonce probe --game breakout --encoder {folder.relative_to(here)}"
+    policy = " --policy random-without-noop"
+    assert f"{told}/encoder.safetensors{policy}\n" in printed, "of the play it was trained on"
     assert pretrain() == 0, "a finished run is read again"
     assert "3 steps in" in capsys.readouterr().out
 
@@ -197,6 +199,8 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
     provenance = read_header(here / "told" / "encoder.safetensors")["provenance"]
     assert provenance["labels"] == "anand2019"
     assert provenance["labels_hash"] == labels_hash("breakout", "anand2019")
+    printed = capsys.readouterr().out
+    assert "--policy random-without-noop --labels anand2019\n" in printed
     assert pretrain(*supervised) == 1
     assert "labels='anand2019' (not 'corrected')" in capsys.readouterr().err
     monkeypatch.setattr("rl_infonce.atari.labels.labels_hash", lambda game, version: "another")
