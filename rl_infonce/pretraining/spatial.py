@@ -65,13 +65,16 @@ class SpatioTemporalDIM(_SpatialObjective):
         return predicted
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
-        """Return the sum of the global-local and the local-local term, in nats."""
+        """Return the sum of both terms, in nats, and the accuracy of the global-local one.
+
+        The features are what is kept; local maps find their frame whatever the features say.
+        """
         features, maps = encoded
         before, now = places(maps[:, 0]), places(maps[:, 1])  # [P, B, C]
         global_local = self.predicted_places(features[:, 1]) @ before.mT  # [P, B, B]
         local_local = self.from_map(now) @ before.mT
         losses = [info_nce(scores, validate_args=False) for scores in (global_local, local_local)]
-        accuracy = retrieval_accuracy(local_local.detach()).float().mean()
+        accuracy = retrieval_accuracy(global_local.detach()).float().mean()
         return PretrainingLoss(losses[0].mean() + losses[1].mean(), accuracy)
 
 
@@ -111,13 +114,13 @@ class JSDSpatioTemporalDIM(_SpatialObjective):
         return np.column_stack([rows, frames.others(rows[:, 1], rng)])
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
-        """Return the sum of both terms, in nats."""
+        """Return the sum of both terms, in nats, and the accuracy of the global-local one."""
         features, maps = encoded
         before, now, other = (places(maps[:, i]) for i in range(3))  # [P, B, C]
-        losses = []
+        losses, accuracies = [], []
         for predictions in (self.from_features(features[:, 1]), self.from_map(now)):
             positive = (predictions * before).sum(-1)  # [P, B]
             negative = (predictions * other).sum(-1)
             losses.append((F.softplus(-positive) + F.softplus(negative)).mean() / 2)
-        is_right = torch.stack([positive > 0, negative < 0]).float()
-        return PretrainingLoss(losses[0] + losses[1], is_right.mean().detach())
+            accuracies.append(torch.stack([positive > 0, negative < 0]).float().mean())
+        return PretrainingLoss(losses[0] + losses[1], accuracies[0].detach())
