@@ -29,7 +29,8 @@ from rl_infonce.nce._candidates import (
     check_finite,
     check_scores,
     expand_mask,
-    rows,
+    positives_of,
+    row_numbers,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
@@ -217,11 +218,11 @@ def multi_positive_info_nce(
             f"Expected `positives` broadcastable to `scores` {tuple(scores.shape)}, got "
             f"{tuple(positives.shape)}."
         ) from None
-    left_out = ~torch.diagonal(chosen, dim1=-2, dim2=-1)
+    left_out = ~positives_of(chosen)
     if validate_args and bool(left_out.any()):
         raise ValueError(
             "Expected `positives` to hold the positive (column i of row i) of every row, got "
-            f"{int(left_out.sum())} rows without it: {rows(left_out)}."
+            f"{int(left_out.sum())} rows without it: {row_numbers(left_out)}."
         )
     with autocast_off(scores):
         allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
@@ -365,7 +366,7 @@ def _check_no_masked_positive(masked: Tensor) -> None:
     if bool(lost.any()):
         raise ValueError(
             "Expected `positives` to be False where `mask` is, got "
-            f"{int(lost.sum())} other rows: {rows(lost)}. Pass `positives & mask` instead."
+            f"{int(lost.sum())} other rows: {row_numbers(lost)}. Pass `positives & mask` instead."
         )
 
 
@@ -376,11 +377,11 @@ def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor, toleranc
     if bool(wrong.any()):
         raise ValueError(
             f"Expected `targets` >= 0 with rows that sum to 1, got {int(wrong.sum())} other rows: "
-            f"{rows(wrong)}."
+            f"{row_numbers(wrong)}."
         )
     lost = used & (masked & (weights > 0)).any(dim=-1)
     if bool(lost.any()):
         raise ValueError(
             "Expected `targets` to be 0 where `mask` is False, got "
-            f"{int(lost.sum())} other rows: {rows(lost)}."
+            f"{int(lost.sum())} other rows: {row_numbers(lost)}."
         )
