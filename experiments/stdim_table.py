@@ -11,6 +11,9 @@ and of a difference over games. Means over games and of categories have none.
 
     python experiments/stdim_table.py run --budget "250k frames" --runs RUNS --output OUTPUT
     python experiments/stdim_table.py table --output OUTPUT
+    python experiments/stdim_table.py seen --output FILE
+
+The last line counts the states of the probe's test part that pretraining has seen.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import numpy as np
 import torch
 
 from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.frames import LabelledFrames
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import labels_hash, load_labels
 from rl_infonce.atari.published import published_scores
@@ -184,9 +188,7 @@ def pretrained(
     cell: Cell, encoder: STDIMEncoder, generator: torch.Generator, sizes: Sizes, runs: Path
 ) -> dict[str, Any]:
     """Train the encoder in place and return how that went."""
-    frames = cached_frames(
-        cell.game, sizes.n_frames, seed=PRETRAINING_SEED, policy=POLICY, view="screen"
-    )
+    frames = frames_of(cell.game, sizes.n_frames, PRETRAINING_SEED)
     train, held_out = training_and_validation(
         frames.observations("screen"), frames.episode_ids, np.random.default_rng(cell.seed)
     )
@@ -213,9 +215,7 @@ def pretrained(
 
 def probed(cell: Cell, encoder: STDIMEncoder | None, sizes: Sizes) -> dict[str, ProbeScores]:
     """Return the scores under both protocols; without an encoder, of the majority class."""
-    frames = cached_frames(
-        cell.game, sizes.n_probe_frames, seed=PROBE_SEED, policy=POLICY, view="screen"
-    )
+    frames = frames_of(cell.game, sizes.n_probe_frames, PROBE_SEED)
     labelled = frames.labelled("screen", LABELS)
     features = None
     if encoder is not None:
@@ -357,10 +357,48 @@ def of_category(found: Found, games: Sequence[str], row: str, category: str) -> 
     return f"{np.mean(figures):.3f}" if len(figures) == len(having) else "missing"
 
 
+def seen(games: Sequence[str], sizes: Sizes) -> dict[str, Any]:
+    """Return for each game how many test frames have the whole RAM of a frame of pretraining.
+
+    The test part is that of `anand2019` with split 0, whose own duplicates are out already.
+    """
+    counts = {}
+    for game in games:
+        known = {ram.tobytes() for ram in frames_of(game, sizes.n_frames, PRETRAINING_SEED).ram}
+        probe = frames_of(game, sizes.n_probe_frames, PROBE_SEED)
+        task = make_task(
+            probe.labelled("screen", LABELS), np.random.default_rng(0), **TASKS["anand2019"]
+        )
+        n_seen = sum(ram.tobytes() in known for ram in probe.ram[task.split.test])
+        counts[game] = {"seen": n_seen, "test": len(task.split.test)}
+        print(game, counts[game], file=sys.stderr, flush=True)
+    lengths = {"n_frames": sizes.n_frames, "n_probe_frames": sizes.n_probe_frames}
+    return {**lengths, **software(), "games": counts}
+
+
+def frames_of(game: str, n_frames: int, seed: int) -> LabelledFrames:
+    """Return the frames of a seed, collected if they are not in the cache."""
+    return cached_frames(game, n_frames, seed=seed, policy=POLICY, view="screen")
+
+
+def seen_table(content: Mapping[str, Any]) -> str:
+    """Return the share of test frames that pretraining has seen, per game."""
+    counts = content["games"]
+    games = sorted(counts)
+    shares = [f"{counts[game]['seen'] / counts[game]['test']:.1%}" for game in games]
+    return "\n".join(
+        (
+            f"| test part | {' | '.join(games)} |",
+            "|---" * (len(games) + 1) + "|",
+            f"| seen in pretraining | {' | '.join(shares)} |",
+        )
+    )
+
+
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("run", "table"))
+    parser.add_argument("stage", choices=("run", "table", "seen"))
     parser.add_argument("--games", nargs="+", default=GAMES, type=resolve_game, metavar="GAME")
     parser.add_argument(
         "--objectives",
@@ -373,19 +411,26 @@ def main() -> None:
     parser.add_argument("--n-frames", type=int, default=Sizes.n_frames)
     parser.add_argument("--n-probe-frames", type=int, default=Sizes.n_probe_frames)
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints")
-    parser.add_argument("--output", type=Path, required=True, help="one file per cell")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="one file per cell; of seen: one"
+    )
     arguments = parser.parse_args()
     if arguments.stage == "table":
         print(table(arguments.output))
         return
     for game in arguments.games:
         load_labels(game, LABELS)
+    sizes = Sizes(arguments.budget, arguments.n_frames, arguments.n_probe_frames)
+    if arguments.stage == "seen":
+        content = seen(arguments.games, sizes)
+        replace_text(arguments.output, json.dumps(content, indent=1) + "\n")
+        print(seen_table(content))
+        return
     for folder in (arguments.runs, arguments.output):
         os.makedirs(folder, exist_ok=True)
     cells = [
         Cell(*each) for each in product(arguments.games, arguments.objectives, arguments.seeds)
     ]
-    sizes = Sizes(arguments.budget, arguments.n_frames, arguments.n_probe_frames)
     failed = run(cells, sizes, arguments.runs, arguments.output)
     if failed:
         raise SystemExit(f"Not filled, for the reasons above: {', '.join(failed)}.")

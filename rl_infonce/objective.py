@@ -57,7 +57,9 @@ class ContrastBatch(NamedTuple):
         context: [B, L, D] features of the last L steps, the anchor's own last.
         context_used: [B, L] bool; False where the episode had not begun yet.
         futures: [K, B, D] features, `horizons[k]` steps after each anchor.
-        mask: [K, B, B] bool; True where candidate j takes part for anchor i.
+        mask: [K, B, B] bool; True where candidate j takes part for anchor i in the loss.
+        time_mask: [B, B] bool; the same before anyone looked at the images, for the bound: a mask
+            of equal images voids it. None where `mask` did not look either.
         actions: [B, largest horizon, A] encoded actions from the anchor's on, or None.
         anchor_maps: [B, C, H, W] map of the anchor, or None without local terms.
         future_maps: [K, B, C, H, W] maps of the futures, or None without local terms.
@@ -67,6 +69,7 @@ class ContrastBatch(NamedTuple):
     context_used: Tensor
     futures: Tensor
     mask: Tensor
+    time_mask: Tensor | None = None
     actions: Tensor | None = None
     anchor_maps: Tensor | None = None
     future_maps: Tensor | None = None
@@ -79,11 +82,14 @@ class TemporalInfoNCELoss:
     Attributes:
         loss: [] nats; sum over terms of the mean over horizons, positions and anchors.
         accuracy: [K] share of anchors whose positive scores best.
-        mi_lower_bound: [] nats, of the first term (van den Oord et al. 2018, appendix A.1); a
-            bound but for what the batch mean of the anchors tells about them, of order 1 / B, and
-            for pairs that were trained on before (`rl_infonce.nce.info_nce_bound`).
-        mi_ceiling: [] nats, the largest bound these candidates allow: mean log N.
-        masked_share: [] share of in-batch negatives that the mask excludes.
+        mi_lower_bound: [] nats, of the first term (van den Oord et al. 2018, appendix A.1). Equal
+            images stay among its candidates, unlike in the loss. Three things void it still
+            (`rl_infonce.nce.info_nce_bound`): pairs that were trained on before; candidates left
+            out by `min_gap`, whose likeness to the positive it would count; and, of order 1 / B,
+            what the batch mean of the anchors tells about them.
+        mi_ceiling: [] nats, the largest bound these candidates allow: mean log N. The loss of
+            chance is less where equal images are masked.
+        masked_share: [] share of in-batch negatives that the mask of the loss excludes.
         temperature: [] of the first term's critic.
     """
 
@@ -123,11 +129,12 @@ class TemporalInfoNCE(nn.Module):
 
     The "global" term is CPC (van den Oord et al. 2018, eq. 4): one critic per horizon scores the
     summary c_t (or the features z_t) with the features at t+k. "global_local" and "local_local"
-    are ST-DIM (Anand et al. 2019, eqs. 2-4): the anchor's features, or its map at a position, with
-    the future's map at the same position, averaged over positions. "positional" is "global_local"
-    with a critic of its own for each position, without which features need not say what stands
-    where. Terms are summed; horizons, positions and anchors averaged, so that the coefficient means
-    the same for any number of them.
+    are those of ST-DIM (Anand et al. 2019): the anchor's features, or its map at a position, with
+    the future's map at the same position, averaged over positions; from now to then as in the
+    paper's equations, the reverse of the published code. "positional" is "global_local" with a
+    critic of its own for each position, without which features need not say what stands where.
+    Terms are summed; horizons, positions and anchors averaged, so that the coefficient means the
+    same for any number of them.
 
     Both sides are centred over the batch before the critic, as by the batch norm in SimCLR's head:
     features of images share most of their pixels, so that without it every score starts out equal
@@ -186,7 +193,7 @@ class TemporalInfoNCE(nn.Module):
         }  # global [K, B, B], local [K, P, B, B]
         loss = torch.stack([_mean_loss(s, _like(batch.mask, s)) for s in scores.values()]).sum()
         first = self.settings.terms[0]
-        return _report(loss, scores[first].detach(), batch.mask, self.temperature)
+        return _report(loss, scores[first].detach(), batch, self.temperature)
 
     @property
     def temperature(self) -> Tensor:
@@ -249,16 +256,21 @@ def _like(mask: Tensor, scores: Tensor) -> Tensor:
     return mask if scores.dim() == mask.dim() else mask[:, None]
 
 
-def _report(loss: Tensor, scores: Tensor, mask: Tensor, temperature: Tensor) -> TemporalInfoNCELoss:
+def _report(
+    loss: Tensor, scores: Tensor, batch: ContrastBatch, temperature: Tensor
+) -> TemporalInfoNCELoss:
+    mask = batch.mask
     n_anchors = mask.shape[-1]
     allowed = _like(mask, scores)
+    # Among candidates that all differ from the positive, any information looks like log N.
+    of_bound = allowed if batch.time_mask is None else batch.time_mask
     accuracy = retrieval_accuracy(scores, mask=allowed)  # [K, B] or [K, P, B]
     n_negatives = n_anchors * (n_anchors - 1) * mask.shape[0]
     return TemporalInfoNCELoss(
         loss=loss,
         accuracy=accuracy.flatten(1).mean(1),
-        mi_lower_bound=info_nce_bound(scores, mask=allowed, validate_args=False).mean(),
-        mi_ceiling=log_candidates(scores, mask=allowed, validate_args=False).mean(),
+        mi_lower_bound=info_nce_bound(scores, mask=of_bound, validate_args=False).mean(),
+        mi_ceiling=log_candidates(scores, mask=of_bound, validate_args=False).mean(),
         masked_share=(~mask).sum() / max(n_negatives, 1),
         temperature=temperature,
     )

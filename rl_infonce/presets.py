@@ -110,7 +110,10 @@ def _check_terms(terms: Sequence[str]) -> None:
 PRESETS: Mapping[str, InfoNCESettings] = {
     # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it).
     "cpc": InfoNCESettings(),
-    # Anand et al. 2019: only the spatial terms, bilinear, no temperature.
+    # Anand et al. 2019: only the spatial terms, bilinear, no temperature. Not the loss of
+    # `pretraining.SpatioTemporalDIM`, which keeps to the published code: here both sides pass a
+    # layer norm, scores are divided by the root of the map's channels and have no bias, the batch
+    # is centred, near and equal candidates are masked, and now predicts then, not before.
     "stdim": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
     # Ours: ST-DIM, but features must say what stands where.
     "positional_dim": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),

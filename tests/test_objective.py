@@ -1,4 +1,4 @@
-"""TemporalInfoNCE against loops written from CPC, eq. 4, and ST-DIM, eqs. 2 to 4."""
+"""TemporalInfoNCE against loops written from CPC, eq. 4, and ST-DIM's two terms."""
 
 from __future__ import annotations
 
@@ -216,6 +216,51 @@ def test_reports_count_what_the_mask_leaves_out() -> None:
     assert float(result.mi_ceiling) == pytest.approx(float(log_n))
     assert float(result.temperature) == pytest.approx(0.2)
     assert not result.accuracy.requires_grad
+
+
+@pytest.mark.parametrize("n_symbols", [2, 4, 8])
+def test_the_bound_counts_identical_candidates_that_the_loss_masks(n_symbols: int) -> None:
+    """x = c, uniform on V symbols: the information is log V nats, however many candidates."""
+    n, n_candidates = len(HORIZONS), 32
+    symbols = torch.arange(n_candidates) % n_symbols
+    features = nn.functional.one_hot(symbols).double()
+    shape = ObjectiveShape(n_symbols, local_dim=C, n_horizons=n)
+    module = objective(InfoNCESettings(critic="bilinear"), shape)
+    weight = module.critics["global"].weight
+    with torch.no_grad():
+        weight.copy_(100 * torch.eye(n_symbols).expand_as(weight))  # type: ignore[operator,arg-type]
+    distinct = (symbols[:, None] != symbols) | torch.eye(n_candidates, dtype=torch.bool)
+    batch = ContrastBatch(
+        context=features[:, None],
+        context_used=torch.ones(n_candidates, 1, dtype=torch.bool),
+        futures=features.expand(n, n_candidates, n_symbols),
+        mask=distinct.expand(n, n_candidates, n_candidates),
+        time_mask=torch.ones(n_candidates, n_candidates, dtype=torch.bool),
+    )
+    result = module(batch, HORIZONS)
+    assert float(result.mi_lower_bound) == pytest.approx(math.log(n_symbols))
+    assert float(result.mi_ceiling) == pytest.approx(math.log(n_candidates))
+    assert float(result.loss.detach()) == pytest.approx(0.0, abs=1e-9), "the loss masks copies"
+    n_copies = n_candidates // n_symbols - 1
+    assert float(result.masked_share) == pytest.approx(n_copies / (n_candidates - 1))
+    assert result.accuracy.tolist() == [1.0] * n
+
+
+@pytest.mark.parametrize("terms", [("global",), ("local_local", "global")])
+def test_the_mask_of_time_changes_the_bound_alone(terms: tuple[str, ...]) -> None:
+    module = objective(InfoNCESettings(terms=terms, critic="bilinear"))
+    batch = random_batch()
+    time_mask = torch.rand(B, B, generator=seeded(7)) > 0.3
+    time_mask |= torch.eye(B, dtype=torch.bool)
+    without, with_it = (module(b, HORIZONS) for b in (batch, batch._replace(time_mask=time_mask)))
+    for name in ("loss", "accuracy", "masked_share", "temperature"):
+        assert torch.equal(getattr(without, name), getattr(with_it, name)), name
+    places = loop_scores(module, batch, terms[0]).flatten(0, 1).tolist()
+    bounds = [oracles.info_nce_bound(place, time_mask.tolist()) for place in places]
+    assert float(with_it.mi_lower_bound) == pytest.approx(sum(bounds) / len(bounds))
+    log_n = time_mask.sum(-1).double().log().mean()
+    assert float(with_it.mi_ceiling) == pytest.approx(float(log_n))
+    assert not torch.equal(without.mi_lower_bound, with_it.mi_lower_bound)
 
 
 def loop_scores(module: TemporalInfoNCE, batch: ContrastBatch, term: str) -> Tensor:

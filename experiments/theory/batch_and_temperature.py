@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rl_infonce.nce import info_nce, info_nce_bound
+from rl_infonce.report.statistics import t_interval
 
 WIDTH, KAPPA = 8, 10.0
 BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -148,10 +149,9 @@ def run(n_runs: int, n_pairs: int, batches: tuple[int, ...]) -> dict[str, Any]:
 
 
 def with_error(values: list[float], digits: int = 3) -> str:
-    """Return the mean and 1.96 standard errors."""
-    sample = torch.tensor(values, dtype=torch.float64)
-    half = 1.96 * float(sample.std()) / math.sqrt(len(values))
-    return f"{float(sample.mean()):.{digits}f} +- {half:.{digits}f}"
+    """Return the mean and the half-width of its 95 % t interval."""
+    mean, _, high = t_interval(values)
+    return f"{mean:.{digits}f} +- {high - mean:.{digits}f}"
 
 
 def table(summary: dict[str, Any], sweep: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rl_infonce.nce import CategoricalNoise, exact_nll, local_nce
+from rl_infonce.report.statistics import t_interval
 
 N_OUTCOMES, N_FEATURES, N_DATA, STRENGTH = 500, 6, 1000, 1.2
 SHARES = (0.0, 0.5, 0.9, 1.0)
@@ -136,9 +136,9 @@ def run(n_seeds: int, noise_counts: tuple[int, ...]) -> dict[str, Any]:
 
 
 def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the mean, and 1.96 standard errors."""
-    sample = torch.tensor(values, dtype=torch.float64)
-    return float(sample.mean()), 1.96 * float(sample.std()) / math.sqrt(len(values))
+    """Return the mean, and the half-width of its 95 % t interval."""
+    mean, _, high = t_interval(values)
+    return mean, high - mean
 
 
 def table(summary: dict[str, Any]) -> str:

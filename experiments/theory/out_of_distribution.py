@@ -12,8 +12,6 @@ from `info_nce`, read by `density_ratio_score`. In-distribution pairs should sco
 
 from __future__ import annotations
 
-import math
-import statistics
 from pathlib import Path
 
 import torch
@@ -33,6 +31,7 @@ from ood_toy import (
 from torch import Tensor
 
 from rl_infonce.nce import SeparableMLPCritic, density_ratio_score, info_nce
+from rl_infonce.report.statistics import t_interval
 
 N_SCORED, N_REFERENCES, N_SEEDS = 1000, 512, 5
 BATCH_SIZE, N_STEPS, RATE = 128, 1500, 1e-3
@@ -120,9 +119,9 @@ def compute() -> Result:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Return mean and half-width of the 95 % t interval of a mean over `N_SEEDS` runs."""
-    t_quantile = 2.776  # 4 degrees of freedom
-    return statistics.mean(values), t_quantile * statistics.stdev(values) / math.sqrt(len(values))
+    """Return the mean, and the half-width of its 95 % t interval."""
+    mean, _, high = t_interval(values)
+    return mean, high - mean
 
 
 def table(result: Result) -> str:

@@ -40,13 +40,15 @@ def collect(
     """Play a game and keep what it showed, with its RAM, in a folder.
 
     The protocol of Anand et al. 2019 where it shapes the data: no sticky actions, four frames per
-    action, the maximum of the last two, up to 29 idle frames at the start of a game, a lost life
-    ends an episode while the game goes on, 8 emulators of 6,250 steps each. Deviations, so that an
-    agent trained in `make_atari_vec_env` is probed on exactly what it sees: FIRE is pressed at the
-    start of a game only, not after a lost life, where there is no idle step either; the maximum is
-    taken over gray frames and not over colours (other values in below 1% of the pixels, in Battle
-    Zone 6%). And RAM and image always belong to the same state, where the published code gives
-    the first frame of an episode the labels of the state before.
+    action, the maximum of the last two, idle frames at the start of a game, a lost life ends an
+    episode while the game goes on, 8 emulators of 6,250 steps each. Deviations, so that an agent
+    trained in `make_atari_vec_env` is probed on exactly what it sees: a game starts with 0 to 29
+    idle frames, the first of which is FIRE where there is FIRE, not with 1 to 30 and then actions 1
+    and 2 for four frames each; FIRE is pressed at the start of a game only, not after a lost life,
+    where there is no idle step either; the maximum is taken over gray frames and not over colours
+    (other values in below 1% of the pixels, in Battle Zone 6%). And RAM and image always belong to
+    the same state, where the published code gives the first frame of an episode the labels of the
+    state before.
 
     Each shard is one emulator, seeded by `seed` and its number. With a named policy its bytes
     depend on nothing else: not on `n_workers`, not on interruptions. Call again with the same

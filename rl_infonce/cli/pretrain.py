@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import add_progress, game_argument, shows_progress
+from rl_infonce.scoring.defaults import LABELS
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -47,6 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add("-n", "--n-frames", type=int, default=100_000, metavar="N", help="(%(default)s)")
     add("--policy", choices=_POLICIES, default=_POLICIES[0], help="that plays (%(default)s)")
+    add("--labels", metavar="VERSION", help=f"that supervised is told ({LABELS})")
     add("--data-seed", type=int, default=1, metavar="N", help="of the games; probes use 0 (1)")
     add("--batch-size", type=int, metavar="N", help="samples per step (64; cpc: 16)")
     add("--micro-batch-size", type=int, metavar="N", help="encoded at a time (all)")
@@ -83,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_number("--n-frames", arguments.n_frames, at_least=8)
         for flag in ("seed", "data_seed"):
             check_number(f"--{flag.replace('_', '-')}", getattr(arguments, flag), at_least=0)
+        labels = _labels(arguments)
         budget = parse_budget(arguments.budget)
         settings = _settings(arguments)
         device = usable_device(arguments.device)
@@ -92,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with _process_group(device):
             folder.mkdir(parents=True, exist_ok=True)
-            _pretrain(arguments, folder, budget, settings, device)
+            _pretrain(arguments, folder, budget, settings, device, labels)
     except KeyboardInterrupt:
         print(f"Stopped. The same command goes on from {folder}.", file=sys.stderr)
         return 130
@@ -105,6 +109,25 @@ def run(arguments: argparse.Namespace) -> int:
 def _name(arguments: argparse.Namespace) -> str:
     encoder = "" if arguments.encoder == "stdim" else f"{arguments.encoder}-"
     return f"{arguments.game}-{arguments.objective}-{encoder}{arguments.seed}"
+
+
+def _labels(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the version and the hash of the labels to learn; nothing if there are none to learn.
+
+    Raises:
+        ValueError: If labels are asked for that nobody learns, or the game has none.
+    """
+    from rl_infonce.atari.labels import labels_hash
+
+    if arguments.objective == "supervised":
+        version = LABELS if arguments.labels is None else arguments.labels
+        return {"labels": version, "labels_hash": labels_hash(arguments.game, version)}
+    if arguments.labels is None:
+        return {}
+    raise ValueError(
+        f"Expected `--labels` with --objective supervised only, got it with {arguments.objective}, "
+        "which is told none. Leave it out; rl-infonce probe has --labels, too."
+    )
 
 
 def _settings(arguments: argparse.Namespace) -> Any:
@@ -140,7 +163,12 @@ def _process_group(device: Any) -> Any:
 
 
 def _pretrain(
-    arguments: argparse.Namespace, folder: Path, budget: Any, settings: Any, device: Any
+    arguments: argparse.Namespace,
+    folder: Path,
+    budget: Any,
+    settings: Any,
+    device: Any,
+    labels: dict[str, str],
 ) -> None:
     from dataclasses import asdict
 
@@ -153,7 +181,7 @@ def _pretrain(
 
     is_first = os.environ.get("RANK", "0") == "0"
     shows = is_first and shows_progress(arguments)
-    train, validation = _frames(arguments, progress=shows)
+    train, validation = _frames(arguments, labels, progress=shows)
     generator = torch.Generator().manual_seed(arguments.seed)
     objective: PretrainingObjective = make_objective(
         arguments.objective,
@@ -164,7 +192,7 @@ def _pretrain(
     about = {
         name: getattr(arguments, name)
         for name in ("game", "objective", "encoder", "n_frames", "policy", "data_seed")
-    }
+    } | labels
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(tqdm(desc=folder.name, unit="step", disable=not shows))
         curves = stack.enter_context(contextlib.closing(_Curves(folder))) if is_first else None
@@ -197,8 +225,15 @@ def _pretrain(
     print(
         f"{progress.step} steps in {progress.seconds:.0f} s, validation loss "
         f"{progress.best_loss:.3f} at step {progress.best_step}\nEncoder: {path}\nNext:\n"
-        f"  rl-infonce probe --game {arguments.game} --encoder {path}"
+        f"  {_probe_command(arguments, path, labels)}"
     )
+
+
+def _probe_command(arguments: argparse.Namespace, path: Path, labels: dict[str, str]) -> str:
+    """Return what asks the encoder about play and labels of the kind it was trained on."""
+    words = ["rl-infonce", "probe", "--game", arguments.game, "--encoder", str(path)]
+    words += ["--policy", arguments.policy]
+    return shlex.join(words + (["--labels", labels["labels"]] if labels else []))
 
 
 class _Curves:
@@ -250,7 +285,7 @@ def _encoder(name: str, generator: Any) -> Any:
 
 
 def _frames(
-    arguments: argparse.Namespace, *, progress: bool
+    arguments: argparse.Namespace, told: dict[str, str], *, progress: bool
 ) -> tuple[EpisodeFrames, EpisodeFrames]:
     """Return the frames to learn from and those held out, with labels for who is told them."""
     from dataclasses import replace
@@ -273,7 +308,7 @@ def _frames(
     train, held_out = training_and_validation(
         frames.observations(view), frames.episode_ids, np.random.default_rng(arguments.seed)
     )
-    if arguments.objective != "supervised":
+    if not told:
         return train, held_out
-    labels, _ = drop_low_entropy(frames.labelled(view).labels, train.rows)
+    labels, _ = drop_low_entropy(frames.labelled(view, told["labels"]).labels, train.rows)
     return replace(train, labels=labels), replace(held_out, labels=labels)

@@ -20,7 +20,7 @@ __all__ = [
     "check_scores",
     "expand_mask",
     "positives_of",
-    "rows",
+    "row_numbers",
 ]
 
 _NAMED_ROWS = 8
@@ -192,7 +192,7 @@ def positives_of(matrix: Tensor) -> Tensor:
     return torch.diagonal(matrix, dim1=-2, dim2=-1)
 
 
-def rows(where: Tensor) -> str:
+def row_numbers(where: Tensor) -> str:
     """Return the indices of the first few True entries, for a message."""
     found = where.nonzero().squeeze(-1).tolist()
     more = ", ..." if len(found) > _NAMED_ROWS else ""
@@ -208,7 +208,7 @@ def _check_positives(allowed: Tensor) -> None:
         raise ValueError(
             "Expected `mask` to allow the positive (column i of row i) of every row that has "
             f"candidates, got {int(orphaned.sum())} of {positives.numel()} rows without it: "
-            f"{rows(orphaned)}."
+            f"{row_numbers(orphaned)}."
         )
     _warn_of_rows("no candidate", ~positives)
 
@@ -217,8 +217,8 @@ def _warn_of_rows(what: str, where: Tensor) -> None:
     n_rows = int(where.sum())
     if n_rows:
         warnings.warn(
-            f"{n_rows} of {where.numel()} rows have {what} and so loss 0: {rows(where)}. Leave "
-            "them out of the mean.",
+            f"{n_rows} of {where.numel()} rows have {what} and so loss 0: {row_numbers(where)}. "
+            "Leave them out of the mean.",
             UserWarning,
             stacklevel=4,
         )

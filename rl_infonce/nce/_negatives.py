@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rl_infonce.checks import check_count, check_shape
 
-__all__ = ["Negatives", "positives_of", "timeline"]
+__all__ = ["Negatives", "positives_in_block", "timeline"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Negatives:
             excluded = close if excluded is None else excluded.logical_or_(close)
         if excluded is not None:
             # a row without candidates, too: alone, the positive costs 0
-            positives_of(excluded, rows, columns)[1].fill_(False)
+            positives_in_block(excluded, rows, columns)[1].fill_(False)
         return excluded
 
 
-def positives_of(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:
+def positives_in_block(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:
     """Find the positives (column i of row i) in a block of a larger matrix.
 
     Args:

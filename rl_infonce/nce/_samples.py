@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_shape
-from rl_infonce.nce._candidates import check_device, check_finite, check_like, rows
+from rl_infonce.nce._candidates import check_device, check_finite, check_like, row_numbers
 from rl_infonce.nce._precision import at_least_float32
 
 __all__ = ["Samples", "blank", "check_targets", "checked_samples", "without_masked"]
@@ -102,7 +102,7 @@ def check_targets(targets: Tensor, n_outcomes: int) -> None:
     if bool(wrong.any()):
         raise ValueError(
             f"Expected `targets` in [0, {n_outcomes}), got {int(wrong.sum())} others in rows "
-            f"{rows(wrong)}."
+            f"{row_numbers(wrong)}."
         )
 
 
@@ -165,7 +165,7 @@ def _n_noise(like: Tensor, used: Tensor | None, *, validate_args: bool) -> Tenso
     if validate_args and bool(empty.any()):
         warnings.warn(
             f"{int(empty.sum())} of {len(empty)} rows have no noise sample and so loss 0: "
-            f"{rows(empty)}. Leave them out of the mean.",
+            f"{row_numbers(empty)}. Leave them out of the mean.",
             UserWarning,
             stacklevel=4,
         )

@@ -29,7 +29,8 @@ from rl_infonce.nce._candidates import (
     check_finite,
     check_scores,
     expand_mask,
-    rows,
+    positives_of,
+    row_numbers,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
@@ -114,8 +115,10 @@ def decoupled_info_nce(
     """Return InfoNCE without the positive in the denominator.
 
     -s_ii + log sum_{j != i} exp s_ij (Yeh et al. 2022, "Decoupled Contrastive Learning", L_DC),
-    which keeps the gradient of easy anchors from fading in small batches. Below the best possible
-    InfoNCE by up to infinity: it can be negative, and no mutual information can be read from it.
+    which keeps the gradient of easy anchors from fading in small batches. It can be negative: no
+    mutual information can be read from it. Unbounded scores make it fall forever, by growing: use
+    bounded ones, such as a cosine over a temperature T (`CosineCritic`), with which n negatives
+    leave it at log n - 2 / T or above.
     exp(info_nce) = 1 + exp(decoupled_info_nce).
 
     Args:
@@ -193,7 +196,8 @@ def multi_positive_info_nce(
     Args:
         scores: [..., B, M].
         positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part. Masked
+            candidates must not be positives.
         validate_args: Whether to check values, too.
 
     Returns:
@@ -201,8 +205,8 @@ def multi_positive_info_nce(
 
     Raises:
         TypeError: If `scores` is not floating point or `positives` or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite, or `mask` or `positives`
-            excludes the diagonal.
+        ValueError: If a shape does not fit, a score is not finite, `positives` excludes the
+            diagonal, or `mask` excludes a positive.
     """
     check_scores(scores)
     if positives.dtype != torch.bool:
@@ -214,14 +218,16 @@ def multi_positive_info_nce(
             f"Expected `positives` broadcastable to `scores` {tuple(scores.shape)}, got "
             f"{tuple(positives.shape)}."
         ) from None
-    left_out = ~torch.diagonal(chosen, dim1=-2, dim2=-1)
+    left_out = ~positives_of(chosen)
     if validate_args and bool(left_out.any()):
         raise ValueError(
             "Expected `positives` to hold the positive (column i of row i) of every row, got "
-            f"{int(left_out.sum())} rows without it: {rows(left_out)}."
+            f"{int(left_out.sum())} rows without it: {row_numbers(left_out)}."
         )
     with autocast_off(scores):
-        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
+        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
+        if validate_args:
+            _check_no_masked_positive(chosen & allowed.isneginf() & used[..., None])
         weights = (chosen & ~allowed.isneginf()).to(allowed.dtype)  # [..., B, M]
         weights = weights / weights.sum(dim=-1, keepdim=True)
         return _cross_entropy(allowed, weights)
@@ -355,6 +361,15 @@ def _subtract_share(log_mean: Tensor, share: float) -> Tensor:
     return difference.masked_fill(nothing_left, -math.inf) - math.log1p(-share)
 
 
+def _check_no_masked_positive(masked: Tensor) -> None:
+    lost = masked.any(dim=-1)  # [..., B]
+    if bool(lost.any()):
+        raise ValueError(
+            "Expected `positives` to be False where `mask` is, got "
+            f"{int(lost.sum())} other rows: {row_numbers(lost)}. Pass `positives & mask` instead."
+        )
+
+
 def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor, tolerance: float) -> None:
     check_finite("targets", weights)
     sums = weights.sum(dim=-1)  # [..., B]
@@ -362,11 +377,11 @@ def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor, toleranc
     if bool(wrong.any()):
         raise ValueError(
             f"Expected `targets` >= 0 with rows that sum to 1, got {int(wrong.sum())} other rows: "
-            f"{rows(wrong)}."
+            f"{row_numbers(wrong)}."
         )
     lost = used & (masked & (weights > 0)).any(dim=-1)
     if bool(lost.any()):
         raise ValueError(
             "Expected `targets` to be 0 where `mask` is False, got "
-            f"{int(lost.sum())} other rows: {rows(lost)}."
+            f"{int(lost.sum())} other rows: {row_numbers(lost)}."
         )

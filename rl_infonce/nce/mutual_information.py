@@ -50,8 +50,9 @@ def info_nce_bound(
 
     It is a bound when the other candidates are independent draws and the critic was not trained on
     these pairs: one that knows them by heart reaches the ceiling whatever the information. Evaluate
-    held-out pairs. A mask by episode or time keeps the formula honest about how many candidates a
-    row has; a mask that looks at similarity removes the hard negatives and voids the bound. Rows
+    held-out pairs. `mask` keeps the formula honest about how many candidates a row has, but what
+    takes part must not depend on the anchor: a mask of similar candidates removes the hard
+    negatives and voids the bound, and so does one of neighbours in time that look alike. Rows
     without any candidate are left out of the mean.
 
     Args:

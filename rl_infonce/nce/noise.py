@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_count, check_number, check_shape
-from rl_infonce.nce._candidates import rows
 
 __all__ = ["CategoricalNoise", "accidental_hits", "uniform_noise", "unigram_noise"]
 
@@ -69,26 +67,6 @@ class CategoricalNoise:
     def log_prob(self, outcomes: Tensor) -> Tensor:
         """Return log q of outcomes [...], as float32."""
         return self.log_probs[outcomes].float()
-
-    def check_covers(self, counts: Tensor) -> None:
-        """Warn if the data holds outcomes that are never drawn: no estimator can learn those.
-
-        Args:
-            counts: [V] how often each outcome occurs in the data.
-
-        Raises:
-            ValueError: If `counts` does not have V entries.
-        """
-        check_shape("counts", counts, (len(self),))
-        uncovered = (counts > 0) & self.log_probs.isneginf()
-        if bool(uncovered.any()):
-            warnings.warn(
-                f"The noise does not cover the data: {int(uncovered.sum())} of {len(self)} "
-                f"outcomes occur but have q = 0 ({rows(uncovered)}). Smooth the counts, or mix in "
-                "uniform noise.",
-                UserWarning,
-                stacklevel=2,
-            )
 
 
 def uniform_noise(n_outcomes: int) -> CategoricalNoise:

@@ -90,10 +90,12 @@ def partition_nll(
     """Return the negative log-likelihood with an importance-sampled partition function.
 
     Z(c) is estimated without bias by the mean of exp(s_k) / q_k over the noise (Bengio & Senecal
-    2003, "Quick Training of Probabilistic Neural Nets by Importance Sampling"); its logarithm is
-    biased down by about 1 / (2 `effective_sample_size`). Identifies log p(x|c) up to a constant
-    per context as K grows. Unlike `ranking_nce` the positive is not among the K samples, so that
-    the loss has no floor: watch the effective sample size, and prefer `ranking_nce` if it is low.
+    2003, "Quick Training of Probabilistic Neural Nets by Importance Sampling"), if q is above 0
+    everywhere; its logarithm is biased down by about (1 / n - 1 / K) / 2 with n the
+    `effective_sample_size`, by nothing where q is proportional to exp s. Identifies log p(x|c) up
+    to a constant per context as K grows. Unlike in `ranking_nce` the positive is not among the K
+    samples, so that the loss has no floor: watch the effective sample size, and prefer
+    `ranking_nce` if it is low.
 
     Args:
         positive_scores: [B] or [B, P].

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_infonce.nce._negatives import Negatives, positives_of
+from rl_infonce.nce._negatives import Negatives, positives_in_block
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
 __all__ = ["tiled_info_nce"]
@@ -222,7 +222,7 @@ def _forward(scores: _Scores, symmetric: bool) -> tuple[Tensor, list[_LogSums]]:
     spare = scores.spare() if symmetric else None
     for rows, columns, tile in scores.tiles():
         # Any product but the tile's own would round differently and turn a loss of 0 into 1e-3.
-        part, of_tile = positives_of(tile, rows, columns)
+        part, of_tile = positives_in_block(tile, rows, columns)
         positives[part] = of_tile
         if spare is None:
             _add_rows(tile, sums[0], rows)
@@ -287,7 +287,7 @@ def _backward(
     pulls, pushes = torch.zeros_like(scores.anchors), torch.zeros_like(scores.candidates)
     for rows, columns, tile in scores.tiles():
         gradient = turn(rows, columns, tile)
-        part, positives = positives_of(gradient, rows, columns)
+        part, positives = positives_in_block(gradient, rows, columns)
         positives.sub_(targets[part])
         if needed[0] or needed[2]:
             pulls[rows].addmm_(gradient, scores.candidates[columns])

@@ -66,7 +66,8 @@ class PretrainingLoss(NamedTuple):
 
     Attributes:
         loss: [] what is minimised.
-        accuracy: [] in 0..1, detached; NaN for objectives that pick nothing.
+        accuracy: [] in 0..1, detached; of several terms, that of the one which reads the features;
+            NaN for objectives that pick nothing.
     """
 
     loss: Tensor

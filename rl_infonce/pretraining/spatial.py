@@ -39,14 +39,16 @@ class _SpatialObjective(PretrainingObjective):
 
 
 class SpatioTemporalDIM(_SpatialObjective):
-    """ST-DIM (Anand et al. 2019, equations 2 to 4).
+    """ST-DIM (Anand et al. 2019, the global-local and the local-local objective).
 
     The features of a frame, and each place of its map, pick the frame before it at that place
     among the frames before all others of the batch: bilinear scores, mean over the 88 places, sum
-    of both terms. Deviations from the published code: a sample starts at any frame but an
-    episode's first, all equally likely; there the first frame was paired with the episode's last,
-    episodes were drawn before frames, and one could occur twice in a batch. Episodes of any length
-    from 2 frames take part; there only those of more than 64, in pretraining as in probing.
+    of both terms. The direction is that of the published code, the reverse of the paper's
+    equations, in which a frame picks the next one, as in the preset "stdim". Deviations from the
+    published code: a sample starts at any frame but an episode's first, all equally likely; there
+    the first frame was paired with the episode's last, episodes were drawn before frames, and one
+    could occur twice in a batch. Episodes of any length from 2 frames take part; there only those
+    of more than 64, in pretraining as in probing.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
@@ -63,13 +65,16 @@ class SpatioTemporalDIM(_SpatialObjective):
         return predicted
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
-        """Return the sum of the global-local and the local-local term, in nats."""
+        """Return the sum of both terms, in nats, and the accuracy of the global-local one.
+
+        The features are what is kept; local maps find their frame whatever the features say.
+        """
         features, maps = encoded
         before, now = places(maps[:, 0]), places(maps[:, 1])  # [P, B, C]
         global_local = self.predicted_places(features[:, 1]) @ before.mT  # [P, B, B]
         local_local = self.from_map(now) @ before.mT
         losses = [info_nce(scores, validate_args=False) for scores in (global_local, local_local)]
-        accuracy = retrieval_accuracy(local_local.detach()).float().mean()
+        accuracy = retrieval_accuracy(global_local.detach()).float().mean()
         return PretrainingLoss(losses[0].mean() + losses[1].mean(), accuracy)
 
 
@@ -109,13 +114,13 @@ class JSDSpatioTemporalDIM(_SpatialObjective):
         return np.column_stack([rows, frames.others(rows[:, 1], rng)])
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
-        """Return the sum of both terms, in nats."""
+        """Return the sum of both terms, in nats, and the accuracy of the global-local one."""
         features, maps = encoded
         before, now, other = (places(maps[:, i]) for i in range(3))  # [P, B, C]
-        losses = []
+        losses, accuracies = [], []
         for predictions in (self.from_features(features[:, 1]), self.from_map(now)):
             positive = (predictions * before).sum(-1)  # [P, B]
             negative = (predictions * other).sum(-1)
             losses.append((F.softplus(-positive) + F.softplus(negative)).mean() / 2)
-        is_right = torch.stack([positive > 0, negative < 0]).float()
-        return PretrainingLoss(losses[0] + losses[1], is_right.mean().detach())
+            accuracies.append(torch.stack([positive > 0, negative < 0]).float().mean())
+        return PretrainingLoss(losses[0] + losses[1], accuracies[0].detach())

@@ -65,6 +65,7 @@ def contrast_batch(
         context_used=torch.as_tensor(raw.context_used, device=device),
         futures=_split(future.features, -1, n_anchors),
         mask=torch.as_tensor(raw.mask, device=device),
+        time_mask=torch.as_tensor(raw.time_mask, device=device),
         actions=actions,
         anchor_maps=_split(past.maps, n_anchors, length)[:, -1] if spatial else None,
         future_maps=_split(future.maps, -1, n_anchors) if spatial else None,

@@ -41,6 +41,7 @@ class ObservationBatch(NamedTuple):
         context_used: [B, L] bool; False before the episode began.
         futures: [K, B, *observation]; row i holds anchor i's positive, or another's if shuffled.
         mask: [K, B, B] bool; True where candidate j takes part for anchor i.
+        time_mask: [B, B] bool; the same with identical observations left in.
         actions: [B, largest horizon, *action] or None.
     """
 
@@ -48,6 +49,7 @@ class ObservationBatch(NamedTuple):
     context_used: npt.NDArray[np.bool_]
     futures: npt.NDArray[np.generic]
     mask: npt.NDArray[np.bool_]
+    time_mask: npt.NDArray[np.bool_]
     actions: npt.NDArray[np.generic] | None
 
     @property
@@ -85,6 +87,7 @@ def sample_batch(
         context_used=context_used,
         futures=futures,
         mask=np.stack([may_serve & distinct_mask(candidates) for candidates in futures]),
+        time_mask=may_serve,
         actions=_actions(experience, plan, steps, envs),
     )
 

@@ -28,10 +28,12 @@ _PUBLISHED_SETTINGS = {
     "n_frames": 50_000,
 }
 _ALWAYS_DIFFERENT = (
-    "Measured rows always differ in the split, which shuffles whole games; in lost lives, after "
-    "which there is neither FIRE nor an idle step; in the maximum of two frames, which is taken "
-    "over gray; in the labels of an episode's first frame, which are its own; and in test frames "
-    "that repeat, which do not count in the entropy and may leave an episode of one frame."
+    "Measured rows always differ in the split, which shuffles whole games; in the start of a game, "
+    "0 to 29 idle frames with FIRE as the first, where the published code takes 1 to 30 and then "
+    "actions 1 and 2 for four frames each; in lost lives, after which there is neither FIRE nor an "
+    "idle step; in the maximum of two frames, which is taken over gray; in the labels of an "
+    "episode's first frame, which are its own; and in test frames that repeat, which do not count "
+    "in the entropy and may leave an episode of one frame."
 )
 _PUBLISHED_PROTOCOL = "anand2019"
 _N_PAPER_GAMES = 22

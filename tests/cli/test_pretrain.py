@@ -17,6 +17,8 @@ import torch
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rl_infonce.atari.frames import LabelledFrames
+from rl_infonce.atari.labels import labels_hash
 from rl_infonce.cli import main
 from rl_infonce.cli import pretrain as pretrain_command
 from rl_infonce.encoders import STDIMEncoder
@@ -74,7 +76,9 @@ def test_an_encoder_is_pretrained_and_says_how(
         [each["validation_loss"] for each in history]
     )
     printed = capsys.readouterr().out
-    assert "rl-infonce probe --game breakout --encoder pretrained/breakout-stdim-0" in printed
+    told = f"  rl-infonce probe --game breakout --encoder {folder.relative_to(here)}"
+    policy = " --policy random-without-noop"
+    assert f"{told}/encoder.safetensors{policy}\n" in printed, "of the play it was trained on"
     assert pretrain() == 0, "a finished run is read again"
     assert "3 steps in" in capsys.readouterr().out
 
@@ -178,6 +182,32 @@ def test_supervised_learns_labels_of_the_game(here: Path) -> None:
     assert n_outputs >= 3 * 256
 
 
+def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    labelled = LabelledFrames.labelled
+
+    def note(self: LabelledFrames, *arguments: Any) -> Any:
+        told.append(labelled(self, *arguments))
+        return told[-1]
+
+    monkeypatch.setattr(LabelledFrames, "labelled", note)
+    supervised = ("--objective", "supervised", "-o", "told")
+    assert pretrain(*supervised, "--labels", "anand2019") == 0
+    assert [each.provenance["label_version"] for each in told] == ["anand2019"]
+    provenance = read_header(here / "told" / "encoder.safetensors")["provenance"]
+    assert provenance["labels"] == "anand2019"
+    assert provenance["labels_hash"] == labels_hash("breakout", "anand2019")
+    printed = capsys.readouterr().out
+    assert "--policy random-without-noop --labels anand2019\n" in printed
+    assert pretrain(*supervised) == 1
+    assert "labels='anand2019' (not 'corrected')" in capsys.readouterr().err
+    monkeypatch.setattr("rl_infonce.atari.labels.labels_hash", lambda game, version: "another")
+    assert pretrain(*supervised, "--labels", "anand2019") == 1
+    assert "labels_hash=" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -189,6 +219,9 @@ def test_supervised_learns_labels_of_the_game(here: Path) -> None:
         (["--batch-size", "0"], "batch_size"),
         (["--learning-rate", "0"], "learning_rate"),
         (["--device", "abacus"], "--device"),
+        (["--labels", "corrected"], "`--labels` with --objective supervised only"),
+        (["--objective", "supervised", "--labels", "anand"], "'anand2019'"),
+        (["--objective", "supervised", "--game", "gopher"], "Labelled are"),
     ],
 )
 def test_wrong_usage_exits_2_with_the_reason(

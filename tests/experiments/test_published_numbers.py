@@ -74,6 +74,16 @@ def test_the_table_of_pretrained_encoders_comes_from_the_committed_cells() -> No
             assert ours.mean.f1_weighted > stdim.mean.f1_weighted, (game, protocol)
 
 
+def test_the_states_seen_in_pretraining_come_from_the_committed_run() -> None:
+    stdim_table = load("stdim_table.py")
+    content = json.loads((RESULTS / "stdim_seen.json").read_text())
+    assert sorted(content["games"]) == sorted(stdim_table.GAMES)
+    assert stdim_table.seen_table(content) in README
+    sizes = stdim_table.Sizes()
+    assert content["n_frames"] == sizes.n_frames
+    assert content["n_probe_frames"] == sizes.n_probe_frames
+
+
 def test_the_table_of_ppo_on_a_pretrained_encoder_comes_from_the_committed_runs() -> None:
     frozen_ppo = load("frozen_ppo.py")
     table = frozen_ppo.table(RESULTS / "frozen_ppo")

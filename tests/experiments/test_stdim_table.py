@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -162,3 +164,31 @@ def test_differences_are_taken_within_games(tmp_path: Path) -> None:
     assert "| stdim - random | +0.100 | +0.300 | +0.200 (-1.071 to +1.471) |" in rows
     assert "| stdim - infonce | missing | -0.100 | missing |" in rows
     assert "| positional_dim - stdim | missing | missing | missing |" in rows
+
+
+def test_seen_counts_the_test_frames_whose_whole_ram_was_in_pretraining(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = load("stdim_table.py")
+    # equal in the first byte, in the last, in both, in order reversed; row 4 is no test frame
+    probe = np.array([[1, 9], [9, 2], [1, 2], [2, 1], [1, 2], [1, 2]], np.uint8)
+    rams = {800: np.array([[1, 2], [3, 4]], np.uint8), 500: probe}
+
+    def frames_of(game: str, n_frames: int, seed: int) -> Any:
+        assert seed == (script.PRETRAINING_SEED if n_frames == 800 else script.PROBE_SEED)
+        return SimpleNamespace(ram=rams[n_frames], labelled=lambda view, version: (view, version))
+
+    def make_task(labelled: Any, rng: Any, **settings: Any) -> Any:
+        assert settings == {"min_episode_length": 65, "entropy_on": "all"}
+        return SimpleNamespace(split=SimpleNamespace(test=np.array([0, 1, 2, 3, 5])))
+
+    monkeypatch.setattr(script, "frames_of", frames_of)
+    monkeypatch.setattr(script, "make_task", make_task)
+    path = tmp_path / "seen.json"
+    flags = ["--games", "pong", "--n-frames", "800", "--n-probe-frames", "500"]
+    monkeypatch.setattr("sys.argv", ["stdim_table.py", "seen", *flags, "--output", str(path)])
+    script.main()
+    content = json.loads(path.read_text())
+    assert content["games"] == {"pong": {"seen": 2, "test": 5}}
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == ["| test part | pong |", "|---|---|", "| seen in pretraining | 40.0% |"]

@@ -423,3 +423,5 @@ def test_interval_of_the_mean() -> None:
     mean, half_width = theory("out_of_distribution").interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert mean == 3.0
     assert half_width == pytest.approx(1.963, abs=1e-3)
+    _, of_three = theory("out_of_distribution").interval([1.0, 2.0, 3.0])
+    assert of_three == pytest.approx(4.303 / 3**0.5, abs=1e-3)  # t of 2 degrees of freedom

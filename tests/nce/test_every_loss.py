@@ -48,8 +48,11 @@ def same_parity(scores: Tensor) -> Tensor:
 
 
 def multi_positive(scores: Tensor, mask: Tensor | None = None, **kwargs: bool) -> Tensor:
-    """Candidates of the same parity are positives."""
-    return multi_positive_info_nce(scores, same_parity(scores), mask=mask, **kwargs)
+    """Candidates of the same parity are positives, if they take part."""
+    positives = same_parity(scores)
+    if mask is not None and mask.dtype == torch.bool and not mask.is_meta:
+        positives = positives & mask | torch.eye(*scores.shape[-2:], dtype=torch.bool)
+    return multi_positive_info_nce(scores, positives, mask=mask, **kwargs)
 
 
 LOSSES: dict[str, Loss] = {

@@ -61,6 +61,16 @@ def test_decoupled_info_nce_leaves_the_positive_out_of_an_example_by_hand() -> N
     torch.testing.assert_close(decoupled_info_nce(BY_HAND), logs(3 / 1, 6 / 2, 5 / 5))
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_decoupled_info_nce_of_a_cosine_is_bounded_and_of_free_scores_is_not(
+    temperature: float,
+) -> None:
+    best = (2 * torch.eye(4, 6, dtype=torch.float64) - 1) / temperature  # cosines of 1 and -1
+    expected = torch.full((4,), math.log(5) - 2 / temperature, dtype=torch.float64)
+    torch.testing.assert_close(decoupled_info_nce(best), expected)
+    assert float(decoupled_info_nce(1e6 * best).max()) < -1e6
+
+
 def test_multi_positive_info_nce_of_an_example_by_hand() -> None:
     positives = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=torch.bool)
     expected = torch.stack([logs(4, 2).mean(), logs(4).mean(), logs(10 / 4, 10, 2).mean()])
@@ -113,6 +123,8 @@ def test_multi_positive_info_nce_equals_loop_oracle(masked: bool) -> None:
     scores = random_scores()
     mask = random_mask(scores) if masked else None
     positives = random_mask(scores, seed=3)
+    if mask is not None:
+        positives &= mask
     expected = oracles.supervised_contrastive(scores.tolist(), positives.tolist(), listed(mask))
     losses = multi_positive_info_nce(scores, positives, mask=mask)
     assert losses.tolist() == pytest.approx(expected, rel=1e-12)
@@ -289,3 +301,24 @@ def test_multi_positive_info_nce_refuses_wrong_positives(
 ) -> None:
     with pytest.raises(error, match=message):
         multi_positive_info_nce(random_scores(), positives)
+
+
+def test_multi_positive_info_nce_refuses_positives_under_the_mask() -> None:
+    scores = random_scores()
+    mask, positives = torch.ones(4, 6).bool(), torch.eye(4, 6).bool()
+    mask[1, 3] = positives[1, 3] = positives[2, 3] = False
+    positives[2, 4] = mask[2, 5] = True
+    losses = multi_positive_info_nce(scores, positives, mask=mask)
+    positives[1, 3] = True
+    with pytest.raises(ValueError, match=r"`positives`.*False where `mask` is.*1 other rows: 1\."):
+        multi_positive_info_nce(scores, positives, mask=mask)
+    kept = multi_positive_info_nce(scores, positives & mask, mask=mask)
+    torch.testing.assert_close(kept, losses)
+
+
+def test_multi_positive_info_nce_asks_nothing_of_a_row_without_candidates() -> None:
+    mask, positives = torch.ones(4, 6).bool(), torch.ones(4, 6).bool()
+    mask[2] = False
+    with pytest.warns(UserWarning, match=r"no candidate and so loss 0: 2\."):
+        losses = multi_positive_info_nce(random_scores(), positives, mask=mask)
+    assert float(losses[2]) == 0.0

@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rl_infonce.nce._negatives import Negatives, positives_of
+from rl_infonce.nce._negatives import Negatives, positives_in_block
 
 SLICES = [slice(0, 2), slice(1, 4), slice(2, 7), slice(5, 6)]
 
 
 @pytest.mark.parametrize("rows", SLICES, ids=str)
 @pytest.mark.parametrize("columns", [*SLICES, slice(6, 9)], ids=str)
-def test_positives_of_finds_them_in_any_block(rows: slice, columns: slice) -> None:
+def test_positives_in_block_finds_them_in_any_block(rows: slice, columns: slice) -> None:
     matrix = torch.zeros(7, 9)
-    part, positives = positives_of(matrix[rows, columns], rows, columns)
+    part, positives = positives_in_block(matrix[rows, columns], rows, columns)
     positives.fill_(1.0)
     inside = [i for i in range(7) if i in range(9)[rows] and i in range(9)[columns]]
     assert list(range(9)[part]) == inside

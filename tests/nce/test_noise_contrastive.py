@@ -266,6 +266,25 @@ def test_the_partition_function_is_estimated_without_bias() -> None:
     torch.testing.assert_close(mean, scores.exp().sum())
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.25, 0.75])
+def test_the_log_of_the_partition_function_is_biased_as_said(spread: float) -> None:
+    """All draws of K from two outcomes of weight 1 +- spread, each with its probability; Z = 1."""
+    n_noise = 200
+    n_heavy = torch.arange(n_noise + 1, dtype=torch.float64)  # one row for each number of these
+    log_q = math.log(0.5)
+    is_heavy = torch.arange(n_noise) < n_heavy[:, None]
+    weights = 1 + spread * (2 * is_heavy.double() - 1)
+    binomial = [math.comb(n_noise, k) / 2**n_noise for k in range(n_noise + 1)]
+    shares = torch.tensor(binomial, dtype=torch.float64)
+    noise, noise_log_q = weights.log() + log_q, torch.tensor([log_q], dtype=torch.float64)
+    losses = partition_nll(torch.zeros_like(n_heavy), noise, noise_log_q)
+    bias = float((shares * losses).sum())
+    sizes = effective_sample_size(noise, noise_log_q)
+    said = float((shares * (1 / sizes - 1 / n_noise)).sum()) / -2
+    assert bias == pytest.approx(said, rel=0.02, abs=1e-12)
+    assert bias == pytest.approx(-(spread**2) / n_noise / 2, rel=0.02, abs=1e-12)
+
+
 def test_partition_nll_over_the_whole_support_is_exact() -> None:
     scores = given_samples(n_noise=6).noise
     uniform = torch.full((3, 6), -math.log(6), dtype=torch.float64)

@@ -138,6 +138,27 @@ def test_jsd_stdim_answers_yes_or_no() -> None:
     assert value(objective, (features, maps), no_images(3)) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("name", ["stdim", "jsd_stdim"])
+def test_the_accuracy_is_that_of_the_features_not_of_the_maps(name: str) -> None:
+    objective: Any = build(name)
+    maps = torch.zeros(3, 3, 128, 2, 3)
+    maps[range(3), :2, range(3)] = 5.0  # every sample has a channel of its own, now as before
+    maps[range(3), 2, range(3, 6)] = 5.0
+    features = torch.zeros(3, 3, 256)
+    with torch.no_grad():
+        for layer in (objective.from_features, objective.from_map):
+            layer.bias.zero_()
+            layer.weight.copy_(torch.eye(*layer.weight.shape))
+        objective.from_map.weight[:, 3:6] = 0
+        objective.from_map.weight[range(3, 6), range(3)] = -1
+        silent = objective.loss((features, maps), no_images(3)).accuracy
+        features[range(3), 1, range(3)] = 1.0
+        features[range(3), 1, range(3, 6)] = -1.0
+        telling = objective.loss((features, maps), no_images(3)).accuracy
+    assert float(telling) == 1.0
+    assert float(silent) == pytest.approx(1 / 3 if name == "stdim" else 0.0)
+
+
 def test_infonce_is_the_plugins_loss() -> None:
     objective = GlobalInfoNCE(encoder(), generator())
     features = torch.randn(4, 2, 256, generator=generator(1))

@@ -19,6 +19,7 @@ def raw_batch() -> ObservationBatch:
         context_used=np.ones((B, L), np.bool_),
         futures=rng.standard_normal((K, B, 5)).astype(np.float32),
         mask=np.ones((K, B, B), np.bool_),
+        time_mask=np.tri(B, dtype=np.bool_),
         actions=None,
     )
 
@@ -45,6 +46,7 @@ def test_every_observation_keeps_its_place_and_targets_get_no_gradient(with_targ
     assert batch.future_maps is not None
     torch.testing.assert_close(batch.anchor_maps[..., 0, 0], batch.context[:, -1])
     torch.testing.assert_close(batch.future_maps[..., 0, 0], batch.futures)
+    np.testing.assert_array_equal(batch.time_mask, raw.time_mask)
     assert batch.context.requires_grad
     assert batch.futures.requires_grad != with_target
     assert batch.future_maps.requires_grad != with_target

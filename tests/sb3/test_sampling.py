@@ -48,6 +48,7 @@ def test_context_futures_and_mask_agree_with_brute_force(name: str, seed: int) -
         for j in range(12):
             same_episode = (context.env[j, -1], context.episode[j, -1]) == (env, episode)
             near = same_episode and abs(int(context.time[j, -1]) - time) < PLAN.min_gap
+            assert batch.time_mask[i, j] == (i == j or not near)
             for k in range(len(PLAN.horizons)):
                 identical = np.array_equal(batch.futures[k, i], batch.futures[k, j])
                 assert batch.mask[k, i, j] == (i == j or not (near or identical))
@@ -68,6 +69,7 @@ def test_identical_observations_are_no_negatives_of_one_another() -> None:
     expected = (kind[:, None] != kind) | np.eye(batch.n_anchors, dtype=np.bool_)
     for mask in batch.mask:
         np.testing.assert_array_equal(mask, expected)
+    assert batch.time_mask.all(), "the bound counts them"
 
 
 def test_one_pair_alone_has_no_negative_and_makes_no_batch() -> None:
@@ -134,6 +136,7 @@ def test_encoded_parts_stay_with_their_observations(separate: bool) -> None:
         context_used=np.ones((3, 2), dtype=np.bool_),
         futures=rng.integers(0, 9, (2, 3, 1, 4, 4)),
         mask=np.ones((2, 3, 3), dtype=np.bool_),
+        time_mask=np.ones((3, 3), dtype=np.bool_),
         actions=None,
     )
     batch = contrast_batch(
@@ -189,6 +192,7 @@ def test_shuffled_positives_are_other_anchors_futures(name: str, seed: int) -> N
             gap = abs(time - PLAN.horizons[0] - int(contexts.time[i]))
             same = (env, episode) == (contexts.env[i], contexts.episode[i])
             is_own = same and gap == 0
+            assert batch.time_mask[i, j] == (i == j or not (same and gap < PLAN.min_gap))
             assert not (i == j and is_own), "a positive that is the anchor's own future"
             for k in range(len(PLAN.horizons)):
                 identical = np.array_equal(batch.futures[k, i], batch.futures[k, j])
