@@ -100,8 +100,8 @@ def test_returns_and_differences_are_those_of_the_runs() -> None:
                 (areas[game, arm, s] - areas[game, "baseline", s]) / (high - low) for s in range(3)
             ]
             row = compare[f"{arm}: {game}"]
-            shown = [float(number) for number in re.findall(r"[+-][\d.]+", row["difference"])]
-            assert shown == pytest.approx(list(t_interval(own)), rel=0.05, abs=1e-5)
+            numbers = [float(number) for number in re.findall(r"[+-][\d.]+", row["difference"])]
+            assert numbers == pytest.approx(list(t_interval(own)), rel=0.05, abs=1e-5)
             assert row["pairs"] == "3 in 1 game"
     names = [[arm, *(f"{arm}: {game}" for game in SCALES)] for arm in ("infonce", "placebo")]
     assert list(compare) == names[0] + names[1], "each game below its arm"

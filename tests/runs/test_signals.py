@@ -91,8 +91,9 @@ Path(sys.argv[1]).write_text(" ".join(each.name for each in seen))
 def test_a_lost_terminal_is_noted_and_printing_goes_on(tmp_path: Path) -> None:
     terminal, inside = os.openpty()
     command = [sys.executable, "-c", IN_A_TERMINAL, str(tmp_path / "seen")]
-    ends = {"stdin": inside, "stdout": inside, "stderr": inside}
-    with subprocess.Popen(command, start_new_session=True, **ends) as process:
+    with subprocess.Popen(
+        command, stdin=inside, stdout=inside, stderr=inside, start_new_session=True
+    ) as process:
         os.close(inside)
         assert os.read(terminal, 100).strip() == b"ready"
         os.close(terminal)

@@ -391,8 +391,9 @@ def test_the_disk_has_the_tables_before_a_checkpoint(
     monkeypatch.setattr(durable, "_fsync", note)
     monkeypatch.setattr("rl_infonce.sb3.resume.write_checkpoint", write)
     model = PPO("MlpPolicy", make_vec_env("CartPole-v1"), n_steps=64, batch_size=64, n_epochs=1)
-    logs = {"first_step": 0, "goes_on": False, "on_screen": False}
-    model.set_logger(run_logger(tmp_path, tmp_path / "tb", **logs))
+    model.set_logger(
+        run_logger(tmp_path, tmp_path / "tb", first_step=0, goes_on=False, on_screen=False)
+    )
     episodes = EpisodeLogCallback(tmp_path / "episodes.csv")
     model.learn(256, callback=[episodes, ResumeCallback(tmp_path / "run", save_freq=64)])
     model.logger.close()
