@@ -194,16 +194,20 @@ def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, str]]) -> None:
-    """Raise unless a cell's features were probed with the game's labels and frames."""
+    """Raise unless a cell's features were probed with the game's labels, frames and split."""
     if not (run_dir / "probe" / "scores.json").is_file():  # the grid has no [probe]
         return
-    for scores in read_scores(run_dir / "probe" / "scores.json")["cells"]:
-        for name in ("labels_hash", "frames_hash"):
-            if scores["status"] == "done":
-                first = probed.setdefault(cell.game, {}).setdefault(name, scores[name])
-                if scores[name] != first:
-                    raise ValueError(
-                        f"Expected all features on {cell.game} probed with the same {name}, got "
-                        f"{scores[name]} in {run_dir} and {first} before it. Results of other "
-                        "labels or frames are not merged: probe them again."
-                    )
+    content = read_scores(run_dir / "probe" / "scores.json")
+    for scores in content["cells"]:
+        if scores["status"] != "done":
+            continue
+        own = {name: str(scores[name]) for name in ("labels_hash", "frames_hash")}
+        own["split_by"] = str(content["settings"].get("split_by"))
+        for name, value in own.items():
+            first = probed.setdefault(cell.game, {}).setdefault(name, value)
+            if value != first:
+                raise ValueError(
+                    f"Expected all features on {cell.game} probed with the same {name}, got "
+                    f"{value} in {run_dir} and {first} before it. Results of other labels, frames "
+                    "or splits are not merged: probe them again."
+                )

@@ -177,6 +177,17 @@ def test_other_labels_or_frames_are_not_merged(folder: SweepFolder, name: str) -
         read_results(folder)
 
 
+def test_other_splits_are_not_merged(folder: SweepFolder) -> None:
+    finished(folder, 0)
+    path = finished(folder, 1) / "probe" / "scores.json"
+    content = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({**content, "settings": {**content["settings"], "split_by": "game"}})
+    )
+    with pytest.raises(ValueError, match=r"same split_by, got game in .*infonce-0 and None before"):
+        read_results(folder)
+
+
 @pytest.mark.parametrize("text", ["step,return\nx,1\n", "a,b\n1,2\n", "step,return\n1,x\n", "\0"])
 def test_files_of_something_else_are_named(folder: SweepFolder, text: str) -> None:
     run_dir = finished(folder, 0)
