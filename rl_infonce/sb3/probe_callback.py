@@ -167,7 +167,7 @@ class ProbeCallback(BaseCallback):
         for writer in self._writers():
             categories = list(self.untrained[self._first].categories)
             write_chart_layout(writer, chart_layout(list(self.protocols), categories))
-        if self.figures and self._writers() and not has_matplotlib():
+        if self._draws and not has_matplotlib():
             self.figures = False
             warnings.warn(
                 "ProbeCallback writes no figures, because matplotlib is missing. Install it with "
@@ -254,9 +254,10 @@ class ProbeCallback(BaseCallback):
             return
         self.history.append((self.num_timesteps, scores))
         self._log(scores, predictions, start)
-        # Figures are cycles of thousands of objects, which a training hardly ever makes Python
-        # look for: 10 MB would be kept of every probe.
-        gc.collect()
+        if self._draws:
+            # Figures are cycles of thousands of objects, which a training hardly ever makes Python
+            # look for: 10 MB would be kept of every probe.
+            gc.collect()
 
     def _log(self, scores: dict[str, ProbeScores], predictions: Predictions, start: float) -> None:
         assert self.majority is not None  # noqa: S101 (made when training starts)
@@ -266,7 +267,7 @@ class ProbeCallback(BaseCallback):
         for protocol, each in scores.items():
             for tag, number in probe_scalars(each, self.untrained[protocol], self.majority).items():
                 logger.record(tag, number, exclude=None if on_screen(tag) else "stdout")
-        if self.figures and self._writers():
+        if self._draws:
             for name, figure in self._figures(predictions).items():
                 picture = Image(rendered(figure), "HWC")
                 logger.record(f"probe_figures/{name}", picture, exclude=_ONLY_TENSORBOARD)
@@ -308,6 +309,11 @@ class ProbeCallback(BaseCallback):
     def _first(self) -> str:
         """Name of the protocol that figures show."""
         return next(iter(self.protocols))
+
+    @property
+    def _draws(self) -> bool:
+        """Whether somebody sees figures."""
+        return self.figures and bool(self._writers())
 
     def _writers(self) -> list[SummaryWriter]:
         outputs = self.logger.output_formats
