@@ -31,10 +31,13 @@ def policy_kwargs(extractor: type[NatureCNN] = InfoNCEExtractor, **settings: Any
 
 
 def _on_policy(algorithm: Any, policy: str = "CnnPolicy", **fixed: Any) -> Build:
+    small = {"lstm_hidden_size": 16} if "Lstm" in policy else {}
+
     def build(kwargs: dict[str, Any] | None = None, **changes: Any) -> BaseAlgorithm:
         env = stamped_vec_env(2, lengths=(9, 15))
+        kwargs = small | (kwargs or policy_kwargs())
         model: BaseAlgorithm = algorithm(
-            policy, env, policy_kwargs=kwargs or policy_kwargs(), seed=0, **(fixed | changes)
+            policy, env, policy_kwargs=kwargs, seed=0, **(fixed | changes)
         )
         return model
 
