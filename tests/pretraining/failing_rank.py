@@ -1,7 +1,4 @@
-"""One of two ranks, of which the second fails, for test_distributed.py.
-
-RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... python -m tests.pretraining.failing_rank ...
-"""
+"""One of two ranks, of which the second fails, for test_distributed.py; forked.py runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import math
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -161,7 +157,7 @@ def attempt(call: Callable[[], None]) -> tuple[str, str, float]:
 
 
 def main(folder: Path, scenario: str) -> None:
-    """Join the other, run, and leave what happened and the threads left in the folder."""
+    """Join the other, run, and leave what happened in the folder."""
     found: dict[str, Any] = {}
     wait = timedelta(seconds=4 if scenario == "hangs" else 60)
     with patch.object(command, "_RANKS_WAIT", wait), command._process_group(torch.device("cpu")):
@@ -172,10 +168,3 @@ def main(folder: Path, scenario: str) -> None:
         else:
             found[scenario] = attempt(partial(lose, scenario, rank))
         (folder / f"{rank}.json").write_text(json.dumps(found))
-    if sys.platform == "linux":
-        left = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
-        (folder / f"threads-{rank}.json").write_text(json.dumps(left))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,9 @@ from rl_infonce.pretraining.ranks import Ranks, check_same_on_ranks, checksum, n
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.experiments.loading import load
 from tests.pretraining import failing_rank
+from tests.pretraining.forked import ENVIRONMENT, ROOT, Helper
 
-ROOT = Path(__file__).parents[2]
 PRECISIONS_OF_RANKS = {1: ("fp32", "bf16"), 2: ("fp32", "bf16"), 4: ("fp32",)}
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "PYTHONPATH": str(ROOT),
-    "PYTHONWARNINGS": "ignore",
-}
 TOLERANCES = {  # gradients of bf16 are rounded to 8 bits once per rank, then Adam spreads that
     "fp32": {"loss": 1e-5, "first gradient": 1e-5, "last gradient": 2e-5, "weight": 1e-5},
     "bf16": {"loss": 1e-2, "first gradient": 1e-2, "last gradient": 0.3, "weight": 2e-3},
@@ -49,38 +42,43 @@ TOLERANCES = {  # gradients of bf16 are rounded to 8 bits once per rank, then Ad
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process and several ranks saw of every objective, on small images."""
-    folder = tmp_path_factory.mktemp("seen")
-    script = load("distributed.py")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRONMENT.items():
-            patch.setenv(name, value)
-        for n_ranks, precisions in PRECISIONS_OF_RANKS.items():
-            flags = ("--encoder", "nature", "--n-steps", "2", "--precisions", *precisions)
-            script.run_ranks(n_ranks, folder / str(n_ranks), *flags)
-    return folder
+def helper() -> Iterator[Helper]:
+    with closing(Helper()) as helper:
+        yield helper
 
 
-@pytest.mark.parametrize(
-    ("n_ranks", "precision"),
-    [(n, each) for n, precisions in PRECISIONS_OF_RANKS.items() if n > 1 for each in precisions],
-)
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_ranks_train_what_one_process_trains(
-    seen: Path, name: str, n_ranks: int, precision: str
-) -> None:
+def test_ranks_train_what_one_process_trains(helper: Helper, tmp_path: Path) -> None:
+    """One test, as workers of pytest that each had a part would all train everything."""
+    for n_ranks, precisions in PRECISIONS_OF_RANKS.items():
+        folder = tmp_path / str(n_ranks)
+        folder.mkdir()
+        flags = ("--encoder", "nature", "--n-steps", "2", "--precisions", *precisions)
+        assert helper.run("distributed_rank", n_ranks, folder, *flags) == [0] * n_ranks
+    arms = [(n, each) for n, precisions in PRECISIONS_OF_RANKS.items() for each in precisions]
+    wrong = {
+        (name, n_ranks, precision): found
+        for name in OBJECTIVES
+        for n_ranks, precision in arms
+        if n_ranks > 1 and (found := beyond_tolerance(tmp_path, name, n_ranks, precision))
+    }
+    assert wrong == {}
+
+
+def beyond_tolerance(folder: Path, name: str, n_ranks: int, precision: str) -> dict[str, Any]:
+    """Return what ranks and one process differ in by more than rounding."""
     script = load("distributed.py")
-    alone = script.read(seen / "1", name, precision)
-    first = script.read(seen / str(n_ranks), name, precision)
+    alone = script.read(folder / "1", name, precision)
+    first = script.read(folder / str(n_ranks), name, precision)
     assert len(alone["train_losses"]) == len(alone["validation_losses"]) == 2
     assert len(alone["gradients"]) == 2
     found = script.differences(alone, first)
     tolerances = TOLERANCES[precision]
     assert found.keys() == tolerances.keys()
-    assert {key: value for key, value in found.items() if not value <= tolerances[key]} == {}
-    others = [script.read(seen / str(n_ranks), name, precision, rank) for rank in range(n_ranks)]
-    assert {each["checksum"] for each in others} == {checksum(first["weights"].values())}
+    others = [script.read(folder / str(n_ranks), name, precision, rank) for rank in range(n_ranks)]
+    sums = {each["checksum"] for each in others}
+    is_same_on_ranks = sums == {checksum(first["weights"].values())}
+    wrong = {} if is_same_on_ranks else {"checksums": sums}
+    return wrong | {key: value for key, value in found.items() if not value <= tolerances[key]}
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
@@ -161,41 +159,28 @@ def test_the_living_agree_on_a_name_whatever_the_dead_left() -> None:
         name_of_life(store, 2, 3, timedelta(seconds=0.1))
 
 
-def fail(scenario: str, folder: Path) -> list[dict[str, Any]]:
+def fail(helper: Helper, scenario: str, folder: Path) -> list[dict[str, Any]]:
     """Run a scenario of failing_rank.py and return what each rank ended with."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    command = [sys.executable, "-m", "tests.pretraining.failing_rank", str(folder), scenario]
-    environments = [
-        {**ENVIRONMENT, **meeting, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)
-    ]
-    processes = [subprocess.Popen(command, cwd=ROOT, env=each) for each in environments]
-    try:
-        codes = [process.wait(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    codes = helper.run("failing_rank", 2, folder, scenario)
     assert codes == [0, -signal.SIGKILL if scenario == "dies" else 0]
     paths = [folder / f"{rank}.json" for rank in range(2)]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
-def test_ranks_that_differ_or_meet_nan_stop_together(tmp_path: Path) -> None:
-    first, second = fail("together", tmp_path)
+def test_ranks_that_differ_or_meet_nan_stop_together(helper: Helper, tmp_path: Path) -> None:
+    first, second = fail(helper, "together", tmp_path)
     assert first.keys() == second.keys() == failing_rank.TOGETHER.keys()
     for name, expected in failing_rank.TOGETHER.items():
         kind, message = first[name]
         assert second[name] == first[name], "all ranks say the same"
         assert expected in f"{kind}: {message}"
-    threads = [json.loads(path.read_text()) for path in tmp_path.glob("threads-*.json")]
-    assert len(threads) == (2 if sys.platform == "linux" else 0)
-    assert not any("gloo" in name for names in threads for name in names), "one may abort the end"
 
 
 @pytest.mark.parametrize("scenario", ["raises", "dies", "hangs"])
-def test_a_rank_that_is_lost_is_named_at_once(tmp_path: Path, scenario: str) -> None:
-    found = fail(scenario, tmp_path)
+def test_a_rank_that_is_lost_is_named_at_once(
+    helper: Helper, tmp_path: Path, scenario: str
+) -> None:
+    found = fail(helper, scenario, tmp_path)
     kind, message, seconds = found[0][scenario]
     assert kind == "ConnectionError"
     assert "Expected all 2 ranks to go on, but another one than rank 0 stopped" in message
@@ -205,25 +190,33 @@ def test_a_rank_that_is_lost_is_named_at_once(tmp_path: Path, scenario: str) -> 
         assert found[1][scenario][:2] == ["OSError", "the disk is gone"]
 
 
-def torchrun(folder: Path, *arguments: str) -> list[list[int]]:
-    """Run killed_rank.py on two ranks; return the steps that each life of the first one took."""
-    folder.mkdir()
+def torchrun(*arguments: str) -> None:
+    """Run killed_rank.py on two ranks."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    module = ("-m", "tests.pretraining.killed_rank", str(folder), *arguments)
+    module = ("-m", "tests.pretraining.killed_rank", *arguments)
     command = [sys.executable, *launcher, "--max-restarts", "1", *module]
     answer = subprocess.run(
         command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
+
+
+def steps(folder: Path) -> list[list[int]]:
+    """Return the steps that each life of the first rank took."""
     lives = sorted(folder.glob("steps-*.txt"))
     return [[int(step) for step in life.read_text().split()] for life in lives]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
-def test_torchrun_goes_on_from_the_last_checkpoint_after_a_kill(tmp_path: Path) -> None:
-    (in_peace,) = torchrun(tmp_path / "whole")
-    assert in_peace == list(range(1, 11))
-    before, after = torchrun(tmp_path / "killed", "--die-after", "7")
+def test_torchrun_goes_on_from_the_last_checkpoint_after_a_kill(
+    helper: Helper, tmp_path: Path
+) -> None:
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    assert helper.run("killed_rank", 2, tmp_path / "whole") == [0, 0]
+    assert steps(tmp_path / "whole") == [list(range(1, 11))]
+    torchrun(str(tmp_path / "killed"), "--die-after", "7")
+    before, after = steps(tmp_path / "killed")
     assert before in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7])
     assert after == [7, 8, 9, 10], "validations, and checkpoints, were after 3, 6, 8 and 10 steps"
     whole, killed = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "killed"))
@@ -231,3 +224,6 @@ def test_torchrun_goes_on_from_the_last_checkpoint_after_a_kill(tmp_path: Path) 
     assert {key for key, tensor in whole.items() if not torch.equal(tensor, killed[key])} == set()
     start = failing_rank.objective("vae").encoder.state_dict()
     assert not any(torch.equal(tensor, whole[f"best.{key}"]) for key, tensor in start.items())
+    threads = [path.read_text() for path in (tmp_path / "killed").glob("threads-*.txt")]
+    assert len(threads) == (2 if sys.platform == "linux" else 0)
+    assert not any("gloo" in names for names in threads), "one may abort the end of Python"
