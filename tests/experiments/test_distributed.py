@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,18 @@ def test_ranks_are_compared_and_timed(tmp_path: Path, monkeypatch: pytest.Monkey
     script = load("distributed.py")
     monkeypatch.setattr(script, "N_RANKS", (2,))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
+    run_ranks = script.run_ranks
+
+    def run_one_here(n_ranks: int, folder: Path, *flags: str) -> None:
+        if n_ranks > 1:
+            run_ranks(n_ranks, folder, *flags)
+            return
+        folder.mkdir()
+        monkeypatch.setenv("WORLD_SIZE", "1")
+        monkeypatch.setattr(sys, "argv", ["distributed_rank.py", str(folder), *flags])
+        load("distributed_rank.py").main()
+
+    monkeypatch.setattr(script, "run_ranks", run_one_here)
     found = script.compare(tmp_path, ["infonce"], "--encoder", "nature", "--n-steps", "2")
     differences = found["differences"]["infonce"]
     assert set(differences) == {
