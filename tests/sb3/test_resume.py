@@ -87,21 +87,23 @@ def learn(model: BaseAlgorithm, run: ResumeCallback, *others: BaseCallback, n: i
 
 
 def everything(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return all that the next step depends on, without what depends on the time of day."""
+    """Return a copy of all that the next step depends on, but for what is of the time of day."""
     state = get_run_state(model)
     buffer = getattr(model, "replay_buffer", None)
     arrays = {} if buffer is None else vars(buffer)
-    state["replay"] = {n: a.copy() for n, a in arrays.items() if isinstance(a, np.ndarray)}
+    state["replay"] = {n: a for n, a in arrays.items() if isinstance(a, np.ndarray)}
     del state["counters"]["_num_timesteps_at_start"], state["logger"], state["callbacks"]
-    return dict(timeless(state))
+    return dict(timeless_copy(state))
 
 
-def timeless(tree: Any) -> Any:
+def timeless_copy(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {k: timeless(v) for k, v in tree.items() if k not in ("t", "episode_times")}
+        return {k: timeless_copy(v) for k, v in tree.items() if k not in ("t", "episode_times")}
     if isinstance(tree, list | tuple | deque):
-        return [timeless(each) for each in tree]
-    return tree
+        return [timeless_copy(each) for each in tree]
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().clone()
+    return tree.copy() if isinstance(tree, np.ndarray) else tree
 
 
 def others(mode: str) -> list[BaseCallback]:
