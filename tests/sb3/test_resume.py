@@ -243,8 +243,17 @@ def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:
     assert_same(everything(model), before)
 
 
-def finished(folder: Path, **given: Any) -> None:
-    learn(ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(folder, save_freq=40, **given), n=192)
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("once") / "run"
+    learn(ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(folder, save_freq=40), n=N_STEPS)
+    return folder
+
+
+@pytest.fixture
+def finished(once: Path, tmp_path: Path) -> Path:
+    """The folder of a run of 192 steps."""
+    return Path(shutil.copytree(once, tmp_path / "finished"))
 
 
 @pytest.mark.parametrize(
@@ -258,10 +267,9 @@ def finished(folder: Path, **given: Any) -> None:
     ],
 )
 def test_other_settings_are_listed_and_possible_on_request(
-    change: dict[str, Any], message: str, tmp_path: Path
+    change: dict[str, Any], message: str, finished: Path
 ) -> None:
-    finished(tmp_path)
-    model, run = ALGORITHMS["PPO"](policy_kwargs(), **change), ResumeCallback(tmp_path)
+    model, run = ALGORITHMS["PPO"](policy_kwargs(), **change), ResumeCallback(finished)
     before = everything(model)
     with pytest.raises(ValueError, match=message):
         run.restore(model)
@@ -270,28 +278,25 @@ def test_other_settings_are_listed_and_possible_on_request(
     assert model.num_timesteps == 192
     assert not run.is_exact
     learn(model, run, n=256)
-    assert latest_checkpoint(tmp_path).about["is_exact"] is False
+    assert latest_checkpoint(finished).about["is_exact"] is False
 
 
-def test_another_algorithm_is_refused(tmp_path: Path) -> None:
-    finished(tmp_path)
+def test_another_algorithm_is_refused(finished: Path) -> None:
     with pytest.raises(ValueError, match=r"algorithm is 'A2C' \(was 'PPO'\)"):
-        ResumeCallback(tmp_path).restore(ALGORITHMS["A2C"](policy_kwargs()))
+        ResumeCallback(finished).restore(ALGORITHMS["A2C"](policy_kwargs()))
 
 
-def test_other_versions_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished(tmp_path)
+def test_other_versions_are_listed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     software = {"versions": {"torch": "1.0"}, "git_commit": None}
     monkeypatch.setattr("rl_infonce.sb3.resume.software", lambda: software)
     with pytest.raises(ValueError, match=r"torch is 1\.0 \(was 2"):
-        ResumeCallback(tmp_path).restore(ALGORITHMS["PPO"](policy_kwargs()))
+        ResumeCallback(finished).restore(ALGORITHMS["PPO"](policy_kwargs()))
 
 
-def test_another_number_of_gpus_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished(tmp_path)
+def test_another_number_of_gpus_is_listed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_infonce.sb3.run_state.n_gpus", lambda: 16)
     monkeypatch.setattr("rl_infonce.runs.random_streams.n_gpus", lambda: 16)
-    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path)
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(finished)
     with pytest.raises(ValueError, match=r"number of GPUs is 16 \(was \d\)"):
         run.restore(model)
     assert run.restore(model, inexact=True)
@@ -364,7 +369,6 @@ def test_steps_may_be_counted_anew(tmp_path: Path) -> None:
 def test_a_disk_that_stays_full_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finished(tmp_path)
     model, run = ALGORITHMS["DQN"](policy_kwargs()), ResumeCallback(tmp_path / "dqn", save_freq=4)
 
     def refuse(descriptor: int) -> None:
@@ -435,22 +439,20 @@ def test_asked_to_stop_it_saves_after_the_update_and_goes_on(tmp_path: Path) -> 
     assert_same(everything(again), expected)
 
 
-def test_a_damaged_checkpoint_is_named_or_passed_over(tmp_path: Path) -> None:
-    finished(tmp_path)
-    newest, former = checkpoints(tmp_path)
+def test_a_damaged_checkpoint_is_named_or_passed_over(finished: Path) -> None:
+    newest, former = checkpoints(finished)
     content = bytearray((newest / "state.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
     (newest / "state.safetensors").write_bytes(content)
     model = ALGORITHMS["PPO"](policy_kwargs())
     with pytest.raises(DamagedCheckpointError, match=r"state\.safetensors with SHA-256"):
-        ResumeCallback(tmp_path).restore(model)
-    assert ResumeCallback(tmp_path).restore(model, fall_back=True)
+        ResumeCallback(finished).restore(model)
+    assert ResumeCallback(finished).restore(model, fall_back=True)
     assert model.num_timesteps == int(former.name.removeprefix("step_"))
 
 
-def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
-    finished(tmp_path)
-    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path)
+def test_weights_that_are_not_finite_are_not_saved(finished: Path) -> None:
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(finished)
     run.restore(model)
 
     class Poison(BaseCallback):
@@ -462,17 +464,18 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
 
     with pytest.raises(FloatingPointError, match=r"at step 256, got NaN or infinity in value_net"):
         learn(model, run, Poison(), n=256)
-    assert latest_checkpoint(tmp_path).step == 192
+    assert latest_checkpoint(finished).step == 192
 
 
-def test_sb3s_own_file_lies_beside_the_state(tmp_path: Path) -> None:
-    finished(tmp_path)
-    loaded = PPO.load(latest_checkpoint(tmp_path).path / "model.zip")
+def test_sb3s_own_file_lies_beside_the_state(finished: Path, tmp_path: Path) -> None:
+    loaded = PPO.load(latest_checkpoint(finished).path / "model.zip")
     model = ALGORITHMS["PPO"](policy_kwargs())
-    ResumeCallback(tmp_path).restore(model)
+    ResumeCallback(finished).restore(model)
     assert_same(loaded.policy.state_dict(), model.policy.state_dict())
-    finished(tmp_path / "without", save_zip=False)
-    assert not list((tmp_path / "without").rglob("model.zip"))
+    without = ResumeCallback(tmp_path / "without", save_zip=False)
+    learn(ALGORITHMS["PPO"](policy_kwargs()), without, n=64)
+    assert checkpoints(without.folder)
+    assert not list(without.folder.rglob("model.zip"))
 
 
 def test_decoupled_updates_must_be_done_before_saving(tmp_path: Path) -> None:
