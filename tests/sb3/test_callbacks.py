@@ -43,6 +43,10 @@ class RecordCoefficient(BaseCallback):
         return True
 
 
+SHORT_ROLLOUTS = {"n_steps": 16, "batch_size": 32, "n_epochs": 1}
+"""Of 32 steps with the two environments of PPO, each with one update."""
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -54,19 +58,18 @@ class RecordCoefficient(BaseCallback):
     ],
 )
 def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float]) -> None:
-    model = ALGORITHMS["PPO"]()
-    for _ in range(2):
-        recorded = RecordCoefficient()
-        model.learn(4 * 64, callback=[InfoNCECallback(given), recorded])
-        assert recorded.seen == pytest.approx(expected)
-        assert extractors_of(model)[0].infonce_coef == 0.1  # its own again
+    model, recorded = ALGORITHMS["PPO"](**SHORT_ROLLOUTS), RecordCoefficient()
+    model.learn(4 * 32, callback=[InfoNCECallback(given), recorded])
+    assert recorded.seen == pytest.approx(expected)
+    assert extractors_of(model)[0].infonce_coef == 0.1  # its own again
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_the_coefficient_goes_with_the_learning_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model: Any = ALGORITHMS[name](learning_rate=lambda remaining: 1e-4 * remaining)
+    sizes = SHORT_ROLLOUTS if name == "PPO" else {}
+    model: Any = ALGORITHMS[name](learning_rate=lambda remaining: 1e-4 * remaining, **sizes)
     optimizer = (model.actor if name == "SAC" else model.policy).optimizer
     rates: list[tuple[float, float]] = []
     original = InfoNCEExtractor.infonce_loss
@@ -78,7 +81,7 @@ def test_the_coefficient_goes_with_the_learning_rate(
     monkeypatch.setattr(InfoNCEExtractor, "infonce_loss", recording)
     for reset in (True, True, False):
         model.learn(
-            192, callback=InfoNCECallback(lambda remaining: remaining), reset_num_timesteps=reset
+            96, callback=InfoNCECallback(lambda remaining: remaining), reset_num_timesteps=reset
         )
     assert len(set(rates)) >= 3
     assert all(coef == pytest.approx(rate) for rate, coef in rates)
@@ -136,7 +139,7 @@ def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
 
     monkeypatch.setattr(type(extractor), "_may_attach", recording)
     before = weights_of(extractor)
-    model.learn(192, callback=InfoNCECallback(decoupled=True))
+    model.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
     assert host_saw
     assert not any(host_saw)
     after = weights_of(extractor)
@@ -248,9 +251,10 @@ class RecordWeights(BaseCallback):
 def test_decoupled_updates_are_as_large_as_the_schedule_says(
     schedule: Any, shares: list[float]
 ) -> None:
-    model, recorded = ALGORITHMS["PPO"](learning_rate=0.0), RecordWeights()
+    model = ALGORITHMS["PPO"](learning_rate=0.0, **SHORT_ROLLOUTS)
+    recorded = RecordWeights()
     callback = InfoNCECallback(schedule, decoupled=True, n_updates=1, learning_rate=1e-4)
-    model.learn(256, callback=[callback, recorded])
+    model.learn(4 * 32, callback=[callback, recorded])
     moved = [float((b - a).norm()) for a, b in itertools.pairwise(recorded.seen)]
     size = math.sqrt(len(recorded.seen[0]))
     assert len(moved) == 4
