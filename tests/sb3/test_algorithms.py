@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -134,14 +135,24 @@ def test_the_first_positives_are_of_the_weights_that_training_starts_with(
 
 
 def test_a_moving_target_encoder_follows_the_online_one() -> None:
-    model = ALGORITHMS["PPO"](policy_kwargs(preset="atc"))
+    model = ALGORITHMS["PPO"](policy_kwargs(preset="atc"), learning_rate=0.01)
     (extractor,) = extractors_of(model)
+    online: list[dict[str, torch.Tensor]] = []
+
+    def keep(*_: Any) -> None:
+        online.append({n: p.detach().clone() for n, p in extractor.encoder_parameters().items()})
+
+    model.policy.optimizer.register_step_pre_hook(keep)
     model.learn(N_STEPS)
+    assert len(online) == 8
     assert extractor.target is not None
-    online = extractor.encoder_parameters()
-    for name, average in extractor.target.averages().items():
-        assert not torch.equal(average, online[name])
-        torch.testing.assert_close(average, online[name].detach(), atol=0.1, rtol=0)
+    tau = PRESETS["atc"].target_encoder_tau or 0.0
+    for name, found in extractor.target.averages().items():
+        average = online[0][name]  # where the host's initialisation left it
+        for each in online[1:]:
+            average = (1 - tau) * average + tau * each[name]
+        torch.testing.assert_close(found, average, atol=1e-6, rtol=0)
+        assert not torch.allclose(average, online[0][name], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["DQN", "SAC", "TD3"])
