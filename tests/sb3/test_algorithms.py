@@ -165,14 +165,6 @@ def test_target_networks_have_no_trained_extractor_of_their_own(name: str) -> No
     assert all(not e.last_infonce for e in every if id(e) not in trained)
 
 
-def test_separate_extractors_of_actor_and_critic_each_train() -> None:
-    kwargs = policy_kwargs() | {"share_features_extractor": False}
-    model = ALGORITHMS["PPO"](kwargs)
-    model.learn(N_STEPS)
-    assert len(extractors_of(model)) == 2
-    assert all(extractor.last_infonce["loss"] > 0 for extractor in extractors_of(model))
-
-
 @pytest.mark.parametrize("name", ["SAC", "TD3", "TQC", "CrossQ"])
 def test_one_extractor_shared_by_actor_and_critic_trains(name: str) -> None:
     model = ALGORITHMS[name](policy_kwargs() | {"share_features_extractor": True})
