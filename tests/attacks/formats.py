@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -174,7 +175,11 @@ def read_log(folder: Path) -> Any:
     log = CSVLog(folder / "progress.csv", 10**9)
     log.append(1, {"loss": 1.0})
     log.close()
+    with (folder / "progress.csv").open(newline="") as file:
+        header, *rows = csv.reader(file)
     shutil.copyfile(copy, folder / "progress.csv")
+    last = dict(zip(header, rows[-1], strict=True))
+    return {len(row) - len(header) for row in rows}, last["step"], last["loss"]
 
 
 # -- frames and scores ------------------------------------------------------------------------
@@ -237,7 +242,10 @@ def read_scores(folder: Path) -> Any:
     scores.put(Cell("pong", "m", 2, "converged"), status="failed", error="ValueError")
     scores.name_encoder("other", {"name": "a", "kind": "file", "description": ""})
     (folder / "scores.json").write_bytes(before)
-    return len(scores.content["cells"]) >= 3
+    kinds = {name: type(value) for name, value in scores.content.items()}
+    names = (*Cell._fields, "status", "run")
+    cells = {tuple(type(cell[name]) for name in names) for cell in scores.content["cells"]}
+    return kinds, cells, scores.content["settings"]
 
 
 FORMATS: dict[str, Format] = {
