@@ -160,16 +160,17 @@ def test_the_random_encoder_is_drawn_on_the_cpu_whose_generator_it_has(
 def test_non_finite_losses_are_counted_and_warned_of_at_1_10_and_100() -> None:
     counted = session()
     warned = []
-    for index in range(1, 151):
+    for index in range(1, 301):
         counted.n_updates = index
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            counted.count_finite(finite=index % 2 == 0 and index > 200)
-            counted.n_nonfinite_in_a_row = 0
+            counted.count_finite(finite=index % 2 == 0)
         if caught:
             warned.append((index, str(caught[0].message)))
-    assert [index for index, _ in warned] == [1, 10, 100]
-    assert warned[1][1].startswith("10 of 10 InfoNCE losses")
+    assert [index for index, _ in warned] == [1, 19, 199]
+    assert warned[1][1].startswith(
+        "10 of 19 InfoNCE losses so far were NaN or infinite (1 in a row)"
+    )
 
 
 def test_a_finite_loss_ends_the_row() -> None:
