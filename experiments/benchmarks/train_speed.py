@@ -72,10 +72,7 @@ def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
     model.learn(n_steps, callback=phases, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with FlopCounterMode(display=False) as counter:
-        counted = Phases(counter.get_total_flops)
-        model.learn(N_ENVS * N_STEPS, callback=counted, reset_num_timesteps=False)
-    update_flops = counter.get_total_flops() - counted.in_rollouts
+    update_flops = flops_of_update(model)
     iterations = n_steps // (N_ENVS * N_STEPS)
     return {
         "steps_per_second": n_steps / seconds,
@@ -85,6 +82,15 @@ def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
         "update_gflop_per_second": iterations * update_flops / (seconds - phases.in_rollouts) / 1e9,
         "matmul_gflop_per_second": matmul_speed(arm),
     }
+
+
+def flops_of_update(model: Any) -> float:
+    """Train for one iteration more and return what torch counts in its update."""
+    with FlopCounterMode(display=False) as counter:
+        counted = Phases(counter.get_total_flops)
+        model.learn(N_ENVS * N_STEPS, callback=counted, reset_num_timesteps=False)
+    found: float = counter.get_total_flops() - counted.in_rollouts
+    return found
 
 
 class Phases(BaseCallback):

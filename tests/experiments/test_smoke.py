@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from stable_baselines3 import PPO
 
 from tests.experiments.loading import load
 
@@ -37,17 +38,38 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
 def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.MonkeyPatch) -> None:
     train_speed = load("benchmarks/train_speed.py")
     monkeypatch.setattr(train_speed, "N_STEPS", 32)
-    monkeypatch.setattr(train_speed, "matmul_speed", lambda arm: 1.0)
-    off, on = (train_speed.measure(arm, "pong", 256) for arm in ("fp32_off", "fp32"))
+    off, on = (
+        train_speed.flops_of_update(train_speed.build(arm, "pong")) / 1e9
+        for arm in ("fp32_off", "fp32")
+    )
     # NatureCNN: multiply-adds of three convolutions and a layer, twice backward but to the images
     first, rest = 64 * 4 * 32 * 400, 16 * 32 * 64 * 81 + 9 * 64 * 64 * 49 + 3136 * 512
     per_image = 2 * (2 * first + 3 * rest)
     heads = 3 * 2 * 512 * 7
-    assert off["gflop_per_iteration"] == pytest.approx(
-        4 * 256 * (per_image + heads) / 1e9, rel=1e-3
-    )
-    assert on["gflop_per_iteration"] > 1.2 * off["gflop_per_iteration"]
-    assert 0 < on["rollout_share"] < 1
+    assert off == pytest.approx(4 * 256 * (per_image + heads) / 1e9, rel=1e-3)
+    assert on > 1.2 * off
+
+
+def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    train_speed = load("benchmarks/train_speed.py")
+
+    def small(arm: str, game: str) -> PPO:
+        assert (arm, game) == ("fp32", "pong")
+        net = {"net_arch": [64]}
+        return PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, policy_kwargs=net)
+
+    monkeypatch.setattr(train_speed, "build", small)
+    monkeypatch.setattr(train_speed, "N_ENVS", 1)
+    monkeypatch.setattr(train_speed, "N_STEPS", 32)
+    monkeypatch.setattr(train_speed, "matmul_speed", lambda arm: 1.0)
+    found = train_speed.measure("fp32", "pong", 64)
+    assert 0 < found["rollout_share"] < 1
+    # two layers of two networks; forward, and backward but to the observations
+    per_step = 2 * (2 * 2 * 4 * 64 + 3 * (64 * 2 + 64 * 1))
+    assert found["gflop_per_iteration"] == pytest.approx(10 * 32 * per_step / 1e9, rel=1e-3)
+    seconds = 64 / found["steps_per_second"] * (1 - found["rollout_share"])
+    speed = 2 * found["gflop_per_iteration"] / seconds
+    assert found["update_gflop_per_second"] == pytest.approx(speed)
 
 
 @pytest.mark.parametrize("arm", ["stock", "bf16"])
