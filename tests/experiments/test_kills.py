@@ -11,7 +11,8 @@ import torch
 
 from tests.experiments.loading import load
 
-TRAIN = {"ppo": ("-n", "256", "--n-envs", "1", "--save-freq", "128", "--n-pairs", "8")}
+SMALL = ("--n-envs", "1", "--save-freq", "128", "--n-pairs", "8", "--hyperparams", "n_epochs:1")
+TRAIN = {"ppo": ("-n", "256", *SMALL)}
 
 
 @pytest.mark.atari
