@@ -264,14 +264,14 @@ def test_the_command_trains_trials_and_names_the_best(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("optuna")
-    study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.01, "high": 1.0, "log": True}}}
+    study = {"n_trials": 1, "search": {"infonce_coef": {"low": 0.01, "high": 1.0, "log": True}}}
     once = {"n_envs": 4, "n_pairs": 8, "hyperparameters": {"n_epochs": 1}}
     long_enough = {"n_timesteps": 1024, "train": once}
     path = write_grid(tmp_path / "grid.toml", study=study, **long_enough)
     assert read_grid(path).study is not None
     assert main(["sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize"]) == 0
     said = capsys.readouterr().out
-    assert "breakout-ppo-trial_001-0: done in" in said
-    assert "Best of all: trial_00" in said
+    assert "breakout-ppo-trial_000-0: done in" in said
+    assert "Best of all: trial_000" in said
     assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize"]) == 0
-    assert "Best of all: trial_00" in capsys.readouterr().out, "of earlier sessions, too"
+    assert "Best of all: trial_000" in capsys.readouterr().out, "of earlier sessions, too"
