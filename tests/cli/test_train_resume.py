@@ -133,6 +133,8 @@ def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
     assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 514)
     assert latest_checkpoint(run_dir / "checkpoints").step == 512
     assert f"rl-infonce train --resume {run_dir}" in capsys.readouterr().out
+    if number != signal.SIGINT:
+        return  # whichever it was, the files are the same, and how they go on is shown once
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
     assert "Resuming at step 512: PPO on breakout (seed 0" in capsys.readouterr().out
     expected = whole / "ppo" / "breakout_1"
