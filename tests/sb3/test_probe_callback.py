@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -342,35 +343,43 @@ def test_plain_models_have_no_picture_of_a_critic(tmp_path: Path) -> None:
 # -- a real game -----------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of a callback that collected a thousand frames."""
+    folder = tmp_path_factory.mktemp("pong")
+    ProbeCallback("pong", n_frames=1000, cache_folder=folder)._labelled()
+    return folder
+
+
 @pytest.mark.atari
-def test_pong_is_collected_once_whatever_the_training_seed(tmp_path: Path) -> None:
+def test_pong_is_collected_once_whatever_the_training_seed(pong: Path, tmp_path: Path) -> None:
+    files = sorted(pong.glob("frames/*/*/agent.npy"))
+    assert len(files) == 8
+    times = [path.stat().st_mtime_ns for path in files]
     env = make_atari_vec_env("pong", n_envs=2, seed=0)
     kwargs = policy_kwargs(NatureCNN)
     model = PPO("CnnPolicy", env, n_steps=16, batch_size=32, policy_kwargs=kwargs, seed=0)
-    callback = ProbeCallback("pong", n_frames=1000, cache_folder=tmp_path)
+    callback = ProbeCallback("pong", n_frames=1000, cache_folder=pong)
     logged(model, tmp_path / "run").learn(32, callback=callback)
     assert [step for step, _ in callback.history] == [0, 32]
     assert "probe_figures/predictions" in read(tmp_path / "run").Tags()["images"]
     data = callback.history[-1][1]["converged"].settings["data"]
     assert (data["game"], data["view"], data["n_steps"]) == ("pong", "agent", 1000)
-    files = sorted(tmp_path.glob("frames/*/*/agent.npy"))
-    assert len(files) == 8
-    times = [path.stat().st_mtime_ns for path in files]
-
     set_random_seed(1)
-    again = ProbeCallback("pong", n_frames=1000, cache_folder=tmp_path)._labelled()
+    again = ProbeCallback("pong", n_frames=1000, cache_folder=pong)._labelled()
     assert again.provenance["frames_hash"] == data["frames_hash"]
     # other labels come from the same frames
-    other = ProbeCallback("pong", n_frames=1000, cache_folder=tmp_path, label_version="anand2019")
+    other = ProbeCallback("pong", n_frames=1000, cache_folder=pong, label_version="anand2019")
     assert other._labelled().provenance["label_version"] == "anand2019"
     assert other._labelled().provenance["frames_hash"] == data["frames_hash"]
     assert [path.stat().st_mtime_ns for path in files] == times
 
 
 @pytest.mark.atari
-def test_frames_of_other_settings_in_the_cache_are_refused_by_name(tmp_path: Path) -> None:
-    callback = ProbeCallback("pong", n_frames=1000, cache_folder=tmp_path)
-    callback._labelled()
+def test_frames_of_other_settings_in_the_cache_are_refused_by_name(
+    pong: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pong, tmp_path, dirs_exist_ok=True)
     (folder,) = (tmp_path / "frames").iterdir()
     folder.rename(folder.with_name(folder.name.replace("1000", "1001")))
     other = ProbeCallback("pong", n_frames=1001, cache_folder=tmp_path)
