@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from rl_infonce.atari.shards import (
     check_shard_files,
     columns,
     open_shard,
+    shard_folder,
 )
 from rl_infonce.checks import check_choice
 from rl_infonce.npy_rows import RowsOnDisk
@@ -41,8 +43,9 @@ def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> Label
     Raises:
         TypeError: If `folder` is no path.
         FileNotFoundError: If the folder holds no manifest.
-        ValueError: If it is of another format version, the collection is unfinished, or a file is
-            missing, truncated or changed (it is named, with its hash).
+        ValueError: If it is of another format version, the collection is unfinished, a file is
+            missing, truncated or changed (it is named, with its hash), or episodes and games do
+            not start where they must.
     """
     path = folder_path("folder", folder)
     manifest = read_manifest(path)
@@ -55,8 +58,28 @@ def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> Label
     content = columns(settings["views"], settings["screen_shape"])
     for shard in shards:
         check_shard_files(path, shard, verify=verify)
-    arrays = [open_shard(path, shard["index"], shard["rows"], content) for shard in shards]
+    arrays, n_rows = [], 0
+    for shard in shards:
+        arrays.append(open_shard(path, shard["index"], shard["rows"], content))
+        _check_episodes(shard_folder(path, shard["index"]), arrays[-1], first_row=n_rows)
+        n_rows += shard["rows"]
     return LabelledFrames(manifest, arrays)
+
+
+def _check_episodes(folder: Path, shard: Mapping[str, Any], *, first_row: int) -> None:
+    ids, games = shard["episode_ids"], shard["game_starts"]
+    starts = np.diff(ids, prepend=-1) != 0
+    rows = first_row + np.arange(len(ids))
+    if not np.array_equal(ids, np.maximum.accumulate(np.where(starts, rows, 0))):
+        raise ValueError(
+            f"Expected ids in {folder / 'episode_ids.npy'} that are the rows at which episodes "
+            "start; they are damaged or from elsewhere."
+        )
+    if not games[:1].all() or (games & ~starts).any():
+        raise ValueError(
+            f"Expected games in {folder / 'game_starts.npy'} that start at the first row and with "
+            "an episode; they are damaged or from elsewhere."
+        )
 
 
 class LabelledFrames:

@@ -298,3 +298,21 @@ def test_files_outside_the_folder_and_pickles_are_not_read(folder: Path, tmp_pat
 def test_a_folder_without_frames_says_how_to_get_some(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no .*manifest.json. Collect some with"):
         load_frames(tmp_path)
+
+
+@pytest.mark.atari
+@pytest.mark.parametrize(
+    ("name", "row", "value"),
+    [("episode_ids", 3, 2), ("episode_ids", 0, 1), ("game_starts", 0, False)]
+    + [("game_starts", 3, True)],
+)
+def test_episodes_and_games_start_where_they_must(
+    folder: Path, name: str, row: int, value: int
+) -> None:
+    path = folder / "shard_00001" / f"{name}.npy"
+    column = np.load(path)
+    assert column[row] != value
+    column[row] = value
+    np.save(path, column)
+    with pytest.raises(ValueError, match=rf"in {re.escape(str(path))} that"):
+        load_frames(folder, verify=False)

@@ -202,9 +202,11 @@ def write_frames(folder: Path) -> None:
     shards = []
     for index in range(2):
         writer = ShardWriter(folder, index, 3, content)
-        for _ in range(3):
+        for row in range(3):  # of one game with one life
             for buffer in writer.buffers.values():
                 buffer[writer.position] = rng.integers(0, 2, buffer.shape[1:])
+            writer.buffers["game_starts"][row] = row == 0
+            writer.buffers["episode_ids"][row] = 3 * index
             writer.advance()
         shards.append(writer.commit())
     write_manifest(folder, {"settings": FRAME_SETTINGS, "versions": {}, "shards": shards})
@@ -243,7 +245,7 @@ def read_scores(folder: Path) -> Any:
     scores.name_encoder("other", {"name": "a", "kind": "file", "description": ""})
     (folder / "scores.json").write_bytes(before)
     kinds = {name: type(value) for name, value in scores.content.items()}
-    names = (*Cell._fields, "status", "run")
+    names = (*Cell._fields, "status")
     cells = {tuple(type(cell[name]) for name in names) for cell in scores.content["cells"]}
     return kinds, cells, scores.content["settings"]
 
