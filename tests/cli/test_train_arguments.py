@@ -172,7 +172,7 @@ def test_a_finished_run_without_checkpoints_has_nothing_left(
 @pytest.mark.parametrize(
     "more",
     [
-        {"status": "interrupted", "n_timesteps_done": 65},
+        {"status": "interrupted", "sessions": [{"first_step": 0, "saved_step": 64}]},
         {"status": "running", "sessions": [{"first_step": 64}]},
     ],
 )

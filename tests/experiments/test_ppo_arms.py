@@ -16,6 +16,7 @@ from tests.sweeps.grids import write_grid
 
 
 @pytest.mark.atari
+@pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_an_encoder_is_pretrained_and_probed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from tests.experiments.loading import load
 
 
 @pytest.mark.atari
+@pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_all_stages_run_resume_and_leave_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

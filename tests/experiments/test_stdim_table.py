@@ -18,6 +18,7 @@ from tests.experiments.loading import load
 
 
 @pytest.mark.atari
+@pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_cells_are_filled_once_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
