@@ -303,8 +303,10 @@ def test_a_folder_without_frames_says_how_to_get_some(tmp_path: Path) -> None:
 @pytest.mark.atari
 @pytest.mark.parametrize(
     ("name", "row", "value"),
-    [("episode_ids", 3, 2), ("episode_ids", 0, 1), ("game_starts", 0, False)]
-    + [("game_starts", 3, True)],
+    [
+        *(("episode_ids", 3, 2), ("episode_ids", 0, 1)),
+        *(("game_starts", 0, False), ("game_starts", 3, True)),
+    ],
 )
 def test_episodes_and_games_start_where_they_must(
     folder: Path, name: str, row: int, value: int
