@@ -103,14 +103,10 @@ def _check_rows(rows: IntArray, episode_ids: IntArray) -> None:
 
 
 def training_and_validation(
-    observations: Any,
-    episode_ids: IntArray,
-    rng: np.random.Generator,
-    *,
-    share: float = 0.2,
+    observations: Any, episode_ids: IntArray, rng: np.random.Generator
 ) -> tuple[EpisodeFrames, EpisodeFrames]:
     """Return the frames to learn from and those of held-out episodes; see `hold_out_episodes`."""
-    train, held_out = hold_out_episodes(episode_ids, rng, share=share)
+    train, held_out = hold_out_episodes(episode_ids, rng)
     return (
         EpisodeFrames(observations, episode_ids, train),
         EpisodeFrames(observations, episode_ids, held_out),

@@ -13,6 +13,7 @@ __all__ = ["BatchedLBFGS", "Pair"]
 _SUFFICIENT_DECREASE = 1e-4  # Nocedal and Wright 2006, eq. 3.6a
 _SHRINK_STEP = 0.3
 _SMALLEST_STEP = 1e-6
+_N_PAIRS = 20
 _ROUNDING = 1e-9  # of a mean over frames in float64 of float32 losses
 
 
@@ -53,7 +54,6 @@ class BatchedLBFGS:
         penalties: [V] float64.
         penalised: [D] 1 where the penalty applies, else 0.
         pairs: What is known of the curvature already, oldest first.
-        n_pairs: How many pairs to keep.
     """
 
     def __init__(
@@ -65,10 +65,9 @@ class BatchedLBFGS:
         penalised: Tensor,
         *,
         pairs: Sequence[Pair] = (),
-        n_pairs: int = 20,
     ) -> None:
         self.points, self.owners, self.curvature = start, owners, curvature
-        self.penalties, self.penalised, self.n_pairs = penalties, penalised, n_pairs
+        self.penalties, self.penalised = penalties, penalised
         self.losses = torch.full_like(penalties, torch.inf)
         self.loss_gradients = torch.zeros_like(start)
         self.directions = torch.zeros_like(start)
@@ -109,7 +108,7 @@ class BatchedLBFGS:
         )
         self.pairs.append(pair)
         self._curvatures.append(self._curvature(pair))
-        del self.pairs[: -self.n_pairs], self._curvatures[: -self.n_pairs]
+        del self.pairs[:-_N_PAIRS], self._curvatures[:-_N_PAIRS]
         self.points = torch.where(rows, trial, self.points)
         self.loss_gradients = torch.where(rows, loss_gradients, self.loss_gradients)
         self.losses = torch.where(accepted, losses, self.losses)

@@ -147,8 +147,8 @@ def _left_out(scores: ProbeScores) -> list[str]:
     ]
 
 
-def _shortened(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _draw_cells(axes: Axes, values: list[list[float]], *, labelled: bool) -> Any:

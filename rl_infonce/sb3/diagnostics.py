@@ -34,14 +34,13 @@ def feature_std(features: Tensor) -> Tensor:
     return features.float().std(dim=0).mean()
 
 
-def has_collapsed(features: Tensor, *, share: float = 1e-3) -> bool:
-    """Return whether features hardly differ over the batch, next to how large they are.
+def has_collapsed(features: Tensor) -> bool:
+    """Return whether features differ by less than a thousandth of how large they are.
 
     Args:
         features: [B, D].
-        share: Of their mean absolute value, below which the mean standard deviation counts as none.
     """
-    return bool(feature_std(features) <= share * features.float().abs().mean())
+    return bool(feature_std(features) <= 1e-3 * features.float().abs().mean())
 
 
 def effective_rank(features: Tensor) -> Tensor:

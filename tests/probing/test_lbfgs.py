@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rl_infonce.probing import lbfgs
 from rl_infonce.probing.lbfgs import BatchedLBFGS
 
 SIZES = [2, 1, 3]
@@ -126,9 +127,9 @@ def test_what_was_learned_can_be_handed_on() -> None:
 
 
 @pytest.mark.parametrize("n_pairs", [1, 4])
-def test_only_the_latest_pairs_are_kept(n_pairs: int) -> None:
+def test_only_the_latest_pairs_are_kept(n_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lbfgs, "_N_PAIRS", n_pairs)
     problems, solve = Quadratics(), solver([0.1, 0.1, 0.1])
-    solve.n_pairs = n_pairs
     run(solve, problems, [0, 1, 2], 10)
     assert len(solve.pairs) == n_pairs
 
