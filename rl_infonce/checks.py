@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["check_choice", "check_count", "check_flag", "check_number", "check_shape"]
+__all__ = [
+    "check_choice",
+    "check_count",
+    "check_flag",
+    "check_number",
+    "check_shape",
+    "differences",
+]
 
 
 class _HasShape(Protocol):
@@ -111,3 +118,12 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     near = get_close_matches(str(value), options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"Expected `{name}` to be one of {options}, got {value!r}.{hint}")
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return in words which of the wanted settings are found to be others; "" if none is."""
+    return "; ".join(
+        f"{name}={found.get(name)!r} (not {value!r})"
+        for name, value in wanted.items()
+        if found.get(name) != value
+    )

@@ -25,6 +25,7 @@ from rl_infonce.atari.shards import (
     shard_folder,
     shard_rows,
 )
+from rl_infonce.checks import differences
 
 __all__ = ["Collection", "is_finished"]
 
@@ -152,10 +153,7 @@ def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
 def _read_of_settings(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the manifest of a folder if its settings are these."""
     manifest = read_manifest(folder)
-    found = manifest["settings"]
-    differing = [key for key in settings if found.get(key) != settings[key]]
-    if differing:
-        listed = "; ".join(f"{k}={found.get(k)!r} (not {settings[k]!r})" for k in differing)
+    if listed := differences(manifest["settings"], settings):
         raise ValueError(
             f"Expected `folder` to be new or of the same settings, got {folder} with {listed}. "
             "Choose another folder, or delete this one."

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices,
 from rl_infonce.atari.emulator import FRAME_SKIP, MAX_FRAMES_PER_GAME, N_SEEDS, NOOP_MAX
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.shards import AGENT_SIZE
-from rl_infonce.checks import check_count, check_flag, check_number
+from rl_infonce.checks import check_count, check_flag, check_number, differences
 
 __all__ = ["AtariVecEnv", "game_rules", "make_atari_vec_env"]
 
@@ -354,10 +354,7 @@ class AtariVecEnv(VecEnv):
         }
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
-        own = self._settings
-        differing = [key for key in own if settings.get(key) != own[key]]
-        if differing:
-            listed = "; ".join(f"{key} {settings.get(key)} (not {own[key]})" for key in differing)
+        if listed := differences(settings, self._settings):
             raise ValueError(f"Expected a state of games with the same settings, got {listed}.")
 
     def _infos(

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from rl_infonce.checks import differences
 from rl_infonce.json_text import parse_json
 from rl_infonce.pretraining.objective import PretrainingObjective
 from rl_infonce.runs.durable import replace_bytes
@@ -193,10 +194,8 @@ def _load_moments(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) 
 
 
 def _check_settings(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    keys = sorted((found | wanted).keys() - set(_FREE))
-    differing = [key for key in keys if found.get(key) != wanted.get(key)]
-    if differing:
-        listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted.get(k)!r})" for k in differing)
+    names = sorted((found | wanted).keys() - set(_FREE))
+    if listed := differences(found, {name: wanted.get(name) for name in names}):
         raise ValueError(
             f"Expected the settings of the run in {path}, which has {listed}. Choose another "
             "folder, or delete this one."
