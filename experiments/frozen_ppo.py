@@ -27,6 +27,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.atari.cache import cached_frames
+from rl_infonce.checks import differences
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     PretrainingSettings,
@@ -37,7 +38,8 @@ from rl_infonce.pretraining import (
 )
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import replace_text, software
+from rl_infonce.runs.durable import replace_text
+from rl_infonce.runs.run_directory import software
 from rl_infonce.saved_encoder import load_encoder, read_header, save_encoder
 from rl_infonce.sb3.atari_model import make_atari_model
 
@@ -70,9 +72,7 @@ def pretraining(budget: str, n_frames: int) -> dict[str, Any]:
 
 def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], flag: str) -> None:
     """Raise unless a file says that it was made as it would be now."""
-    differing = [k for k in wanted if found.get(k) != wanted[k]]
-    if differing:
-        listed = "; ".join(f"{k}={found.get(k)!r} (not {wanted[k]!r})" for k in differing)
+    if listed := differences(found, wanted):
         raise ValueError(
             f"Expected {path} to be made with these settings, got {listed}. Choose another {flag}."
         )

@@ -36,7 +36,8 @@ from rl_infonce.report.curves import area_under_curve, final_return
 from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import replace_text, software
+from rl_infonce.runs.durable import replace_text
+from rl_infonce.runs.run_directory import software
 
 GAMES = ("breakout", "space_invaders")
 # The same in all games; by default it would be the number of channels, as if they were frames.

@@ -56,7 +56,8 @@ from rl_infonce.probing import (
 )
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.run_directory import replace_text, software
+from rl_infonce.runs.durable import replace_text
+from rl_infonce.runs.run_directory import software
 from rl_infonce.scoring.cells import TASKS
 
 PROTOCOLS = ("anand2019", "converged")

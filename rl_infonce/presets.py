@@ -17,7 +17,7 @@ __all__ = [
     "PRESETS",
     "TERMS",
     "InfoNCESettings",
-    "settings_of",
+    "preset_settings",
 ]
 
 CRITICS = ("bilinear", "cosine", "mlp")
@@ -126,7 +126,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
 }
 
 
-def settings_of(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
+def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
     """Return the settings of a preset with the given changes; a change to None keeps the preset's.
 
     Args:

@@ -21,10 +21,10 @@ from rl_infonce.runs.durable import replace_bytes
 __all__ = [
     "assign_tensors",
     "describe",
+    "encoder_settings",
     "load_encoder",
     "read_header",
     "save_encoder",
-    "settings_of",
     "untrained",
 ]
 
@@ -59,7 +59,7 @@ def save_encoder(
     """
     header = {
         "format_version": FORMAT_VERSION,
-        **settings_of(encoder),
+        **encoder_settings(encoder),
         "provenance": dict(provenance or {}),
     }
     tensors = {name: t.detach().cpu().contiguous() for name, t in encoder.state_dict().items()}
@@ -115,13 +115,13 @@ def untrained(encoder: nn.Module, seed: int) -> nn.Module:
         TypeError: If the encoder is of a class that is not saved here.
     """
     generator = torch.Generator().manual_seed(seed)
-    header = settings_of(encoder)
+    header = encoder_settings(encoder)
     return _BUILDERS[header["class"]](header, generator).eval()
 
 
 def describe(encoder: nn.Module) -> str:
     """Return the architecture in few words, e.g. "nature 512 on 4x84x84, fp32"."""
-    settings = settings_of(encoder)
+    settings = encoder_settings(encoder)
     arguments = settings["arguments"]
     name = arguments.get("encoder", settings["class"].removesuffix("Encoder").lower())
     shape = "x".join(map(str, settings["image_shape"]))
@@ -148,7 +148,7 @@ def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]
     encoder.load_state_dict(owned, assign=True)
 
 
-def settings_of(encoder: nn.Module) -> dict[str, Any]:
+def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
     """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
 
     Raises:
@@ -220,7 +220,7 @@ def _build(path: Path, header: Mapping[str, Any]) -> nn.Module:
         )
     try:
         encoder = _BUILDERS[header["class"]](header, None)
-        described = settings_of(encoder)
+        described = encoder_settings(encoder)
     except KeyError as error:
         raise ValueError(
             f"Expected {path} to hold one of {sorted(_BUILDERS)}, got {error}. Update rl_infonce."

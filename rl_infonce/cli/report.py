@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from rl_infonce.atari.human_scores import human_scores
     from rl_infonce.report.report import make_report
-    from rl_infonce.runs.run_directory import replace_text
+    from rl_infonce.runs.durable import replace_text
     from rl_infonce.sweeps.results import read_results
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 

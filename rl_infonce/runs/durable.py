@@ -16,6 +16,7 @@ __all__ = [
     "remove_partial",
     "replace_bytes",
     "replace_json",
+    "replace_text",
     "sync",
     "sync_folder",
     "write_bytes",
@@ -64,6 +65,11 @@ def replace_bytes(path: Path, content: bytes | memoryview) -> None:
             error.filename = error.filename or str(path)  # a full disk names none
         raise
     sync_folder(path.parent)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write text as UTF-8 in one move; see `replace_bytes`."""
+    replace_bytes(path, text.encode())
 
 
 def replace_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import rl_infonce
 from rl_infonce.json_text import is_finite, read_json
 from rl_infonce.runs.claim import held
-from rl_infonce.runs.durable import replace_bytes
+from rl_infonce.runs.durable import replace_text
 
 __all__ = [
     "FORMAT_VERSION",
@@ -30,7 +30,6 @@ __all__ = [
     "new_record",
     "now",
     "read_record",
-    "replace_text",
     "seconds_of",
     "software",
     "software_of",
@@ -223,11 +222,6 @@ def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dic
 def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
     """Replace `run.json`."""
     replace_text(run_dir / "run.json", json.dumps(record, indent=2) + "\n")
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file in one move, so that a reader never meets half of it."""
-    replace_bytes(path, text.encode())
 
 
 def now() -> str:

@@ -25,7 +25,7 @@ from rl_infonce.objective import (
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.presets import settings_of
+from rl_infonce.presets import preset_settings
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
     GradientReport,
@@ -159,7 +159,7 @@ class InfoNCEExtractor(ImageEncoder):
         normalized_image: bool = False,
     ) -> None:
         space = check_image_space(observation_space, normalized_image=normalized_image)
-        settings = settings_of(
+        settings = preset_settings(
             preset,
             {
                 "infonce_coef": infonce_coef,

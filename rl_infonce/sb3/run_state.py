@@ -17,7 +17,7 @@ from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_rando
 from rl_infonce.sb3.env_state import UnknownStateError, get_env_state, set_env_state
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["differing_settings", "get_run_state", "set_run_state", "set_streams", "settings_of"]
+__all__ = ["differing_settings", "get_run_state", "model_settings", "set_run_state", "set_streams"]
 
 _COUNTERS = (
     "num_timesteps",
@@ -70,7 +70,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
     if noise is not None:
         inexact.append(f"Action noise {type(noise).__name__} starts anew.")
     return {
-        "settings": settings_of(model),
+        "settings": model_settings(model),
         "parameters": model.get_parameters(),
         "variables": {name: recursive_getattr(model, name) for name in _variables(model)},
         "counters": _attributes(model, _COUNTERS),
@@ -143,7 +143,7 @@ def set_streams(
     set_random_streams(state["streams"])
 
 
-def settings_of(model: BaseAlgorithm) -> dict[str, Any]:
+def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
     """Return what decides how a model trains, as far as it is plain: JSON."""
     plain = {
         name: value
@@ -161,7 +161,7 @@ def settings_of(model: BaseAlgorithm) -> dict[str, Any]:
 
 def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
     """Return, in words, what is set otherwise than it was."""
-    own = {**settings_of(model), "number of GPUs": n_gpus()}
+    own = {**model_settings(model), "number of GPUs": n_gpus()}
     former = {**state["settings"], "number of GPUs": len(state["streams"]["cuda"])}
     return [
         f"{name} is {own.get(name)!r} (was {former.get(name)!r})"

@@ -26,9 +26,10 @@ from rl_infonce.probing import (
     probe_features,
     ridge_probe,
 )
-from rl_infonce.runs.run_directory import now, replace_text, software
+from rl_infonce.runs.durable import replace_text
+from rl_infonce.runs.run_directory import now, software
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM, ProbedEncoder
-from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.scoring.table import encoder_names, scores_table
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ class Plan:
     say: Callable[[str], object]
     complain: Callable[[str], object]
 
-    def cells(self, game: str) -> Iterator[Cell]:
+    def cells(self, game: str) -> Iterator[ProbeKey]:
         """Yield the cells of a game, in an order in which features are needed once."""
         for key in self.encoders:
             for seed in self.seeds:
                 for protocol in self.protocols:
-                    yield Cell(game, key, seed, protocol)
+                    yield ProbeKey(game, key, seed, protocol)
 
 
 def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command: str) -> bool:
@@ -155,7 +156,7 @@ Scored = tuple[dict[str, Any], str]
 """Scores as JSON, and the figure to print."""
 
 
-def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], Scored]:
+def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[ProbeKey], Scored]:
     """Return the function that scores a cell; it keeps tasks, and the features used last."""
 
     @functools.cache
@@ -170,7 +171,7 @@ def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], Scor
         module = plan.encoders[key].of_seed(seed or 0)
         return _extract(plan, module, labelled.observations, plan.encoders[key].name)
 
-    def score_cell(cell: Cell) -> Scored:
+    def score_cell(cell: ProbeKey) -> Scored:
         task = task_of(cell.seed, cell.protocol)
         kind = plan.encoders[cell.encoder].kind
         features = None
@@ -184,7 +185,7 @@ def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[Cell], Scor
 
 
 def _classes(
-    features: Features | None, task: ProbingTask, cell: Cell, device: torch.device
+    features: Features | None, task: ProbingTask, cell: ProbeKey, device: torch.device
 ) -> Scored:
     """Score predicted classes; without features, the most frequent one."""
     if features is None:
@@ -245,13 +246,13 @@ def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Fea
         return extract_features(encode, observations, device=plan.device)
 
 
-def _fail(cell: Cell, plan: Plan, scores: ScoresFile, error: Exception) -> None:
+def _fail(cell: ProbeKey, plan: Plan, scores: ScoresFile, error: Exception) -> None:
     text = f"{type(error).__name__}: {error}"
     scores.put(cell, status="failed", error=text)
     plan.complain(f"{_shown(cell, scores)}: FAILED: {text}")
 
 
-def _shown(cell: Cell, scores: ScoresFile) -> str:
+def _shown(cell: ProbeKey, scores: ScoresFile) -> str:
     name = encoder_names(scores.content["encoders"])[cell.encoder]
     return f"{cell.game}, {name}, seed {cell.seed}, {cell.protocol}"
 

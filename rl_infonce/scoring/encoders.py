@@ -134,9 +134,9 @@ def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
 
 
 def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
-    from rl_infonce.saved_encoder import describe, settings_of, untrained
+    from rl_infonce.saved_encoder import describe, encoder_settings, untrained
 
-    settings = settings_of(encoder)
+    settings = encoder_settings(encoder)
     # The layout of convolutions changes rounding alone: no reason for a second untrained row.
     settings["arguments"].pop("channels_last", None)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_infonce.json_text import is_finite, read_json
-from rl_infonce.runs.run_directory import replace_text
+from rl_infonce.runs.durable import replace_text
 from rl_infonce.scoring.table import scores_table
 
-__all__ = ["Cell", "ScoresFile", "read_scores"]
+__all__ = ["ProbeKey", "ScoresFile", "read_scores"]
 
 FORMAT_VERSION = 1
 _MOST_BYTES = 2**26
 _KINDS: dict[str, type] = {"settings": dict, "encoders": dict, "runs": list, "cells": list}
 
 
-class Cell(NamedTuple):
+class ProbeKey(NamedTuple):
     """One probe: of an encoder, on a game, with a seed, under a protocol."""
 
     game: str
@@ -98,12 +98,12 @@ class ScoresFile:
         self.content["cells"] = kept
         return dropped
 
-    def done(self, cell: Cell) -> bool:
+    def done(self, cell: ProbeKey) -> bool:
         """Return whether this probe has scores."""
         entry = self._find(cell)
         return entry is not None and entry["status"] == "done"
 
-    def put(self, cell: Cell, **entry: Any) -> None:
+    def put(self, cell: ProbeKey, **entry: Any) -> None:
         """Keep what came of a probe, in place of what an earlier try left, and write."""
         found = self._find(cell)
         if found is not None:
@@ -117,7 +117,7 @@ class ScoresFile:
         """Return the entries that have scores."""
         return [entry for entry in self.content["cells"] if entry["status"] == "done"]
 
-    def _find(self, cell: Cell) -> dict[str, Any] | None:
+    def _find(self, cell: ProbeKey) -> dict[str, Any] | None:
         wanted = cell._asdict()
         for entry in self.content["cells"]:
             if all(entry[name] == value for name, value in wanted.items()):
@@ -169,7 +169,7 @@ def _check(content: dict[str, Any]) -> None:
         if type(content[key]) is not kind:
             raise TypeError(f"`{key}` of type {type(content[key]).__name__}")
     for entry in content["cells"]:
-        cell = Cell(*(entry[name] for name in Cell._fields))
+        cell = ProbeKey(*(entry[name] for name in ProbeKey._fields))
         if list(map(type, cell)) != [str, str, int, str] or type(entry["status"]) is not str:
             raise TypeError(f"the cell {cell}")
         if cell.encoder not in content["encoders"]:

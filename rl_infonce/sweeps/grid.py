@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.presets import InfoNCESettings, settings_of
+from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.scoring.defaults import PROTOCOLS
@@ -283,7 +283,7 @@ def _settings_problems(
             settings = merged(train, arms[arm], algo)
             given = {name: settings[name] for name in settings if name in _OF_A_PRESET}
             try:
-                settings_of(given.pop("preset", "cpc"), given)
+                preset_settings(given.pop("preset", "cpc"), given)
                 check_hyperparameters(algo, settings.get("hyperparameters", {}))
             except (ValueError, TypeError) as error:
                 yield f"Arm {arm!r} with {algo}: {error}"

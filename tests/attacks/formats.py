@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -27,7 +26,7 @@ from rl_infonce.runs.run_directory import new_record, read_record, write_record
 from rl_infonce.saved_encoder import load_encoder, save_encoder
 from rl_infonce.sb3.resume import ResumeCallback
 from rl_infonce.sb3.saved_model import read_encoder
-from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.scoring.table import scores_table
 from tests.sb3.worlds import ALGORITHMS, policy_kwargs
 
@@ -232,20 +231,20 @@ def write_scores(folder: Path) -> None:
         "not_probed": {"clock": "it stands still"},
     }
     for seed in range(2):
-        scores.put(Cell("pong", "m", seed, "converged"), status="done", scores=found)
-    scores.put(Cell("pong", "m", 2, "converged"), status="failed", error="ValueError")
+        scores.put(ProbeKey("pong", "m", seed, "converged"), status="done", scores=found)
+    scores.put(ProbeKey("pong", "m", 2, "converged"), status="failed", error="ValueError")
 
 
 def read_scores(folder: Path) -> Any:
     scores = ScoresFile(folder, SCORES_SETTINGS)
     before = (folder / "scores.json").read_bytes()
     assert scores_table(scores.content)
-    scores.done(Cell("pong", "m", 0, "converged"))
-    scores.put(Cell("pong", "m", 2, "converged"), status="failed", error="ValueError")
+    scores.done(ProbeKey("pong", "m", 0, "converged"))
+    scores.put(ProbeKey("pong", "m", 2, "converged"), status="failed", error="ValueError")
     scores.name_encoder("other", {"name": "a", "kind": "file", "description": ""})
     (folder / "scores.json").write_bytes(before)
     kinds = {name: type(value) for name, value in scores.content.items()}
-    names = (*Cell._fields, "status")
+    names = (*ProbeKey._fields, "status")
     cells = {tuple(type(cell[name]) for name in names) for cell in scores.content["cells"]}
     return kinds, cells, scores.content["settings"]
 
@@ -274,7 +273,3 @@ def good_files(name: str, folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-
-
-def json_of(content: bytes) -> Any:
-    return json.loads(content)

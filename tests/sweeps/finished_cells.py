@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.runs.run_directory import new_record, write_record
-from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.attacks.formats import SCORES_SETTINGS
 
@@ -33,7 +33,7 @@ def finished(folder: SweepFolder, index: int, *, f1: float = 0.5, **scores: Any)
             **{"categories": {"agent_localization": figures}, "variables": {}, "not_probed": {}},
         }
         about = {"labels_hash": "a", "frames_hash": "b", **scores}
-        cell_of_probe = Cell(cell.game, key, cell.seed, "converged")
+        cell_of_probe = ProbeKey(cell.game, key, cell.seed, "converged")
         file.put(cell_of_probe, status="done", scores=found, **about)
         others = {**found, "mean": {**figures, "f1_weighted": 0.9}}  # of a seed not asked for
         file.put(cell_of_probe._replace(seed=99), status="done", scores=others, **about)

@@ -11,7 +11,7 @@ import pytest
 from rl_infonce.cli import make_parser
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.scoring.defaults import PROTOCOLS
-from rl_infonce.scoring.scores_file import Cell, ScoresFile
+from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.sweeps.commands import probe_command
 from rl_infonce.sweeps.display import counts, live_table
 from rl_infonce.sweeps.grid import make_grid
@@ -95,7 +95,7 @@ def scored(
     }
     for encoder, protocol, seed, status in probes:
         more = {"scores": scores} if status == "done" else {"error": "ValueError: no"}
-        file.put(Cell("breakout", encoder, seed, protocol), status=status, **more)
+        file.put(ProbeKey("breakout", encoder, seed, protocol), status=status, **more)
 
 
 def test_a_cell_is_done_when_all_its_features_are_probed(tmp_path: Path) -> None:
