@@ -11,7 +11,8 @@ import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
 
-from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
+from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
+from rl_infonce.sb3.experience import Experience
 
 __all__ = ["DETAILS_FREQ", "LASTING", "MAX_NONFINITE", "Session", "Steering"]
 

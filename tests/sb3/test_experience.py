@@ -16,7 +16,8 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
+from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
+from rl_infonce.sb3.experience import Experience
 from tests.sb3.fakes import StampedDictEnv, StampedEnv, decode, stamped_vec_env
 
 HORIZONS = (0, 1, 3)

@@ -17,7 +17,8 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 
 from rl_infonce.sb3 import episode_index
-from rl_infonce.sb3.experience import Experience, ExperienceReader, UnreadableBufferError
+from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
+from rl_infonce.sb3.experience import Experience
 from tests.sb3.fakes import stamped_vec_env
 
 SPACE = spaces.Box(0, 255, (4,), np.uint8)

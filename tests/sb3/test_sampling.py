@@ -11,8 +11,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from rl_infonce.sb3.buffers import ExperienceReader
 from rl_infonce.sb3.encoding import Encoded, contrast_batch, encode_actions, preprocess
-from rl_infonce.sb3.experience import Experience, ExperienceReader
+from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, _another_one, sample_batch
 from tests.sb3.fakes import decode
 from tests.sb3.worlds import ALGORITHMS
