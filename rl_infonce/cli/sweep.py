@@ -11,6 +11,13 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_infonce.cli.sweep_plan import (
+    check_disk,
+    jobs_at_once_here,
+    print_estimate,
+    print_plan,
+    usable_gpus,
+)
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -20,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_parser", "run"]
 
-_GIB = 2**30
 _ENGINES_OF = {
     "n_jobs": ("local", "ray"),  # a Ray that starts here
     "address": ("ray",),
@@ -73,19 +79,17 @@ def run(arguments: argparse.Namespace) -> int:
     saved. 2: the grid or the folder cannot be used. Where a file, or the output behind a pipe,
     cannot be written while cells run, trainings save, too, and the code is 1.
     """
-    from rl_infonce.sweeps.progress import cell_state
-
     try:
         _check_engine(arguments)
         grid, content, folder = _what(arguments)
         planned = _trials(grid) if arguments.optimize else grid
         cells = planned.cells()
-        states = {c.name: cell_state(c, planned, folder.run_dir(c)) for c in cells}
+        states = folder.states(planned)
         missing = [cell for cell in cells if states[cell.name].status != "done"]
         if arguments.dry_run:
             _check_folder(arguments, grid, planned, folder)
-            _print_plan(planned, folder, states)
-            _print_estimate(arguments, planned, missing)
+            print_plan(planned, folder, states)
+            print_estimate(arguments, planned, missing)
             return 0
         with contextlib.ExitStack() as held:
             held.enter_context(folder.held())
@@ -93,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.keep_checkpoints:
                 _clear(cells, states, folder)
             if not arguments.force and missing:
-                _check_disk(arguments, planned, missing, folder)
+                check_disk(arguments, planned, missing, folder)
             folder.adopt(grid, content)
             if arguments.optimize:
                 folder.begin_session(arguments.engine, shlex.join(sys.argv))
@@ -177,7 +181,7 @@ def _train(
     states: dict[str, CellState],
 ) -> int:
     """Run the cells of a plan and return the exit code."""
-    _print_plan(grid, folder, states)
+    print_plan(grid, folder, states)
     return _ending(_work(arguments, engine, grid, folder), grid, folder)
 
 
@@ -200,31 +204,6 @@ def _what(arguments: argparse.Namespace) -> tuple[Grid, bytes, SweepFolder]:
     return parse_grid(content, path, check_files=True), content, folder
 
 
-def _n_jobs(arguments: argparse.Namespace) -> int:
-    from rl_infonce.checks import check_number
-    from rl_infonce.runs.processors import n_usable_cpus
-
-    check_number("--n-threads", arguments.n_threads, at_least=1)
-    if arguments.n_jobs is not None:
-        check_number("--n-jobs", arguments.n_jobs, at_least=1)
-        return int(arguments.n_jobs)
-    return _n_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
-
-
-def _n_at_once(arguments: argparse.Namespace, missing: Sequence[Cell]) -> int:
-    """Return how many cells may run at once: on a cluster, which may be of any size, all."""
-    n_jobs = _n_jobs(arguments)
-    is_far_ray = arguments.engine == "ray" and arguments.address not in (None, "local")
-    on_cluster = arguments.engine == "slurm" or is_far_ray
-    return len(missing) if on_cluster else min(n_jobs, len(missing))
-
-
-def _n_gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
 def _engine(
     arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell], folder: SweepFolder
 ) -> Generator[tuple[str, int], None, None]:
@@ -240,7 +219,7 @@ def _engine(
         return run_on_ray(
             jobs,
             address=arguments.address,
-            n_jobs=None if arguments.n_jobs is None else _n_jobs(arguments),
+            n_jobs=None if arguments.n_jobs is None else jobs_at_once_here(arguments),
             n_cpus=arguments.n_threads,
             n_gpus=arguments.gpus_per_cell,
             n_retries=arguments.retries,
@@ -258,8 +237,8 @@ def _engine(
         )
     from rl_infonce.sweeps.local import run_locally
 
-    n_jobs = _n_jobs(arguments)
-    return run_locally(jobs, n_jobs=n_jobs, n_gpus=_n_gpus(), n_threads=arguments.n_threads)
+    n_jobs = jobs_at_once_here(arguments)
+    return run_locally(jobs, n_jobs=n_jobs, n_gpus=usable_gpus(), n_threads=arguments.n_threads)
 
 
 def _no_engine() -> Generator[tuple[str, int], None, None]:
@@ -284,16 +263,12 @@ def _work(
     from rl_infonce.sweeps.sweep_folder import remove_checkpoints
 
     cells = {cell.name: cell for cell in grid.cells()}
-
-    def states() -> dict[str, CellState]:
-        return {name: cell_state(cell, grid, folder.run_dir(cell)) for name, cell in cells.items()}
-
     codes: dict[str, int] = {}
     with contextlib.ExitStack() as shown, contextlib.closing(engine):
         if sys.stdout.isatty():
             shown.enter_context(
                 Live(
-                    get_renderable=lambda: live_table(states(), grid.n_timesteps),
+                    get_renderable=lambda: live_table(folder.states(grid), grid.n_timesteps),
                     refresh_per_second=_REFRESHES_PER_SECOND,
                 )
             )
@@ -310,13 +285,13 @@ def _work(
 def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) -> int:
     """Search the grid's study and return the exit code."""
     from rl_infonce.atari.human_scores import human_scores
-    from rl_infonce.sweeps.progress import cell_state
     from rl_infonce.sweeps.study import best_trial, run_study
 
     codes: dict[str, int] = {}
 
     def train(cells: Sequence[Cell], own: Grid) -> bool:
-        left = [c for c in cells if cell_state(c, own, folder.run_dir(c)).status != "done"]
+        states = folder.states(own)
+        left = [cell for cell in cells if states[cell.name].status != "done"]
         codes.update(_work(arguments, _engine(arguments, own, left, folder), own, folder))
         return INTERRUPTED not in codes.values()
 
@@ -346,9 +321,8 @@ def _words(state: CellState, code: int, run_dir: Path) -> str:
 
 def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     from rl_infonce.sweeps.display import counts
-    from rl_infonce.sweeps.progress import cell_state
 
-    states = {cell.name: cell_state(cell, grid, folder.run_dir(cell)) for cell in grid.cells()}
+    states = folder.states(grid)
     print(f"{len(states)} cells: {counts(states)}")
     unfinished = [name for name, state in states.items() if state.status != "done"]
     stopped = [name for name in unfinished if codes.get(name) == INTERRUPTED]
@@ -365,54 +339,3 @@ def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     if stopped:
         return INTERRUPTED
     return 1 if failed else 0
-
-
-# -- the plan --------------------------------------------------------------------------------------
-
-
-def _print_plan(grid: Grid, folder: SweepFolder, states: dict[str, CellState]) -> None:
-    from rl_infonce.sweeps.display import counts
-
-    print(
-        f"{len(states)} cells in {folder.path}: {len(grid.games)} games x {len(grid.algos)} "
-        f"algorithms x {len(grid.arms)} arms x {len(grid.seeds)} seeds, {grid.n_timesteps:,} "
-        f"steps each; {counts(states)}"
-    )
-    for name, state in states.items():
-        reason = f" ({state.reason})" if state.reason else ""
-        print(f"  {name}: {state.status}{reason}")
-
-
-def _print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> None:
-    from rl_infonce.sweeps.estimate import seconds_of_all
-
-    if not missing:
-        return
-    n_jobs = _n_at_once(arguments, missing)
-    seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
-    print(
-        f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
-        f"{n_jobs} at once if they do not slow one another down (measured here, now, on {n_tried} "
-        f"of the cells; probes not included). At most "
-        f"{_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk."
-    )
-
-
-def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:
-    from rl_infonce.sweeps.estimate import disk_of_all
-
-    n_running = len(missing) if arguments.keep_checkpoints else _n_at_once(arguments, missing)
-    return disk_of_all(missing, grid.n_timesteps, n_running)
-
-
-def _check_disk(
-    arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell], folder: SweepFolder
-) -> None:
-    from rl_infonce.sweeps.estimate import free_bytes
-
-    needed, free = _disk(arguments, grid, missing), free_bytes(folder.path)
-    if needed > free:
-        raise OSError(
-            f"Expected {needed / _GIB:.1f} GiB of room in {folder.path}, got {free / _GIB:.1f}. "
-            "Make room, choose another --output, or pass --force."
-        )

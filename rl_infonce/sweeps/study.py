@@ -12,7 +12,6 @@ from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.report.scores import normalized
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Cell, Grid
-from rl_infonce.sweeps.progress import cell_state
 from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.search import NESTED
 from rl_infonce.sweeps.sweep_folder import SweepFolder
@@ -80,7 +79,7 @@ def _has_failed(folder: SweepFolder, grid: Grid) -> bool:
 
     Every cell has ended by itself, and one says that it failed, or all are done without a score.
     """
-    states = [cell_state(cell, grid, folder.run_dir(cell)) for cell in grid.cells()]
+    states = folder.states(grid).values()
     if any(state.reason for state in states):  # what cannot be read says nothing
         return False
     found = {state.status for state in states}

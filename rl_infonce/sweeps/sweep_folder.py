@@ -23,7 +23,7 @@ from rl_infonce.runs.run_directory import (
 )
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import Cell, Grid, read_grid
-from rl_infonce.sweeps.progress import cell_state
+from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.run_cell import Job
 
 __all__ = ["SweepFolder", "remove_checkpoints"]
@@ -65,6 +65,10 @@ class SweepFolder:
         if not path.is_file():
             raise FileNotFoundError(f"Expected a sweep in {self.path}, got no {_GRID} there.")
         return path
+
+    def states(self, grid: Grid) -> dict[str, CellState]:
+        """Return where each cell of a grid stands, by its name."""
+        return {cell.name: cell_state(cell, grid, self.run_dir(cell)) for cell in grid.cells()}
 
     def job(self, cell: Cell, grid: Grid, *, mixed_versions: bool = False) -> Job:
         """Return what trains a cell and probes its features, as far as neither is done.

@@ -1,0 +1,98 @@
+"""What a sweep is going to do and to take, before it begins."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_infonce.sweeps.grid import Cell, Grid
+    from rl_infonce.sweeps.progress import CellState
+    from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+__all__ = ["check_disk", "jobs_at_once_here", "print_estimate", "print_plan", "usable_gpus"]
+
+_GIB = 2**30
+
+
+def jobs_at_once_here(arguments: argparse.Namespace) -> int:
+    """Return how many cells this machine runs at once.
+
+    Raises:
+        ValueError: If a number in the arguments is not legal; the flag is named.
+    """
+    from rl_infonce.checks import check_number
+    from rl_infonce.runs.processors import n_usable_cpus
+
+    check_number("--n-threads", arguments.n_threads, at_least=1)
+    if arguments.n_jobs is not None:
+        check_number("--n-jobs", arguments.n_jobs, at_least=1)
+        return int(arguments.n_jobs)
+    return usable_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
+
+
+def jobs_at_once(arguments: argparse.Namespace, missing: Sequence[Cell]) -> int:
+    """Return how many cells may run at once: on a cluster, which may be of any size, all."""
+    n_jobs = jobs_at_once_here(arguments)
+    is_far_ray = arguments.engine == "ray" and arguments.address not in (None, "local")
+    on_cluster = arguments.engine == "slurm" or is_far_ray
+    return len(missing) if on_cluster else min(n_jobs, len(missing))
+
+
+def usable_gpus() -> int:
+    """Return how many GPUs torch sees."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def print_plan(grid: Grid, folder: SweepFolder, states: dict[str, CellState]) -> None:
+    """Print every cell and where it stands."""
+    from rl_infonce.sweeps.display import counts
+
+    print(
+        f"{len(states)} cells in {folder.path}: {len(grid.games)} games x {len(grid.algos)} "
+        f"algorithms x {len(grid.arms)} arms x {len(grid.seeds)} seeds, {grid.n_timesteps:,} "
+        f"steps each; {counts(states)}"
+    )
+    for name, state in states.items():
+        reason = f" ({state.reason})" if state.reason else ""
+        print(f"  {name}: {state.status}{reason}")
+
+
+def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> None:
+    """Try the missing cells for a moment, and print what time and disk all of them take."""
+    from rl_infonce.sweeps.estimate import seconds_of_all
+
+    if not missing:
+        return
+    n_jobs = jobs_at_once(arguments, missing)
+    seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
+    print(
+        f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
+        f"{n_jobs} at once if they do not slow one another down (measured here, now, on {n_tried} "
+        f"of the cells; probes not included). At most "
+        f"{_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk."
+    )
+
+
+def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:
+    from rl_infonce.sweeps.estimate import disk_of_all
+
+    n_running = len(missing) if arguments.keep_checkpoints else jobs_at_once(arguments, missing)
+    return disk_of_all(missing, grid.n_timesteps, n_running)
+
+
+def check_disk(
+    arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell], folder: SweepFolder
+) -> None:
+    """Raise an OSError unless the missing cells have room."""
+    from rl_infonce.sweeps.estimate import free_bytes
+
+    needed, free = _disk(arguments, grid, missing), free_bytes(folder.path)
+    if needed > free:
+        raise OSError(
+            f"Expected {needed / _GIB:.1f} GiB of room in {folder.path}, got {free / _GIB:.1f}. "
+            "Make room, choose another --output, or pass --force."
+        )
