@@ -76,6 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="steps between anchor and positive, e.g. 4 8",
     )
     add("--n-pairs", type=int, metavar="N", help="anchors per gradient step")
+    add("--max-grad-ratio", type=float, metavar="X", help="bound on its gradient, of the RL one's")
     add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
     add("--positives", metavar="NAME", help="future, or shuffled for a placebo (future)")
     add(

@@ -21,6 +21,7 @@ EXTRACTOR_FLAGS = (
     "preset",
     "precision",
     "n_pairs",
+    "max_grad_ratio",
     "positives",
     "augment_observations",
 )

@@ -63,6 +63,10 @@ def is_table(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
+def _is_positive(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
 def _is_seed(value: Any) -> bool:
     return type(value) is int and value >= 0
 
@@ -81,6 +85,7 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "preset": (is_text, "text"),
     "precision": (is_text, "text"),
     "n_pairs": (is_int, "an int >= 1"),
+    "max_grad_ratio": (_is_positive, "a number > 0"),
     "positives": (is_text, "text"),
     "augment_observations": (is_flag, "true or false"),
     "freeze_encoder": (is_flag, "true or false"),

@@ -130,7 +130,7 @@ def test_a_run_ends_with_record_curves_and_model(
 ) -> None:
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     logs = tmp_path / "my logs"
-    assert run(tiny(logs)) == 0
+    assert run(tiny(logs, "--max-grad-ratio", "0.01")) == 0
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     run_dir = logs / "ppo" / "pong_1"
     record = record_of(run_dir)
@@ -143,6 +143,7 @@ def test_a_run_ends_with_record_curves_and_model(
     curves.Reload()
     assert {"time/fps", "infonce/loss", "train/value_loss"} <= set(curves.Tags()["scalars"])
     assert curves.Scalars("infonce/loss")[-1].step == 256
+    assert curves.Scalars("infonce/grad_ratio")[-1].value == pytest.approx(0.01)
 
     model = PPO.load(run_dir / "model.zip", device="cpu")
     assert model.num_timesteps == 256
@@ -160,7 +161,11 @@ def test_a_run_ends_with_record_curves_and_model(
     assert f"tensorboard --logdir '{run_dir.parent}'" in printed
     (command,) = [line for line in printed.splitlines() if line.endswith("  # the baseline")]
     baseline = make_parser().parse_args(shlex.split(command, comments=True)[1:])
-    given = settings_of(tiny(logs)) | {"infonce_coef": 0.0, "game": "pong", "progress": None}
+    given = settings_of(tiny(logs, "--max-grad-ratio", "0.01")) | {
+        "infonce_coef": 0.0,
+        "game": "pong",
+        "progress": None,
+    }
     assert settings_of(baseline) == given
 
 
