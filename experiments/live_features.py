@@ -1,0 +1,129 @@
+"""How much of a network is alive at the end of a sweep's cells, and how far do features vary?
+
+Encodes what a random agent sees with every trained encoder, and with those that training began
+with.
+
+    python experiments/live_features.py RUNS --output experiments/results/default_arms
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rl_infonce.atari.cache import cached_frames
+from rl_infonce.probing import extract_features
+from rl_infonce.report.tables import markdown_table
+from rl_infonce.runs.durable import replace_text
+from rl_infonce.sb3.atari_model import make_atari_model
+from rl_infonce.sb3.saved_model import read_encoder
+from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+N_STATES = 2000
+COLUMNS = {
+    "dead_share": "features that are 0 in all states",
+    "std": "standard deviation over states",
+    "norm": "norm",
+}
+
+
+def measures(features: npt.NDArray[np.float32]) -> dict[str, float]:
+    """Return the share of features [K, D] that are always 0, their mean spread and their norm."""
+    return {
+        "dead_share": float((features == 0).all(axis=0).mean()),
+        "std": float(features.std(axis=0).mean()),
+        "norm": float(np.linalg.norm(features, axis=1).mean()),
+    }
+
+
+def states(game: str, n_frames: int, n_states: int) -> npt.NDArray[np.uint8]:
+    """Return evenly spaced states of the frames on which the cells' features are probed."""
+    observations = cached_frames(game, n_frames, seed=0).observations("agent")
+    return observations[np.linspace(0, len(observations) - 1, n_states).astype(np.int64)]
+
+
+def untrained(cell: Cell, grid: Grid) -> torch.nn.Module:
+    """Return the network with which a cell began."""
+    model = make_atari_model(
+        cell.algo,
+        cell.game,
+        n_timesteps=grid.n_timesteps,
+        n_envs=1,
+        seed=cell.seed,
+        device="cpu",
+        extractor={"infonce_coef": 0.0},
+    )
+    return torch.nn.Sequential(Scaled(), model.policy.features_extractor)
+
+
+class Scaled(torch.nn.Module):
+    """What SB3 does to an image before its extractor."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return uint8 [B, C, H, W] as floats in [0, 1]."""
+        return images.float() / 255
+
+
+def measured(folder: SweepFolder, n_states: int) -> Iterator[dict[str, Any]]:
+    """Yield the measures of every finished cell, and of what cells of a game and seed began with.
+
+    Raises:
+        ValueError: If the sweep probed nothing, so that it has no frames.
+    """
+    grid = folder.grid()
+    if grid.probe is None:
+        raise ValueError(f"Expected a sweep with a table [probe] in {folder.path}, got none.")
+    begun: set[tuple[str, int]] = set()
+    for cell in grid.cells():
+        path = folder.run_dir(cell) / "model.zip"
+        if folder.states(grid)[cell.name].status not in ("trained", "done") or not path.exists():
+            continue
+        images = states(cell.game, grid.probe_settings(cell)["n_frames"], n_states)
+        where = {"game": cell.game, "seed": cell.seed}
+        if (cell.game, cell.seed) not in begun:
+            begun.add((cell.game, cell.seed))
+            features = extract_features(untrained(cell, grid), images)
+            yield {**where, "arm": "untrained", **measures(features)}
+        yield {**where, "arm": cell.arm, **measures(extract_features(read_encoder(path), images))}
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Return the means over seeds as Markdown, a row for each game and arm."""
+    rows = []
+    games = list(dict.fromkeys(each["game"] for each in found))
+    arms = list(dict.fromkeys(each["arm"] for each in found))
+
+    def place(each: dict[str, Any]) -> tuple[int, int]:
+        return games.index(each["game"]), arms.index(each["arm"])
+
+    for (game, arm), group in groupby(sorted(found, key=place), key=place):
+        cells = list(group)
+        means = [f"{np.mean([each[name] for each in cells]):.3f}" for name in COLUMNS]
+        rows.append([games[game], arms[arm], *means, str(len(cells))])
+    return markdown_table(["game", "arm", *COLUMNS.values(), "seeds"], rows)
+
+
+def main() -> None:
+    """Measure a sweep's cells, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--n-states", type=int, default=N_STATES)
+    arguments = parser.parse_args()
+    found = list(measured(SweepFolder(arguments.runs), arguments.n_states))
+    content = {"n_states": arguments.n_states, "cells": found}
+    replace_text(arguments.output / "live_features.json", json.dumps(content, indent=1) + "\n")
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
