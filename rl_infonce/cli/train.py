@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,16 +77,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="steps between anchor and positive, e.g. 4 8",
     )
     add("--n-pairs", type=int, metavar="N", help="anchors per gradient step")
+    add("--critic", metavar="NAME", help="bilinear, cosine or mlp")
+    add("--temperature", type=float, metavar="X", help="divides the cosine")
+    _add_switch(add, "--learn-temperature", "train it")
+    add("--terms", nargs="+", metavar="NAME", help="global, global_local, local_local, positional")
+    add("--context", metavar="NAME", help="none, or gru to predict from the last observations")
+    add("--context-length", type=int, metavar="N", help="steps that the GRU sees")
+    _add_switch(add, "--action-conditioning", "predictions see the actions in between")
+    add("--augmentation", metavar="NAME", help="none, or random_shift of the loss's images")
+    add("--target-encoder-tau", type=float, metavar="X", help="positives from a moving average")
+    add("--positives", metavar="NAME", help="future, or shuffled for a placebo")
+    add("--min-gap", type=int, metavar="N", help="steps to negatives of the same episode")
     add("--max-grad-ratio", type=float, metavar="X", help="bound on its gradient, of the RL one's")
     add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
-    add("--positives", metavar="NAME", help="future, or shuffled for a placebo (future)")
-    add(
-        "--augment-observations",
-        action="store_true",
-        default=None,
-        help="let the RL loss see moved images, too",
-    )
+    _add_switch(add, "--augment-observations", "let the RL loss see moved images, too")
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+
+
+def _add_switch(add: Callable[..., argparse.Action], flag: str, words: str) -> None:
+    add(flag, action="store_true", default=None, help=words)
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:

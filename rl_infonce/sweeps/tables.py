@@ -67,12 +67,12 @@ def _is_positive(value: Any) -> bool:
     return is_number(value) and value > 0
 
 
-def _is_seed(value: Any) -> bool:
+def _is_natural(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
 def _is_seeds(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_seed, value))
+    return isinstance(value, list) and bool(value) and all(map(_is_natural, value))
 
 
 def _is_texts(value: Any) -> bool:
@@ -85,8 +85,18 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "preset": (is_text, "text"),
     "precision": (is_text, "text"),
     "n_pairs": (is_int, "an int >= 1"),
-    "max_grad_ratio": (_is_positive, "a number > 0"),
+    "critic": (is_text, "text"),
+    "temperature": (_is_positive, "a number > 0"),
+    "learn_temperature": (is_flag, "true or false"),
+    "terms": (_is_texts, "a list of at least one name"),
+    "context": (is_text, "text"),
+    "context_length": (is_int, "an int >= 1"),
+    "action_conditioning": (is_flag, "true or false"),
+    "augmentation": (is_text, "text"),
+    "target_encoder_tau": (_is_positive, "a number > 0"),
     "positives": (is_text, "text"),
+    "min_gap": (_is_natural, "an int >= 0"),
+    "max_grad_ratio": (_is_positive, "a number > 0"),
     "augment_observations": (is_flag, "true or false"),
     "freeze_encoder": (is_flag, "true or false"),
     "encoder": (is_text, "a path"),
@@ -102,7 +112,7 @@ PROBE_SETTINGS: dict[str, tuple[Check, str]] = {
     "labels": (is_text, "text"),
     "protocol": (_is_texts, "a list of at least one name"),
     "policy": (is_text, "text"),
-    "data_seed": (_is_seed, "an int >= 0"),
+    "data_seed": (_is_natural, "an int >= 0"),
     "seeds": (_is_seeds, "a list of at least one int >= 0"),
 }
 

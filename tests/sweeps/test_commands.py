@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
+from rl_infonce import InfoNCEExtractor
 from rl_infonce.cli import make_parser
+from rl_infonce.cli.train_arguments import EXTRACTOR_FLAGS
 from rl_infonce.hyperparameters import parse_hyperparameters
+from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import make_grid
@@ -30,6 +36,30 @@ def test_settings_become_flags() -> None:
             assert getattr(parsed, name) == cell.settings.get(name), name
         assert bool(parsed.augment_observations) == ("augment_observations" in cell.settings)
         assert parsed.freeze_encoder == ("freeze_encoder" in cell.settings)
+
+
+def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
+    train = {
+        **{"preset": "atc", "infonce_coef": 0.5, "horizons": [5], "n_pairs": 8, "min_gap": 2},
+        **{"critic": "cosine", "temperature": 0.2, "learn_temperature": True},
+        **{"terms": ["global", "local_local"], "context": "gru", "context_length": 3},
+        **{"action_conditioning": True, "augmentation": "none", "target_encoder_tau": 0.5},
+        **{"positives": "shuffled", "max_grad_ratio": 0.75, "precision": "bf16"},
+        **{"augment_observations": True},
+    }
+    assert train.keys() == set(EXTRACTOR_FLAGS)
+    own = {field.name for field in fields(InfoNCESettings)}
+    assert train.keys() >= own
+    (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": train}).cells()
+    parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))
+    given = {name: getattr(parsed, name) for name in EXTRACTOR_FLAGS}
+    assert given == train
+    actions = spaces.Discrete(3)
+    images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **given)
+    settings = preset_settings("cpc", {name: train[name] for name in own})
+    assert extractor.settings == settings
+    assert (extractor.max_grad_ratio, extractor.augment_observations) == (0.75, True)
 
 
 def test_the_probe_reads_what_was_trained() -> None:

@@ -95,7 +95,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"arm": {"mine": {"temperature": 1}}}, r"setting in \[arm\.mine\]: 'temperature'"),
+        ({"arm": {"mine": {"gap": 1}}}, r"setting in \[arm\.mine\]: 'gap'"),
         ({"arm": {"infonce": {}}}, "not to be a built-in arm"),
         *(
             ({"arm": {name: {}}}, f"to be named with letters.*got {re.escape(repr(name))}")
