@@ -227,14 +227,19 @@ class TemporalInfoNCE(nn.Module):
         """
         critic = self.critics[term]
         if term == "global":
-            scores: Tensor = critic(centred(predictions[k]), centred(batch.futures[k]), k)
+            scores: Tensor = critic(*self._sides(predictions[k], batch.futures[k]), k)
             return scores
         if batch.anchor_maps is None or batch.future_maps is None:
             raise ValueError(f"Expected `batch` to hold convolutional maps for term {term!r}.")
         futures = places(batch.future_maps[k])  # [P, B, C]
         anchors = places(batch.anchor_maps) if term == "local_local" else predictions[k]
-        local_scores: Tensor = critic(centred(anchors), centred(futures), k)
+        local_scores: Tensor = critic(*self._sides(anchors, futures), k)
         return local_scores
+
+    def _sides(self, anchors: Tensor, futures: Tensor) -> tuple[Tensor, Tensor]:
+        if self.settings.centred:
+            return centred(anchors), centred(futures)
+        return anchors, futures
 
 
 def _mean_loss(scores: Tensor, mask: Tensor) -> Tensor:

@@ -43,6 +43,7 @@ class InfoNCESettings:
         terms: Which scores are contrasted: "global" (features with features), "global_local"
             (features with each position of the convolutional map), "local_local", and "positional":
             as "global_local", each position reading the features by a critic of its own.
+        centred: Whether both sides are centred over the batch before the critic.
         context: "gru" summarises the last `context_length` features into c_t; "none" uses z_t.
         context_length: Steps the GRU sees, >= 1.
         augmentation: "random_shift" moves every image by up to 4 pixels (Kostrikov et al. 2020).
@@ -61,6 +62,7 @@ class InfoNCESettings:
     temperature: float = 0.1
     learn_temperature: bool = False
     terms: tuple[str, ...] = ("global",)
+    centred: bool = True
     context: str = "none"
     context_length: int = 8
     augmentation: str = "none"
@@ -72,6 +74,7 @@ class InfoNCESettings:
         check_number("infonce_coef", self.infonce_coef, at_least=0)
         check_number("temperature", self.temperature, above=0)
         check_flag("learn_temperature", self.learn_temperature)
+        check_flag("centred", self.centred)
         check_count("n_pairs", self.n_pairs, at_least=2)
         check_count("context_length", self.context_length)
         check_count("min_gap", self.min_gap, at_least=0)

@@ -177,13 +177,15 @@ def test_equal_features_cost_log_of_the_number_of_candidates() -> None:
     assert float(result.mi_ceiling) == pytest.approx(math.log(B))
 
 
-def test_a_shared_background_changes_nothing() -> None:
-    module = objective(InfoNCESettings())
+@pytest.mark.parametrize("centred", [True, False])
+def test_a_shared_background_changes_nothing_once_centred(centred: bool) -> None:
+    module = objective(InfoNCESettings(centred=centred))
     batch = random_batch()
     background = 100 * torch.randn(D, generator=seeded(5), dtype=torch.float64)
     shifted = batch._replace(context=batch.context + background, futures=batch.futures + background)
     expected = float(module(batch, HORIZONS).loss.detach())
-    assert float(module(shifted, HORIZONS).loss.detach()) == pytest.approx(expected, rel=1e-9)
+    found = float(module(shifted, HORIZONS).loss.detach())
+    assert (found == pytest.approx(expected, rel=1e-9)) == centred
 
 
 def test_centred_has_mean_zero_and_keeps_differences() -> None:

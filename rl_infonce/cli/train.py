@@ -43,7 +43,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
     add("--device", default="auto", help=shown("auto, cpu, cuda, cuda:1, ..."))
     add("--encoder", type=Path, metavar="FILE", help="start from a pretrained encoder.safetensors")
-    add("--freeze-encoder", action="store_true", help="leave its weights alone, or random ones")
+    add(
+        "--freeze-encoder",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="leave its weights alone, or random ones",
+    )
     add(
         "-params",
         "--hyperparams",
@@ -81,6 +86,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--temperature", type=float, metavar="X", help="divides the cosine")
     _add_switch(add, "--learn-temperature", "train it")
     add("--terms", nargs="+", metavar="NAME", help="global, global_local, local_local, positional")
+    _add_switch(add, "--centred", "subtract the mean over the batch first")
     add("--context", metavar="NAME", help="none, or gru to predict from the last observations")
     add("--context-length", type=int, metavar="N", help="steps that the GRU sees")
     _add_switch(add, "--action-conditioning", "predictions see the actions in between")
@@ -95,7 +101,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_switch(add: Callable[..., argparse.Action], flag: str, words: str) -> None:
-    add(flag, action="store_true", default=None, help=words)
+    add(flag, action=argparse.BooleanOptionalAction, help=words)
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:

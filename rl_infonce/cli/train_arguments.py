@@ -25,6 +25,7 @@ EXTRACTOR_FLAGS = (
     "temperature",
     "learn_temperature",
     "terms",
+    "centred",
     "context",
     "context_length",
     "action_conditioning",
@@ -212,8 +213,9 @@ def counterpart(arguments: argparse.Namespace, seed: int) -> str:
     for name in _RUN_FLAGS + EXTRACTOR_FLAGS:
         given = getattr(arguments, name)
         if name != "infonce_coef" and given != arguments.default_of(name):
-            several = given if isinstance(given, list) else [] if given is True else [given]
-            words += [f"--{name.replace('_', '-')}", *map(str, several)]
+            several = given if isinstance(given, list) else [given]
+            flag = f"--{'no-' if given is False else ''}{name.replace('_', '-')}"
+            words += [flag, *([] if isinstance(given, bool) else map(str, several))]
     if arguments.freeze_encoder:
         words.append("--freeze-encoder")
     if arguments.infonce_coef == 0:

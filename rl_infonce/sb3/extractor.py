@@ -98,6 +98,7 @@ class InfoNCEExtractor(ImageEncoder):
         n_pairs: Anchors per gradient step, >= 2.
         terms: Of "global", "global_local", "local_local" and "positional"; the second and third are
             ST-DIM's.
+        centred: Whether both sides are centred over the batch before the critic.
         encoder: "nature" or "impala".
         context: "none", or "gru" for a summary of the last `context_length` features.
         context_length: Steps the GRU sees, >= 1.
@@ -140,6 +141,7 @@ class InfoNCEExtractor(ImageEncoder):
         learn_temperature: bool | None = None,
         n_pairs: int | None = None,
         terms: Sequence[str] | None = None,
+        centred: bool | None = None,
         encoder: str = "nature",
         context: str | None = None,
         context_length: int | None = None,
@@ -169,6 +171,7 @@ class InfoNCEExtractor(ImageEncoder):
                 "learn_temperature": learn_temperature,
                 "n_pairs": n_pairs,
                 "terms": terms,
+                "centred": centred,
                 "context": context,
                 "context_length": context_length,
                 "augmentation": augmentation,

@@ -46,9 +46,9 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     for name, value in settings.items():
         if name == "hyperparameters":
             words += ["--hyperparams", *(f"{key}:{_literal(each)}" for key, each in value.items())]
-        elif value is True:
-            words.append(_flag(name))
-        elif value is not False:
+        elif isinstance(value, bool):
+            words.append(_flag(name if value else f"no_{name}"))
+        else:
             words += [_flag(name), *map(str, value if isinstance(value, list) else [value])]
     return words
 
