@@ -14,6 +14,7 @@ from rl_infonce.nce import retrieval_accuracy
 from rl_infonce.objective import TemporalInfoNCELoss
 
 __all__ = [
+    "dead_share",
     "effective_rank",
     "feature_std",
     "has_collapsed",
@@ -32,6 +33,17 @@ def feature_std(features: Tensor) -> Tensor:
         features: [B, D].
     """
     return features.float().std(dim=0).mean()
+
+
+def dead_share(features: Tensor) -> Tensor:
+    """Return the share of features that are the same for the whole batch, in [0, 1].
+
+    A ReLU that is 0 everywhere has no gradient, and seldom comes back.
+
+    Args:
+        features: [B, D].
+    """
+    return (features == features[:1]).all(dim=0).float().mean()
 
 
 def has_collapsed(features: Tensor) -> bool:

@@ -42,6 +42,7 @@ from rl_infonce.sb3.binding import (
     unfit_for_attaching,
 )
 from rl_infonce.sb3.diagnostics import (
+    dead_share,
     effective_rank,
     feature_std,
     has_collapsed,
@@ -473,6 +474,7 @@ class InfoNCEExtractor(ImageEncoder):
         if session.details_due:
             features = batch.context[:, -1]
             numbers["feature_std"] = float(feature_std(features))
+            numbers["dead_features"] = float(dead_share(features))
             numbers["effective_rank"] = float(effective_rank(features))
             numbers |= self._floors(raw, batch.mask)
             self._warn_of_what_lasts(features, result)

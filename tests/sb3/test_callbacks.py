@@ -347,6 +347,7 @@ TAGS = [
     "coef",
     "n_pairs",
     "feature_std",
+    "dead_features",
     "effective_rank",
     "grad_norm_rl",
     "grad_norm_infonce",

@@ -14,6 +14,7 @@ from torch import nn
 
 from rl_infonce.sb3 import diagnostics
 from rl_infonce.sb3.diagnostics import (
+    dead_share,
     effective_rank,
     feature_std,
     has_collapsed,
@@ -41,6 +42,11 @@ def test_features_have_collapsed_if_they_hardly_differ_whatever_their_scale() ->
 def test_feature_std_is_the_mean_over_features() -> None:
     features = torch.tensor([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]])
     assert feature_std(features).item() == pytest.approx((2.0 + 0.0) / 2)
+
+
+def test_dead_features_are_the_same_for_the_whole_batch() -> None:
+    features = torch.tensor([[0.0, 5.0, 0.0, 1.0], [0.0, 5.0, 1e-8, 1.0], [0.0, 5.0, 0.0, 0.0]])
+    assert dead_share(features).item() == 0.5
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
