@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from rl_infonce.probing.data import IntArray
-from rl_infonce.probing.scores import averaged_scores, resampled_f1, widened_interval
+from rl_infonce.probing.resampling import resampled_f1, widened_interval
+from rl_infonce.probing.scores import averaged_scores
 from rl_infonce.probing.task import ProbingTask
 
 __all__ = ["F1Difference", "f1_differences"]

@@ -14,17 +14,15 @@ import torch
 from rl_infonce.checks import check_shape
 from rl_infonce.probing.anand2019 import Anand2019, draw_rows
 from rl_infonce.probing.converged import Converged
-from rl_infonce.probing.data import IntArray, check_classes, check_integers
-from rl_infonce.probing.metrics import (
-    FloatArray,
-    Score,
-    bootstrap_f1_weighted,
-    bootstrap_weights,
-    bootstrap_widening,
-    class_counts,
-    score,
-)
+from rl_infonce.probing.data import IntArray
+from rl_infonce.probing.metrics import Score, score
 from rl_infonce.probing.probe import Protocol, fit_probe, protocol_settings
+from rl_infonce.probing.resampling import (
+    check_predictions,
+    resampled_f1,
+    variables_of_categories,
+    widened_interval,
+)
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.task import ProbingTask
 
@@ -33,13 +31,10 @@ __all__ = [
     "averaged_scores",
     "majority_scores",
     "probe_features",
-    "resampled_f1",
     "score_predictions",
-    "widened_interval",
 ]
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
-_N_RESAMPLES = 1000
 _MIN_VALIDATION_GROUPS = 3
 
 
@@ -276,104 +271,21 @@ def averaged_scores(
         TypeError: If predictions or positions are not integers.
         ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
-    _check_predictions(predictions, task, positions)
+    check_predictions(predictions, task, positions)
     test = task.split.test
     scored = np.arange(len(test)) if positions is None else positions
     variables = {
         name: score(predictions[name][scored], values[test[scored]])
         for name, values in task.labels.items()
     }
-    categories = {c: _mean([variables[v] for v in vs]) for c, vs in _members(task).items()}
+    categories = {
+        c: _mean([variables[v] for v in vs]) for c, vs in variables_of_categories(task).items()
+    }
     return _mean(list((categories or variables).values())), categories, variables
 
 
 def _mean(scores: Sequence[Score]) -> Score:
     return Score(*(float(figure) for figure in np.mean(scores, axis=0)))
-
-
-def resampled_f1(
-    predictions: Mapping[str, npt.NDArray[Any]],
-    task: ProbingTask,
-    *,
-    positions: IntArray | None = None,
-    seed: int = 0,
-) -> tuple[dict[str, FloatArray], int]:
-    """Return the weighted F1 in resamples of the test groups; arguments as `score_predictions`.
-
-    Returns:
-        "mean", each category and each variable to [R] figures, the same resamples for the same
-        task, positions and seed; and the number of groups.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
-    """
-    test = task.split.test
-    _check_predictions(predictions, task, positions)
-    scored = np.arange(len(test)) if positions is None else positions
-    groups = np.unique(task.group_ids[test[scored]], return_inverse=True)[1]
-    n_groups = int(groups.max()) + 1
-    weights = bootstrap_weights(n_groups, _N_RESAMPLES, np.random.default_rng(seed))
-    variables = {
-        name: bootstrap_f1_weighted(
-            class_counts(predictions[name][scored], values[test[scored]], groups), weights
-        )
-        for name, values in task.labels.items()
-    }
-    categories: dict[str, FloatArray] = {
-        c: np.mean([variables[v] for v in vs], axis=0) for c, vs in _members(task).items()
-    }
-    mean: FloatArray = np.mean(list((categories or variables).values()), axis=0)
-    return {"mean": mean, **categories, **variables}, n_groups
-
-
-def _check_predictions(
-    predictions: Mapping[str, npt.NDArray[Any]], task: ProbingTask, positions: IntArray | None
-) -> None:
-    if set(predictions) != set(task.labels):
-        raise ValueError(
-            f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."
-        )
-    for name, values in predictions.items():
-        check_shape(f"predictions[{name!r}]", values, (len(task.split.test),))
-        check_classes(f"predictions[{name!r}]", values)
-    if positions is None:
-        return
-    check_shape("positions", positions, ("n",))
-    check_integers("positions", positions)
-    if not len(positions) or positions.min() < 0 or positions.max() >= len(task.split.test):
-        got = f"{positions.min()}..{positions.max()}" if len(positions) else "none"
-        raise ValueError(
-            f"Expected `positions` in 0..{len(task.split.test) - 1} of the test part, at least "
-            f"one, got {got}."
-        )
-
-
-def _members(task: ProbingTask) -> dict[str, list[str]]:
-    """Return the probed variables of each category, categories in the order of variables."""
-    members: dict[str, list[str]] = {}
-    for variable in task.labels:
-        for category in task.categories.get(variable, ()):
-            members.setdefault(category, []).append(variable)
-    return members
-
-
-def widened_interval(
-    score: float, resampled: FloatArray, n_groups: int, *, lowest: float = 0.0
-) -> tuple[float, float]:
-    """Return the 95 % interval around a score for other test episodes; see `ProbeScores`.
-
-    Args:
-        score: In its middle.
-        resampled: [R] what resamples of the groups score.
-        n_groups: In the test part; of one, no interval can be made: (NaN, NaN).
-        lowest: That a score can be, 0 for an F1 and -1 for a difference; the highest is 1.
-    """
-    if n_groups < 2:
-        return (np.nan, np.nan)
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    half = bootstrap_widening(n_groups) * float(high - low) / 2
-    return max(score - half, lowest), min(score + half, 1.0)
 
 
 def _none_if_nan(figure: float) -> float | None:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from rl_infonce.probing import LabelledObservations, Split, make_task, score_predictions
-from rl_infonce.probing.scores import resampled_f1
+from rl_infonce.probing.resampling import resampled_f1
 from tests.probing import fakes
 
 
