@@ -28,7 +28,7 @@ from rl_infonce.sb3.saved_model import read_encoder
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-N_STATES = 2000
+N_FRAMES, N_STATES = 10_000, 2000
 COLUMNS = {
     "dead_share": "features that are 0 in all states",
     "std": "standard deviation over states",
@@ -46,7 +46,7 @@ def measures(features: npt.NDArray[np.float32]) -> dict[str, float]:
 
 
 def states(game: str, n_frames: int, n_states: int) -> npt.NDArray[np.uint8]:
-    """Return evenly spaced states of the frames on which the cells' features are probed."""
+    """Return evenly spaced states of a random agent, or of the frames the cells are probed on."""
     observations = cached_frames(game, n_frames, seed=0).observations("agent")
     return observations[np.linspace(0, len(observations) - 1, n_states).astype(np.int64)]
 
@@ -74,20 +74,15 @@ class Scaled(torch.nn.Module):
 
 
 def measured(folder: SweepFolder, n_states: int) -> Iterator[dict[str, Any]]:
-    """Yield the measures of every finished cell, and of what cells of a game and seed began with.
-
-    Raises:
-        ValueError: If the sweep probed nothing, so that it has no frames.
-    """
+    """Yield the measures of every finished cell, and of what cells of a game and seed began with."""
     grid = folder.grid()
-    if grid.probe is None:
-        raise ValueError(f"Expected a sweep with a table [probe] in {folder.path}, got none.")
     begun: set[tuple[str, int]] = set()
     for cell in grid.cells():
         path = folder.run_dir(cell) / "model.zip"
         if folder.states(grid)[cell.name].status not in ("trained", "done") or not path.exists():
             continue
-        images = states(cell.game, grid.probe_settings(cell)["n_frames"], n_states)
+        n_frames = grid.probe_settings(cell).get("n_frames", N_FRAMES)
+        images = states(cell.game, n_frames, n_states)
         where = {"game": cell.game, "seed": cell.seed}
         if (cell.game, cell.seed) not in begun:
             begun.add((cell.game, cell.seed))
