@@ -74,7 +74,7 @@ class Scaled(torch.nn.Module):
 
 
 def measured(folder: SweepFolder, n_states: int) -> Iterator[dict[str, Any]]:
-    """Yield the measures of every finished cell, and of what cells of a game and seed began with."""
+    """Yield the measures of every trained cell, and of what those of a game and seed began with."""
     grid = folder.grid()
     begun: set[tuple[str, int]] = set()
     for cell in grid.cells():
