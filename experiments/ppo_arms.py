@@ -106,7 +106,7 @@ def table(output: Path) -> str:
     trained = score_runs(results.runs)
     planned = dict.fromkeys(grid.arms, len(grid.seeds))
     rng = np.random.default_rng(0)
-    tables = [f"Missing: {each}" for each in results.missing]
+    tables = [f"Missing: {'; '.join(results.missing)}."] if results.missing else []
     for measure, words in MEASURES.items():
         by_arm = scores_by_arm(trained, ALGO, measure)
         shown = returns_table(trained, ALGO, measure, planned)
