@@ -20,7 +20,7 @@ def test_every_arm_trains_and_notes_its_episodes(
     for _ in range(2):
         script.train_all(tmp_path, tmp_path, 1024, (0,))
     assert len(capsys.readouterr().out.splitlines()) == 3, "the second time there is nothing to do"
-    for arm in script.ARMS:
+    for arm in script.REPORTED:
         run = json.loads((tmp_path / f"breakout-{arm}-0.json").read_text())
         steps, returns = zip(*run["episodes"], strict=True)
         assert list(steps) == sorted(steps)
