@@ -7,10 +7,10 @@ may share the folders; what is there is not trained again.
     python experiments/minatar_arms.py train --runs RUNS --output experiments/results/minatar_arms
     python experiments/minatar_arms.py table --output experiments/results/minatar_arms
 
-Other arms, from which defaults are chosen, play other games, with other seeds:
+Other arms, from which defaults are chosen, play other games with other seeds:
 
-    python experiments/minatar_arms.py train --runs RUNS --output experiments/results/minatar_default \
-        --games asterix freeway --arms baseline infonce uncentred ratio_1 --seeds 100 101 102 103 104
+    python experiments/minatar_arms.py train --games asterix freeway --seeds 100 101 102 103 104 \
+        --arms baseline infonce uncentred ratio_1 --output experiments/results/minatar_default
 """
 
 from __future__ import annotations
