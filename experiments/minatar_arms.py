@@ -139,8 +139,8 @@ def train_all(
     output: Path,
     n_steps: int,
     seeds: Sequence[int],
-    games: Sequence[str] = GAMES,
-    arms: Sequence[str] = tuple(REPORTED),
+    games: Sequence[str],
+    arms: Sequence[str],
 ) -> None:
     """Train every run that has no file yet, all arms of a seed before the next seed."""
     for seed, game, arm in product(seeds, games, arms):
