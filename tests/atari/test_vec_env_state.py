@@ -128,7 +128,7 @@ def test_states_of_other_games_are_refused() -> None:
     env = make_atari_vec_env("pong", n_envs=2, seed=0)
     env.reset()
     state = env.get_state()
-    with pytest.raises(ValueError, match=r"got game pong \(not breakout\); n_envs 2 \(not 1\)"):
+    with pytest.raises(ValueError, match=r"got game='pong' \(not 'breakout'\); n_envs=2 \(not 1\)"):
         make_atari_vec_env("breakout", n_envs=1).set_state(state)
     play(env, 3, seed=0)
     state = env.get_state()
