@@ -14,6 +14,7 @@ from rl_infonce.sweeps.tables import (
     is_flag,
     is_int,
     is_ints,
+    is_natural,
     is_number,
     is_table,
     is_text,
@@ -110,7 +111,7 @@ def _fits(name: str, value: Any, algos: Sequence[str]) -> bool:
 def _is_whole(name: str, algos: Sequence[str]) -> bool:
     """Return whether a setting takes ints alone: a hyperparameter, if its default is one."""
     if not name.startswith(NESTED):
-        return SETTINGS[name][0] in (is_int, is_ints)
+        return SETTINGS[name][0] in (is_int, is_ints, is_natural)
     known = [inspect.signature(ALGORITHMS[algo]).parameters for algo in algos]
     own = name.removeprefix(NESTED)
     return any(own in each and type(each[own].default) is int for each in known)

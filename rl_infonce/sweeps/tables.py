@@ -67,12 +67,13 @@ def _is_positive(value: Any) -> bool:
     return is_number(value) and value > 0
 
 
-def _is_natural(value: Any) -> bool:
+def is_natural(value: Any) -> bool:
+    """Return whether it is an int of at least 0."""
     return type(value) is int and value >= 0
 
 
 def _is_seeds(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_natural, value))
+    return isinstance(value, list) and bool(value) and all(map(is_natural, value))
 
 
 def _is_texts(value: Any) -> bool:
@@ -96,7 +97,7 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "augmentation": (is_text, "text"),
     "target_encoder_tau": (_is_positive, "a number > 0"),
     "positives": (is_text, "text"),
-    "min_gap": (_is_natural, "an int >= 0"),
+    "min_gap": (is_natural, "an int >= 0"),
     "max_grad_ratio": (_is_positive, "a number > 0"),
     "augment_observations": (is_flag, "true or false"),
     "freeze_encoder": (is_flag, "true or false"),
@@ -113,7 +114,7 @@ PROBE_SETTINGS: dict[str, tuple[Check, str]] = {
     "labels": (is_text, "text"),
     "protocol": (_is_texts, "a list of at least one name"),
     "policy": (is_text, "text"),
-    "data_seed": (_is_natural, "an int >= 0"),
+    "data_seed": (is_natural, "an int >= 0"),
     "seeds": (_is_seeds, "a list of at least one int >= 0"),
 }
 

@@ -213,12 +213,13 @@ def test_ranges_of_floats_may_be_written_as_ints() -> None:
     whole = {"low": 0, "high": 1}
     names = ("infonce_coef", "hyperparameters.gamma", "hyperparameters.target_kl")
     search = {**dict.fromkeys(names, whole), "n_pairs": {"low": 2, "high": 4}}
+    search["min_gap"] = {"low": 0, "high": 8}
     search["hyperparameters.n_epochs"] = {"low": 1, "high": 4}
     made = make_grid({**GRID, "study": {"n_trials": 1, "search": search}}).study
     assert made is not None
     assert {type(made["search"][name]["high"]) for name in names} == {float}
-    for name in ("n_pairs", "hyperparameters.n_epochs"):
-        assert made["search"][name] == search[name]
+    whole_names = ("n_pairs", "min_gap", "hyperparameters.n_epochs")
+    assert {type(made["search"][name]["high"]) for name in whole_names} == {int}
 
 
 def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
