@@ -69,8 +69,7 @@ def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> Label
 def _check_episodes(folder: Path, shard: Mapping[str, Any], *, first_row: int) -> None:
     ids, games = shard["episode_ids"], shard["game_starts"]
     starts = np.diff(ids, prepend=-1) != 0
-    rows = first_row + np.arange(len(ids))
-    if not np.array_equal(ids, np.maximum.accumulate(np.where(starts, rows, 0))):
+    if not np.array_equal(ids, first_row + _first_rows(starts)):
         raise ValueError(
             f"Expected ids in {folder / 'episode_ids.npy'} that are the rows at which episodes "
             "start; they are damaged or from elsewhere."
@@ -122,8 +121,7 @@ class LabelledFrames:
     @cached_property
     def game_ids(self) -> npt.NDArray[np.int64]:
         """Return [K] ids, read-only: equal within a game, and the row at which it starts."""
-        starts = self.column("game_starts")
-        return _read_only(np.flatnonzero(starts)[np.cumsum(starts) - 1])
+        return _read_only(_first_rows(self.column("game_starts")))
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column other than the images, [K, ...].
@@ -206,6 +204,11 @@ class LabelledFrames:
         return digest.hexdigest()[:16]
 
 
+def _first_rows(starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return [K] the row at which each row's run began, the first row of all if no other did."""
+    return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
+
+
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array.flags.writeable = False
     return array
@@ -239,7 +242,7 @@ class FrameView:
         self._first_rows = np.cumsum([0, *lengths])
         starts = np.concatenate(game_starts)
         self._rows = np.arange(len(starts))
-        self._game_first_rows = np.maximum.accumulate(np.where(starts, self._rows, 0))
+        self._game_first_rows = _first_rows(starts)
         self._ages = np.arange(n_stacked)[::-1]
         self.shape: tuple[int, ...] = (len(starts), n_stacked, *images[0].shape[1:])
 
