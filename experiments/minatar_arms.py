@@ -6,11 +6,6 @@ may share the folders; what is there is not trained again.
 
     python experiments/minatar_arms.py train --runs RUNS --output experiments/results/minatar_arms
     python experiments/minatar_arms.py table --output experiments/results/minatar_arms
-
-Other arms, from which defaults are chosen, play other games with other seeds:
-
-    python experiments/minatar_arms.py train --games asterix freeway --seeds 100 101 102 103 104 \
-        --arms baseline infonce uncentred ratio_1 --output experiments/results/minatar_default
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import json
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -47,20 +42,11 @@ from rl_infonce.runs.run_directory import software
 GAMES = ("breakout", "space_invaders")
 # The same in all games; by default it would be the number of channels, as if they were frames.
 HORIZONS = (4,)
-REPORTED: dict[str, dict[str, Any]] = {
+ARMS: dict[str, dict[str, Any]] = {
     "baseline": {"infonce_coef": 0.0},
     "infonce": {"horizons": HORIZONS},
     "placebo": {"horizons": HORIZONS, "positives": "shuffled"},
 }
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "uncentred": {"horizons": HORIZONS, "centred": False},
-    "bilinear": {"horizons": HORIZONS, "critic": "bilinear"},
-    "bilinear_uncentred": {"horizons": HORIZONS, "critic": "bilinear", "centred": False},
-    "ratio_1": {"horizons": HORIZONS, "max_grad_ratio": 1.0},
-    "ratio_025": {"horizons": HORIZONS, "max_grad_ratio": 0.25},
-    "coef_001": {"horizons": HORIZONS, "infonce_coef": 0.01},
-}
-ARMS = REPORTED | CANDIDATES
 SEEDS, N_STEPS, N_ENVS, PIXELS = tuple(range(10)), 200_000, 8, 4
 SCORES: dict[str, Callable[..., float]] = {
     "mean over training": area_under_curve,
@@ -134,16 +120,9 @@ def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
     ]
 
 
-def train_all(
-    runs: Path,
-    output: Path,
-    n_steps: int,
-    seeds: Sequence[int],
-    games: Sequence[str],
-    arms: Sequence[str],
-) -> None:
+def train_all(runs: Path, output: Path, n_steps: int, seeds: tuple[int, ...]) -> None:
     """Train every run that has no file yet, all arms of a seed before the next seed."""
-    for seed, game, arm in product(seeds, games, arms):
+    for seed, game, arm in product(seeds, GAMES, ARMS):
         path = output / f"{game}-{arm}-{seed}.json"
         with claimed(path, runs) as is_missing:
             if is_missing:
@@ -159,11 +138,7 @@ def scores(output: Path, of: str) -> dict[tuple[str, str], dict[int, float]]:
     """
     runs = {path.name: json.loads(path.read_text()) for path in sorted(output.glob("*.json"))}
     check_same_budget({name: run["n_steps"] for name, run in runs.items()})
-    names = {(run["game"], run["arm"]) for run in runs.values()}
-    played = {game for game, _ in names}
-    games = GAMES if played <= {*GAMES} else sorted(played)
-    arms = [*REPORTED, *(arm for arm in CANDIDATES if any(arm == each for _, each in names))]
-    found: dict[tuple[str, str], dict[int, float]] = {each: {} for each in product(games, arms)}
+    found: dict[tuple[str, str], dict[int, float]] = {each: {} for each in product(GAMES, ARMS)}
     for run in runs.values():
         steps, returns = zip(*run["episodes"], strict=True)
         score = SCORES[of](steps, returns, run["n_steps"], n_steps_done=run["n_steps_done"])
@@ -250,8 +225,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-steps", type=int, default=N_STEPS)
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
-    parser.add_argument("--games", nargs="+", default=GAMES)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=tuple(REPORTED))
     arguments = parser.parse_args()
     if arguments.stage == "table":
         for of in SCORES:
@@ -260,8 +233,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for folder in (arguments.runs, arguments.output):
         folder.mkdir(parents=True, exist_ok=True)
-    budget = arguments.n_steps, arguments.seeds
-    train_all(arguments.runs, arguments.output, *budget, arguments.games, arguments.arms)
+    train_all(arguments.runs, arguments.output, arguments.n_steps, tuple(arguments.seeds))
 
 
 if __name__ == "__main__":

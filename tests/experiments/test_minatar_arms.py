@@ -13,13 +13,14 @@ from tests.experiments.loading import load
 
 
 def test_every_arm_trains_and_notes_its_episodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = load("minatar_arms.py")
+    monkeypatch.setattr(script, "GAMES", ("breakout",))
     for _ in range(2):
-        script.train_all(tmp_path, tmp_path, 1024, (0,), ("breakout",), tuple(script.REPORTED))
+        script.train_all(tmp_path, tmp_path, 1024, (0,))
     assert len(capsys.readouterr().out.splitlines()) == 3, "the second time there is nothing to do"
-    for arm in script.REPORTED:
+    for arm in script.ARMS:
         run = json.loads((tmp_path / f"breakout-{arm}-0.json").read_text())
         steps, returns = zip(*run["episodes"], strict=True)
         assert list(steps) == sorted(steps)
@@ -38,20 +39,6 @@ def test_the_horizon_is_the_same_in_all_games(game: str) -> None:
     for arm in ("infonce", "placebo"):
         extractor = script.make_model(env, arm, 0).policy.features_extractor
         assert extractor.horizons == (4,)
-
-
-def test_candidates_are_built_and_shown_where_they_played(tmp_path: Path) -> None:
-    script = load("minatar_arms.py")
-    env = script.make_env("asterix", 0)
-    for arm, settings in script.CANDIDATES.items():
-        extractor = script.make_model(env, arm, 0).policy.features_extractor
-        for name in settings.keys() - {"horizons"}:
-            where = extractor if name == "max_grad_ratio" else extractor.settings
-            assert getattr(where, name) == settings[name]
-    run = {"game": "asterix", "arm": "uncentred", "seed": 100, "n_steps": 8, "n_steps_done": 8}
-    (tmp_path / "asterix-uncentred-100.json").write_text(json.dumps(run | {"episodes": [[8, 1.0]]}))
-    shown = set(script.scores(tmp_path, "last tenth"))
-    assert shown == {("asterix", arm) for arm in (*script.REPORTED, "uncentred")}
 
 
 def test_runs_of_other_lengths_are_named(tmp_path: Path) -> None:
