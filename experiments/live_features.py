@@ -76,10 +76,11 @@ class Scaled(torch.nn.Module):
 def measured(folder: SweepFolder, n_states: int) -> Iterator[dict[str, Any]]:
     """Yield the measures of every trained cell, and of what those of a game and seed began with."""
     grid = folder.grid()
+    states_of_cells = folder.states(grid)
     begun: set[tuple[str, int]] = set()
     for cell in grid.cells():
         path = folder.run_dir(cell) / "model.zip"
-        if folder.states(grid)[cell.name].status not in ("trained", "done") or not path.exists():
+        if states_of_cells[cell.name].status not in ("trained", "done") or not path.exists():
             continue
         n_frames = grid.probe_settings(cell).get("n_frames", N_FRAMES)
         images = states(cell.game, n_frames, n_states)

@@ -136,9 +136,10 @@ class TemporalInfoNCE(nn.Module):
     Terms are summed; horizons, positions and anchors averaged, so that the coefficient means the
     same for any number of them.
 
-    Both sides are centred over the batch before the critic, as by the batch norm in SimCLR's head:
-    features of images share most of their pixels, so that without it every score starts out equal
-    (on Pong, 3.4 instead of 1.7 nats over the first 64 updates).
+    Unless `settings.centred` is False, both sides are centred over the batch before the critic, as
+    by the batch norm in SimCLR's head: features of images share most of their pixels, so that
+    without it every score starts out equal (on Pong, 3.4 instead of 1.7 nats over the first 64
+    updates).
 
     With actions, the prediction for horizon k sees a_t .. a_{t+k-1} through a GRU whose first
     state is c_t (CPC|A, Guo et al. 2018).

@@ -11,6 +11,5 @@ ruff format --check .
 ruff check .
 mypy
 lint-imports
-# One torch thread per worker: two jobs with two threads each are slower on two cores. Three workers,
-# as some of the tests wait for processes of their own.
-OMP_NUM_THREADS=1 pytest --numprocesses 3 --dist worksteal "$@"
+# Three workers on two cores, as some of the tests wait for processes of their own.
+pytest --numprocesses 3 --dist worksteal "$@"

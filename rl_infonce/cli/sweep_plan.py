@@ -32,7 +32,7 @@ def jobs_at_once_here(arguments: argparse.Namespace) -> int:
     return usable_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
 
 
-def jobs_at_once(arguments: argparse.Namespace, missing: Sequence[Cell]) -> int:
+def _jobs_at_once(arguments: argparse.Namespace, missing: Sequence[Cell]) -> int:
     """Return how many cells may run at once: on a cluster, which may be of any size, all."""
     n_jobs = jobs_at_once_here(arguments)
     is_far_ray = arguments.engine == "ray" and arguments.address not in (None, "local")
@@ -67,7 +67,7 @@ def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[
 
     if not missing:
         return
-    n_jobs = jobs_at_once(arguments, missing)
+    n_jobs = _jobs_at_once(arguments, missing)
     seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
     print(
         f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
@@ -80,7 +80,7 @@ def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[
 def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:
     from rl_infonce.sweeps.estimate import disk_of_all
 
-    n_running = len(missing) if arguments.keep_checkpoints else jobs_at_once(arguments, missing)
+    n_running = len(missing) if arguments.keep_checkpoints else _jobs_at_once(arguments, missing)
     return disk_of_all(missing, grid.n_timesteps, n_running)
 
 

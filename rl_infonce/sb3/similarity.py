@@ -61,9 +61,9 @@ def critic_scores(
 ) -> CriticScores | None:
     """Score frames 0 to `n_steps` - 1 steps after random anchors, and frames of other episodes.
 
-    Both sides are centred over what is drawn here, as training centres over its batch, and the
-    frames go through the target encoder if there is one. Of several terms the first is taken; local
-    scores are averaged over positions.
+    Unless the settings say `centred=False`, both sides are centred over what is drawn here, as
+    training centres over its batch. The frames go through the target encoder if there is one. Of
+    several terms the first is taken; local scores are averaged over positions.
 
     Args:
         extractor: Whose critics to ask; see `has_critic`.
