@@ -28,7 +28,11 @@ def usable_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise ValueError(f"Expected `--device` to be usable: {error}") from error
+        reason = str(error).partition(":")[0]  # torch lists every kind it has heard of
+        raise ValueError(
+            f"Expected `--device` to be auto, cpu, cuda or cuda:N, and to work here, got {name!r}: "
+            f"{reason}. Use auto; rl-infonce doctor says what is there."
+        ) from error
 
 
 def hardware_name(device: torch.device) -> str:

@@ -100,7 +100,10 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"Expected a saved encoder at {path}, got no such file.")
+        raise FileNotFoundError(
+            f"Expected a saved encoder at {path}, got no such file. "
+            "rl-infonce pretrain writes one, encoder.safetensors, and pull downloads one."
+        )
     try:
         with safe_open(path, framework="pt") as file:
             return _parse_header(path, file.metadata() or {})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["add_progress", "game_argument", "shown", "shows_progress"]
+__all__ = ["add_progress", "game_argument", "made_folder", "shown", "shows_progress"]
 
 
 def game_argument(name: str) -> str:
@@ -22,6 +23,26 @@ def game_argument(name: str) -> str:
         return resolve_game(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def made_folder(flag: str, folder: Path) -> Path:
+    """Return a folder, made where there is none.
+
+    Args:
+        flag: That names it, e.g. "--output".
+        folder: With its parents.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"Expected `{flag}` to be a folder that can be made, got {folder}: {error.strerror}. "
+            "Name another."
+        ) from error
+    return folder
 
 
 def shown(meaning: str) -> str:

@@ -1,8 +1,9 @@
-"""A parser that knows which flags were given: a default may be given, too."""
+"""A parser that knows which flags were given, and which may have been meant."""
 
 from __future__ import annotations
 
 import argparse
+from difflib import get_close_matches
 from typing import Any
 
 __all__ = ["NotingParser"]
@@ -22,6 +23,8 @@ class NotingParser(argparse.ArgumentParser):
         }
         noting = argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN))
         parsed, rest = super().parse_known_args(args, noting)
+        if rest and self._subparsers is None:  # else argparse blames the parser of all subcommands
+            self.error(f"unknown: {' '.join(rest)}.{self._meant(rest[0])}")
         found = vars(parsed)
         given = {name for name in defaults if found[name] is not _NOT_GIVEN}
         for name in defaults.keys() - given:
@@ -31,3 +34,8 @@ class NotingParser(argparse.ArgumentParser):
             return parsed, rest
         vars(namespace).update(found)
         return namespace, rest
+
+    def _meant(self, unknown: str) -> str:
+        flag = unknown.partition("=")[0]
+        near = get_close_matches(flag, self._option_string_actions, n=1)
+        return f" Did you mean {near[0]}?" if near else f" See {self.prog} --help."

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import add_progress, game_argument, shows_progress
+from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shows_progress
 from rl_infonce.scoring.defaults import LABELS
 
 if TYPE_CHECKING:
@@ -80,9 +80,16 @@ def run(arguments: argparse.Namespace) -> int:
     from rl_infonce.checks import check_choice, check_number
     from rl_infonce.device import usable_device
     from rl_infonce.pretraining import OBJECTIVES, parse_budget
+    from rl_infonce.pretraining.registry import paints_screens
 
     try:
         check_choice("--objective", arguments.objective, OBJECTIVES)
+        if paints_screens(arguments.objective) and _ENCODERS[arguments.encoder] != "screen":
+            raise ValueError(
+                f"Expected `--encoder` stdim with --objective {arguments.objective}, which paints "
+                f"210x160 screens, got {arguments.encoder}. Leave --encoder out, or choose another "
+                "objective."
+            )
         check_number("--n-frames", arguments.n_frames, at_least=8)
         for flag in ("seed", "data_seed"):
             check_number(f"--{flag.replace('_', '-')}", getattr(arguments, flag), at_least=0)
@@ -95,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.output or Path("pretrained") / _name(arguments)
     try:
         with _process_group(device):
-            folder.mkdir(parents=True, exist_ok=True)
+            made_folder("--output", folder)
             _pretrain(arguments, folder, budget, settings, device, labels)
     except KeyboardInterrupt:
         print(f"Stopped. The same command goes on from {folder}.", file=sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.checks import check_number
-from rl_infonce.cli.arguments import add_progress, game_argument, shows_progress
+from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shows_progress
 from rl_infonce.runs.claim import held
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS, SEEDS
 from rl_infonce.scoring.encoders import MAJORITY, RANDOM
@@ -73,7 +73,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--n-frames", type=int, metavar="N", help="per game (50000, or all of --frames)")
     add("--policy", choices=POLICIES, help="that plays while frames are collected (random)")
     add("--data-seed", type=int, metavar="N", help="of the games played (0)")
-    add("--frames", type=Path, metavar="DIR", help="collected frames (collected into a cache)")
+    add(
+        "--frames",
+        type=Path,
+        metavar="DIR",
+        help="of rl-infonce collect; what it lacks is played into it (a cache)",
+    )
     add("--precision", choices=("fp32", "bf16"), default="fp32", help="of encoders (%(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
     add("-o", "--output", type=Path, default=Path("probes"), metavar="DIR", help="(%(default)s)")
@@ -103,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
             asked, beside = _encoders(arguments)
             view = _view(arguments.view, asked)
             plan = _plan(arguments, games, view, [*asked, *beside(view)])
-            arguments.output.mkdir(parents=True, exist_ok=True)
+            made_folder("--output", arguments.output)
             way_out = " Wait for it, or choose another --output."
             stack.enter_context(held(arguments.output, "writes scores in it", way_out))
             scores = _scores_file(arguments.output, plan)

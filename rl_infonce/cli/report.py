@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rl_infonce.cli.arguments import made_folder
+
 __all__ = ["add_parser", "run"]
 
 _BOOTSTRAP_SEED = 0
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
             rng=np.random.default_rng(_BOOTSTRAP_SEED),
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
         )
-        output.mkdir(parents=True, exist_ok=True)
+        made_folder("--output", output)
         for name, text in (
             ("report.html", report.html),
             ("report.md", report.markdown),

@@ -50,7 +50,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("grid", nargs="?", type=Path, metavar="GRID.toml", help="see README, Sweeps")
     add("-o", "--output", type=Path, metavar="DIR", help="folder (sweeps/NAME of the grid)")
     add("--resume", type=Path, metavar="DIR", help="go on with the sweep in this folder")
-    add("--dry-run", action="store_true", help="print the plan with its time and disk, and stop")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print the plan, try cells for a moment to tell time and disk, and stop",
+    )
     add("--engine", choices=("local", "ray", "slurm"), default="local", help="what runs the cells")
     add("--n-jobs", type=int, metavar="N", help="here: cells at once (GPUs, else processors)")
     add("--n-threads", type=int, default=1, metavar="N", help="processors of each cell (1)")
@@ -199,6 +203,10 @@ def _what(arguments: argparse.Namespace) -> tuple[Grid, bytes, SweepFolder]:
         path = folder.grid_path()
     else:
         path = arguments.grid
+        if not path.exists():
+            raise FileNotFoundError(
+                f"Expected a grid at {path}, got no such file. README, Sweeps, shows one."
+            )
         folder = SweepFolder(arguments.output or Path("sweeps") / path.stem)
     content = path.read_bytes()
     return parse_grid(content, path, check_files=True), content, folder

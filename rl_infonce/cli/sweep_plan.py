@@ -68,6 +68,7 @@ def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[
     if not missing:
         return
     n_jobs = _jobs_at_once(arguments, missing)
+    print("Trying cells for a moment, to tell time and disk ...", flush=True)
     seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
     print(
         f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import add_progress, game_argument, shown
+from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shown
 from rl_infonce.cli.train_arguments import EXTRACTOR_FLAGS, named_folder, planned
 from rl_infonce.cli.train_run import TrainRun
 from rl_infonce.hyperparameters import parse_hyperparameters
@@ -126,8 +126,11 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
         except (ValueError, TypeError, OSError) as error:
             arguments.usage_error(str(error))
         try:
+            if arguments.tensorboard_log is not None:  # before a run's folder is claimed in vain
+                made_folder("--tensorboard-log", arguments.tensorboard_log)
             if run_dir is None:
-                run_dir = claim_run_directory(arguments.log_folder / arguments.algo, arguments.game)
+                logs = made_folder("--log-folder", arguments.log_folder / arguments.algo)
+                run_dir = claim_run_directory(logs, arguments.game)
                 held.enter_context(hold_run(run_dir))
             tb_dir = _tensorboard_directory(arguments.tensorboard_log, run_dir)
             run = TrainRun(run_dir, tb_dir, record)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.cli.arguments import made_folder
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
 
@@ -72,7 +73,7 @@ def named_folder(arguments: argparse.Namespace) -> Path | None:
     if arguments.resume is not None:
         read_record(arguments.resume)
     elif arguments.run_dir is not None:
-        arguments.run_dir.mkdir(parents=True, exist_ok=True)
+        made_folder("--run-dir", arguments.run_dir)
     folder = arguments.resume or arguments.run_dir
     return None if folder is None else Path(folder)
 

@@ -15,7 +15,7 @@ from rl_infonce.pretraining.positional import PositionalDIM
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
 
-__all__ = ["OBJECTIVES", "default_batch_size", "make_objective"]
+__all__ = ["OBJECTIVES", "default_batch_size", "make_objective", "paints_screens"]
 
 _SELF_SUPERVISED: Mapping[str, type[PretrainingObjective]] = {
     "stdim": SpatioTemporalDIM,
@@ -54,6 +54,11 @@ def make_objective(
     if name == "supervised":
         return Supervised(encoder, generator, variables)
     return _SELF_SUPERVISED[name](encoder, generator)
+
+
+def paints_screens(name: str) -> bool:
+    """Return whether an objective needs an encoder of 210x160 screens, which it paints."""
+    return _SELF_SUPERVISED.get(name) in (VariationalAutoencoder, PixelPrediction)
 
 
 def default_batch_size(name: str) -> int:

@@ -15,7 +15,14 @@ from rl_infonce.sb3.saved_policy import SavedPolicyNetwork, read_policy
 if TYPE_CHECKING:
     from stable_baselines3.common.policies import BasePolicy
 
-__all__ = ["find_model", "game_of", "model_file", "open_policy", "saved_exploration_rate"]
+__all__ = [
+    "find_model",
+    "found_instead",
+    "game_of",
+    "model_file",
+    "open_policy",
+    "saved_exploration_rate",
+]
 
 
 def find_model(place: Path, *, best: bool = False) -> Path:
@@ -43,10 +50,20 @@ def find_model(place: Path, *, best: bool = False) -> Path:
     path = model_file(place)
     if path is None:
         raise FileNotFoundError(
-            f"Expected a model saved by SB3 or a run directory with a model.zip, got {place}: "
-            "there is no such file."
+            f"Expected a model saved by SB3 or a run directory with a model.zip, got "
+            f"{found_instead(place)}."
         )
     return path
+
+
+def found_instead(place: Path) -> str:
+    """Return what there is where `model_file` finds none, for a message."""
+    if (place / "run.json").is_file():
+        return (
+            f"the run {place} without a model.zip, which it writes when it ends or is stopped. Go "
+            f"on with it: rl-infonce train --resume {place}"
+        )
+    return f"the folder {place}, which has none" if place.is_dir() else f"{place}: no such file"
 
 
 def model_file(place: Path) -> Path | None:

@@ -151,13 +151,14 @@ def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
 
 
 def _find(name: str) -> Path:
-    from rl_infonce.sb3.saved_agent import model_file
+    from rl_infonce.sb3.saved_agent import found_instead, model_file
 
-    path = model_file(Path(name))
+    place = Path(name)
+    path = model_file(place)
     if path is None:
         raise FileNotFoundError(
             f"Expected `--encoder` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
-            f"directory or a file of save_encoder, got {name!r}: there is no such file."
+            f"directory with a model.zip or a file of save_encoder, got {found_instead(place)}."
         )
     return path
 

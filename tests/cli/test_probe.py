@@ -420,7 +420,9 @@ def test_code_of_a_model_runs_only_when_trusted(
         (["--game", "tetris"], "RAM labels .*Labelled are asteroids, .*zaxxon|Labelled are"),
         (["--labels", "correct"], "`version` .*Did you mean 'corrected'"),
         (["--protocol", "convergd"], "invalid choice: 'convergd'"),
-        (["--encoder", "none.zip"], "`--encoder` .* got 'none.zip': there is no such file"),
+        (["--encoder", "none.zip"], "`--encoder` .* got none.zip: no such file"),
+        (["--encoder", "frames"], "`--encoder` .* got the folder frames, which has none"),
+        (["--output", "small.safetensors"], "`--output` to be a folder .* got small.safetensors"),
         (["--encoder", "text.zip"], "text.zip to be a whole zip file"),
         (["--encoder", "text.safetensors"], "safetensors file at text.safetensors"),
         (

@@ -147,6 +147,7 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
         (["--resume", "none", "-o", "x"], "--resume without --output"),
         (["bad.toml"], "Did you mean 'breakout'"),
         (["none.toml"], "`train.encoder` to be a file, got 'none.safetensors'"),
+        (["lost.toml"], "a grid at lost.toml, got no such file"),
         (["GRID", "--n-jobs", "0"], "--n-jobs"),
         (["GRID", "--retries", "3"], "--retries with --engine ray alone, got --engine local"),
         (["GRID", "--engine", "slurm", "--n-jobs", "2"], "with --engine local or ray alone"),

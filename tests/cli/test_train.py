@@ -122,7 +122,10 @@ def test_unwritable_log_folder_exits_2_before_training(
         with pytest.raises(SystemExit) as leaving:
             run(tiny(folder, *flags))
         assert leaving.value.code == 2
-        assert "Cannot write the logs" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "Cannot write the logs" in said
+        assert f"`{'--tensorboard-log' if flags else '--log-folder'}` to be a folder" in said
+        assert not folder.is_dir(), "no run was claimed"
 
 
 def test_a_run_ends_with_record_curves_and_model(

@@ -116,6 +116,11 @@ def test_models_are_found_by_file_name_and_run(tmp_path: Path) -> None:
     assert find_model(tmp_path / "ppo") == find_model(tmp_path / "ppo.zip") == tmp_path / "ppo.zip"
     with pytest.raises(FileNotFoundError, match="no such file"):
         find_model(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"got the folder .*, which has none"):
+        find_model(tmp_path)
+    (tmp_path / "run.json").touch()
+    with pytest.raises(FileNotFoundError, match=r"the run .* without a model.zip, .* --resume /"):
+        find_model(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"best model in .*when 100 episodes"):
         find_model(tmp_path / "pong_1", best=True)
     with pytest.raises(ValueError, match="run directory beside --best"):
