@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,9 +148,15 @@ def test_the_losses_explained_are_those_there_are() -> None:
 def test_presets_and_settings_are_those_of_the_code() -> None:
     options = section("Options")
     assert set(re.findall(r'^\| `"(\w+)"`', options, flags=re.MULTILINE)) == set(PRESETS)
-    listed = options.split("Any setting of a preset")[1].split("`help(")[0]
-    named = set(re.findall(r"`([a-z_]+)`", listed))
-    assert named >= set(inspect.signature(InfoNCESettings).parameters)
+    rows = re.findall(r"^\| `(\w+)` \| `(.+?)`.*? \| (.*)\|$", options, flags=re.MULTILINE)
+    settings = [name for name, _, _ in rows]
+    assert settings == [each.name for each in fields(InfoNCESettings)]
+    for name, default, others in rows:
+        printed = dict.fromkeys(PRESETS, ast.literal_eval(default))
+        for presets, value in re.findall(r"([\w, ]+): `(.+?)`", others):
+            printed |= dict.fromkeys(presets.strip().split(", "), ast.literal_eval(value))
+        assert printed == {key: getattr(preset, name) for key, preset in PRESETS.items()}, name
+    beside = re.findall(r"`([a-z_]+)`", options.split("Beside them stand")[1].split(". ")[0])
     given_by_sb3_or_for_experts = {
         "observation_space",
         "preset",
@@ -156,9 +164,8 @@ def test_presets_and_settings_are_those_of_the_code() -> None:
         "image_key",
         "normalized_image",
     }
-    assert named == set(inspect.signature(InfoNCEExtractor).parameters) - (
-        given_by_sb3_or_for_experts
-    )
+    parameters = set(inspect.signature(InfoNCEExtractor).parameters)
+    assert {*settings, *beside} == parameters - given_by_sb3_or_for_experts
 
 
 def test_commands_are_ones_the_command_line_takes() -> None:

@@ -75,7 +75,7 @@ class InfoNCEExtractor(ImageEncoder):
 
     `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is one of
     NatureCNN. SB3 chooses the hidden layers by the extractor's class: to compare with `NatureCNN`,
-    pass `net_arch=[]` (PPO, A2C, DQN, QR-DQN) or `[256, 256]` (TD3) on both sides.
+    pass `net_arch=[]` (PPO, A2C, DQN and their relatives) or `[256, 256]` (TD3) on both sides.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -109,7 +109,8 @@ class InfoNCEExtractor(ImageEncoder):
         target_encoder_tau: 1.0 stops the gradient at the positives, less moves an averaged target
             encoder; None takes the preset's, and in "cpc" trains through both.
         positives: "future", or "shuffled" for a placebo: the same loss with other anchors' futures.
-        min_gap: Same-episode candidates closer than this many steps are no negatives, >= 0.
+        min_gap: Candidates of the anchor's episode less than this many steps from the anchor's own
+            future are no negatives, >= 0.
         augment_observations: Whether the host's own loss sees observations moved by up to 4 pixels,
             too (RAD, Laskin et al. 2020); with `infonce_coef=0`, augmentation alone.
         max_grad_ratio: Largest norm of the auxiliary gradient on the encoder, as a multiple of the
