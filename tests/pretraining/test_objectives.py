@@ -24,6 +24,7 @@ from rl_infonce.pretraining.cpc import CPC
 from rl_infonce.pretraining.generative import screen_decoder
 from rl_infonce.pretraining.global_infonce import GlobalInfoNCE
 from rl_infonce.pretraining.positional import PositionalDIM
+from rl_infonce.pretraining.registry import paints_screens
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
 
@@ -227,6 +228,16 @@ def test_pixel_prediction_paints_the_next_frame() -> None:
     expected = ((painted - images[:, 1] / 255) ** 2).mean()
     found = objective.loss(features, FrameBatch(images)).loss
     assert float(found.detach()) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_what_paints_screens_refuses_stacked_frames(name: str) -> None:
+    stacked = PixelEncoder((4, 84, 84), generator=generator())
+    if not paints_screens(name):
+        make_objective(name, stacked, generator(), variables=["x"])
+        return
+    with pytest.raises(ValueError, match="an STDIMEncoder to paint 210x160 screens, got PixelEnc"):
+        make_objective(name, stacked, generator())
 
 
 def test_supervised_is_the_mean_cross_entropy_of_its_variables() -> None:
