@@ -94,7 +94,10 @@ def make_encoder(path: Path, budget: str, n_frames: int) -> None:
     """Pretrain an encoder and save it."""
     frames = cached_frames(GAME, n_frames, seed=1, policy="random", view="agent")
     both = training_and_validation(
-        frames.observations("agent"), frames.episode_ids, np.random.default_rng(0)
+        frames.observations("agent"),
+        frames.episode_ids,
+        np.random.default_rng(0),
+        group_ids=frames.game_ids,
     )
     generator = torch.Generator().manual_seed(0)
     encoder = PixelEncoder((4, 84, 84), generator=generator)

@@ -191,7 +191,10 @@ def pretrained(
     """Train the encoder in place and return how that went."""
     frames = frames_of(cell.game, sizes.n_frames, PRETRAINING_SEED)
     train, held_out = training_and_validation(
-        frames.observations("screen"), frames.episode_ids, np.random.default_rng(cell.seed)
+        frames.observations("screen"),
+        frames.episode_ids,
+        np.random.default_rng(cell.seed),
+        group_ids=frames.game_ids,
     )
     if cell.objective == "supervised":
         labels, _ = drop_low_entropy(frames.labelled("screen", LABELS).labels, train.rows)

@@ -313,7 +313,10 @@ def _frames(
         progress=progress,
     )
     train, held_out = training_and_validation(
-        frames.observations(view), frames.episode_ids, np.random.default_rng(arguments.seed)
+        frames.observations(view),
+        frames.episode_ids,
+        np.random.default_rng(arguments.seed),
+        group_ids=frames.game_ids,
     )
     if not told:
         return train, held_out

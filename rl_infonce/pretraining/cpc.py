@@ -29,8 +29,9 @@ class CPC(PretrainingObjective):
     """CPC (van den Oord et al. 2018, equation 4) as Anand et al. 2019 ran it on Atari.
 
     A two-layer GRU summarises 100 consecutive frames; from its state, one linear map per offset 1,
-    5, ..., 97 picks the features of the frame that far ahead among all features of the batch, of
-    any sequence and time. The losses of the 25 offsets are summed. Stacked
+    5, ..., 97 picks the features of the frame that far ahead among those of all sequences of
+    the batch that lie at least as far into theirs: 16 times 99 of them at offset 1, 16 times 3 at
+    offset 97, as in the published code. The losses of the 25 offsets are summed. Stacked
     frames leave out offsets at which both share pixels. The GRU is thrown away.
     Deviations: 16 sequences per batch instead of 64, every start equally likely; there every
     episode of at least 100 frames is.

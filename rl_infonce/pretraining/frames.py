@@ -103,10 +103,25 @@ def _check_rows(rows: IntArray, episode_ids: IntArray) -> None:
 
 
 def training_and_validation(
-    observations: Any, episode_ids: IntArray, rng: np.random.Generator
+    observations: Any,
+    episode_ids: IntArray,
+    rng: np.random.Generator,
+    *,
+    group_ids: IntArray | None = None,
 ) -> tuple[EpisodeFrames, EpisodeFrames]:
-    """Return the frames to learn from and those of held-out episodes; see `hold_out_episodes`."""
-    train, held_out = hold_out_episodes(episode_ids, rng)
+    """Return the frames to learn from and those of held-out episodes; see `hold_out_episodes`.
+
+    Args:
+        observations: As of `EpisodeFrames`.
+        episode_ids: [K] integers, equal within an episode and different between any two.
+        rng: Source of all randomness.
+        group_ids: [K] integers, equal within episodes that share a state, such as the lives of one
+            game with their score: whole groups are held out. None takes each episode for itself.
+
+    Raises:
+        ValueError: As `hold_out_episodes`.
+    """
+    train, held_out = hold_out_episodes(episode_ids if group_ids is None else group_ids, rng)
     return (
         EpisodeFrames(observations, episode_ids, train),
         EpisodeFrames(observations, episode_ids, held_out),

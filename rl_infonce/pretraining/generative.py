@@ -26,7 +26,8 @@ __all__ = ["PixelPrediction", "VariationalAutoencoder", "screen_decoder"]
 def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
     """Return features [B, n_inputs] -> gray screens [B, 1, 210, 160] in 0..1.
 
-    The layers of `STDIMEncoder` backwards, with transposed convolutions.
+    The layers of `STDIMEncoder` backwards, with transposed convolutions. They start as torch's do;
+    the published ones are orthogonal.
     """
     with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
         decoder = nn.Sequential(

@@ -77,9 +77,10 @@ class PretrainingLoss(NamedTuple):
 class PretrainingObjective(nn.Module, ABC):
     """An encoder with what trains it; its heads are thrown away afterwards.
 
-    What all objectives share beside the paper's: Adam with eps 1e-5, a learning rate that rises and
-    falls over the budget, early stopping on the validation loss, and the best weights, where the
-    published code keeps a constant rate, judges some objectives by accuracy, and keeps the last.
+    What all objectives share beside the paper's: Adam with eps 1e-5 (CPC's is 1e-8 there), a
+    learning rate that rises and falls over the budget, early stopping on the validation loss, and
+    the best weights, where the published code keeps a constant rate, judges some objectives by
+    accuracy, and keeps the last.
 
     `encode` treats every sample on its own, `loss` may compare them: so a large batch can be
     encoded in parts, or on several machines.

@@ -45,9 +45,9 @@ class SpatioTemporalDIM(_SpatialObjective):
     among the frames before all others of the batch: bilinear scores, mean over the 88 places, sum
     of both terms. The direction is that of the published code, the reverse of the paper's
     equations, in which a frame picks the next one, as in the preset "stdim". Deviations from the
-    published code: a sample starts at any frame but an episode's first, all equally likely; there
+    published code: any frame that has one `horizon` frames before it is as likely as another; there
     the first frame was paired with the episode's last, episodes were drawn before frames, and one
-    could occur twice in a batch. Episodes of any length from 2 frames take part; there only those
+    could occur twice in a batch. Episodes of more than `horizon` frames take part; there only those
     of more than 64, in pretraining as in probing.
     """
 
@@ -97,9 +97,11 @@ class JSDSpatioTemporalDIM(_SpatialObjective):
     """JSD-ST-DIM (Anand et al. 2019): ST-DIM's pairs, told from one negative by a yes or no.
 
     The negative is another frame of the same episode, at the same place; now and then it is the
-    frame before, as in the published code. Binary cross-entropy, the
-    mean over positives and negatives; a lower bound of the Jensen-Shannon divergence between joint
-    and marginals up to a constant (Hjelm et al. 2019, equation 4).
+    frame before, as in the published code. Binary cross-entropy, the mean over positives and
+    negatives; log 2 less it is a lower bound of the Jensen-Shannon divergence (Hjelm et al. 2019,
+    equation 4) between pairs of neighbours and pairs of any frames of one episode, so that what
+    tells episodes apart earns nothing. Deviations from the published code: the negative is never
+    the frame itself, and scores have a term linear in the candidate, there a constant.
     """
 
     contrasts = False

@@ -40,8 +40,8 @@ class Interval(NamedTuple):
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Return mean and Student's t interval of independent values, e.g. differences by seed.
 
-    Exact for normal values; with three of them it is 2.5 times as wide as they scatter, and rightly
-    so. Needs SciPy: `pip install rl-infonce[report]`.
+    Exact for normal values; with three of them it reaches 2.5 standard deviations to either side,
+    and rightly so. Needs SciPy: `pip install rl-infonce[report]`.
 
     Args:
         values: [n] finite, n at least 2.

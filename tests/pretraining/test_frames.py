@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rl_infonce.pretraining import EpisodeFrames, hold_out_episodes
+from rl_infonce.pretraining import EpisodeFrames, hold_out_episodes, training_and_validation
 
 
 def frames_of(lengths: tuple[int, ...], used: tuple[int, ...] | None = None) -> EpisodeFrames:
@@ -61,6 +61,17 @@ def test_episodes_are_held_out_whole() -> None:
     assert len(seen) > 10
     train, held_out = hold_out_episodes(ids[:6], np.random.default_rng(0), share=0.01)
     assert (len(train), len(held_out)) == (3, 3)
+
+
+def test_what_shares_a_state_is_held_out_together() -> None:
+    lives, games = np.repeat(np.arange(10), 3), np.repeat(np.arange(5), 6)
+    images = np.zeros((30, 1, 2, 2), np.uint8)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        train, held_out = training_and_validation(images, lives, rng, group_ids=games)
+        assert set(games[train.rows]).isdisjoint(games[held_out.rows])
+        assert len(set(lives[held_out.rows])) == 2
+        assert set(np.diff(lives[train.rows])) <= {0, 1, 3}, "pairs lie within a life"
 
 
 def test_what_does_not_fit_is_refused() -> None:
