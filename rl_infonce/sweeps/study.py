@@ -52,6 +52,9 @@ def run_study(
     # The same seed again would suggest the first trials again.
     study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
     state = optuna.trial.TrialState
+    for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
+        if not search["search"].keys() <= trial.params.keys():  # killed while it was made up
+            study.tell(trial.number, state=state.FAIL)
     begun = study.get_trials(deepcopy=False, states=[state.RUNNING])
     ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
     numbers = [(trial.number, dict(trial.params)) for trial in begun]
@@ -59,8 +62,7 @@ def run_study(
         if numbers:
             number, parameters = numbers.pop(0)
         else:
-            trial = study.ask()
-            number, parameters = trial.number, _suggested(trial, search["search"])
+            number, parameters = _asked(study, search["search"], folder)
         name, settings = _name(number), _settings_of(parameters)
         own = replace(grid, arms=(name,), settings={name: settings})
         folder.note_cells(own)
@@ -74,16 +76,42 @@ def run_study(
         yield name, settings, value
 
 
+def _asked(
+    study: Any, search: Mapping[str, Mapping[str, Any]], folder: SweepFolder
+) -> tuple[int, dict[str, Any]]:
+    """Return number and parameters of a new trial."""
+    trial = study.ask()
+    try:
+        return trial.number, _suggested(trial, search)
+    except ValueError as error:  # Optuna's: ranges may move, choices and kinds of ranges may not
+        study.tell(trial, state=_optuna().trial.TrialState.FAIL)
+        raise ValueError(
+            f"Expected the choices and kinds of ranges in `study.search` that the trials in "
+            f"{folder.path} had, got others: {error} Change them back, or choose another --output."
+        ) from error
+
+
 def _has_failed(folder: SweepFolder, grid: Grid) -> bool:
     """Return whether a trial without a value would have none the next time either.
 
-    Every cell has ended by itself, and one says that it failed, or all are done without a score.
+    Every cell has ended by itself, and one says that it failed or was refused before it began, or
+    all are done without a score.
     """
-    states = folder.states(grid).values()
-    if any(state.reason for state in states):  # what cannot be read says nothing
+    states = folder.states(grid)
+    if any(state.reason for state in states.values()):  # what cannot be read says nothing
         return False
-    found = {state.status for state in states}
+    found = {
+        "failed"
+        if states[cell.name].status == "missing" and _was_refused(folder, cell)
+        else states[cell.name].status
+        for cell in grid.cells()
+    }
     return found == {"done"} or ("failed" in found and found <= {"done", "trained", "failed"})
+
+
+def _was_refused(folder: SweepFolder, cell: Cell) -> bool:
+    """Return whether a cell that left no record was started."""
+    return folder.run_dir(cell).is_dir()
 
 
 def best_trial(folder: SweepFolder) -> tuple[str, Settings, float] | None:

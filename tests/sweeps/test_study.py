@@ -190,6 +190,39 @@ def test_trials_of_other_trainings_are_not_mixed(
         next(run_study(folder, short_grid(2, **changes), Trainer(folder), None))
 
 
+def test_other_choices_are_refused_and_leave_no_half_trial(folder: SweepFolder) -> None:
+    list(run_study(folder, short_grid(1), Trainer(folder), None))
+    search = {**STUDY["search"], "n_pairs": {"choices": [8, 16, 32]}}
+    with pytest.raises(ValueError, match=r"choices and kinds of ranges in `study.search`.* others"):
+        next(run_study(folder, short_grid(3, study={"search": search}), Trainer(folder), None))
+    train = Trainer(folder)
+    found = [name for name, _, _ in run_study(folder, short_grid(3), train, None)]
+    assert found == ["trial_002"], "the one that was refused counts"
+    assert all(settings.keys() >= {"infonce_coef", "n_pairs"} for settings in train.settings)
+
+
+def test_a_trial_that_was_killed_while_it_was_made_up_is_not_trained(folder: SweepFolder) -> None:
+    from rl_infonce.sweeps import study
+
+    list(run_study(folder, short_grid(1), Trainer(folder), None))
+    half = study._study(study._optuna(), folder).ask()
+    half.suggest_categorical("n_pairs", STUDY["search"]["n_pairs"]["choices"])
+    found = [name for name, _, _ in run_study(folder, short_grid(3), Trainer(folder), None)]
+    assert found == ["trial_002"]
+
+
+def test_a_trial_that_training_refuses_has_failed(folder: SweepFolder) -> None:
+    class Refusing(Trainer):
+        def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
+            for cell in cells:
+                self.folder.run_dir(cell).mkdir(parents=True)
+            return True
+
+    ((name, _, value),) = run_study(folder, short_grid(1), Refusing(folder), None)
+    assert (name, value) == ("trial_000", None)
+    assert not list(run_study(folder, short_grid(1), Trainer(folder), None)), "it is not repeated"
+
+
 def test_a_cell_of_another_trial_is_not_taken_for_ones_own(folder: SweepFolder) -> None:
     list(run_study(folder, short_grid(1), Trainer(folder), None))
     (folder.path / "study.log").unlink()
