@@ -64,7 +64,7 @@ def is_table(value: Any) -> bool:
 
 
 def _is_positive(value: Any) -> bool:
-    return is_number(value) and value > 0
+    return is_number(value) and 0 < value < math.inf
 
 
 def is_natural(value: Any) -> bool:
@@ -87,7 +87,7 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "precision": (is_text, "text"),
     "n_pairs": (is_int, "an int >= 1"),
     "critic": (is_text, "text"),
-    "temperature": (_is_positive, "a number > 0"),
+    "temperature": (_is_positive, "a finite number > 0"),
     "learn_temperature": (is_flag, "true or false"),
     "terms": (_is_texts, "a list of at least one name"),
     "centred": (is_flag, "true or false"),
@@ -95,10 +95,10 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "context_length": (is_int, "an int >= 1"),
     "action_conditioning": (is_flag, "true or false"),
     "augmentation": (is_text, "text"),
-    "target_encoder_tau": (_is_positive, "a number > 0"),
+    "target_encoder_tau": (_is_positive, "a finite number > 0"),
     "positives": (is_text, "text"),
     "min_gap": (is_natural, "an int >= 0"),
-    "max_grad_ratio": (_is_positive, "a number > 0"),
+    "max_grad_ratio": (_is_positive, "a finite number > 0"),
     "augment_observations": (is_flag, "true or false"),
     "freeze_encoder": (is_flag, "true or false"),
     "encoder": (is_text, "a path"),

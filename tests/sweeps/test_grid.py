@@ -106,7 +106,10 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"games": "pong"}, "`games` to be a list"),
         ({"train": {"infonce_coef": -1}}, "'infonce' with ppo: .*infonce_coef"),
         ({"train": {"horizons": [0]}}, "horizons"),
-        ({"train": {"max_grad_ratio": 0}}, "`train.max_grad_ratio` to be a number > 0, got 0"),
+        (
+            {"train": {"max_grad_ratio": 0}},
+            "`train.max_grad_ratio` to be a finite number > 0, got 0",
+        ),
         ({"train": {"preset": "cpd"}}, "'baseline' with ppo: .*preset.*cpc"),
         ({"train": {"hyperparameters": {"n_epoch": 3}}}, "n_epochs"),
         ({"train": {"positives": "past"}}, "positives"),
