@@ -109,7 +109,7 @@ def _settings(
     algorithm: str, n_timesteps: int, n_envs: int, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
     settings = _SETTINGS[algorithm](n_timesteps, n_envs) | dict(changes)
-    if "n_steps" in settings and "batch_size" not in changes:
+    if algorithm == "ppo" and "batch_size" not in changes:  # DQN's n_steps are those of returns
         settings["batch_size"] = min(settings["batch_size"], settings["n_steps"] * n_envs)
     for name in _SCHEDULED & settings.keys():
         if isinstance(settings[name], str):

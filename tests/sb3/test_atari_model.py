@@ -27,6 +27,7 @@ def test_rl_zoos_settings_stand_unless_changed() -> None:
     assert (model.n_steps, model.batch_size, model.n_epochs) == (32, 32, 6)
     assert [model.lr_schedule(0.5), model.clip_range(0.5)] == [1e-3, 0.1]
     assert make("dqn", hyperparameters={"buffer_size": 50}).replay_buffer.buffer_size == 50
+    assert make("dqn", hyperparameters={"n_steps": 3}).batch_size == 32, "of 3-step returns"
 
 
 @pytest.mark.parametrize(
