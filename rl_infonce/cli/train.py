@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
                 logs = made_folder("--log-folder", arguments.log_folder / arguments.algo)
                 run_dir = claim_run_directory(logs, arguments.game)
                 held.enter_context(hold_run(run_dir))
-            tb_dir = _tensorboard_directory(arguments.tensorboard_log, run_dir)
+            tb_dir = _tensorboard_directory(arguments.tensorboard_log, arguments.algo, run_dir)
             run = TrainRun(run_dir, tb_dir, record)
         except OSError as error:
             arguments.usage_error(f"Cannot write the logs: {error}")
@@ -184,7 +184,7 @@ def _pretrained(arguments: argparse.Namespace) -> PixelEncoder | None:
     return encoder
 
 
-def _tensorboard_directory(folder: Path | None, run_dir: Path) -> Path:
-    tb_dir = run_dir / "tb" if folder is None else folder / run_dir.name
+def _tensorboard_directory(folder: Path | None, algo: str, run_dir: Path) -> Path:
+    tb_dir = run_dir / "tb" if folder is None else folder / algo / run_dir.name
     tb_dir.mkdir(parents=True, exist_ok=True)
     return tb_dir

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.cli.arguments import made_folder
+from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
 
@@ -185,13 +186,20 @@ def _check_given(arguments: argparse.Namespace, former: Mapping[str, Any]) -> No
     differing = [
         f"{name} is {_plain(getattr(arguments, name))!r} (was {_plain(former[name])!r})"
         for name in sorted(_FIXED & arguments.given)
-        if name != "log_folder" and getattr(arguments, name) != former[name]
+        if name != "log_folder" and not _are_equal(name, getattr(arguments, name), former[name])
     ]
     if differing:
         raise ValueError(
             f"Expected `--run-dir` {arguments.run_dir} with the settings it has, got: "
             f"{'; '.join(differing)}."
         )
+
+
+def _are_equal(name: str, given: Any, former: Any) -> bool:
+    if name != "hyperparams":
+        return bool(given == former)
+    # in any order, and 1 is 1.0
+    return parse_hyperparameters(given or ()) == parse_hyperparameters(former or ())
 
 
 def _curves(former: Mapping[str, Any], session: Mapping[str, Any], run_dir: Path) -> Path | None:

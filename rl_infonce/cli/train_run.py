@@ -146,7 +146,8 @@ class TrainRun:
                 n_left = max(arguments.n_timesteps - model.num_timesteps, 0)
                 if n_left:
                     model.learn(n_left, callbacks, reset_num_timesteps=False, progress_bar=progress)
-                is_done = model.num_timesteps >= arguments.n_timesteps or not self.resume.stopped
+                # The step at which a stop is noticed counts, and its update is missing.
+                is_done = not self.resume.stopped
                 status, code = ("done", 0) if is_done else ("interrupted", INTERRUPTED)
             except (FloatingPointError, NotSavedError) as error:
                 print(f"rl-infonce train: {error}", file=sys.stderr)

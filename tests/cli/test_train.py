@@ -128,6 +128,13 @@ def test_unwritable_log_folder_exits_2_before_training(
         assert not folder.is_dir(), "no run was claimed"
 
 
+def test_curves_of_two_algorithms_go_to_folders_of_their_own(tmp_path: Path) -> None:
+    for algo in ("ppo", "dqn"):
+        run(tiny(tmp_path / "logs", "--algo", algo, "-tb", str(tmp_path / "curves")))
+    names = {str(each.relative_to(tmp_path / "curves")) for each in tmp_path.glob("curves/*/*")}
+    assert names == {str(Path(algo, "pong_1")) for algo in ("ppo", "dqn")}
+
+
 def test_a_run_ends_with_record_curves_and_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

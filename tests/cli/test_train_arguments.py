@@ -67,6 +67,15 @@ def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
             going_on(run_dir, "--run-dir", str(run_dir), *changed)
 
 
+def test_hyperparameters_may_be_named_in_any_order(tmp_path: Path) -> None:
+    run_dir = begun(tmp_path / "run", "--hyperparams", "n_epochs:5", "gamma:1.0")
+    again = ("--run-dir", str(run_dir), "--hyperparams", "gamma:1")
+    assert going_on(run_dir, *again, "n_epochs:5").hyperparams == ["n_epochs:5", "gamma:1.0"]
+    for others in ([], ["n_epochs:6"], ["n_epochs:5", "ent_coef:0.1"]):
+        with pytest.raises(ValueError, match=r"hyperparams is \['gamma:1'.*was \['n_epochs:5'"):
+            going_on(run_dir, *again, *others)
+
+
 def test_leave_to_go_on_inexactly_is_given_once(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run", "--resume-inexact", "--fall-back")
     arguments = going_on(run_dir, "--resume", str(run_dir))

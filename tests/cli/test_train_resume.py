@@ -142,6 +142,18 @@ def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
     assert rows_of(run_dir) == rows_of(expected)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_a_run_that_was_stopped_before_its_last_update_is_not_done(tmp_path: Path) -> None:
+    kill = AtStep(300, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert train(*flags(tmp_path), "-n", "513", callback=kill) == 75
+    run_dir = tmp_path / "ppo" / "breakout_1"
+    record = json.loads((run_dir / "run.json").read_text())
+    assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 514)
+    assert train("train", "--resume", str(run_dir), "--no-progress") == 0
+    record = json.loads((run_dir / "run.json").read_text())
+    assert (record["status"], record["n_timesteps_done"]) == ("done", 768)
+
+
 def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
     def curve(run_dir: Path) -> list[tuple[int, float]]:
         events = EventAccumulator(str(run_dir / "tb"))
