@@ -121,7 +121,9 @@ def _layer_state(layer: Any) -> dict[str, Any]:
             f"Expected environments whose state can be read, got {name}. Use make_atari_vec_env or "
             "DummyVecEnv, or give the class get_state() and set_state(state)."
         )
-    state = {key: _copied(getattr(layer, key)) for key in _CHANGING[type(layer)]}
+    # VecNormalize has no `old_obs` before its first reset
+    present = [key for key in _CHANGING[type(layer)] if key in vars(layer)]
+    state = {key: _copied(getattr(layer, key)) for key in present}
     if isinstance(layer, VecFrameStack):
         state["stack"] = _copied(layer.stacked_obs.stacked_obs)
     if isinstance(layer, VecNormalize):
@@ -137,7 +139,8 @@ def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
         _set_games(layer, state)
     else:
         for key in _CHANGING[type(layer)]:
-            setattr(layer, key, _copied(state[key]))
+            if key in state:
+                setattr(layer, key, _copied(state[key]))
     if isinstance(layer, VecFrameStack):
         layer.stacked_obs.stacked_obs = _copied(state["stack"])
     if isinstance(layer, VecNormalize):

@@ -426,8 +426,10 @@ class InfoNCEExtractor(ImageEncoder):
             return features
         is_compared = session.details_due or self.max_grad_ratio is not None
         if is_compared and auxiliary.n_shared:  # a frozen encoder shares none
+            # SAC's actor loss passes through the critic, too, and those gradients are thrown away
+            report = self._log_gradients if session.details_due else _say_nothing
             session.withdraw_hooks = watch_gradients(
-                auxiliary, self._log_gradients, max_ratio=self.max_grad_ratio
+                auxiliary, report, max_ratio=self.max_grad_ratio
             )
         return attach_gradients(features, auxiliary)
 
@@ -529,9 +531,14 @@ class InfoNCEExtractor(ImageEncoder):
         """Return what the next update depends on beside the weights: random stream and counters."""
         return {**self._session.get_state(), "last_infonce": dict(self.last_infonce)}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on, in `learn`, where `get_state` was called on an extractor with the same weights."""
-        self._session.set_state(state)
+    def set_state(self, state: Mapping[str, Any], *, games_go_on: bool = True) -> None:
+        """Go on, in `learn`, where `get_state` was called on an extractor with the same weights.
+
+        Args:
+            state: Of `get_state`.
+            games_go_on: Whether the environments do, too; otherwise `learn` has reset them.
+        """
+        self._session.set_state(state, games_go_on=games_go_on)
         self.last_infonce.update(state["last_infonce"])
 
     # -- construction and copies -----------------------------------------------------------------
@@ -581,6 +588,10 @@ class InfoNCEExtractor(ImageEncoder):
         rng.bit_generator.state = own.pop("_stream")
         super().__setstate__(own)  # type: ignore[no-untyped-call]
         self._session = Session(rng, self.image_key)
+
+
+def _say_nothing(_report: GradientReport) -> None:
+    """Bound a gradient without a curve."""
 
 
 def _stream(seed: int) -> np.random.Generator:

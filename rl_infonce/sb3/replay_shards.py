@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
 from rl_infonce.npy_rows import open_rows
 from rl_infonce.runs.checkpoints import SHARED
@@ -20,6 +20,7 @@ from rl_infonce.runs.durable import replace_bytes
 __all__ = ["ReplayShards", "UnknownBufferError", "load_replay"]
 
 _BYTES_OF_A_SHARD = 2**24
+_KNOWN = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 
 Array = npt.NDArray[Any]
 
@@ -45,17 +46,18 @@ class ReplayShards:
         """Write the rows added since the last call, and return what `load_replay` needs.
 
         Args:
-            buffer: A `ReplayBuffer` or a `DictReplayBuffer`.
+            buffer: A `ReplayBuffer`, `DictReplayBuffer` or `NStepReplayBuffer`.
             n_added: Rows ever added to it.
 
         Raises:
             UnknownBufferError: If it is of another class.
             OSError: If rows cannot be written; the next call writes them.
         """
-        if type(buffer) not in (ReplayBuffer, DictReplayBuffer):
+        if type(buffer) not in _KNOWN:
+            names = ", ".join(each.__name__ for each in _KNOWN)
             raise UnknownBufferError(
-                f"Expected a ReplayBuffer or DictReplayBuffer, got {type(buffer).__name__}, whose "
-                "rows are not saved."
+                f"Expected a buffer of {names}, got {type(buffer).__name__}, whose rows are not "
+                "saved."
             )
         n_rows = buffer.buffer_size if buffer.full else buffer.pos
         fresh = min(n_added - self._n_added, n_rows)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from rl_infonce.checks import check_count, check_flag
 from rl_infonce.runs.checkpoints import (
@@ -31,6 +32,7 @@ from rl_infonce.sb3.replay_shards import ReplayShards, UnknownBufferError, load_
 from rl_infonce.sb3.run_logs import CSVFormat
 from rl_infonce.sb3.run_state import (
     differing_settings,
+    flat,
     get_run_state,
     set_run_state,
     set_streams,
@@ -156,6 +158,8 @@ class ResumeCallback(BaseCallback):
             if state["replay"] is not None:
                 load_replay(model.replay_buffer, state["replay"], self.folder)  # type: ignore[attr-defined]
                 self._shards.adopt(state["replay"])
+            elif isinstance(model, OffPolicyAlgorithm):
+                _put_off_updates(model)
             self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
         self._restored = (checkpoint.path, state) if exact else None
         self._first_step = model.num_timesteps
@@ -281,8 +285,19 @@ class ResumeCallback(BaseCallback):
             return None
 
 
+def _put_off_updates(model: OffPolicyAlgorithm) -> None:
+    """Let a replay buffer whose rows were not saved fill as it did at first."""
+    model.learning_starts += model.num_timesteps
+    warnings.warn(
+        f"The rows of {type(model.replay_buffer).__name__} were not saved: updates go on at step "
+        f"{model.learning_starts}, when `learning_starts` new steps are there.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
 def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:
-    later = list(callbacks)
+    later = list(flat(callbacks))  # SB3 puts them in a list of its own beside a progress bar
     later = later[later.index(own) + 1 :] if own in later else []
     if any(isinstance(each, InfoNCECallback) and each.decoupled for each in later):
         raise ValueError(
@@ -293,7 +308,7 @@ def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:
 
 def _sync_tables(model: BaseAlgorithm, callbacks: Iterable[BaseCallback]) -> None:
     """Let the disk have the rows before a checkpoint, from which on they are not written again."""
-    for each in (*callbacks, *model.logger.output_formats):
+    for each in (*flat(callbacks), *model.logger.output_formats):
         if isinstance(each, EpisodeLogCallback | CSVFormat):
             each.sync()
 

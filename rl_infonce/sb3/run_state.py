@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,20 @@ from stable_baselines3.common import callbacks as sb3_callbacks
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import recursive_getattr
+from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 
 from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.env_state import UnknownStateError, get_env_state, set_env_state
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["differing_settings", "get_run_state", "model_settings", "set_run_state", "set_streams"]
+__all__ = [
+    "differing_settings",
+    "flat",
+    "get_run_state",
+    "model_settings",
+    "set_run_state",
+    "set_streams",
+]
 
 _COUNTERS = (
     "num_timesteps",
@@ -32,6 +40,11 @@ _COUNTERS = (
 _OBSERVED = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _LSTM = ("_last_lstm_states",)
 _STATISTICS = ("ep_info_buffer", "ep_success_buffer")
+_PLAIN = (bool, int, float, str)
+_STRUCTURED = (
+    *("policy_kwargs", "learning_rate", "clip_range", "clip_range_vf", "train_freq"),
+    *("replay_buffer_class", "replay_buffer_kwargs"),
+)
 _NOT_SETTINGS = {*_COUNTERS, "start_time", "verbose", "tensorboard_log", "_custom_logger", "device"}
 _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
     sb3_callbacks.EvalCallback: (
@@ -83,7 +96,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "streams": get_random_streams(),
         "action_space": model.action_space.np_random.bit_generator.state,
         "extractors": [each.get_state() for each in _extractors(model)],
-        "callbacks": [_callback_state(each) for each in _flat(callbacks)],
+        "callbacks": [_callback_state(each) for each in flat(callbacks)],
         "logger": _pending(model),
     }
 
@@ -130,9 +143,9 @@ def set_streams(
             f"Expected {len(state['extractors'])} InfoNCEExtractors, got {len(extractors)}."
         )
     for extractor, each in zip(extractors, state["extractors"], strict=True):
-        extractor.set_state(each)
+        extractor.set_state(each, games_go_on=state["env"] is not None)
     former = list(state["callbacks"])
-    for callback in _flat(callbacks):
+    for callback in flat(callbacks):
         own = next((each for each in former if each["class"] == type(callback).__name__), None)
         if own is not None:  # one that was not there before begins with this run
             former.remove(own)
@@ -144,19 +157,38 @@ def set_streams(
 
 
 def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return what decides how a model trains, as far as it is plain: JSON."""
+    """Return what decides how a model trains, as far as it has a name: JSON, names dotted."""
     plain = {
         name: value
         for name, value in vars(model).items()
-        if name not in _NOT_SETTINGS and (value is None or type(value) in (bool, int, float, str))
+        if name not in _NOT_SETTINGS and (value is None or type(value) in _PLAIN)
     }
+    structured = {name: getattr(model, name) for name in _STRUCTURED if hasattr(model, name)}
     return {
         **plain,
+        **dict(_leaves("", structured)),
         "algorithm": type(model).__name__,
         "policy": type(model.policy).__name__,
         "observation_space": str(model.observation_space),
         "action_space": str(model.action_space),
     }
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a setting by dotted name; of what is no plain value, its class."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), each)
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _leaves(f"{name}.{index}", each)
+        yield f"{name}.length", len(value)
+    elif value is None or type(value) in _PLAIN:
+        yield name, value
+    elif isinstance(value, FloatSchedule | ConstantSchedule | LinearSchedule):
+        yield from _leaves(name, {"schedule": type(value).__name__, **vars(value)})
+    else:
+        yield name, getattr(value, "__qualname__", type(value).__qualname__)
 
 
 def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
@@ -166,12 +198,14 @@ def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[s
     return [
         f"{name} is {own.get(name)!r} (was {former.get(name)!r})"
         for name in sorted(own | former)
-        if own.get(name) != former.get(name) and _is_decided(name)
+        if own.get(name) != former.get(name) and _is_decided(name, state)
     ]
 
 
-def _is_decided(name: str) -> bool:
-    """Return whether a setting is the user's, and not something SB3 keeps on the way."""
+def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
+    """Return whether a setting is the user's, and not something that is kept on the way."""
+    if name == "learning_starts" and state.get("replay") is None:
+        return False  # `ResumeCallback.restore` puts it off
     return not name.startswith("_") or name == "_stats_window_size"
 
 
@@ -221,15 +255,15 @@ def _state_dependent_noise(model: BaseAlgorithm) -> Any:
     return getattr(getattr(model, "actor", None) or model.policy, "action_dist", None)
 
 
-def _flat(callbacks: Iterable[BaseCallback]) -> Iterable[BaseCallback]:
+def flat(callbacks: Iterable[BaseCallback]) -> Iterable[BaseCallback]:
     """Yield callbacks and those inside of them."""
     for callback in callbacks:
         if isinstance(callback, sb3_callbacks.CallbackList):
-            yield from _flat(callback.callbacks)
+            yield from flat(callback.callbacks)
             continue
         yield callback
         inner = [getattr(callback, name, None) for name in ("callback", "callback_on_new_best")]
-        yield from _flat({id(each): each for each in inner if each is not None}.values())
+        yield from flat({id(each): each for each in inner if each is not None}.values())
 
 
 def _callback_state(callback: Any) -> dict[str, Any]:

@@ -185,9 +185,9 @@ class Session:
             "counters": {name: getattr(self, name) for name in _COUNTERS},
         }
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
+    def set_state(self, state: Mapping[str, Any], *, games_go_on: bool) -> None:
         """Go on where `get_state` was called on a session of an equal algorithm."""
-        if self.algorithm is not None:
+        if self.algorithm is not None and games_go_on:
             self.reader.resume(self.algorithm, state["n_steps_before"])
         self.rng.bit_generator.state = state["rng"]
         self.averaged = list(state["averaged"])

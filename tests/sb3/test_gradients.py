@@ -220,6 +220,16 @@ def test_max_grad_ratio_bounds_the_loss_on_the_encoder(name: str) -> None:
     assert -1 <= last["grad_cosine"] <= 1
 
 
+@pytest.mark.parametrize("name", ["SAC", "TQC"])
+def test_the_curves_of_a_bounded_critic_are_those_of_its_own_updates(name: str) -> None:
+    def rl_norm(**settings: Any) -> float:
+        model = ALGORITHMS[name](policy_kwargs(**settings), train_freq=1)
+        model.learn(62)  # the first update after 60 steps
+        return extractors_of(model)[-1].last_infonce["grad_norm_rl"]
+
+    assert rl_norm(max_grad_ratio=1e9) == pytest.approx(rl_norm(), rel=1e-4)
+
+
 @pytest.mark.parametrize(("name", "max_ratio"), [("PPO", 0.3), ("DQN", 2.0)])
 def test_the_optimizer_gets_the_bounded_gradient(name: str, max_ratio: float) -> None:
     def gradients(**settings: Any) -> Gradients:

@@ -11,15 +11,18 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO, SAC
+from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from rl_infonce import InfoNCECallback, make_atari_vec_env
@@ -38,7 +41,7 @@ from rl_infonce.sb3.run_logs import run_logger
 from rl_infonce.sb3.run_state import get_run_state
 from tests.runs.test_state_file import assert_same
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
-from tests.sb3.worlds import ALGORITHMS, TRPO_BUILD, policy_kwargs
+from tests.sb3.worlds import ALGORITHMS, TRPO_BUILD, extractors_of, policy_kwargs
 
 N_STEPS = 192
 
@@ -166,6 +169,67 @@ def test_normalizers_and_state_dependent_noise_go_on(build: Any, tmp_path: Path)
     assert_same(everything(again), expected)
 
 
+def test_n_step_returns_go_on(tmp_path: Path) -> None:
+    def build() -> BaseAlgorithm:
+        return ALGORITHMS["DQN"](policy_kwargs(), n_steps=3)
+
+    whole, snapshot = build(), Snapshot(tmp_path / "whole", tmp_path / "killed", 120)
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=30), snapshot, n=132)
+    scramble()
+    again, run = build(), ResumeCallback(tmp_path / "killed", save_freq=30)
+    assert run.restore(again)
+    learn(again, run, n=132)
+    assert run.is_exact
+    assert_same(everything(again), everything(whole))
+
+
+class OwnBuffer(ReplayBuffer):
+    """Of a class whose rows nobody knows how to save."""
+
+
+def test_a_buffer_that_was_not_saved_fills_before_updates_go_on(tmp_path: Path) -> None:
+    def build() -> tuple[BaseAlgorithm, ResumeCallback]:
+        model = ALGORITHMS["DQN"](policy_kwargs(), replay_buffer_class=OwnBuffer)
+        return model, ResumeCallback(tmp_path, save_freq=30)
+
+    learn(*build(), n=120)
+    for step in (120, 220):  # a second time, too: what was put off is no other setting
+        model, run = build()
+        with pytest.warns(UserWarning, match=rf"OwnBuffer were not saved.* step {step + 60},"):
+            assert run.restore(model)
+        n_updates = model._n_updates
+        learn(model, run, n=step + 60)
+        assert model._n_updates == n_updates
+        learn(model, run, n=step + 100)
+        assert model._n_updates > n_updates
+
+
+def test_an_evaluation_of_normalized_games_may_still_be_to_come(tmp_path: Path) -> None:
+    def parts() -> tuple[PPO, EvalCallback, ResumeCallback]:
+        model = PPO("MlpPolicy", pendulum(), n_steps=32, batch_size=32, seed=1)
+        return model, EvalCallback(pendulum(1), eval_freq=10_000), ResumeCallback(tmp_path, 30)
+
+    model, evaluate, run = parts()
+    learn(model, run, evaluate, n=128)
+    again, evaluate, run = parts()
+    assert run.restore(again)
+    learn(again, run, evaluate, n=192)
+
+
+@pytest.mark.filterwarnings("ignore:rich is experimental")
+def test_a_progress_bar_hides_no_callback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(EpisodeLogCallback, "sync", lambda self: synced.append(self))
+    episodes = EpisodeLogCallback(tmp_path / "episodes.csv")
+    episodes.open(0)
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path / "run", save_freq=30)
+    model.learn(64, callback=[episodes, run], progress_bar=True)
+    assert synced == [episodes]
+    later = InfoNCECallback(decoupled=True)
+    with pytest.raises(ValueError, match=r"InfoNCECallback\(decoupled=True\) before"):
+        model.learn(64, callback=[run, later], progress_bar=True)
+
+
 def test_killed_again_and_again(tmp_path: Path) -> None:
     whole = ALGORITHMS["DQN"](policy_kwargs())
     learn(whole, ResumeCallback(tmp_path / "whole", save_freq=30), n=N_STEPS)
@@ -264,9 +328,34 @@ def finished(once: Path, tmp_path: Path) -> Path:
             {"gamma": 0.5, "ent_coef": 0.1},
             r"ent_coef is 0.1 \(was 0.0\); gamma is 0.5 \(was 0.99\)",
         ),
+        ({"clip_range": 0.1}, r"clip_range.value_schedule.val is 0.1 \(was 0.2\)"),
+        (
+            {"learning_rate": LinearSchedule(3e-4, 0.0, 1.0)},
+            r"learning_rate is None \(was 0.0003\); learning_rate.end is 0.0 \(was None\)",
+        ),
+        (
+            {"kwargs": policy_kwargs(positives="shuffled", n_pairs=8)},
+            r"policy_kwargs.features_extractor_kwargs.n_pairs is 8 \(was 16\); "
+            r"policy_kwargs.features_extractor_kwargs.positives is 'shuffled' \(was None\)",
+        ),
+        (
+            {"kwargs": {**policy_kwargs(), "activation_fn": torch.nn.ReLU, "net_arch": [8]}},
+            r"activation_fn is 'ReLU' \(was None\); policy_kwargs.net_arch.0 is 8 \(was None\); "
+            r"policy_kwargs.net_arch.length is 1 \(was 0\)",
+        ),
     ],
 )
-def test_other_settings_are_listed_and_possible_on_request(
+def test_other_settings_are_listed(change: dict[str, Any], message: str, finished: Path) -> None:
+    model = ALGORITHMS["PPO"](**{"kwargs": policy_kwargs(), **change})
+    with pytest.raises(ValueError, match=message):
+        ResumeCallback(finished).restore(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"gamma": 0.5}, "gamma is 0.5"), ({"clip_range": 0.1}, "clip_range")],
+)
+def test_other_settings_are_possible_on_request(
     change: dict[str, Any], message: str, finished: Path
 ) -> None:
     model, run = ALGORITHMS["PPO"](policy_kwargs(), **change), ResumeCallback(finished)
@@ -301,6 +390,29 @@ def test_another_number_of_gpus_is_listed(finished: Path, monkeypatch: pytest.Mo
         run.restore(model)
     assert run.restore(model, inexact=True)
     learn(model, run, n=model.num_timesteps + 1)
+
+
+class Opaque(gym.Wrapper[Any, Any, Any, Any]):
+    """A game of the user's, whose state cannot be read."""
+
+
+def test_episodes_end_where_games_could_not_go_on(tmp_path: Path) -> None:
+    def build() -> tuple[DQN, ResumeCallback]:
+        env = DummyVecEnv([lambda: Opaque(StampedEnv(lengths=(100, 100)))])
+        sizes: dict[str, Any] = {"buffer_size": 200, "learning_starts": 10, "batch_size": 8}
+        model = DQN("CnnPolicy", env, policy_kwargs=policy_kwargs(), **sizes)
+        return model, ResumeCallback(tmp_path, save_freq=20)
+
+    learn(*build(), n=40)
+    model, run = build()
+    assert run.restore(model)
+    learn(model, run, n=80)
+    (extractor,) = extractors_of(model)
+    experience = extractor.experience()
+    assert experience is not None
+    episodes = experience.episodes(np.arange(80), np.zeros(80, int))
+    # and after the next row, as a `learn` that was stopped may have swallowed a step
+    assert np.flatnonzero(np.diff(episodes)).tolist() == [39, 40]
 
 
 def test_what_cannot_be_read_is_named_once_and_begins_anew(tmp_path: Path) -> None:
