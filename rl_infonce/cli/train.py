@@ -12,6 +12,7 @@ from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, s
 from rl_infonce.cli.train_arguments import EXTRACTOR_FLAGS, named_folder, planned
 from rl_infonce.cli.train_run import TrainRun
 from rl_infonce.hyperparameters import parse_hyperparameters
+from rl_infonce.runs.durable import replace_bytes
 from rl_infonce.runs.run_directory import claim_run_directory, hold_run
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rl_infonce.pixel_encoder import PixelEncoder
 
 __all__ = ["add_parser", "run"]
+
+_ENCODER = "encoder.safetensors"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -107,7 +110,8 @@ def _add_switch(add: Callable[..., argparse.Action], flag: str, words: str) -> N
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
     """Train in a new run directory, or go on in one, and return the exit code.
 
-    The directory holds `run.json`, checkpoints, curves and, however the run ends, `model.zip`. An
+    The directory holds `run.json`, checkpoints, curves, the encoder that it began with, if it was
+    pretrained, and, however the run ends, `model.zip`. An
     exception of the run is raised again after saving. 75: stopped by a signal after the update,
     with a checkpoint to go on from. 130: by Ctrl-C at once. 1: a damaged checkpoint, or numbers
     that went bad.
@@ -122,7 +126,8 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
             if run_dir is not None:  # nobody else changes its record from now on
                 held.enter_context(hold_run(run_dir))
             record, arguments = planned(arguments, run_dir)
-            model = _make_model(arguments, record)
+            encoder_file = _encoder_file(arguments, run_dir)
+            model = _make_model(arguments, record, encoder_file)
         except (ValueError, TypeError, OSError) as error:
             arguments.usage_error(str(error))
         try:
@@ -134,12 +139,24 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
                 held.enter_context(hold_run(run_dir))
             tb_dir = _tensorboard_directory(arguments.tensorboard_log, arguments.algo, run_dir)
             run = TrainRun(run_dir, tb_dir, record)
+            if encoder_file is not None and encoder_file.parent != run_dir:
+                replace_bytes(run_dir / _ENCODER, encoder_file.read_bytes())
         except OSError as error:
             arguments.usage_error(f"Cannot write the logs: {error}")
         return run.train(model, arguments, callback)
 
 
-def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAlgorithm:
+def _encoder_file(arguments: argparse.Namespace, run_dir: Path | None) -> Path | None:
+    """Return the encoder to start from: a run that goes on has its own copy."""
+    if run_dir is not None and (run_dir / "run.json").exists() and (run_dir / _ENCODER).exists():
+        return run_dir / _ENCODER
+    given: Path | None = arguments.encoder
+    return given
+
+
+def _make_model(
+    arguments: argparse.Namespace, record: dict[str, Any], encoder_file: Path | None
+) -> BaseAlgorithm:
     import torch
 
     from rl_infonce.checks import check_number
@@ -163,19 +180,19 @@ def _make_model(arguments: argparse.Namespace, record: dict[str, Any]) -> BaseAl
         device=arguments.device,
         extractor={name: value for name, value in given.items() if value is not None},
         hyperparameters=hyperparameters,
-        encoder=_pretrained(arguments),
+        encoder=_pretrained(encoder_file),
         freeze=arguments.freeze_encoder,
     )
 
 
-def _pretrained(arguments: argparse.Namespace) -> PixelEncoder | None:
+def _pretrained(path: Path | None) -> PixelEncoder | None:
     """Return the encoder to start from, whose architecture the extractor takes over."""
     from rl_infonce.pixel_encoder import PixelEncoder
     from rl_infonce.saved_encoder import load_encoder
 
-    if arguments.encoder is None:
+    if path is None:
         return None
-    encoder = load_encoder(arguments.encoder)
+    encoder = load_encoder(path)
     if not isinstance(encoder, PixelEncoder):
         raise ValueError(
             f"Expected `--encoder` to read what agents see, got {type(encoder).__name__}. Pretrain "

@@ -24,10 +24,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import run
+from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import hold_run
 from rl_infonce.runs.state_file import StateBytes, unpack_state
+from rl_infonce.saved_encoder import save_encoder
 from rl_infonce.sb3.best_model import keep_best
 from tests.runs.test_state_file import assert_same
 
@@ -152,6 +154,28 @@ def test_a_run_that_was_stopped_before_its_last_update_is_not_done(tmp_path: Pat
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
     record = json.loads((run_dir / "run.json").read_text())
     assert (record["status"], record["n_timesteps_done"]) == ("done", 768)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+@pytest.mark.parametrize("at", [100, 300])
+def test_a_run_keeps_the_encoder_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    encoders = [
+        PixelEncoder((4, 84, 84), 16, generator=torch.Generator().manual_seed(i)) for i in range(2)
+    ]
+    save_encoder(encoders[0], "small.safetensors")
+    kill = AtStep(at, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    frozen = ("--encoder", "small.safetensors", "--freeze-encoder", "--run-dir", "run")
+    assert train(*flags(tmp_path), *frozen, callback=kill) == 75
+    save_encoder(encoders[1], "small.safetensors")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert train("train", "--resume", str(tmp_path / "run"), "--no-progress") == 0
+    model: Any = PPO.load(tmp_path / "run" / "model.zip", device="cpu")
+    weight = model.policy.features_extractor.cnn[0].weight
+    assert torch.equal(weight, encoders[0].state_dict()["cnn.0.weight"])
 
 
 def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_trials_of_other_trainings_are_not_mixed(
 
 def test_other_choices_are_refused_and_leave_no_half_trial(folder: SweepFolder) -> None:
     list(run_study(folder, short_grid(1), Trainer(folder), None))
-    search = {**STUDY["search"], "n_pairs": {"choices": [8, 16, 32]}}
+    search: Any = {**SEARCH, "n_pairs": {"choices": [8, 16, 32]}}
     with pytest.raises(ValueError, match=r"choices and kinds of ranges in `study.search`.* others"):
         next(run_study(folder, short_grid(3, study={"search": search}), Trainer(folder), None))
     train = Trainer(folder)
@@ -206,7 +206,7 @@ def test_a_trial_that_was_killed_while_it_was_made_up_is_not_trained(folder: Swe
 
     list(run_study(folder, short_grid(1), Trainer(folder), None))
     half = study._study(study._optuna(), folder).ask()
-    half.suggest_categorical("n_pairs", STUDY["search"]["n_pairs"]["choices"])
+    half.suggest_categorical("n_pairs", [8, 16])
     found = [name for name, _, _ in run_study(folder, short_grid(3), Trainer(folder), None)]
     assert found == ["trial_002"]
 
