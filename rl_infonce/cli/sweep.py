@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.sweep_plan import (
     check_disk,
+    is_far_ray,
     jobs_at_once_here,
     print_estimate,
     print_plan,
@@ -131,6 +132,11 @@ def _check_engine(arguments: argparse.Namespace) -> None:
                 f"Expected --{name.replace('_', '-')} with --engine {' or '.join(engines)} alone, "
                 f"got --engine {arguments.engine}. Leave it out."
             )
+    if "n_jobs" in arguments.given and is_far_ray(arguments):
+        raise ValueError(
+            "Expected --n-jobs with a Ray that starts here, got --address: the cluster's own "
+            "processors and GPUs say how many run at once. Leave it out."
+        )
     if arguments.engine == "slurm":
         from rl_infonce.sweeps.on_slurm import check_parameters
 

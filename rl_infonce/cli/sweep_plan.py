@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from rl_infonce.sweeps.progress import CellState
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["check_disk", "jobs_at_once_here", "print_estimate", "print_plan", "usable_gpus"]
+__all__ = [
+    "check_disk",
+    "is_far_ray",
+    "jobs_at_once_here",
+    "print_estimate",
+    "print_plan",
+    "usable_gpus",
+]
 
 _GIB = 2**30
 
@@ -32,11 +39,15 @@ def jobs_at_once_here(arguments: argparse.Namespace) -> int:
     return usable_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
 
 
+def is_far_ray(arguments: argparse.Namespace) -> bool:
+    """Return whether cells run on a Ray that is there already."""
+    return arguments.engine == "ray" and arguments.address not in (None, "local")
+
+
 def _jobs_at_once(arguments: argparse.Namespace, missing: Sequence[Cell]) -> int:
     """Return how many cells may run at once: on a cluster, which may be of any size, all."""
     n_jobs = jobs_at_once_here(arguments)
-    is_far_ray = arguments.engine == "ray" and arguments.address not in (None, "local")
-    on_cluster = arguments.engine == "slurm" or is_far_ray
+    on_cluster = arguments.engine == "slurm" or is_far_ray(arguments)
     return len(missing) if on_cluster else min(n_jobs, len(missing))
 
 

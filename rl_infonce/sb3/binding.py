@@ -96,13 +96,15 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
     }
     if len(places) < 2 or id(extractor) not in places:
         return ""
+    networks = {name.split(".")[0] for name in places.values()}
     parts = [
         part.removesuffix("features_extractor").strip("_")
         for part in places[id(extractor)].split(".")
         if part != "extractors"  # of InfoNCECombinedExtractor
     ]
-    # An actor-critic policy has the policy's extractor under two names.
-    return ".".join(part for part in parts if part) or "pi"
+    if len(networks) > 1 and not parts[0]:
+        parts[0] = "pi"  # an actor-critic policy has the policy's extractor under two names
+    return ".".join(part for part in parts if part)
 
 
 def is_of_target_network(name: str) -> bool:

@@ -153,6 +153,10 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
         (["GRID", "--engine", "slurm", "--n-jobs", "2"], "with --engine local or ray alone"),
         (["GRID", "--slurm", "timeout_min:9"], "--slurm with --engine slurm alone"),
         (["GRID", "--engine", "ray", "--address", "127.0.0.1:1"], "cluster at 127.0.0.1:1"),
+        (
+            ["GRID", "--engine", "ray", "--address", "a:1", "--n-jobs", "2"],
+            "a Ray that starts here",
+        ),
         (["GRID", "--engine", "slurm", "--slurm", "x"], "name:value, got 'x'"),
         (["GRID", "--engine", "slurm"], "`timeout_min`, the minutes that a job may take, got []"),
         (["GRID", "--engine", "slurm", "--dry-run"], "--slurm timeout_min:240"),
@@ -288,7 +292,7 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     [
         (["--n-jobs", "2"], 2),
         (["--engine", "slurm", "--slurm", "timeout_min:60"], 6),
-        (["--engine", "ray", "--address", "head:6379", "--n-jobs", "2"], 6),
+        (["--engine", "ray", "--address", "head:6379"], 6),
         (["--engine", "ray", "--n-jobs", "2"], 2),
         (["--n-jobs", "100"], 6),
     ],

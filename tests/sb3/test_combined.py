@@ -125,6 +125,13 @@ def test_an_image_may_be_called_like_a_target_network(name: str) -> None:
     assert [place.split(".")[-1] for place in places] == ["camera_target", "front"]
 
 
+def test_the_curves_of_two_networks_name_both() -> None:
+    kwargs = {**kwargs_of(), "share_features_extractor": False}
+    model = build("PPO", kwargs=kwargs)
+    found = trained_extractors(model.policy)
+    assert {place_of(extractor, model.policy) for extractor in found} == {"pi.image", "vf.image"}
+
+
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_coefficient_0_is_the_plain_network(name: str) -> None:
     plain = build(name, kwargs=kwargs_of(CombinedExtractor))
