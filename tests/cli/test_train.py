@@ -193,7 +193,7 @@ def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(
     printed = capsys.readouterr().out
     assert "InfoNCE: " not in printed
     assert "# with InfoNCE" in printed
-    assert list((curves_folder / "pong_2").glob("events.*"))
+    assert list((curves_folder / "ppo" / "pong_2").glob("events.*"))
     assert not (run_dir / "tb").exists()
 
 
