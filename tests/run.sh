@@ -12,4 +12,4 @@ ruff check .
 mypy
 lint-imports
 # Three workers on two cores, as some of the tests wait for processes of their own.
-pytest --numprocesses 3 --dist worksteal "$@"
+pytest --numprocesses 3 --dist worksteal --durations 25 "$@"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 from pathlib import Path
@@ -19,6 +20,20 @@ RESULTS = EXPERIMENTS / "results"
 
 def test_defaults_table_comes_from_the_committed_runs() -> None:
     assert load("defaults.py").table(RESULTS / "defaults") in README
+
+
+def test_the_settings_tried_elsewhere_come_from_the_committed_runs() -> None:
+    with (RESULTS / "default_arms" / "runs.csv").open() as file:
+        runs = {(r["game"], r["seed"], r["arm"]): float(r["area"]) for r in csv.DictReader(file)}
+    table = README.split("| mean return over the budget | baseline | infonce | uncentred |")[1]
+    header, *rows = (line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines())
+    shown = {}
+    for place, *values in rows[1:]:
+        game, seed = place.split(", seed ")
+        for arm, value in zip(["baseline", "infonce", "uncentred", *header], values, strict=True):
+            if value != "-":
+                shown[game, seed, arm] = value
+    assert shown == {key: f"{area:,.0f}" for key, area in runs.items()}
 
 
 def test_the_features_of_ppo_come_from_the_committed_scores() -> None:

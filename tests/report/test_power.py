@@ -70,13 +70,13 @@ def test_differences_of_drawn_runs_are_found_as_often_as_promised(
     rng = np.random.default_rng(0)
     difference = smallest_difference(spreads, n_runs)
     n_found = 0
-    for _ in range(1000):
+    for _ in range(300):
         x, y = rng.normal(0.0, np.array(spreads)[:, None], (2, len(spreads), n_runs))
         ours = {str(task): runs for task, runs in enumerate(x + difference)}
         theirs = {str(task): runs for task, runs in enumerate(y)}
         n_found += t_difference(ours, theirs, paired=False).low > 0
-    lacking, scatter = 0.06 if n_runs == 2 else 0.03, 0.03
-    assert n_found / 1000 == pytest.approx(0.8, abs=lacking + scatter)
+    lacking, scatter = 0.06 if n_runs == 2 else 0.03, 0.04
+    assert n_found / 300 == pytest.approx(0.8, abs=lacking + scatter)
 
 
 @pytest.mark.parametrize(("n_runs", "n_tasks"), [(3, 1), (3, 4), (5, 4)])
