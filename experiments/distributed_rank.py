@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pixel_encoder import PixelEncoder
@@ -48,7 +49,9 @@ def parts(encoder: str) -> tuple[EpisodeFrames, EpisodeFrames]:
     return train, held_out
 
 
-def train(name: str, precision: str, n_steps: int, encoder: str, n_parts: int) -> dict[str, Any]:
+def train(
+    name: str, precision: str, n_steps: int, encoder: str, n_parts: int, *, smooth: bool
+) -> dict[str, Any]:
     """Return losses of every step, gradients of the first and the last, and the last weights."""
     generator = torch.Generator().manual_seed(0)
     network: STDIMEncoder | PixelEncoder = (
@@ -57,6 +60,8 @@ def train(name: str, precision: str, n_steps: int, encoder: str, n_parts: int) -
         else PixelEncoder(SHAPES[encoder], 64, generator=generator)
     )
     objective = make_objective(name, network, generator, variables=("x",))
+    if smooth:
+        _smooth(objective)
     batch_size = BATCH_SIZE // 2 if name == "cpc" else BATCH_SIZE
     settings = PretrainingSettings(
         batch_size=batch_size,
@@ -86,6 +91,14 @@ def train(name: str, precision: str, n_steps: int, encoder: str, n_parts: int) -
     return seen
 
 
+def _smooth(network: nn.Module) -> None:
+    """Replace every ReLU, whose gradient jumps where rounding moves an input across 0."""
+    for module in list(network.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.ReLU):
+                setattr(module, name, nn.GELU())
+
+
 def main() -> None:
     """Train all, and leave a file for each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -95,6 +108,7 @@ def main() -> None:
     parser.add_argument("--n-steps", type=int, default=6)
     parser.add_argument("--encoder", choices=tuple(SHAPES), default="stdim", help="but of painters")
     parser.add_argument("--n-parts", type=int, default=1, help="to encode one after the other")
+    parser.add_argument("--smooth", action="store_true", help="without the kinks of ReLUs")
     arguments = parser.parse_args()
     if os.environ["WORLD_SIZE"] != "1":
         join_ranks("gloo", timedelta(minutes=5))
@@ -102,7 +116,14 @@ def main() -> None:
     for name in arguments.objectives:
         encoder = "stdim" if name in PAINTERS else arguments.encoder
         for precision in arguments.precisions:
-            seen = train(name, precision, arguments.n_steps, encoder, arguments.n_parts)
+            seen = train(
+                name,
+                precision,
+                arguments.n_steps,
+                encoder,
+                arguments.n_parts,
+                smooth=arguments.smooth,
+            )
             if rank:  # a sum tells whether its weights are the first one's
                 seen = {"checksum": seen["checksum"]}
             torch.save(seen, arguments.folder / f"{name}-{precision}-{rank}.pt")

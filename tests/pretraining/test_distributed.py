@@ -36,7 +36,7 @@ from tests.pretraining.forked import ENVIRONMENT, ROOT, Helper
 
 PRECISIONS_OF_RANKS = {1: ("fp32", "bf16"), 2: ("fp32", "bf16"), 4: ("fp32",)}
 TOLERANCES = {  # gradients of bf16 are rounded to 8 bits once per rank, then Adam spreads that
-    "fp32": {"loss": 1e-5, "first gradient": 1e-5, "last gradient": 2e-5, "weight": 1e-5},
+    "fp32": {"loss": 1e-5, "first gradient": 1e-5, "last gradient": 1e-5, "weight": 1e-5},
     "bf16": {"loss": 1e-2, "first gradient": 1e-2, "last gradient": 0.3, "weight": 2e-3},
 }
 
@@ -52,7 +52,7 @@ def test_ranks_train_what_one_process_trains(helper: Helper, tmp_path: Path) -> 
     for n_ranks, precisions in PRECISIONS_OF_RANKS.items():
         folder = tmp_path / str(n_ranks)
         folder.mkdir()
-        flags = ("--encoder", "nature", "--n-steps", "2", "--precisions", *precisions)
+        flags = ("--encoder", "nature", "--n-steps", "2", "--smooth", "--precisions", *precisions)
         assert helper.run("distributed_rank", n_ranks, folder, *flags) == [0] * n_ranks
     arms = [(n, each) for n, precisions in PRECISIONS_OF_RANKS.items() for each in precisions]
     wrong = {
