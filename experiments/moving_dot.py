@@ -68,7 +68,7 @@ def moving_dot(
     )
 
 
-def measure(arm: str, seed: int) -> Outcome:
+def measure(arm: str, seed: int, n_steps: int = N_STEPS) -> Outcome:
     """Pretrain an encoder and probe it on walks it has not seen."""
     game = moving_dot(60, 50, np.random.default_rng([seed, 0]))
     generator = torch.Generator().manual_seed(seed)
@@ -83,7 +83,7 @@ def measure(arm: str, seed: int) -> Outcome:
             learning_rate=1e-3, n_validation_frames=256, patience=40, seed=seed
         )
         start = time.perf_counter()
-        pretrain(objective, *both, Budget(n_steps=N_STEPS), settings)
+        pretrain(objective, *both, Budget(n_steps=n_steps), settings)
         seconds = time.perf_counter() - start
     probed = moving_dot(40, 50, np.random.default_rng([seed, 1]))
     task = make_task(probed, np.random.default_rng(seed))

@@ -22,6 +22,7 @@ from rl_infonce.sweeps.estimate import disk_of
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.made_once import made_once
 from tests.runs.test_state_file import assert_same
 from tests.sweeps.grids import write_grid
 
@@ -47,10 +48,12 @@ def state_of(run_dir: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a sweep that nothing interrupted."""
-    folder = tmp_path_factory.mktemp("whole")
-    grid = write_grid(folder / "grid.toml", **LONGER)
-    assert sweep(str(grid), "-o", str(folder / "sweep"), "--keep-checkpoints") == 0
-    return folder / "sweep"
+
+    def train_all(folder: Path) -> None:
+        grid = write_grid(folder / "grid.toml", **LONGER)
+        assert sweep(str(grid), "-o", str(folder / "sweep"), "--keep-checkpoints") == 0
+
+    return made_once(tmp_path_factory, "whole_sweep", train_all) / "sweep"
 
 
 def test_a_failed_cell_is_named_and_the_others_are_done(

@@ -31,6 +31,7 @@ from rl_infonce.runs.run_directory import hold_run
 from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.saved_encoder import save_encoder
 from rl_infonce.sb3.best_model import keep_best
+from tests.made_once import made_once
 from tests.runs.test_state_file import assert_same
 
 pytestmark = pytest.mark.atari
@@ -85,12 +86,13 @@ class AtStep(BaseCallback):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    threads = torch.get_num_threads()
-    for algorithm in SIZES:
-        assert main(flags(folder, algorithm)) == 0
-    torch.set_num_threads(threads)
-    return folder
+    def train_all(folder: Path) -> None:
+        threads = torch.get_num_threads()
+        for algorithm in SIZES:
+            assert main(flags(folder, algorithm)) == 0
+        torch.set_num_threads(threads)
+
+    return made_once(tmp_path_factory, "whole_runs", train_all)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
