@@ -144,6 +144,8 @@ def adam_run(inputs: Tensor, labels: Tensor, split: Split, penalty: float, targe
     """Return the best validation loss of one run."""
     generator = torch.Generator().manual_seed(0)
     probe = nn.Linear(inputs.shape[1], int(labels.max()) + 1)
+    for weights in probe.parameters():  # uniform, as nn.Linear begins
+        nn.init.uniform_(weights, -(probe.in_features**-0.5), probe.in_features**-0.5, generator)
     optimizer = torch.optim.Adam(probe.parameters(), lr=1e-3, weight_decay=penalty, fused=True)
     train, validation = torch.as_tensor(split.train), torch.as_tensor(split.validation)
     best, n_stale = float("inf"), 0

@@ -40,6 +40,17 @@ def test_a_run_stops_where_it_is_told_to(script: ModuleType) -> None:
     assert best < easy < 2.0
 
 
+def test_a_run_begins_alike_whatever_was_drawn_before(script: ModuleType) -> None:
+    data = script.synthetic(800, 16)
+    inputs = script.standardised(data)
+    labels = torch.as_tensor(data.labels["variable_1"]).long()
+    losses = set()
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        losses.add(script.adam_run(inputs, labels, data.split, 1e-3, 2.0))
+    assert len(losses) == 1
+
+
 def test_summary_takes_ratios_within_a_round(script: ModuleType) -> None:
     def outcome(seconds: float, loss: float) -> Any:
         return script.Outcome({"x": seconds}, {"x": loss}, {"x": 1.0})
