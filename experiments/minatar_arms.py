@@ -2,10 +2,14 @@
 
 MinAtar's games (Young and Tian 2019) are 10x10 cells with a channel per kind of object; each cell
 becomes 4x4 pixels here, as NatureCNN needs 36. Arms are those of ppo_arms.toml. Several processes
-may share the folders; what is there is not trained again.
+may share the folders; what is there is not trained again. The second pair of commands is what chose
+the default coefficient, on seeds of its own.
 
     python experiments/minatar_arms.py train --runs RUNS --output experiments/results/minatar_arms
     python experiments/minatar_arms.py table --output experiments/results/minatar_arms
+
+    python experiments/minatar_arms.py train --candidates --runs RUNS --output CANDIDATES
+    python experiments/minatar_arms.py table --candidates --output CANDIDATES
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -30,7 +34,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl_infonce import InfoNCEExtractor
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.report.bootstrap import bootstrap_improvement
 from rl_infonce.report.curves import area_under_curve, final_return
 from rl_infonce.report.power import detectable_difference
@@ -39,15 +43,52 @@ from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.durable import replace_text
 from rl_infonce.runs.run_directory import software
 
-GAMES = ("breakout", "space_invaders")
 # The same in all games; by default it would be the number of channels, as if they were frames.
 HORIZONS = (4,)
-ARMS: dict[str, dict[str, Any]] = {
-    "baseline": {"infonce_coef": 0.0},
-    "infonce": {"horizons": HORIZONS},
-    "placebo": {"horizons": HORIZONS, "positives": "shuffled"},
+
+
+class Arm(NamedTuple):
+    """Settings of the loss and of what it meets, and the arm it is compared with."""
+
+    loss: dict[str, Any]
+    decoupled: bool = False
+    max_grad_norm: float = 0.5
+    baseline: str = "baseline"
+
+
+_STRONG: dict[str, Any] = {"horizons": HORIZONS, "infonce_coef": 0.1}
+ARMS = {
+    "baseline": Arm({"infonce_coef": 0.0}),
+    "infonce": Arm({"horizons": HORIZONS}),
+    "placebo": Arm({"horizons": HORIZONS, "positives": "shuffled"}),
 }
-SEEDS, N_STEPS, N_ENVS, PIXELS = tuple(range(10)), 200_000, 8, 4
+CANDIDATES = {
+    "baseline": Arm({"infonce_coef": 0.0}),
+    "coef_01": Arm(_STRONG),
+    "coef_001": Arm({**_STRONG, "infonce_coef": 0.01}),
+    "ratio_01": Arm({**_STRONG, "max_grad_ratio": 0.1}),
+    "mlp_01": Arm({**_STRONG, "critic": "mlp"}),
+    "local_01": Arm({**_STRONG, "critic": "bilinear", "terms": ("local_local",)}),
+    "stdim_01": Arm({**_STRONG, "preset": "stdim"}),
+    "decoupled_01": Arm(_STRONG, decoupled=True),
+    "placebo_01": Arm({**_STRONG, "positives": "shuffled"}),
+    "unclipped_0": Arm({"infonce_coef": 0.0}, max_grad_norm=1e6),
+    "unclipped_01": Arm(_STRONG, max_grad_norm=1e6, baseline="unclipped_0"),
+}
+
+
+class Study(NamedTuple):
+    """What is trained, and which seeds."""
+
+    games: tuple[str, ...]
+    arms: dict[str, Arm]
+    placebo: str
+    seeds: tuple[int, ...]
+
+
+REPORTED = Study(("breakout", "space_invaders"), ARMS, "placebo", tuple(range(10)))
+CHOOSING = Study(("breakout",), CANDIDATES, "placebo_01", tuple(range(100, 105)))
+N_STEPS, N_ENVS, PIXELS = 200_000, 8, 4
 SCORES: dict[str, Callable[..., float]] = {
     "mean over training": area_under_curve,
     "last tenth": final_return,
@@ -75,7 +116,7 @@ def make_env(game: str, seed: int) -> VecEnv:
     return make_vec_env(lambda: CellsAsPixels(BaseEnv(game)), n_envs=N_ENVS, seed=seed)
 
 
-def make_model(env: VecEnv, arm: str, seed: int) -> PPO:
+def make_model(env: VecEnv, arm: Arm, seed: int) -> PPO:
     """Return an untrained agent."""
     with warnings.catch_warnings():  # that stacks overlap at this horizon: nothing is stacked here
         warnings.filterwarnings("ignore", "horizons=")
@@ -90,20 +131,22 @@ def make_model(env: VecEnv, arm: str, seed: int) -> PPO:
             ent_coef=0.01,
             policy_kwargs={
                 "features_extractor_class": InfoNCEExtractor,
-                "features_extractor_kwargs": ARMS[arm],
+                "features_extractor_kwargs": arm.loss,
                 "net_arch": [],
             },
             seed=seed,
             device="cpu",
+            max_grad_norm=arm.max_grad_norm,
         )
 
 
-def train(game: str, arm: str, seed: int, n_steps: int) -> dict[str, Any]:
+def train(study: Study, game: str, arm: str, seed: int, n_steps: int) -> dict[str, Any]:
     """Return the episodes of a training, in the order of their ends."""
     env = make_env(game, seed)
-    model = make_model(env, arm, seed)
+    model = make_model(env, study.arms[arm], seed)
+    callback = InfoNCECallback(decoupled=True) if study.arms[arm].decoupled else None
     start = time.perf_counter()
-    model.learn(n_steps)
+    model.learn(n_steps, callback=callback)
     seconds = round(time.perf_counter() - start, 1)
     episodes = sorted(episodes_of(env))
     about = {"game": game, "arm": arm, "seed": seed, "n_steps": n_steps, "seconds": seconds}
@@ -120,17 +163,17 @@ def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
     ]
 
 
-def train_all(runs: Path, output: Path, n_steps: int, seeds: tuple[int, ...]) -> None:
+def train_all(study: Study, runs: Path, output: Path, n_steps: int) -> None:
     """Train every run that has no file yet, all arms of a seed before the next seed."""
-    for seed, game, arm in product(seeds, GAMES, ARMS):
+    for seed, game, arm in product(study.seeds, study.games, study.arms):
         path = output / f"{game}-{arm}-{seed}.json"
         with claimed(path, runs) as is_missing:
             if is_missing:
-                replace_text(path, json.dumps(train(game, arm, seed, n_steps)) + "\n")
+                replace_text(path, json.dumps(train(study, game, arm, seed, n_steps)) + "\n")
                 print(path, flush=True)
 
 
-def scores(output: Path, of: str) -> dict[tuple[str, str], dict[int, float]]:
+def scores(study: Study, output: Path, of: str) -> dict[tuple[str, str], dict[int, float]]:
     """Return game and arm -> seed -> score.
 
     Raises:
@@ -138,7 +181,8 @@ def scores(output: Path, of: str) -> dict[tuple[str, str], dict[int, float]]:
     """
     runs = {path.name: json.loads(path.read_text()) for path in sorted(output.glob("*.json"))}
     check_same_budget({name: run["n_steps"] for name, run in runs.items()})
-    found: dict[tuple[str, str], dict[int, float]] = {each: {} for each in product(GAMES, ARMS)}
+    planned = product(study.games, study.arms)
+    found: dict[tuple[str, str], dict[int, float]] = {each: {} for each in planned}
     for run in runs.values():
         steps, returns = zip(*run["episodes"], strict=True)
         score = SCORES[of](steps, returns, run["n_steps"], n_steps_done=run["n_steps_done"])
@@ -157,9 +201,9 @@ def check_same_budget(n_steps: Mapping[str, int]) -> None:
         )
 
 
-def table(output: Path, of: str) -> str:
+def table(study: Study, output: Path, of: str) -> str:
     """Return the return of each arm, and the differences to the arms it is compared with."""
-    found = scores(output, of)
+    found = scores(study, output, of)
     lines = [
         f"| game | arm | runs | return, {of} | less baseline | found in 4 of 5 | less placebo "
         "| beats baseline |",
@@ -167,22 +211,21 @@ def table(output: Path, of: str) -> str:
     ]
     for (game, arm), own in found.items():
         mean = _shown(t_interval(list(own.values())), "{:.2f}") if len(own) > 1 else "missing"
+        baseline, is_off = study.arms[arm].baseline, study.arms[arm].loss.get("infonce_coef") == 0
         less = [
-            _shown(_difference(own, found[game, other]), "{:+.2f}")
-            if arm != other and arm != "baseline"
-            else "-"
-            for other in ("baseline", "placebo")
+            "-" if is_off or arm == other else _less(own, found[game, other])
+            for other in (baseline, study.placebo)
         ]
-        least = "-" if arm == "baseline" else _detectable(own, found[game, "baseline"])
-        better = "-" if arm == "baseline" else _improvement(own, found[game, "baseline"])
+        least = "-" if is_off else _detectable(own, found[game, baseline])
+        better = "-" if is_off else _improvement(own, found[game, baseline])
         cells = (game, arm, str(len(own)), mean, less[0], least, less[1], better)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _difference(own: Mapping[int, float], other: Mapping[int, float]) -> Interval | None:
+def _less(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     pair = _paired(own, other)
-    return None if pair is None else t_difference(*pair, paired=True)
+    return _shown(None if pair is None else t_difference(*pair, paired=True), "{:+.2f}")
 
 
 def _paired(
@@ -224,16 +267,20 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="for locks")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-steps", type=int, default=N_STEPS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--seeds", nargs="+", type=int)
+    parser.add_argument("--candidates", action="store_true", help="other settings of the loss")
     arguments = parser.parse_args()
+    study = CHOOSING if arguments.candidates else REPORTED
+    if arguments.seeds:
+        study = study._replace(seeds=tuple(arguments.seeds))
     if arguments.stage == "table":
         for of in SCORES:
-            print(table(arguments.output, of), end="\n\n")
+            print(table(study, arguments.output, of), end="\n\n")
         return
     torch.set_num_threads(1)
     for folder in (arguments.runs, arguments.output):
         folder.mkdir(parents=True, exist_ok=True)
-    train_all(arguments.runs, arguments.output, arguments.n_steps, tuple(arguments.seeds))
+    train_all(study, arguments.runs, arguments.output, arguments.n_steps)
 
 
 if __name__ == "__main__":

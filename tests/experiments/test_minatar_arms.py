@@ -13,12 +13,12 @@ from tests.experiments.loading import load
 
 
 def test_every_arm_trains_and_notes_its_episodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = load("minatar_arms.py")
-    monkeypatch.setattr(script, "GAMES", ("breakout",))
+    study = script.REPORTED._replace(games=("breakout",), seeds=(0,))
     for _ in range(2):
-        script.train_all(tmp_path, tmp_path, 1024, (0,))
+        script.train_all(study, tmp_path, tmp_path, 1024)
     assert len(capsys.readouterr().out.splitlines()) == 3, "the second time there is nothing to do"
     for arm in script.ARMS:
         run = json.loads((tmp_path / f"breakout-{arm}-0.json").read_text())
@@ -28,7 +28,7 @@ def test_every_arm_trains_and_notes_its_episodes(
         assert 900 < max(steps) <= 1024
         assert min(returns) >= 0
     assert "| breakout | infonce | 1 | missing | missing | missing | missing |" in script.table(
-        tmp_path, "mean over training"
+        study, tmp_path, "mean over training"
     )
 
 
@@ -37,8 +37,19 @@ def test_the_horizon_is_the_same_in_all_games(game: str) -> None:
     script = load("minatar_arms.py")
     env = script.make_env(game, 0)
     for arm in ("infonce", "placebo"):
-        extractor = script.make_model(env, arm, 0).policy.features_extractor
+        extractor = script.make_model(env, script.ARMS[arm], 0).policy.features_extractor
         assert extractor.horizons == (4,)
+
+
+def test_candidates_differ_in_what_they_are_named_for() -> None:
+    script = load("minatar_arms.py")
+    env = script.make_env("breakout", 0)
+    for name, arm in script.CANDIDATES.items():
+        model = script.make_model(env, arm, 0)
+        expected = {"baseline": 0.0, "unclipped_0": 0.0, "coef_001": 0.01}.get(name, 0.1)
+        assert model.policy.features_extractor.infonce_coef == expected
+        assert model.max_grad_norm == (1e6 if name.startswith("unclipped") else 0.5)
+        assert arm.decoupled == (name == "decoupled_01")
 
 
 def test_runs_of_other_lengths_are_named(tmp_path: Path) -> None:
@@ -48,7 +59,7 @@ def test_runs_of_other_lengths_are_named(tmp_path: Path) -> None:
         run |= {"n_steps_done": n_steps, "episodes": [[48, 1.0]]}
         (tmp_path / f"breakout-infonce-{seed}.json").write_text(json.dumps(run))
     with pytest.raises(ValueError, match=r"of 100 steps.* got 50 in breakout-infonce-2\.json\."):
-        script.scores(tmp_path, "mean over training")
+        script.scores(script.REPORTED, tmp_path, "mean over training")
 
 
 def test_cells_become_squares_of_pixels() -> None:
@@ -71,7 +82,7 @@ def test_the_table_pairs_by_seed(tmp_path: Path) -> None:
             run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": 100}
             run |= {"n_steps_done": 104, "episodes": [[8, value], [104, -99.0]]}
             (tmp_path / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
-    rows = script.table(tmp_path, "mean over training").splitlines()
+    rows = script.table(script.REPORTED, tmp_path, "mean over training").splitlines()
     # +3 and +5: mean 4, standard error 1, t of 1 degree of freedom 12.706
     expected = "5.00 (-7.71 to 17.71) | +4.00 (-8.71 to +16.71) | missing | +1.00 (+1.00 to +1.00)"
     assert f"| breakout | infonce | 2 | {expected} | 1.00 (1.00 to 1.00) |" in rows
@@ -88,5 +99,9 @@ def test_what_could_have_been_found_is_that_of_pairs(tmp_path: Path) -> None:
             run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": 100}
             run |= {"n_steps_done": 100, "episodes": [[96, value]]}
             (tmp_path / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
-    (row,) = [r for r in script.table(tmp_path, "last tenth").splitlines() if "| infonce | 3" in r]
+    (row,) = [
+        r
+        for r in script.table(script.REPORTED, tmp_path, "last tenth").splitlines()
+        if "| infonce | 3" in r
+    ]
     assert row.split(" | ")[5] == f"{smallest_difference([1.0], 3, paired=True):.2f}"
