@@ -65,6 +65,7 @@ ARMS = {
 CANDIDATES = {
     "baseline": Arm({"infonce_coef": 0.0}),
     "coef_01": Arm(_STRONG),
+    "coef_003": Arm({**_STRONG, "infonce_coef": 0.03}),
     "coef_001": Arm({**_STRONG, "infonce_coef": 0.01}),
     "ratio_01": Arm({**_STRONG, "max_grad_ratio": 0.1}),
     "mlp_01": Arm({**_STRONG, "critic": "mlp"}),
@@ -268,6 +269,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-steps", type=int, default=N_STEPS)
     parser.add_argument("--seeds", nargs="+", type=int)
+    parser.add_argument("--arms", nargs="+", help="to train; all unless given")
     parser.add_argument("--candidates", action="store_true", help="other settings of the loss")
     arguments = parser.parse_args()
     study = CHOOSING if arguments.candidates else REPORTED
@@ -277,6 +279,8 @@ def main() -> None:
         for of in SCORES:
             print(table(study, arguments.output, of), end="\n\n")
         return
+    if arguments.arms:
+        study = study._replace(arms={name: study.arms[name] for name in arguments.arms})
     torch.set_num_threads(1)
     for folder in (arguments.runs, arguments.output):
         folder.mkdir(parents=True, exist_ok=True)
