@@ -71,6 +71,7 @@ CANDIDATES = {
     "mlp_01": Arm({**_STRONG, "critic": "mlp"}),
     "local_01": Arm({**_STRONG, "critic": "bilinear", "terms": ("local_local",)}),
     "stdim_01": Arm({**_STRONG, "preset": "stdim"}),
+    "stdim_001": Arm({**_STRONG, "preset": "stdim", "infonce_coef": 0.01}),
     "decoupled_01": Arm(_STRONG, decoupled=True),
     "placebo_01": Arm({**_STRONG, "positives": "shuffled"}),
     "unclipped_0": Arm({"infonce_coef": 0.0}, max_grad_norm=1e6),

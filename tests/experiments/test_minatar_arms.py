@@ -44,7 +44,13 @@ def test_the_horizon_is_the_same_in_all_games(game: str) -> None:
 def test_candidates_differ_in_what_they_are_named_for() -> None:
     script = load("minatar_arms.py")
     env = script.make_env("breakout", 0)
-    others = {"baseline": 0.0, "unclipped_0": 0.0, "coef_003": 0.03, "coef_001": 0.01}
+    others = {
+        "baseline": 0.0,
+        "unclipped_0": 0.0,
+        "coef_003": 0.03,
+        "coef_001": 0.01,
+        "stdim_001": 0.01,
+    }
     for name, arm in script.CANDIDATES.items():
         model = script.make_model(env, arm, 0)
         assert model.policy.features_extractor.infonce_coef == others.get(name, 0.1)
