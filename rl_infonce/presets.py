@@ -55,7 +55,7 @@ class InfoNCESettings:
             are not used as negatives; 0 uses all.
     """
 
-    infonce_coef: float = 0.1
+    infonce_coef: float = 0.01
     horizons: tuple[int, ...] | None = None
     n_pairs: int = 32
     critic: str = "cosine"
