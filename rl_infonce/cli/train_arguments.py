@@ -28,6 +28,7 @@ EXTRACTOR_FLAGS = (
     "learn_temperature",
     "terms",
     "centred",
+    "rectified",
     "context",
     "context_length",
     "action_conditioning",
