@@ -44,9 +44,6 @@ class InfoNCESettings:
             (features with each position of the convolutional map), "local_local", and "positional":
             as "global_local", each position reading the features by a critic of its own.
         centred: Whether both sides are centred over the batch before the critic.
-        rectified: Whether features are contrasted after their ReLU, as the policy sees them. Before
-            it, features that are 0 in all states still learn from the loss, and where scores are
-            centred, it pushes no feature's mean.
         context: "gru" summarises the last `context_length` features into c_t; "none" uses z_t.
         context_length: Steps the GRU sees, >= 1.
         augmentation: "random_shift" moves every image by up to 4 pixels (Kostrikov et al. 2020).
@@ -66,7 +63,6 @@ class InfoNCESettings:
     learn_temperature: bool = False
     terms: tuple[str, ...] = ("global",)
     centred: bool = True
-    rectified: bool = True
     context: str = "none"
     context_length: int = 8
     augmentation: str = "none"
@@ -79,7 +75,6 @@ class InfoNCESettings:
         check_number("temperature", self.temperature, above=0)
         check_flag("learn_temperature", self.learn_temperature)
         check_flag("centred", self.centred)
-        check_flag("rectified", self.rectified)
         check_count("n_pairs", self.n_pairs, at_least=2)
         check_count("context_length", self.context_length)
         check_count("min_gap", self.min_gap, at_least=0)

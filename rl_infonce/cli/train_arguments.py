@@ -28,7 +28,6 @@ EXTRACTOR_FLAGS = (
     "learn_temperature",
     "terms",
     "centred",
-    "rectified",
     "context",
     "context_length",
     "action_conditioning",

@@ -100,7 +100,6 @@ class InfoNCEExtractor(ImageEncoder):
         terms: Of "global", "global_local", "local_local" and "positional"; the second and third are
             ST-DIM's.
         centred: Whether both sides are centred over the batch before the critic.
-        rectified: Whether features are contrasted after their ReLU, as the policy sees them.
         encoder: "nature" or "impala".
         context: "none", or "gru" for a summary of the last `context_length` features.
         context_length: Steps the GRU sees, >= 1.
@@ -145,7 +144,6 @@ class InfoNCEExtractor(ImageEncoder):
         n_pairs: int | None = None,
         terms: Sequence[str] | None = None,
         centred: bool | None = None,
-        rectified: bool | None = None,
         encoder: str = "nature",
         context: str | None = None,
         context_length: int | None = None,
@@ -176,7 +174,6 @@ class InfoNCEExtractor(ImageEncoder):
                 "n_pairs": n_pairs,
                 "terms": terms,
                 "centred": centred,
-                "rectified": rectified,
                 "context": context,
                 "context_length": context_length,
                 "augmentation": augmentation,
@@ -438,13 +435,12 @@ class InfoNCEExtractor(ImageEncoder):
 
     def _encode_batch(self, raw: ObservationBatch) -> ContrastBatch:
         averages = None if self.target is None else self.target.averages()
-        rectified = self.settings.rectified
 
         def encode(observations: npt.NDArray[np.generic]) -> Encoded:
-            return self.encode(self._images(observations), rectified=rectified)
+            return self.encode(self._images(observations))
 
         def encode_target(observations: npt.NDArray[np.generic]) -> Encoded:
-            return self.encode(self._images(observations), averages, rectified=rectified)
+            return self.encode(self._images(observations), averages)
 
         actions = None
         if raw.actions is not None and self._action_space is not None:
@@ -479,7 +475,7 @@ class InfoNCEExtractor(ImageEncoder):
         if session.n_nonfinite:
             numbers["n_nonfinite"] = float(session.n_nonfinite)
         if session.details_due:
-            features = batch.context[:, -1].relu()  # as the policy sees them
+            features = batch.context[:, -1]
             numbers["feature_std"] = float(feature_std(features))
             numbers["dead_features"] = float(dead_share(features))
             numbers["effective_rank"] = float(effective_rank(features))

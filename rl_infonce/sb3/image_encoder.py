@@ -64,26 +64,18 @@ class ImageEncoder(NatureCNN):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def encode(
-        self,
-        observations: Tensor,
-        averages: dict[str, Tensor] | None = None,
-        *,
-        rectified: bool = True,
-    ) -> Encoded:
+    def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
         """Return features and convolutional map of preprocessed images.
 
         Args:
             observations: [K, C, H, W] float images.
             averages: Name to tensor used in place of the encoder's own parameters.
-            rectified: Whether features have passed their ReLU.
         """
         if self.channels_last:
             observations = observations.contiguous(memory_format=torch.channels_last)
         with _autocast(observations.device.type, self.precision):
             flat = call_with(self.cnn, "cnn.", observations, averages)
-            layers = self.linear if rectified else self.linear[:-1]
-            features = call_with(layers, "linear.", flat, averages)
+            features = call_with(self.linear, "linear.", flat, averages)
         if self.precision == "bf16":
             features = features.float()
         return Encoded(features, flat.reshape(-1, *self.local_shape))

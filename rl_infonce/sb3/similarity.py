@@ -125,8 +125,7 @@ def _scores(
                 extractor._observation_space,
                 normalize_images=normalize_images,
             )
-            rectified = extractor.settings.rectified
-            parts.append(extractor.encode(inputs, averages, rectified=rectified))
+            parts.append(extractor.encode(inputs, averages))
         return Encoded(*(torch.cat(field) for field in zip(*parts, strict=True)))
 
     averages = None if extractor.target is None else extractor.target.averages()

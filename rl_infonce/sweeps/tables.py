@@ -91,7 +91,6 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "learn_temperature": (is_flag, "true or false"),
     "terms": (_is_texts, "a list of at least one name"),
     "centred": (is_flag, "true or false"),
-    "rectified": (is_flag, "true or false"),
     "context": (is_text, "text"),
     "context_length": (is_int, "an int >= 1"),
     "action_conditioning": (is_flag, "true or false"),

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.sb3.encoding import Encoded
 from rl_infonce.sb3.features import acting_extractor
 from rl_infonce.sb3.similarity import critic_scores, has_critic
 from tests.sb3.labelled import stamped_observations
@@ -39,11 +38,6 @@ def found(extractor: InfoNCEExtractor, n_anchors: int = 5) -> Any:
     return scores
 
 
-def contrasted(extractor: InfoNCEExtractor) -> Encoded:
-    rectified = extractor.settings.rectified
-    return extractor.eval().encode(IMAGES / 255, rectified=rectified)
-
-
 def test_stretches_stay_in_their_episode_and_differ() -> None:
     scores = found(extractor_with(), n_anchors=40)
     ids = LABELLED.episode_ids
@@ -54,14 +48,12 @@ def test_stretches_stay_in_their_episode_and_differ() -> None:
     assert set(scores.anchors % 10) == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"horizons": (4, 5)}, {"critic": "cosine"}, {"rectified": False}]
-)
+@pytest.mark.parametrize("settings", [{}, {"horizons": (4, 5)}, {"critic": "cosine"}])
 def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> None:
     extractor = extractor_with(**settings)
     scores = found(extractor)
     with torch.no_grad():
-        encoded = contrasted(extractor).features
+        encoded = extractor.eval().encode(IMAGES / 255).features
     anchors = encoded[scores.anchors] - encoded[scores.anchors].mean(0)
     rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
     centre = encoded[rows].mean(0)
@@ -80,7 +72,7 @@ def test_local_scores_are_averaged_over_positions() -> None:
     extractor = extractor_with(preset="stdim")
     scores = found(extractor)
     with torch.no_grad():
-        encoded = contrasted(extractor)
+        encoded = extractor.eval().encode(IMAGES / 255)
     features, maps = encoded.features[scores.anchors], encoded.maps.flatten(2)
     rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
     assert extractor.infonce is not None
@@ -106,7 +98,7 @@ def test_a_context_is_read_from_the_anchors_own_episode() -> None:
     scores = found(extractor, n_anchors=30)
     ((context, used),) = seen
     with torch.no_grad():
-        encoded = contrasted(extractor).features
+        encoded = extractor.eval().encode(IMAGES / 255).features
     for b, anchor in enumerate(scores.anchors):
         for back in range(3):
             in_episode = anchor % 10 >= back

@@ -45,7 +45,6 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{
             "terms": ["global", "local_local"],
             "centred": False,
-            "rectified": False,
             "context": "gru",
             "context_length": 3,
         },
