@@ -21,26 +21,13 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
-from rl_infonce.objective import ContrastBatch
-from rl_infonce.sb3.sampling import ObservationBatch
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
 STEPS = "time/total_timesteps"
 N_ENVS = 8
 
 
-class ShuffledTimeExtractor(InfoNCEExtractor):
-    """The control: every anchor's positive is the future of a random anchor."""
-
-    def _encode_batch(self, raw: ObservationBatch) -> ContrastBatch:
-        order = self._session.rng.permutation(raw.n_anchors)
-        return super()._encode_batch(raw._replace(futures=raw.futures[:, order]))
-
-
-ARMS: dict[str, type[InfoNCEExtractor]] = {
-    "default": InfoNCEExtractor,
-    "shuffled time": ShuffledTimeExtractor,
-}
+ARMS: dict[str, dict[str, Any]] = {"default": {}, "shuffled time": {"positives": "shuffled"}}
 
 
 def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
@@ -54,7 +41,10 @@ def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
         learning_rate=2.5e-4,
         clip_range=0.1,
         ent_coef=0.01,
-        policy_kwargs={"features_extractor_class": ARMS[arm]},
+        policy_kwargs={
+            "features_extractor_class": InfoNCEExtractor,
+            "features_extractor_kwargs": ARMS[arm],
+        },
         seed=seed,
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -36,6 +36,62 @@ def test_the_settings_tried_elsewhere_come_from_the_committed_runs() -> None:
     assert shown == {key: f"{area:,.0f}" for key, area in runs.items()}
 
 
+def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
+    minatar = load("minatar_arms.py")
+    for of in minatar.SCORES:
+        table = minatar.table(minatar.CHOOSING, RESULTS / "minatar_candidates", of)
+        assert table in README
+    rows = minatar.table(minatar.CHOOSING, RESULTS / "minatar_candidates", "mean over training")
+    split = [row.split(" | ") for row in rows.splitlines() if row.startswith("| breakout")]
+    cells = {row[1]: row for row in split}
+    page = " ".join(FRONT_PAGE.split())
+    at_01, at_001 = (cells[arm][4].replace("+", "") for arm in ("coef_01", "coef_001"))
+    means = (cells[arm][3].split(" ")[0] for arm in ("coef_01", "baseline"))
+    shown = at_01.replace(" (", ", ").rstrip(")")
+    assert f"({' against '.join(means)}; difference {shown}, five seeds)" in page
+    assert f"({at_001.replace(' (', ', ')}" in page
+
+
+def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() -> None:
+    report = (RESULTS / "coefficient_arms" / "report.md").read_text().split("game by game\n\n")[1]
+    header, line, *rows = report.splitlines()
+    means = [row for row in rows if ": mean |" in row]
+    assert len(means) == 4
+    assert "\n".join([header, line, *means]) in README
+    gains = []
+    for arm in ("coef_01", "coef_001"):
+        with (RESULTS / "coefficient_arms" / "runs.csv").open() as file:
+            f1 = {(r["game"], r["arm"]): float(r["f1_converged"]) for r in csv.DictReader(file)}
+        games = {game for game, _ in f1}
+        gains.append(sum(f1[game, arm] - f1[game, "baseline"] for game in games) / len(games))
+    at_01, at_001 = (f"{gain:.3f}" for gain in gains)
+    assert f"adds {at_01} to the baseline's mean F1 at 0.1 and {at_001} at 0.01" in README
+    assert f"gain {at_001} of the {at_01} in F1" in FRONT_PAGE
+
+
+def test_the_first_seed_at_the_former_weight_comes_from_the_committed_cells() -> None:
+    lines = load("ppo_arms.py").table(RESULTS / "ppo_arms_coef_01").splitlines()
+    shown = README.split("at version f78b8a0")[1].split("With the loss Breakout loses")[0]
+    rows = [line for line in shown.splitlines() if line.startswith("| ") and "---" not in line]
+    assert len(rows) == 15
+    for row in rows:
+        assert row in (line.replace(", 1 of 3 seeds", "") for line in lines)
+    new = [
+        line.split(" | ") for line in load("ppo_arms.py").table(RESULTS / "ppo_arms").splitlines()
+    ]
+    area = next(row for row in new if row[0] == "| breakout")
+    *_, f1 = (row for row in new if row[0] == "| breakout: mean")
+    baseline, infonce = (float(cell.split(",")[0]) for cell in area[1:])
+    words = (
+        f"earns {infonce:.1f}, where its baseline earns {baseline:.1f} and the loss at 0.1 earned"
+    )
+    assert words in " ".join(README.split())
+    assert f"an F1 of {float(f1[4].rstrip(' |')):.2f}" in README
+    assert f"({infonce:.1f} against {baseline:.1f})" in FRONT_PAGE
+    live = json.loads((RESULTS / "ppo_arms_coef_01" / "live_features.json").read_text())
+    assert load("live_features.py").table(live["cells"]) in README
+
+
 def test_the_features_of_ppo_come_from_the_committed_scores() -> None:
     ppo_features = load("ppo_features.py")
     table = ppo_features.table(RESULTS / "ppo_features")
