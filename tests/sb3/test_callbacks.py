@@ -15,6 +15,7 @@ from stable_baselines3.common.logger import HumanOutputFormat, Logger, configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from tests.sb3.test_bit_identity import count_losses, train_ars
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
@@ -43,6 +44,7 @@ class RecordCoefficient(BaseCallback):
         return True
 
 
+OWN = PRESETS["cpc"].infonce_coef
 SHORT_ROLLOUTS = {"n_steps": 16, "batch_size": 32, "n_epochs": 1}
 """Of 32 steps with the two environments of PPO, each with one update."""
 
@@ -50,7 +52,7 @@ SHORT_ROLLOUTS = {"n_steps": 16, "batch_size": 32, "n_epochs": 1}
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (None, [0.1, 0.1, 0.1, 0.1]),
+        (None, [OWN, OWN, OWN, OWN]),
         (0.5, [0.5, 0.5, 0.5, 0.5]),
         ("lin_0.4", [0.3, 0.2, 0.1, 0.0]),
         (lambda remaining: 0.2 * remaining, [0.15, 0.1, 0.05, 0.0]),
@@ -61,7 +63,7 @@ def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float])
     model, recorded = ALGORITHMS["PPO"](**SHORT_ROLLOUTS), RecordCoefficient()
     model.learn(4 * 32, callback=[InfoNCECallback(given), recorded])
     assert recorded.seen == pytest.approx(expected)
-    assert extractors_of(model)[0].infonce_coef == 0.1  # its own again
+    assert extractors_of(model)[0].infonce_coef == OWN
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
@@ -207,7 +209,7 @@ def test_an_interrupted_schedule_leaves_the_next_run_its_own_coefficient() -> No
     with pytest.raises(KeyboardInterrupt):
         model.learn(256, callback=[InfoNCECallback(0.7), Interrupt(64, in_rollout=False)])
     model.learn(64)
-    assert extractors_of(model)[0].last_infonce["coef"] == 0.1
+    assert extractors_of(model)[0].last_infonce["coef"] == OWN
 
 
 def test_an_interrupted_callback_forgets_what_the_run_recorded(
