@@ -59,13 +59,17 @@ def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() ->
     assert len(means) == 4
     assert "\n".join([header, line, *means]) in README
     gains = []
-    for arm in ("coef_01", "coef_001"):
+    for arm in ("coef_01", "coef_001", "ratio_01_of_001", "coef_0001"):
         with (RESULTS / "coefficient_arms" / "runs.csv").open() as file:
             f1 = {(r["game"], r["arm"]): float(r["f1_converged"]) for r in csv.DictReader(file)}
         games = {game for game, _ in f1}
         gains.append(sum(f1[game, arm] - f1[game, "baseline"] for game in games) / len(games))
-    at_01, at_001 = (f"{gain:.3f}" for gain in gains)
-    assert f"adds {at_01} to the baseline's mean F1 at 0.1 and {at_001} at 0.01" in README
+    at_01, at_001, bounded, at_0001 = (f"{gain:.3f}" for gain in gains)
+    page = " ".join(README.split())
+    assert (
+        f"adds {at_01} to the baseline's mean F1 at 0.1 and {at_001} at 0.01; {bounded} at" in page
+    )
+    assert f"within a tenth of RL's gradient, {at_0001} at 0.001" in page
     assert f"gain {at_001} of the {at_01} in F1" in FRONT_PAGE
 
 
