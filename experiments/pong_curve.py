@@ -25,8 +25,6 @@ from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
 STEPS = "time/total_timesteps"
 N_ENVS = 8
-
-
 ARMS: dict[str, dict[str, Any]] = {"default": {}, "shuffled time": {"positives": "shuffled"}}
 
 
