@@ -13,10 +13,11 @@ __all__ = ["details", "figures", "page", "paragraph", "section", "table_html"]
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem;
-  color: #111; background: #fff; }
+  color: #111; background: #fff; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2rem; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem;
+  overflow-wrap: normal; }
 th, td { border-bottom: 1px solid #ccc; padding: .3rem .6rem; text-align: left;
   white-space: nowrap; }
 thead th { border-bottom: 2px solid #111; white-space: normal; vertical-align: bottom; }
