@@ -120,7 +120,9 @@ def curves_svg(
     order: Sequence[str],
     rng: np.random.Generator,
 ) -> str:
-    """Return a chart of the mean over runs, with a 95 % band where there are two or more.
+    """Return a chart of the mean over runs; of several runs also each one, thin, and a 95 % band.
+
+    The axis holds the runs: beside the band of a few of them no curve could be told from another.
 
     Args:
         title: Above it.
@@ -131,8 +133,10 @@ def curves_svg(
     """
     figure = new_figure(4.6, 3.2)
     from matplotlib import rc_context
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes = figure.subplots()
+    bands = []
     for arm, (steps, values) in arms.items():
         index = order.index(arm)
         style = line_style(index)
@@ -143,9 +147,15 @@ def curves_svg(
         marked = (2 * index % _MARKED, _MARKED) if len(steps) > _MARKED else 1
         axes.plot(steps, values.mean(axis=1), **style, markevery=marked, label=label)
         if values.shape[1] > 1:
+            axes.plot(steps, values, color=style["color"], alpha=0.5, lw=0.6)
             band = bootstrap_band({"": values}, mean, rng=rng, n_resamples=500, widen=True)
-            axes.fill_between(steps, band.low, band.high, color=style["color"], alpha=0.15, lw=0)
-    axes.set(title=title, xlabel="agent steps", ylabel=ylabel)
+            bands.append((steps, band, style["color"]))
+    axis_of_runs = axes.get_ylim()
+    for steps, band, colour in bands:
+        axes.fill_between(steps, band.low, band.high, color=colour, alpha=0.15, lw=0)
+    axes.set(title=title, xlabel="agent steps", ylabel=ylabel, ylim=axis_of_runs)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.legend(fontsize="small", handlelength=3.5)
     axes.grid(alpha=0.3)
     text = io.StringIO()

@@ -17,6 +17,10 @@ from rl_infonce.report.words import counted
 
 __all__ = ["Report", "make_report"]
 
+_HOW_DRAWN = (
+    "Thick lines are means over runs, thin ones single runs. Bands are 95 % bootstrap intervals of "
+    "the means, widened for few runs; they may reach beyond the axes."
+)
 _ONE_OUTCOME = (
     "Arms are judged by the first table of an algorithm, the mean return over the budget at equal "
     "steps, in its rows over all games. One game may decide them: each has a row below. Those and "
@@ -75,7 +79,7 @@ def make_report(
             parts.append(section(name, *remarks, table))
             texts += [f"## {name}", to_markdown(part.table), *part.remarks]
         charts = figures(charts_of(scored, algo, rng), prefix=algo)
-        parts.append(section(f"{algo.upper()}: curves", charts))
+        parts.append(section(f"{algo.upper()}: curves", paragraph(_HOW_DRAWN), charts))
     parts.append(section("How it was made", *_origins(runs)))
     return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(scored))
 

@@ -507,6 +507,19 @@ def test_budgets_of_few_steps_have_curves() -> None:
     assert report([short]).html
 
 
+def test_the_axes_hold_the_runs_and_not_the_band() -> None:
+    steps = np.linspace(0, 200_000, 41)
+    values = np.stack([np.full(41, 10.0), np.full(41, 30.0)], axis=1)
+    svg = curves_svg(
+        "x", {"a": (steps, values)}, ylabel="y", order=["a"], rng=np.random.default_rng(0)
+    )
+    labels = re.findall(r"<!-- (\S+) -->", svg)
+    assert {"0", "200k"} <= set(labels)
+    heights = [float(label) for label in labels if re.fullmatch(r"[\d.]+", label)]
+    assert 25 <= max(heights) <= 31
+    assert svg.count("stroke-width: 0.6") == 2
+
+
 def test_arms_differ_without_colour() -> None:
     styles = [line_style(index) for index in range(64)]
     assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 64
