@@ -22,9 +22,9 @@ _HOW_DRAWN = (
     "the means, widened for few runs; they may reach beyond the axes."
 )
 _ONE_OUTCOME = (
-    "Arms are judged by the first table of an algorithm, the mean return over the budget at equal "
-    "steps, in its rows over all games. One game may decide them: each has a row below. Those and "
-    "the other tables stand beside it; no interval is corrected for their number."
+    "The primary outcome of an algorithm is its first table, the mean return over the budget at "
+    "equal steps, in the rows over all games. The rows of single games and the other tables are "
+    "secondary: no interval is corrected for the number of comparisons."
 )
 
 

@@ -20,11 +20,13 @@ Scales = Mapping[str, tuple[float, float]] | None
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
 _MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 HOW_COMPARED = (
-    "Runs of the same game and seed are compared: 95 % t interval of the mean difference, 95 % "
-    "bootstrap intervals, those of the IQM widened for few runs, those of P too narrow for few. An "
-    "interval that holds 0 (0.5 for P) is no detectable difference; one of the size in the column "
-    "after it is found in 4 of 5 such experiments, smaller ones mostly missed. It is told from the "
-    "scatter of the pairs: a dozen pairs or fewer may take 5 in 10, or 9 in 10, for 4 in 5."
+    "Runs of the same game and seed are compared. `difference` is their mean difference with its "
+    "95 % t interval. The other intervals are 95 % bootstrap intervals: that of the IQMs is "
+    "widened for few runs, that of P(better), the probability that a run beats its partner, is too "
+    "narrow for few. Where the interval holds 0 (0.5 for P), no difference was detected. `found in "
+    "4 of 5` is how large a true difference must be for 4 of 5 such experiments to detect it, "
+    "estimated from the scatter of the pairs; with a dozen pairs or fewer, it may be as few as 5 "
+    "or as many as 9 of 10."
 )
 _SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
 _RAW = "Differences are raw points, averaged over games: the game with the largest scores decides."
@@ -35,10 +37,10 @@ _ONE_DRAW = (
     "untrained weights, one draw of them. Without `seeds` in [probe], each run has its own."
 )
 _TIME = (
-    "Of each pair of runs, the slower one is cut where it was when the faster one had done its "
-    "budget, at a constant rate of steps over the run; the budget is then what is left of it. "
-    "The seconds of a run are those of all its steps at the rate of its sessions that ended: one "
-    "that was killed noted none. Measured on a shared machine, they are only as good as that."
+    "Of each pair of runs, the slower one ends where it was when the faster one had done its "
+    "budget; each is scored over the steps it has done by then. A run is taken to train at a "
+    "constant rate of steps, that of its sessions that ended: a killed session leaves no time. "
+    "On a shared machine, times are only rough."
 )
 
 

@@ -271,7 +271,7 @@ def test_small_differences_are_legible() -> None:
 
 def test_how_to_read_a_table_is_said_in_markdown_too() -> None:
     markdown = report(RUNS).markdown
-    assert "Arms are judged by the first table" in markdown
+    assert "primary outcome of an algorithm is its first table" in markdown
     assert "human-normalised" in markdown
     assert "raw points" not in markdown
     raw = report(RUNS, scales=None).markdown
@@ -577,7 +577,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert "&lt;infonce&gt; &amp; co" in html
     assert 'aria-label="return on pong: baseline ends at ' in html
     assert "found in 4 of 5" in html
-    assert "no interval is corrected for their number" in html
+    assert "no interval is corrected for the number of comparisons" in html
     assert html == report(RUNS).html, "the same runs make the same page"
 
 
