@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -115,6 +116,17 @@ class GradientReport(NamedTuple):
     def ratio(self) -> float:
         """Auxiliary over host's norm; infinite if the host's vanishes."""
         return self.infonce_norm / self.rl_norm if self.rl_norm > 0 else float("inf")
+
+    def scalars(self) -> dict[str, float]:
+        """Return names of curves to numbers; without the ratio where it is infinite."""
+        numbers = {
+            "grad_norm_rl": self.rl_norm,
+            "grad_norm_infonce": self.infonce_norm,
+            "grad_norm_heads": self.heads_norm,
+            "grad_cosine": self.cosine,
+            "grad_scale": self.scale,
+        }
+        return numbers | ({"grad_ratio": self.ratio} if math.isfinite(self.ratio) else {})
 
 
 class _GradientWatch:

@@ -16,6 +16,7 @@ from rl_infonce.objective import TemporalInfoNCELoss
 __all__ = [
     "dead_share",
     "effective_rank",
+    "feature_scalars",
     "feature_std",
     "has_collapsed",
     "overlap_floors",
@@ -71,6 +72,15 @@ def effective_rank(features: Tensor) -> Tensor:
     share = singular / singular.sum().clamp_min(torch.finfo(singular.dtype).tiny)
     rank: Tensor = torch.special.entr(share).sum().exp()
     return rank
+
+
+def feature_scalars(features: Tensor) -> dict[str, float]:
+    """Return names of curves to what features [B, D] are like."""
+    return {
+        "feature_std": float(feature_std(features)),
+        "dead_features": float(dead_share(features)),
+        "effective_rank": float(effective_rank(features)),
+    }
 
 
 def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) -> Tensor:

@@ -42,9 +42,7 @@ from rl_infonce.sb3.binding import (
     unfit_for_attaching,
 )
 from rl_infonce.sb3.diagnostics import (
-    dead_share,
-    effective_rank,
-    feature_std,
+    feature_scalars,
     has_collapsed,
     overlap_floors,
     random_encoder,
@@ -427,7 +425,7 @@ class InfoNCEExtractor(ImageEncoder):
         is_compared = session.details_due or self.max_grad_ratio is not None
         if is_compared and auxiliary.n_shared:  # a frozen encoder shares none
             # SAC's actor loss passes through the critic, too, and those gradients are thrown away
-            report = self._log_gradients if session.details_due else _say_nothing
+            report = self._publish_gradients if session.details_due else _say_nothing
             session.withdraw_hooks = watch_gradients(
                 auxiliary, report, max_ratio=self.max_grad_ratio
             )
@@ -476,13 +474,9 @@ class InfoNCEExtractor(ImageEncoder):
             numbers["n_nonfinite"] = float(session.n_nonfinite)
         if session.details_due:
             features = batch.context[:, -1]
-            numbers["feature_std"] = float(feature_std(features))
-            numbers["dead_features"] = float(dead_share(features))
-            numbers["effective_rank"] = float(effective_rank(features))
-            numbers |= self._floors(raw, batch.mask)
+            numbers |= feature_scalars(features) | self._floors(raw, batch.mask)
             self._warn_of_what_lasts(features, result)
-        self.last_infonce.update(numbers)
-        self._log(numbers)
+        self._publish(numbers)
 
     def _warn_of_what_lasts(self, features: Tensor, result: TemporalInfoNCELoss) -> None:
         self._session.warn_if_it_lasts(
@@ -508,16 +502,10 @@ class InfoNCEExtractor(ImageEncoder):
         frozen = session.frozen_trunk.to(self.device)
         return overlap_floors(frozen, anchors, futures, masks, self.horizons)
 
-    def _log_gradients(self, report: GradientReport) -> None:
-        numbers = {
-            "grad_norm_rl": report.rl_norm,
-            "grad_norm_infonce": report.infonce_norm,
-            "grad_norm_heads": report.heads_norm,
-            "grad_cosine": report.cosine,
-            "grad_scale": report.scale,
-        }
-        if math.isfinite(report.ratio):
-            numbers["grad_ratio"] = report.ratio
+    def _publish_gradients(self, report: GradientReport) -> None:
+        self._publish(report.scalars())
+
+    def _publish(self, numbers: Mapping[str, float]) -> None:
         self.last_infonce.update(numbers)
         self._log(numbers)
 
