@@ -43,6 +43,25 @@ def test_another_seed_of_breakout_comes_from_the_committed_runs() -> None:
     header = "| mean return over the budget | baseline | infonce | ratio_01 |\n|---|---|---|---|"
     cells = [f"{float(runs[arm]['area']):.2f}" for arm in ("baseline", "infonce", "ratio_01")]
     assert f"{header}\n| breakout, seed 100 | {' | '.join(cells)} |\n" in README
+    page = " ".join(README.split())
+    variance = "train/explained_variance"
+    off, on, bounded = (
+        f"{_logged_on_breakout(arm, variance, 20_000, 40_000):.2f}"
+        for arm in ("baseline", "infonce", "ratio_01")
+    )
+    assert f"{off} of the returns' variance in the baseline, {on} with 0.01 and {bounded}" in page
+    early = _logged_on_breakout("infonce", "infonce/grad_ratio", 0, 20_000)
+    late = _logged_on_breakout("infonce", "infonce/grad_ratio", 20_000, 201_000)
+    assert f"`grad_ratio` is {early:.2f} over the first 20,000 steps and {late:.2f} later" in page
+
+
+def _logged_on_breakout(arm: str, name: str, after: int, until: int) -> float:
+    """Return the mean of what a run of breakout_arms.toml logged in an interval of steps."""
+    path = RESULTS / "breakout_arms" / "cells" / f"breakout-ppo-{arm}-100" / "progress.csv"
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row[name]]
+    found = [float(row[name]) for row in rows if after < float(row["step"]) <= until]
+    return sum(found) / len(found)
 
 
 def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
