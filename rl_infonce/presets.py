@@ -52,7 +52,8 @@ class InfoNCESettings:
         positives: "future", or "shuffled" for the future of another anchor of the batch: the
             placebo, of the same cost and without what time tells.
         min_gap: Candidates of the anchor's own episode closer than this many steps to the positive
-            are not used as negatives; 0 uses all.
+            are not used as negatives; 0 uses all. With "shuffled" positives all futures but the
+            anchor's own are candidates.
     """
 
     infonce_coef: float = 0.01

@@ -20,9 +20,10 @@ class SamplingPlan(NamedTuple):
         horizons: K gaps in steps, ascending.
         n_pairs: Anchors wanted.
         context_length: L steps up to and including the anchor's.
-        min_gap: Same-episode candidates closer than this are masked.
+        min_gap: Same-episode candidates closer than this are masked, unless shuffled.
         with_actions: Whether to gather the actions between anchor and last future.
-        shuffled: Whether each anchor gets the futures of another one as its positives.
+        shuffled: Whether each anchor gets the futures of another one as its positives; all futures
+            but its own are candidates.
     """
 
     horizons: tuple[int, ...]
@@ -79,9 +80,9 @@ def sample_batch(
     future_steps = steps + np.asarray(plan.horizons)[:, None]  # [K, B]
     futures = experience.observations(future_steps, np.broadcast_to(envs, future_steps.shape))
     may_serve = negative_mask(steps, envs, episodes, plan.min_gap)
-    if plan.shuffled:
+    if plan.shuffled:  # negatives as far from the anchor as positives, or distance would tell them
         order = _another_one(len(steps), rng)
-        futures, may_serve = futures[:, order], _shuffled_mask(may_serve, order)
+        futures, may_serve = futures[:, order], order != np.arange(len(order))[:, None]
     return ObservationBatch(
         context=experience.observations(recorded, context_envs),
         context_used=context_used,
@@ -97,16 +98,6 @@ def _another_one(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     cycle, order = rng.permutation(n), np.empty(n, dtype=np.int64)
     order[cycle] = np.roll(cycle, 1)
     return order
-
-
-def _shuffled_mask(
-    mask: npt.NDArray[np.bool_], order: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Return the mask of candidates in another order, in which no anchor's own future is one."""
-    others = mask & ~np.eye(len(mask), dtype=np.bool_)
-    shuffled: npt.NDArray[np.bool_] = others[:, order]
-    np.fill_diagonal(shuffled, True)
-    return shuffled
 
 
 def _actions(

@@ -32,7 +32,7 @@ def test_a_placebo_cannot_be_learned() -> None:
             losses = [extractor.infonce_loss(experience) for _ in range(30)]
         accuracies[positives] = np.mean([float(r.accuracy.mean()) for r in losses if r is not None])
     assert accuracies["future"] > 0.3
-    assert accuracies["shuffled"] < 0.13, "one of about 14 candidates"
+    assert accuracies["shuffled"] < 0.13, "one of 15 candidates"
 
 
 def test_only_the_hosts_updates_see_moved_observations() -> None:

@@ -190,15 +190,13 @@ def test_shuffled_positives_are_other_anchors_futures(name: str, seed: int) -> N
         assert batch.mask[:, i, i].all()
         for j in range(12):
             env, episode, time = shuffled[j]
-            gap = abs(time - PLAN.horizons[0] - int(contexts.time[i]))
-            same = (env, episode) == (contexts.env[i], contexts.episode[i])
-            is_own = same and gap == 0
-            assert batch.time_mask[i, j] == (i == j or not (same and gap < PLAN.min_gap))
+            own = (contexts.env[i], contexts.episode[i], contexts.time[i] + PLAN.horizons[0])
+            is_own = (env, episode, time) == own
+            assert batch.time_mask[i, j] == (not is_own), "positives and negatives are alike"
             assert not (i == j and is_own), "a positive that is the anchor's own future"
             for k in range(len(PLAN.horizons)):
                 identical = np.array_equal(batch.futures[k, i], batch.futures[k, j])
-                near = same and gap < PLAN.min_gap
-                assert batch.mask[k, i, j] == (i == j or not (near or identical))
+                assert batch.mask[k, i, j] == (i == j or not (is_own or identical))
 
 
 def test_a_cycle_leaves_nobody_alone() -> None:
