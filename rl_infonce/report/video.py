@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,18 +71,15 @@ def write_video(
     if most is not None:
         check_count("most", most)
     path = Path(path)
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
     shown = itertools.islice(images, most)
     first = next(shown, None)
     if first is None:
         raise ValueError("Expected at least one of `images`, got none.")
     counted = _Counted(itertools.chain([first], shown), first.shape)
-    try:
-        _WRITERS[path.suffix](partial, counted, first.shape[:2], frames_per_second)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
+        whole = Path(folder) / path.name
+        _WRITERS[path.suffix](whole, counted, first.shape[:2], frames_per_second)
+        os.replace(whole, path)
     return counted.n
 
 

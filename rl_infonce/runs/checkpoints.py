@@ -35,7 +35,7 @@ SHARED = "replay"
 FORMAT_VERSION = 1
 _LATEST = "LATEST"  # for people: nothing reads it
 # What ReplayShards writes, whole or not: other files are somebody else's.
-_SHARED_FILE = re.compile(r".+-\d{6}-[0-9a-f]{16}\.npy(\.(\d+\.)?partial)?")
+_SHARED_FILE = re.compile(r".+-\d{6}-[0-9a-f]{16}\.npy")
 _BLOCK = 2**20
 _KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
 
@@ -167,8 +167,7 @@ def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> Non
         keep: How many of the newest, at least 0.
         also: More to keep, e.g. the best.
     """
-    for names in ("step_*", f"{_LATEST}*"):
-        remove_partial(folder, names)
+    remove_partial(folder)
     found = checkpoints(folder)
     kept = {*found[:keep], *also}
     for path in found:
@@ -182,6 +181,7 @@ def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
     shared = folder / SHARED
     if shared.is_symlink() or not shared.is_dir():
         return
+    remove_partial(shared)
     try:
         named = {folder / name for path in kept for name in _read_manifest(path)["shared"]}
     except (DamagedCheckpointError, OSError):

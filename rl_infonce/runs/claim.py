@@ -39,7 +39,7 @@ def claimed(path: Path, locks: Path) -> Iterator[bool]:
 def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
     """Keep other processes out of a folder; the system frees the lock of a process that died.
 
-    What such a process was writing with `replace_bytes` is removed.
+    What such a process was writing is removed.
 
     Args:
         folder: That is there.
@@ -60,7 +60,7 @@ def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
             f"Expected {folder} for this process alone, but {who.strip()} {doing}.{way_out}"
         ) from None
     try:
-        remove_partial(folder, "*.[0-9]*")  # of files that a process replaced when it died
+        remove_partial(folder)
         owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")
         yield
     finally:

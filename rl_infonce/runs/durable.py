@@ -22,8 +22,8 @@ __all__ = [
     "write_bytes",
 ]
 
-PARTIAL = ".partial"
-"""Ends the names of what is being written; nobody reads it, the next start removes it."""
+PARTIAL = ".rl_infonce-partial"
+"""Ends the names of what is being written, and of nobody else's; the next start removes it."""
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -54,7 +54,7 @@ def replace_bytes(path: Path, content: bytes | memoryview) -> None:
     Raises:
         OSError: If it cannot be written; it is named, the old content is there and nothing else.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")  # another writer has its own
+    partial = _partial(path)
     partial.unlink(missing_ok=True)
     try:
         write_bytes(partial, content)
@@ -84,7 +84,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: If it cannot be made or moved; what had the name before has it still.
     """
-    partial = path.with_name(f"{path.name}{PARTIAL}")
+    partial = _partial(path)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
@@ -98,7 +98,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 def _publish_folder(partial: Path, path: Path) -> None:
     """Give a finished folder its name, in the place of one that has it, or leave that one."""
     sync_folder(partial)
-    former = path.with_name(f"{path.name}.former{PARTIAL}")
+    former = _partial(path.with_name(f"{path.name}.former"))
     shutil.rmtree(former, ignore_errors=True)
     if path.exists():
         _rename(path, former)
@@ -112,15 +112,19 @@ def _publish_folder(partial: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def remove_partial(folder: Path, names: str) -> None:
-    """Remove what a writer that died left behind.
+def _partial(path: Path) -> Path:
+    """Return the name of what is being written; another writer has another."""
+    return path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what writers that died left behind; links are removed, not followed.
 
     Args:
         folder: Where nobody else writes now.
-        names: Glob of what was being written; other files may be somebody else's.
     """
-    for entry in folder.glob(f"{names}{PARTIAL}"):
-        if entry.is_dir():
+    for entry in folder.glob(f"*{PARTIAL}"):
+        if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)

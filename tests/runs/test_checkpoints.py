@@ -226,7 +226,7 @@ def test_a_huge_manifest_is_not_read(tmp_path: Path) -> None:
 
 def test_without_any_checkpoint_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "step_x").mkdir()
-    (tmp_path / "step_1.partial").mkdir()
+    (tmp_path / f"step_1{durable.PARTIAL}").mkdir()
     with pytest.raises(FileNotFoundError, match=f"a checkpoint in {tmp_path}, got none"):
         latest_checkpoint(tmp_path)
 
@@ -242,7 +242,7 @@ def shard(folder: Path, name: str) -> dict[str, str]:
 
 def test_pruning_keeps_the_newest_the_best_and_what_they_share(tmp_path: Path) -> None:
     a, b, c, orphan = (shard(tmp_path, name) for name in ("a", "b", "c", "orphan"))
-    torn = tmp_path / f"{next(iter(orphan))}.partial"
+    torn = tmp_path / f"{next(iter(orphan))}{durable.PARTIAL}"
     torn.touch()
     best = write(tmp_path, 1, shared=a)
     write(tmp_path, 2, shared=b)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rl_infonce.runs.claim import claimed, held
+from rl_infonce.runs.durable import PARTIAL
 
 
 def test_a_file_is_made_by_one_and_once(tmp_path: Path) -> None:
@@ -21,7 +22,7 @@ def test_a_file_is_made_by_one_and_once(tmp_path: Path) -> None:
 
 
 def test_who_holds_a_folder_removes_what_dead_writers_left(tmp_path: Path) -> None:
-    torn, others = tmp_path / "run.json.4711.partial", tmp_path / "notes.partial"
+    torn, others = tmp_path / f"run.json.4711{PARTIAL}", tmp_path / "notes.4.partial"
     torn.touch()
     others.touch()
     with held(tmp_path, "tests"):
