@@ -145,9 +145,9 @@ def _parse_text(path: Path, content: bytes) -> dict[str, Any]:
 
 def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
     where = f"`policy.pth` in {path}"
-    _check_records(where, content)
+    records = _checked_records(where, content)
     try:
-        tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        tensors = torch.load(_packed(records), map_location="cpu", weights_only=True)
     except _OF_TORCH as error:
         raise ValueError(
             f"Expected {where} to hold tensors alone, got: {_reason(error)}"
@@ -176,25 +176,40 @@ def _reason(error: Exception) -> str:
     return next((line for line in lines if "Unsupported" in line or "GLOBAL" in line), lines[0])
 
 
-def _check_records(where: str, content: bytes) -> None:
-    """Raise unless `content` is torch's zip format, unpacked no larger than packed, of tensors."""
+def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
+    """Return the records of torch's zip format, unpacked no larger than packed, of tensors."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            records = archive.infolist()
-            pickles = [r for r in records if r.filename.lower().endswith("/data.pkl")]
-            unpacked = sum(record.file_size for record in records)
-            is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
-            pickled = archive.read(pickles[0]) if is_stored and len(pickles) == 1 else b""
+            entries = archive.infolist()
+            unpacked = sum(entry.file_size for entry in entries)
+            is_stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+            fits = is_stored and unpacked <= len(content)
+            records = {entry.filename: archive.read(entry) for entry in entries} if fits else {}
     except (zipfile.BadZipFile, EOFError, *_OF_NUMBERS) as error:
         raise ValueError(f"Expected {where} in torch's zip format, got: {error}.") from error
-    if unpacked > len(content) or not is_stored:
+    if not fits:
         raise ValueError(
             f"Expected {where} to be stored without compression, as torch does, got {unpacked:,} "
             f"bytes packed into {len(content):,}."
         )
-    if len(pickles) != 1:  # torch must not read another one than was checked
-        raise ValueError(f"Expected {where} in torch's zip format, got {len(pickles)} data.pkl.")
+    pickles = [name for name in records if name.lower().endswith("/data.pkl")]
+    if len(pickles) != 1 or len(records) != len(entries):
+        raise ValueError(
+            f"Expected {where} in torch's zip format, got {len(pickles)} data.pkl among "
+            f"{len(entries)} records of {len(records)} names."
+        )
     try:
-        check_tensor_pickle(pickled)
+        check_tensor_pickle(records[pickles[0]])
     except ValueError as error:
         raise ValueError(f"Expected {where} to hold dense tensors alone, got: {error}.") from error
+    return records
+
+
+def _packed(records: dict[str, bytes]) -> io.BytesIO:
+    """Pack records anew: torch's own zip reader may find others in a file that was made for it."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for name, record in records.items():
+            archive.writestr(name, record)
+    packed.seek(0)
+    return packed

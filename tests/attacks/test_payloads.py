@@ -228,6 +228,24 @@ def test_the_pickle_that_is_checked_is_the_one_that_is_read(
         read_encoder(path)
 
 
+def test_records_are_read_by_the_reader_that_checked_them(
+    model: dict[str, bytes], tmp_path: Path
+) -> None:
+    records = members_of(model["policy.pth"])
+    other = {name: bytes(len(r)) if "/data/" in name else r for name, r in records.items()}
+    checked, hidden = zip_file(records), zip_file(other)
+    end = checked.index(b"PK\5\6")
+    two = hidden[: hidden.index(b"PK\5\6")] + checked  # the end names the first directory's place
+    unchecked = torch.load(io.BytesIO(two), weights_only=True)
+    assert not any(tensor.any() for tensor in unchecked.values()), "the attack is none"
+    assert end == hidden.index(b"PK\5\6")
+    path = tmp_path / "model.zip"
+    path.write_bytes(zip_file({**model, "policy.pth": two}))
+    tensors = read_model_zip(path).tensors
+    expected = torch.load(io.BytesIO(checked), weights_only=True)
+    assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+
+
 def test_a_dict_cannot_bring_its_own_methods(model: dict[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "model.zip"
     records = members_of(model["policy.pth"])
