@@ -22,6 +22,8 @@ from rl_infonce.cli import main as rl_infonce
 from rl_infonce.report.probe_tables import probe_table_by_game, with_references
 from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
 from rl_infonce.report.tables import comparison_table, returns_table, to_markdown
+from rl_infonce.report.wall_clock import scores_at_equal_time
+from rl_infonce.report.words import notes_on_arms
 from rl_infonce.runs.claim import claimed
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Grid, read_grid
@@ -116,6 +118,7 @@ def table(output: Path) -> str:
             heading = f"{against}: {words}"
             compared = comparison_table(pairs, heading, scales=human_scores(), rng=rng)
             tables.append(to_markdown(compared))
+        tables.append(at_equal_wall_clock(trained, grid, measure, rng))
     scored = [*trained, *score_runs([run for _, run in offline])]
     for protocol in sorted({protocol for each in scored for protocol in each.run.probes}):
         expected = {**with_references(planned), OFFLINE: len(grid.seeds)}
@@ -125,6 +128,19 @@ def table(output: Path) -> str:
         tables.append(to_markdown(by_game._replace(header=header, rows=rows)))
         tables += features_compared(scored, grid, protocol, rng)
     return "\n\n".join(tables)
+
+
+def at_equal_wall_clock(
+    trained: list[Scored], grid: Grid, measure: str, rng: np.random.Generator
+) -> str:
+    """Return what the arms earned more than the baseline in the seconds of the faster of a pair."""
+    arms = [arm for arm in grid.arms if arm != "baseline"]
+    cut = {arm: scores_at_equal_time(trained, ALGO, arm, "baseline", measure) for arm in arms}
+    pairs = {arm: (found.ours, found.theirs) for arm, found in cut.items()}
+    heading = f"baseline: {MEASURES[measure]}, at equal wall-clock"
+    compared = comparison_table(pairs, heading, scales=human_scores(), rng=rng)
+    notes = notes_on_arms({arm: found.notes for arm, found in cut.items()})
+    return to_markdown(compared._replace(notes=[*notes, *compared.notes]))
 
 
 def compared_with(grid: Grid) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rl_infonce.runs.run_directory import read_record, write_record
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
@@ -85,6 +86,23 @@ def test_the_loss_is_compared_with_its_placebo(tmp_path: Path) -> None:
     assert "| placebo |" not in features
     returns = text.split("against placebo: mean return over the budget")[1].split("\n\n")[0]
     assert "| infonce | no detectable difference | +0.000 (+0.000 to +0.000) |" in returns
+
+
+def test_returns_are_compared_at_equal_wall_clock_too(tmp_path: Path) -> None:
+    script = load("ppo_arms.py")
+    made = sweep(tmp_path / "sweep", [0.5, 0.5, 0.5, 0.5])
+    for cell in made.grid().cells():
+        if cell.arm == "infonce":
+            record = read_record(made.run_dir(cell))
+            slower = [{**session, "wall_seconds": 7.0} for session in record["sessions"]]
+            write_record(made.run_dir(cell), {**record, "wall_seconds": 7.0, "sessions": slower})
+    text = script.table(made.path)
+    heading = "against baseline: mean return over the budget"
+    equal_steps, equal_seconds = (part.split("\n\n|")[0] for part in text.split(heading)[1:])
+    assert "| infonce | no detectable difference | +0.000" in equal_steps
+    assert equal_seconds.startswith(", at equal wall-clock |")
+    assert "| infonce | lower | -" in equal_seconds
+    assert "takes 2.00 times the seconds of baseline, the median of 2 pairs" in equal_seconds
 
 
 def test_a_baseline_that_is_not_probed_yet_is_named(tmp_path: Path) -> None:
