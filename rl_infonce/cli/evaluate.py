@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import shlex
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,9 @@ def _checked(arguments: argparse.Namespace) -> tuple[Path, str]:
         check_number("--epsilon", arguments.epsilon, at_least=0, at_most=1)
     if arguments.video is not None:
         check_video_path(arguments.video)
-    _check_output(arguments.output)
+        _try_to_write_beside(arguments.video)
+    if arguments.output is not None:
+        _check_output(arguments.output)
     path = find_model(arguments.model, best=arguments.best)
     game = arguments.game or game_of(arguments.model)
     if game is None:
@@ -129,16 +132,28 @@ def _checked(arguments: argparse.Namespace) -> tuple[Path, str]:
     return path, game
 
 
-def _check_output(path: Path | None) -> None:
-    """Raise if the games would be played for nothing."""
-    if path is None:
-        return
+def _check_output(path: Path) -> None:
+    """Raise if the games would be played for nothing, or the scores replace something else."""
+    from rl_infonce.runs.evaluation_file import read_evaluation
+
     if path.is_dir():
         raise IsADirectoryError(
             f"Expected `--output` to be a file, got the folder {path}. Name a file in it."
         )
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"Expected a folder for {path}, got none there.")
+    if path.exists():
+        try:
+            read_evaluation(path)
+        except ValueError as error:
+            raise ValueError(f"{error} `--output` does not replace it; name another.") from error
+    _try_to_write_beside(path)
+
+
+def _try_to_write_beside(path: Path) -> None:
+    """Raise OSError if no file can be made in the folder of a path."""
+    with tempfile.TemporaryFile(dir=path.absolute().parent):
+        pass
 
 
 def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:
@@ -150,6 +165,7 @@ def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:
     from rl_infonce.sb3.policies import epsilon_greedy_policy
     from rl_infonce.sb3.saved_agent import open_policy, saved_exploration_rate
 
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()  # training may replace it meanwhile
     model = open_policy(path, trust_pickle=arguments.trust_pickle)
     epsilon = arguments.epsilon
     if epsilon is None:
@@ -186,7 +202,8 @@ def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:
     }
     _print_scores(episodes, arguments, seconds)
     if arguments.output is not None:
-        _write(arguments.output, game, path, episodes, settings, seconds)
+        saved = {"path": str(path), "sha256": digest}
+        _write(arguments.output, game, saved, episodes, settings, seconds)
     if arguments.video is not None:
         _write_video(arguments.video, state)
     return 0
@@ -215,7 +232,7 @@ def _print_scores(episodes: list[Episode], arguments: argparse.Namespace, second
 def _write(
     output: Path,
     game: str,
-    path: Path,
+    model: dict[str, str],
     episodes: list[Episode],
     settings: dict[str, Any],
     seconds: float,
@@ -227,7 +244,7 @@ def _write(
     record = evaluation_record(
         game,
         [{"return": e.score, "length": e.length, "is_cut": e.is_cut} for e in episodes],
-        model={"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()},
+        model=model,
         settings=settings,
         command=shlex.join(sys.argv),
         end_time=now(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,8 @@ def test_ctrl_c_writes_nothing(
         (["--video", "none/game.gif"], "folder"),
         (["-o", "none/e.json"], "folder"),
         (["-o", "breakout_1"], "`--output` to be a file, got the folder breakout_1. Name a"),
+        (["-o", "breakout_1/run.json"], "`--output` does not replace it; name another"),
+        (["-o", "ppo.zip"], "`--output` does not replace it; name another"),
         (["--model", "none"], "no such file"),
         (["--model", "ppo.zip"], "`--game`"),
         (["--model", "ppo.zip", "--best", "--game", "pong"], "--best"),
@@ -218,3 +221,20 @@ def test_wrong_usage_exits_2_with_the_reason(
         evaluate(Path("breakout_1"), *flags)
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("flag", [("-o", "e.json"), ("--video", "game.gif")])
+def test_a_folder_that_cannot_be_written_is_named_before_games_are_played(
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flag: tuple[str, str],
+) -> None:
+    def refuse(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.chdir(models)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SystemExit):
+        evaluate(Path("breakout_1"), *flag)
+    assert f"Permission denied: '{models}'" in capsys.readouterr().err
