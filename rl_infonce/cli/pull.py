@@ -35,7 +35,12 @@ def run(arguments: argparse.Namespace) -> int:
         arguments: What the parser returned.
     """
     from rl_infonce.hub import pull
+    from rl_infonce.hub.client import check_repo
 
+    try:
+        check_repo(arguments.repo)
+    except ValueError as error:
+        arguments.usage_error(str(error))
     folder = arguments.output or Path(arguments.repo.rpartition("/")[2])
     try:
         pulled = pull(

@@ -51,8 +51,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     from rl_infonce.hub import make_bundle, push
     from rl_infonce.hub.card import model_card
+    from rl_infonce.hub.client import check_repo
 
     try:
+        check_repo(arguments.repo)
         bundle = make_bundle(
             encoder=arguments.encoder,
             model=arguments.model,

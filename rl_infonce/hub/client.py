@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["HubError", "api", "library", "patiently"]
+__all__ = ["HubError", "answered", "api", "check_repo", "library", "patiently"]
 
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?(/[!-~]*)?")
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds, where the hub does not say how long
 _LONGEST_WAIT = 300.0  # the window in which the hub counts requests
 _PASSING = (429, 500, 502, 503, 504)
@@ -67,6 +68,32 @@ def api() -> Any:
             f"{hub.endpoint!r}. Mend it, or unset it."
         )
     return hub
+
+
+def check_repo(repo: str) -> None:
+    """Raise unless a text names a repository of somebody.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if not _REPO.fullmatch(repo):
+        raise ValueError(f"Expected `repo` as owner/name, of letters, digits, . _ -, got {repo!r}.")
+
+
+def answered(url: str, ask: Callable[[], T]) -> T:
+    """Return what huggingface_hub makes of an answer, asked for as `patiently` does.
+
+    Raises:
+        HubError: If it refuses, stays busy, cannot be reached, or answers something else.
+    """
+    try:
+        return patiently(url, ask)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise HubError(
+            f"Expected an answer of the hub's from {url}, got one that cannot be read: {error!r}. "
+            "Is `HF_ENDPOINT` the hub's?",
+            url,
+        ) from error
 
 
 def patiently(url: str, ask: Callable[[], T]) -> T:

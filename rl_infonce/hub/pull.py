@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_infonce.checks import check_count
-from rl_infonce.hub.client import HubError, api, patiently
+from rl_infonce.hub.client import HubError, answered, api, check_repo, patiently
 from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
 from rl_infonce.runs.durable import new_folder, replace_json, sync
 from rl_infonce.runs.run_directory import now
@@ -66,6 +66,7 @@ def pull(
             names say.
         OSError: If the folder exists or cannot be written.
     """
+    check_repo(repo)
     check_count("most_bytes", most_bytes)
     if folder.exists():
         raise FileExistsError(f"Expected a new folder, got {folder}, which exists. Choose another.")
@@ -92,7 +93,7 @@ def pull(
 def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed], list[str]]:
     """Return the commit, the files known here, and the names of the others."""
     url = f"{hub.endpoint}/api/models/{repo}/revision/{revision}"
-    info = patiently(url, lambda: hub.model_info(repo, revision=revision, files_metadata=True))
+    info = answered(url, lambda: hub.model_info(repo, revision=revision, files_metadata=True))
     commit = str(info.sha)
     if not _COMMIT.fullmatch(commit) or (_COMMIT.fullmatch(revision) and commit != revision):
         raise HubError(f"Expected the commit of {revision} from {url}, got {commit!r}.", url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.card import model_card
-from rl_infonce.hub.client import api, library, patiently
+from rl_infonce.hub.client import answered, api, check_repo, library
 from rl_infonce.hub.files import CARD
 
 __all__ = ["push"]
@@ -25,11 +25,12 @@ def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
         HubError: If the hub refuses, fails or cannot be reached.
         ValueError: If `repo` is no name of a repository, or `HF_ENDPOINT` no address.
     """
+    check_repo(repo)
     hub, operation = api(), library().CommitOperationAdd
     files = {CARD: model_card(repo, bundle).encode(), **bundle.files}
     url = f"{hub.endpoint}/{repo}"
-    patiently(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
-    commit = patiently(
+    answered(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
+    commit = answered(
         url,
         lambda: hub.create_commit(
             repo,

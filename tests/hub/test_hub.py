@@ -594,6 +594,31 @@ def test_wrong_usage_exits_2(
     assert hub.asked == []
 
 
+@pytest.mark.parametrize("words", [["push", "--encoder", "e"], ["pull"]])
+@pytest.mark.parametrize("repo", ["name", "a/b/c", "../x", "a/", "a b/c", "a/b\n"])
+def test_what_is_no_name_of_a_repository_exits_2(
+    hub: StandIn, capsys: pytest.CaptureFixture[str], repo: str, words: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main([words[0], repo, *words[1:]])
+    assert leaving.value.code == 2
+    assert (
+        f"`repo` as owner/name, of letters, digits, . _ -, got {repo!r}"
+        in (capsys.readouterr().err.splitlines()[-1])
+    )
+    assert hub.asked == []
+
+
+def test_an_answer_that_is_not_the_hubs_is_named(
+    pushed: StandIn, made: Path, tmp_path: Path
+) -> None:
+    pushed.refusals["repos/create"] = [(200, {})]
+    with pytest.raises(HubError, match=f"from {pushed.url}/{REPO}, got one that cannot be read"):
+        push(REPO, make_bundle(encoder=made / "encoder.safetensors"))
+    pushed.refusals["api/models"] = [(200, {})]
+    refused(tmp_path, HubError, "HF_ENDPOINT")
+
+
 def test_the_card_of_the_best_model_has_its_own_steps(made: Path, tmp_path: Path) -> None:
     run_dir = shutil.copytree(made / "pong_1", tmp_path / "pong_1")
     assert make_bundle(model=run_dir).run["n_timesteps"] == 2048
