@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import shutil
 import sys
 import tempfile
@@ -16,6 +17,11 @@ __all__ = ["CHECKS", "Finding", "add_parser", "run"]
 
 _GIGABYTE = 10**9
 _PACKAGES = ("torch", "stable-baselines3", "gymnasium", "ale-py", "numpy", "tensorboard")
+_MODULES = (
+    *("torch", "stable_baselines3", "gymnasium", "ale_py", "numpy", "tensorboard", "cv2"),
+    *("PIL", "filelock", "loky", "rich", "safetensors", "tqdm"),
+    *(("tomli",) if sys.version_info < (3, 11) else ()),
+)
 _OPENCV = "opencv-python", "opencv-python-headless", "opencv-contrib-python"
 
 
@@ -72,6 +78,18 @@ _REINSTALL = "in the clone: pip install --force-reinstall -c constraints.txt ."
 def _versions(_folder: Path) -> Iterator[Finding]:
     found = [f"{package} {version(package)}" for package in ("rl-infonce", *_PACKAGES)]
     yield Finding("ok", f"Python {sys.version.split()[0]}, {', '.join(found)}")
+
+
+def _imports(_folder: Path) -> Iterator[Finding]:
+    broken = False
+    for module in _MODULES:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # noqa: BLE001 (a broken package may raise anything)
+            broken = True
+            yield Finding("fail", f"{module} cannot be imported: {error!r}", _REINSTALL)
+    if not broken:
+        yield Finding("ok", f"all {len(_MODULES)} required packages can be imported")
 
 
 def _opencv(_folder: Path) -> Iterator[Finding]:
@@ -182,6 +200,7 @@ def _training(_folder: Path) -> Iterator[Finding]:
 
 CHECKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
     _versions,
+    _imports,
     _opencv,
     _device,
     _emulator,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,32 @@ def test_a_sound_machine_passes_and_nothing_is_left(
     ):
         assert any(expected in line for line in lines)
     assert not list(here.iterdir())
+
+
+def test_a_package_that_cannot_be_imported_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only(monkeypatch, doctor._imports)
+    assert main(["doctor"]) == 0
+    monkeypatch.setitem(sys.modules, "loky", None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert main(["doctor"]) == 1
+    failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail")]
+    assert [line.split()[1] for line in failed] == ["PIL", "loky"]
+
+
+def test_every_required_package_is_imported() -> None:
+    of_packages = {
+        **{"opencv-python-headless": "cv2", "pillow": "PIL"},
+        **{"ale-py": "ale_py", "stable-baselines3": "stable_baselines3"},
+    }
+    required = {
+        re.match(r"[\w-]+", each)[0]  # type: ignore[index]
+        for each in requires("rl-infonce") or []
+        if "extra ==" not in each and "python_version" not in each
+    }
+    modules = {of_packages.get(package, package) for package in required}
+    assert modules == {*doctor._MODULES} - {"tomli"}
 
 
 def test_ctrl_c_is_no_traceback(
