@@ -16,6 +16,9 @@ from rl_infonce.sb3.features import acting_extractor, feature_function
 __all__ = ["TrustedEncoder", "read_trusted_encoder"]
 
 
+_NEEDED = {"observation_space", "action_space", "policy_class", "policy_kwargs"}
+
+
 class TrustedEncoder(nn.Module):
     """The features a policy acts on, of any extractor class, as a module.
 
@@ -59,16 +62,15 @@ def read_trusted_encoder(
 
     Raises:
         TypeError: If the observations are no uint8 images.
-        ValueError: If the file is no model or its policy has no features extractor.
+        ValueError: If the file is no model, a class of it cannot be imported, or its policy has no
+            features extractor.
         OSError: If the file cannot be read.
     """
-    data, parameters, _ = load_from_zip_file(os.fspath(path), device="cpu")
-    if data is None or "policy" not in parameters:
-        raise ValueError(f"Expected {path} to hold an SB3 model, got a zip file without a policy.")
+    data, parameters = _load(path)
     space = data["observation_space"]
     if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) != 3:
         raise TypeError(f"Expected {path} to observe uint8 images [C, H, W], got {space}.")
-    kwargs = dict(data.get("policy_kwargs") or {})
+    kwargs = dict(data["policy_kwargs"] or {})
     if data.get("use_sde"):
         kwargs.setdefault("use_sde", True)
     with torch.random.fork_rng(devices=[]):  # layers draw from torch's global stream
@@ -79,6 +81,26 @@ def read_trusted_encoder(
         policy.load_state_dict(state)
     policy.set_training_mode(False)
     return TrustedEncoder(policy).eval()
+
+
+def _load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a model says of itself, its pickles executed, and its parameters."""
+    try:
+        data, parameters, _ = load_from_zip_file(os.fspath(path), device="cpu")
+    except ImportError as error:
+        raise ValueError(
+            f"Expected to import the classes of {path}, got: {error}. Name the folder of their "
+            "module in PYTHONPATH."
+        ) from error
+    if data is None or "policy" not in parameters:
+        raise ValueError(f"Expected {path} to hold an SB3 model, got a zip file without a policy.")
+    missing = sorted(_NEEDED - data.keys())
+    if missing:
+        raise ValueError(
+            f"Expected to rebuild {', '.join(missing)} of {path}, got an error that SB3 warns of. "
+            "Was a class renamed or moved since it was saved?"
+        )
+    return data, parameters
 
 
 def _rate(_progress: float) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 import warnings
 import zipfile
 from copy import deepcopy
@@ -152,6 +154,28 @@ def test_an_extractor_of_the_users_is_refused_by_name_and_read_when_trusted(tmp_
     with torch.no_grad():
         features = read_trusted_encoder(path)(images())
     assert torch.equal(features, loaded_features(path, PPO, "features_extractor"))
+
+
+def test_a_trusted_model_whose_class_is_gone_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "module_of_mine.py"
+    module.write_text(
+        "from stable_baselines3.common.torch_layers import NatureCNN\n"
+        "class Mine(NatureCNN):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("module_of_mine").Mine
+    path = saved(tmp_path, ALGORITHMS["PPO"](policy_kwargs(mine)))
+    monkeypatch.delattr(sys.modules["module_of_mine"], "Mine")
+    with (
+        pytest.warns(UserWarning, match="Could not deserialize object policy_kwargs"),
+        pytest.raises(ValueError, match=rf"rebuild policy_kwargs of {path}.*renamed or moved"),
+    ):
+        read_trusted_encoder(path)
+    monkeypatch.setitem(sys.modules, "module_of_mine", None)
+    with pytest.raises(ValueError, match=rf"the classes of {path}.*module_of_mine.*PYTHONPATH"):
+        read_trusted_encoder(path)
 
 
 def test_a_trusted_encoder_without_training_comes_from_the_seed(tmp_path: Path) -> None:
