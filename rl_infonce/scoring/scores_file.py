@@ -175,12 +175,15 @@ def _check(content: dict[str, Any]) -> None:
         if cell.encoder not in content["encoders"]:
             raise KeyError(cell.encoder)
         if entry["status"] == "done":
-            _check_f1(entry["scores"])
+            _check_scores(entry["scores"])
     scores_table(content)  # which reads all that is ever read of scores
 
 
-def _check_f1(scores: Mapping[str, Any]) -> None:
+def _check_scores(scores: Mapping[str, Any]) -> None:
     """Raise an error of any kind unless each F1 is one; a ridge has errors in pixels instead."""
-    for score in (scores["mean"], *scores["categories"].values(), *scores["variables"].values()):
-        if not is_finite(score.get("f1_weighted", 0.0)):
-            raise ValueError(f"an F1 of {score['f1_weighted']!r}")
+    means = [scores["mean"]] if "mean" in scores else []
+    categories = scores.get("categories", {}).values()
+    for score in (*means, *categories, *scores["variables"].values()):
+        for name in ("f1_weighted", "median_absolute_error"):
+            if not is_finite(score.get(name, 0.0)):
+                raise ValueError(f"{name} of {score[name]!r}")

@@ -184,13 +184,11 @@ def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, d
 
 
 def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weighted F1 of each category of a probe, and of all as "mean"."""
+    """Return the weighted F1 of each category and of all as "mean"; of ridge, which has none, {}."""
+    if "mean" not in scores:
+        return {}
     everything = {"mean": scores["mean"], **scores["categories"]}
-    return {
-        category: each["f1_weighted"]
-        for category, each in everything.items()
-        if "f1_weighted" in each  # ridge has errors in pixels
-    }
+    return {category: each["f1_weighted"] for category, each in everything.items()}
 
 
 def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, str]]) -> None:

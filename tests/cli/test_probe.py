@@ -194,6 +194,8 @@ def test_neighbours_and_positions_are_scored_beside_the_probes(
     ]
     assert "| variable | small.safetensors | random | mean position |" in table
     assert "pong, random, seed 0, ridge: median error " in capsys.readouterr().out
+    assert probe(*flags) == 0
+    assert "pong: 12 finished before" in capsys.readouterr().out
 
 
 def test_a_seed_changes_split_untrained_weights_and_probe(
