@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class ProbedEncoder:
         description: The architecture in few words.
         image_shape: Channels, height, width it reads; None reads nothing.
         of_seed: Returns the module; only untrained ones look at the seed.
+        place: Of a file: differs for files of one name in different folders, and tells none.
     """
 
     name: str
@@ -45,10 +47,12 @@ class ProbedEncoder:
     description: str
     image_shape: tuple[int, ...] | None
     of_seed: Callable[[int], nn.Module]
+    place: str | None = None
 
     def for_json(self) -> dict[str, Any]:
         """Return what `scores.json` says of it."""
-        return {"name": self.name, "kind": self.kind, "description": self.description}
+        said = {"name": self.name, "kind": self.kind, "description": self.description}
+        return said if self.place is None else {**said, "place": self.place}
 
 
 def majority() -> ProbedEncoder:
@@ -104,8 +108,14 @@ def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, Probe
         describe(encoder),
         encoder.image_shape,
         lambda _seed: encoder,
+        _place_key(path),
     )
     return probed, _untrained_like(encoder)
+
+
+def _place_key(path: Path) -> str:
+    """Return what stands for the absolute path of a file, and does not say it."""
+    return content_key(os.fsencode(path.resolve()))
 
 
 def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
@@ -120,7 +130,13 @@ def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
     description = f"{encoder.extractor_name} {encoder.features_dim} on {shape}"
     key = content_key(path.read_bytes())
     trained = ProbedEncoder(
-        name, "file", key, description, encoder.image_shape, lambda _seed: encoder
+        name,
+        "file",
+        key,
+        description,
+        encoder.image_shape,
+        lambda _seed: encoder,
+        _place_key(path),
     )
     untrained = ProbedEncoder(
         RANDOM,

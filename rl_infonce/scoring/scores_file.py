@@ -63,7 +63,7 @@ class ScoresFile:
         replace_text(self.path, json.dumps(self.content, indent=1) + "\n")
 
     def name_encoder(self, key: str, described: Mapping[str, Any]) -> bool:
-        """Note what a key stands for; drop the scores of another file that had the name.
+        """Note what a key stands for; drop the scores of what the same file held before.
 
         Returns:
             Whether scores were dropped.
@@ -72,7 +72,9 @@ class ScoresFile:
         stale = [
             other
             for other, entry in encoders.items()
-            if other != key and (entry["kind"], entry["name"]) == ("file", described["name"])
+            if other != key
+            and (entry["kind"], entry["name"]) == ("file", described["name"])
+            and entry.get("place") == described.get("place")
         ]
         for other in stale:
             del encoders[other]

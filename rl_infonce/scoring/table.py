@@ -118,9 +118,11 @@ def _categories(entries: Entries, names: dict[str, str], compared: bool) -> str:
     for game in games:
         of_game = [entry for entry in entries if entry["game"] == game]
         for key, name in names.items():
-            same = [entry["scores"] for entry in of_game if entry["encoder"] == key]
-            if same:
-                rows.append([game, name, _mean_and_spread(same), *_category_means(same)])
+            own = [entry for entry in of_game if entry["encoder"] == key]
+            if own:
+                same = [entry["scores"] for entry in own]
+                mean = _mean_and_spread(same) + _other_seeds(own, of_game)
+                rows.append([game, name, mean, *_category_means(same)])
         rows += [
             [game, f"*published, {method}*", f"{f1:.2f}", *["-"] * len(CATEGORIES)]
             for method, f1 in published_scores(game).items()
@@ -146,7 +148,9 @@ def _over_games(
             [fmean(f1) for scores in per_game if (f1 := _category_f1(scores, category))]
             for category in CATEGORIES
         ]
-        rows.append([label, name, f"{fmean(means):.3f}", *(_mean_or_dash(c) for c in categories)])
+        unlike = {_other_seeds([e for e in own if e["game"] == g], entries) for g in games} - {""}
+        mean = f"{fmean(means):.3f}" + ("; not all seeds" if unlike else "")
+        rows.append([label, name, mean, *(_mean_or_dash(c) for c in categories)])
     published = [published_scores(game) for game in games]
     by_category = published_categories()
     whole_paper = len(games) == _N_PAPER_GAMES and all(published)
@@ -164,6 +168,14 @@ def _mean_and_spread(scores: Entries) -> str:
         return f"{fmean(means):.3f} ({min(means):.3f} to {max(means):.3f})"
     low, high = scores[0]["intervals"]["mean"]
     return f"{means[0]:.3f}" + ("" if low is None else f" (95 %: {low:.3f} to {high:.3f})")
+
+
+def _other_seeds(own: Entries, beside: Entries) -> str:
+    """Return which seeds a row is of, unless they are those of the rows beside it."""
+    seeds = sorted({entry["seed"] for entry in own})
+    if seeds == sorted({entry["seed"] for entry in beside}):
+        return ""
+    return f"; seeds {', '.join(map(str, seeds))} alone"
 
 
 def _category_f1(scores: Entries, category: str) -> list[float]:

@@ -184,7 +184,7 @@ def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, d
 
 
 def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weighted F1 of each category and of all as "mean"; of ridge, which has none, {}."""
+    """Return the weighted F1 of each category and of all as "mean"; none of ridge."""
     if "mean" not in scores:
         return {}
     everything = {"mean": scores["mean"], **scores["categories"]}

@@ -274,6 +274,26 @@ def test_another_file_of_the_same_name_replaces_the_scores(
     assert len(cells(here)) == len(content(here)["cells"]) == len(content(here)["encoders"]) == 3
 
 
+def test_files_of_one_name_in_two_folders_keep_their_scores(
+    here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = ("--encoder", "small.safetensors", "--protocol", "converged", "--output")
+    (here / "seed1").mkdir()
+    save_encoder(
+        PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(9)),
+        "seed1/small.safetensors",
+    )
+    assert probe(*flags, str(here / "probes")) == 0
+    (here / "seed1" / "frames").symlink_to(here / "frames")
+    monkeypatch.chdir(here / "seed1")
+    assert probe(*flags, str(here / "probes")) == 0
+    named = [each for each in content(here)["encoders"].values() if each["kind"] == "file"]
+    assert [each["name"] for each in named] == 2 * ["small.safetensors"]
+    assert len({each["place"] for each in named}) == 2
+    assert str(here) not in json.dumps(named)
+    assert len(content(here)["cells"]) == 4
+
+
 def test_other_labels_replace_the_scores(
     here: Path,
     quick: list[tuple[float, str, int]],

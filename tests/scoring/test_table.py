@@ -51,6 +51,20 @@ def table(*entries: dict[str, Any], **settings: Any) -> list[str]:
     return scores_table({**content, "cells": list(entries)}).splitlines()
 
 
+def test_a_row_of_other_seeds_says_so() -> None:
+    lines = table(
+        *(entry("pong", "r", seed, 0.1 * seed) for seed in (1, 2, 3)),
+        *(entry("pong", "a", seed, 0.1 * seed) for seed in (1, 2)),
+        *(entry("boxing", key, 1, 0.1) for key in ("r", "a")),
+    )
+    assert any(line.startswith("| pong | random | 0.200 (0.100 to 0.300) |") for line in lines)
+    expected = "| pong | a.zip | 0.150 (0.100 to 0.200); seeds 1, 2 alone |"
+    assert any(line.startswith(expected) for line in lines)
+    for name in ("random", "a.zip"):
+        (row,) = (line for line in lines if line.startswith(f"| mean of 2 | {name} |"))
+        assert "; not all seeds |" in row
+
+
 def test_one_seed_shows_its_interval_and_several_their_range() -> None:
     assert "| pong | a.zip | 0.300 (95 %: 0.290 to 0.320) | 0.400 | - | - | - | - |" in table(
         entry("pong", "a", 0, 0.3)
@@ -119,7 +133,7 @@ def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
         entry("breakout", "a", 0, 0.5, protocol="anand2019"),
         entry("pong", "r", 0, 0.1, protocol="anand2019"),
     )
-    assert "| mean of 2 | a.zip | 0.400 | 0.500 | - | - | - | - |" in lines
+    assert "| mean of 2 | a.zip | 0.400; not all seeds | 0.500 | - | - | - | - |" in lines
     assert not any(line.startswith("| mean of 2 | random") for line in lines)  # one game lacks it
     assert f"| mean of 2 | *published, st-dim* | {(0.81 + 0.88) / 2:.2f} | - | - | - | - | - |" in (
         lines
