@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from rl_infonce.probing.standardise import Standardisation, principal_axes
 __all__ = ["Converged", "fit_converged"]
 
 _FAST_TOLERANCE = 3e-5  # nats; products of rounded factors do not resolve less
+_PENALTY_WITHOUT_VALIDATION = 1e-3
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Converged:
     training, with an L2 penalty on the weights (not on the biases) chosen per variable by the
     validation loss. Scores do not depend on the scale or offset of a feature. On few
     validation episodes the choice falls on penalties that are too strong: `penalties=(1e-3,)`
-    leaves no choice.
+    leaves no choice. A variable with new classes alone in validation gets 1e-3, with a warning.
 
     Attributes:
         penalties: What to choose from, falling: half the squared weights times the penalty is added
@@ -81,6 +83,7 @@ def fit_converged(
         split,
         torch.as_tensor(np.append(variances, 1.0), dtype=torch.float32, device=device),
     )
+    _warn_unvalidated(labels, problem)
     choices = _choose_penalties(problem, settings)
     weights = _minimise(problem, choices, settings)
     back = torch.as_tensor(axes.T, dtype=torch.float32, device=device)
@@ -134,10 +137,10 @@ class _Problem(NamedTuple):
         return cls(losses, validation, validation_targets, classes, priors, variances)
 
     def validation_loss(self, variable: int, weights: Tensor) -> float:
-        """Return the mean loss over the validation frames whose class training has."""
+        """Return the mean loss over the validation frames whose class training has; nan of none."""
         targets = self.validation_targets[variable]
         if bool((targets < 0).all()):
-            return 0.0
+            return math.nan
         return float(F.cross_entropy(self.validation @ weights.T, targets, ignore_index=-1))
 
     def solver(
@@ -188,9 +191,9 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
         for place in torch.nonzero(done).flatten().tolist():
             variable = active[place]
             loss = problem.validation_loss(variable, points[place])
-            better = loss < choices[variable].validation_loss
+            penalty = settings.penalties[position[variable]]
+            better = _is_better(loss, penalty, choices[variable])
             if better:
-                penalty = settings.penalties[position[variable]]
                 choices[variable] = _Choice(penalty, points[place].clone(), loss, [])
             position[variable] += 1
             if better and position[variable] < len(settings.penalties):
@@ -206,6 +209,14 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
             return choices
     _warn_unfinished(len(active), "reach the end of their penalties", problem, settings)
     return choices
+
+
+def _is_better(loss: float, penalty: float, former: _Choice) -> bool:
+    """Return whether a penalty is to be chosen in place of the former, stronger one."""
+    is_first = former.validation_loss == np.inf
+    if math.isnan(loss):  # nothing tells
+        return is_first or penalty >= _PENALTY_WITHOUT_VALIDATION
+    return loss < former.validation_loss
 
 
 def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) -> list[Tensor]:
@@ -229,6 +240,17 @@ def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) ->
         solver.keep(left)
     _warn_unfinished(len(active), f"converge to {settings.tolerance:g} nats", problem, settings)
     return found
+
+
+def _warn_unvalidated(names: Iterable[str], problem: _Problem) -> None:
+    targets = zip(names, problem.validation_targets, strict=True)
+    unvalidated = [name for name, known in targets if bool((known < 0).all())]
+    if unvalidated:
+        warnings.warn(
+            f"No validation frame of {', '.join(unvalidated)} has a class of the training frames: "
+            f"their penalty is {_PENALTY_WITHOUT_VALIDATION:g}, not chosen. Collect more frames.",
+            stacklevel=4,
+        )
 
 
 def _warn_unfinished(n_left: int, what: str, problem: _Problem, settings: Converged) -> None:

@@ -62,8 +62,8 @@ def read_trusted_encoder(
 
     Raises:
         TypeError: If the observations are no uint8 images.
-        ValueError: If the file is no model, a class of it cannot be imported, or its policy has no
-            features extractor.
+        ValueError: If the file is no model, a class of it cannot be imported or has changed, or its
+            policy has no features extractor.
         OSError: If the file cannot be read.
     """
     data, parameters = _load(path)
@@ -75,10 +75,17 @@ def read_trusted_encoder(
         kwargs.setdefault("use_sde", True)
     with torch.random.fork_rng(devices=[]):  # layers draw from torch's global stream
         torch.default_generator.manual_seed(untrained_seed or 0)
-        policy: BasePolicy = data["policy_class"](space, data["action_space"], _rate, **kwargs)
-    if untrained_seed is None:
-        state: Any = parameters["policy"]
-        policy.load_state_dict(state)
+        try:
+            policy: BasePolicy = data["policy_class"](space, data["action_space"], _rate, **kwargs)
+            if untrained_seed is None:
+                policy.load_state_dict(parameters["policy"])
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            reason = " ".join(
+                map(str.strip, str(error).splitlines()[:2])
+            )  # torch names all tensors
+            raise ValueError(
+                f"Expected the classes of {path} as they were when it was saved, got: {reason}"
+            ) from error
     policy.set_training_mode(False)
     return TrustedEncoder(policy).eval()
 

@@ -149,8 +149,8 @@ def _over_games(
             for category in CATEGORIES
         ]
         unlike = {_other_seeds([e for e in own if e["game"] == g], entries) for g in games} - {""}
-        mean = f"{fmean(means):.3f}" + ("; not all seeds" if unlike else "")
-        rows.append([label, name, mean, *(_mean_or_dash(c) for c in categories)])
+        shown = f"{fmean(means):.3f}" + ("; not all seeds" if unlike else "")
+        rows.append([label, name, shown, *(_mean_or_dash(c) for c in categories)])
     published = [published_scores(game) for game in games]
     by_category = published_categories()
     whole_paper = len(games) == _N_PAPER_GAMES and all(published)

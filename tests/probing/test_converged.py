@@ -125,6 +125,18 @@ def test_penalty_is_chosen_by_validation_loss_for_each_variable() -> None:
         assert losses[chosen[name]] == pytest.approx(min(losses.values()), abs=2e-3)
 
 
+@pytest.mark.parametrize("penalties", [(1.0, 1e-2, 1e-3, 1e-4), (1e-5, 1e-6)])
+def test_a_variable_that_validation_cannot_judge_is_named(penalties: tuple[float, ...]) -> None:
+    features = correlated_features()
+    labels = some_labels(features)
+    labels["two"][SPLIT.validation] = 9  # a room that training has not seen
+    with pytest.warns(UserWarning, match=r"No validation frame of two has a class"):
+        probe = fit_probe(features, labels, SPLIT, protocol=Converged(penalties=penalties))
+    assert probe.settings["chosen_penalty"]["two"] == (1e-3 if 1e-3 in penalties else 1e-5)
+    right = probe.predict(features)["two"][SPLIT.test] == labels["two"][SPLIT.test]
+    assert right.mean() > 0.75
+
+
 def test_variables_do_not_influence_one_another() -> None:
     features = correlated_features()
     labels = some_labels(features)

@@ -156,7 +156,11 @@ def test_an_extractor_of_the_users_is_refused_by_name_and_read_when_trusted(tmp_
     assert torch.equal(features, loaded_features(path, PPO, "features_extractor"))
 
 
-def test_a_trusted_model_whose_class_is_gone_says_which(
+def _of_twice_the_features(self: Any, space: Any, features_dim: int = 512, **kwargs: Any) -> None:
+    NatureCNN.__init__(self, space, 2 * features_dim, **kwargs)
+
+
+def test_a_trusted_model_whose_class_is_gone_or_another_says_which(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = tmp_path / "module_of_mine.py"
@@ -167,6 +171,10 @@ def test_a_trusted_model_whose_class_is_gone_says_which(
     monkeypatch.syspath_prepend(tmp_path)
     mine = importlib.import_module("module_of_mine").Mine
     path = saved(tmp_path, ALGORITHMS["PPO"](policy_kwargs(mine)))
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["module_of_mine"].Mine, "__init__", _of_twice_the_features)
+        with pytest.raises(ValueError, match=rf"classes of {path} as they were .*size mismatch"):
+            read_trusted_encoder(path)
     monkeypatch.delattr(sys.modules["module_of_mine"], "Mine")
     with (
         pytest.warns(UserWarning, match="Could not deserialize object policy_kwargs"),
