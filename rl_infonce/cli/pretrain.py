@@ -163,7 +163,13 @@ def _process_group(device: Any) -> Any:
         return contextlib.nullcontext()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    join_ranks("nccl" if device.type == "cuda" else "gloo", _RANKS_WAIT)
+    try:
+        join_ranks("nccl" if device.type == "cuda" else "gloo", _RANKS_WAIT)
+    except RuntimeError as error:  # torch's own, of one that does not come
+        raise ConnectionError(
+            f"Expected {os.environ['WORLD_SIZE']} ranks to meet, got: {error} What the others say "
+            "is the reason; start all ranks again."
+        ) from error
     stack = contextlib.ExitStack()
     stack.callback(dist.destroy_process_group)
     return stack

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.sweep_plan import (
     check_disk,
+    gpus_per_cell,
     is_far_ray,
     jobs_at_once_here,
     print_estimate,
@@ -60,7 +61,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--n-jobs", type=int, metavar="N", help="here: cells at once (GPUs, else processors)")
     add("--n-threads", type=int, default=1, metavar="N", help="processors of each cell (1)")
     add("--address", metavar="HOST:PORT", help="ray: of the cluster (one that starts here)")
-    add("--gpus-per-cell", type=float, default=0, metavar="X", help="ray: e.g. 0.25 (0)")
+    add(
+        "--gpus-per-cell",
+        type=float,
+        metavar="X",
+        help="ray: e.g. 0.25 (here: all GPUs by --n-jobs, at most 1; on a cluster: 0)",
+    )
     add("--retries", type=int, default=3, metavar="N", help="ray: new starts on lost nodes (3)")
     add(
         "--slurm",
@@ -233,9 +239,9 @@ def _engine(
         return run_on_ray(
             jobs,
             address=arguments.address,
-            n_jobs=None if arguments.n_jobs is None else jobs_at_once_here(arguments),
+            n_jobs=None if is_far_ray(arguments) else jobs_at_once_here(arguments),
             n_cpus=arguments.n_threads,
-            n_gpus=arguments.gpus_per_cell,
+            n_gpus=gpus_per_cell(arguments),
             n_retries=arguments.retries,
         )
     if arguments.engine == "slurm":
@@ -322,7 +328,9 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
         print(f"Best of all: {best[0]}, {best[2]:+.4f} with {dict(best[1])}")
     if INTERRUPTED in codes.values():
         return INTERRUPTED
-    return 1 if n_failed else 0
+    if best is None:
+        print("rl-infonce sweep: no trial of the study has a value", file=sys.stderr)
+    return 1 if n_failed or best is None else 0
 
 
 def _words(state: CellState, code: int, run_dir: Path) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_disk",
+    "gpus_per_cell",
     "is_far_ray",
     "jobs_at_once_here",
     "print_estimate",
@@ -37,6 +38,13 @@ def jobs_at_once_here(arguments: argparse.Namespace) -> int:
         check_number("--n-jobs", arguments.n_jobs, at_least=1)
         return int(arguments.n_jobs)
     return usable_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
+
+
+def gpus_per_cell(arguments: argparse.Namespace) -> float:
+    """Return how much of a GPU a cell takes on Ray, which hides GPUs from who takes none."""
+    if arguments.gpus_per_cell is not None or is_far_ray(arguments):
+        return float(arguments.gpus_per_cell or 0)
+    return min(usable_gpus() / jobs_at_once_here(arguments), 1)
 
 
 def is_far_ray(arguments: argparse.Namespace) -> bool:
@@ -84,8 +92,8 @@ def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[
     print(
         f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
         f"{n_jobs} at once if they do not slow one another down (measured here, now, on {n_tried} "
-        f"of the cells; probes not included). At most "
-        f"{_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk."
+        f"of the cells). At most {_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk. Probes "
+        "and the frames they collect are not included."
     )
 
 

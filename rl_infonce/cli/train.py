@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.callbacks import BaseCallback
 
-    from rl_infonce.pixel_encoder import PixelEncoder
-
 __all__ = ["add_parser", "run"]
 
 _ENCODER = "encoder.safetensors"
@@ -162,6 +160,7 @@ def _make_model(
     from rl_infonce.checks import check_number
     from rl_infonce.device import usable_device
     from rl_infonce.sb3.atari_model import make_atari_model
+    from rl_infonce.sb3.pretrained import pixel_encoder
 
     check_number("--n-timesteps", arguments.n_timesteps, at_least=1)
     check_number("--save-freq", arguments.save_freq, at_least=1)
@@ -180,25 +179,9 @@ def _make_model(
         device=arguments.device,
         extractor={name: value for name, value in given.items() if value is not None},
         hyperparameters=hyperparameters,
-        encoder=_pretrained(encoder_file),
+        encoder=None if encoder_file is None else pixel_encoder(encoder_file),
         freeze=arguments.freeze_encoder,
     )
-
-
-def _pretrained(path: Path | None) -> PixelEncoder | None:
-    """Return the encoder to start from, whose architecture the extractor takes over."""
-    from rl_infonce.pixel_encoder import PixelEncoder
-    from rl_infonce.saved_encoder import load_encoder
-
-    if path is None:
-        return None
-    encoder = load_encoder(path)
-    if not isinstance(encoder, PixelEncoder):
-        raise ValueError(
-            f"Expected `--encoder` to read what agents see, got {type(encoder).__name__}. Pretrain "
-            "with --encoder nature or impala."
-        )
-    return encoder
 
 
 def _tensorboard_directory(folder: Path | None, algo: str, run_dir: Path) -> Path:

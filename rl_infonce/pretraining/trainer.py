@@ -316,7 +316,9 @@ class _Run:
         while True:
             try:
                 return compute()
-            except torch.cuda.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not _is_out_of_memory(error):
+                    raise
                 if self.part == 1 or self.ranks.n_ranks > 1:  # other ranks would not follow
                     smaller = (
                         "`micro_batch_size`: the run goes on"
@@ -377,6 +379,12 @@ class _Run:
             write_checkpoint(
                 self.path, self.objective, self.optimizer, self.best, self.progress, self.about
             )
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether memory ran out; on the CPU torch has no class of its own for that."""
+    on_cpu = "DefaultCPUAllocator: " in str(error)
+    return on_cpu or isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.saved_encoder import describe, load_encoder
 from rl_infonce.target import MovingAverage
 
-__all__ = ["freeze_encoder", "use_encoder"]
+__all__ = ["freeze_encoder", "pixel_encoder", "use_encoder"]
 
 
 def use_encoder(
@@ -47,12 +47,7 @@ def use_encoder(
             differ; they are named. Nothing was changed then.
         OSError: If the file cannot be read.
     """
-    source = encoder if isinstance(encoder, nn.Module) else load_encoder(Path(encoder))
-    if not isinstance(source, PixelEncoder):
-        raise TypeError(
-            f"Expected `encoder` to be a PixelEncoder, which reads what agents see, got "
-            f"{type(source).__name__}. Pretrain with --encoder nature or impala."
-        )
+    source = pixel_encoder(encoder)
     extractors = _extractors(model)
     for extractor in extractors:
         _check_fit(model, extractor, source)
@@ -67,6 +62,23 @@ def use_encoder(
             average.get_buffer("n_updates").zero_()
     if freeze:
         freeze_encoder(model)
+
+
+def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
+    """Return a pretrained encoder that an agent can start from, or read it from its file.
+
+    Raises:
+        TypeError: If it is of another class.
+        ValueError: If the file holds no encoder.
+        OSError: If the file cannot be read.
+    """
+    found = encoder if isinstance(encoder, nn.Module) else load_encoder(Path(encoder))
+    if not isinstance(found, PixelEncoder):
+        raise TypeError(
+            f"Expected `encoder` to be a PixelEncoder, which reads what agents see, got "
+            f"{type(found).__name__}. Pretrain with --encoder nature or impala."
+        )
+    return found
 
 
 def freeze_encoder(model: BaseAlgorithm) -> None:

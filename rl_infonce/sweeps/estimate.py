@@ -14,6 +14,7 @@ import torch
 
 from rl_infonce.sb3.atari_model import N_ENVS, make_atari_model
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sb3.pretrained import pixel_encoder
 from rl_infonce.sweeps.grid import Cell
 
 __all__ = ["Disk", "disk_of", "disk_of_all", "free_bytes", "seconds_of", "seconds_of_all"]
@@ -73,7 +74,7 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
     """Return how long a cell trains in this process, from training it for a moment.
 
     Args:
-        cell: Whose settings are tried; encoders are left out.
+        cell: Whose settings are tried.
         n_timesteps: Of the whole training.
     """
     model = _model(cell, n_timesteps, learning_starts=100)
@@ -113,6 +114,8 @@ def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:
         seed=cell.seed,
         device=settings.get("device", "auto"),
         extractor={name: settings[name] for name in settings if name in of_extractor},
+        encoder=pixel_encoder(settings["encoder"]) if "encoder" in settings else None,
+        freeze=settings.get("freeze_encoder", False),
         hyperparameters={**settings.get("hyperparameters", {}), **own},
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import socket
+import warnings
 from collections.abc import Generator, Sequence
 from typing import Any
 
@@ -42,7 +43,8 @@ def run_on_ray(
 
     Raises:
         ModuleNotFoundError: If Ray is not installed.
-        ConnectionError: If nothing answers at the address.
+        ConnectionError: If nothing answers at the address, or with another version of Ray.
+        ValueError: If the Ray that starts here has not the processors or GPUs of a single job.
     """
     try:
         import ray
@@ -51,13 +53,7 @@ def run_on_ray(
             'Expected Ray for `--engine ray`; pip install "rl-infonce[ray]".'
         ) from None
     check_address(address)
-    ray.init(
-        address=address or "local",
-        log_to_driver=False,
-        logging_level="ERROR",
-        ignore_reinit_error=True,
-        **(_own_settings(n_jobs, n_cpus) if address in (None, "local") else {}),
-    )
+    _connect(ray, address, n_jobs, n_cpus, n_gpus)
     task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(_run)
     environment = {"OMP_NUM_THREADS": str(max(int(n_cpus), 1))}
     try:
@@ -82,10 +78,46 @@ def run_on_ray(
         ray.shutdown()
 
 
+def _connect(
+    ray: Any, address: str | None, n_jobs: int | None, n_cpus: float, n_gpus: float
+) -> None:
+    starts_here = address in (None, "local")
+    try:
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level="ERROR",
+            ignore_reinit_error=True,
+            **(_own_settings(n_jobs, n_cpus) if starts_here else {}),
+        )
+    except RuntimeError as error:  # "Version mismatch"
+        raise ConnectionError(f"Expected Ray at {address or 'local'}, got: {error}") from error
+    try:
+        _check_room(ray, n_cpus, n_gpus, may_grow=not starts_here)
+    except ValueError:
+        ray.shutdown()
+        raise
+
+
 def _own_settings(n_jobs: int | None, n_cpus: float) -> dict[str, Any]:
     """Return settings of a Ray that starts here."""
     room = {} if n_jobs is None else {"num_cpus": math.ceil(n_jobs * n_cpus)}
     return {"include_dashboard": False, **room}
+
+
+def _check_room(ray: Any, n_cpus: float, n_gpus: float, *, may_grow: bool) -> None:
+    """Say so if no node has room for a job, for which Ray waits without a word."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(each.get("CPU", 0) >= n_cpus and each.get("GPU", 0) >= n_gpus for each in nodes):
+        return
+    found = [f"{each.get('CPU', 0):g} and {each.get('GPU', 0):g}" for each in nodes]
+    message = (
+        f"Expected a node with the {n_cpus:g} processors and {n_gpus:g} GPUs of a job "
+        f"(--n-threads, --gpus-per-cell), got nodes of {', '.join(found)}."
+    )
+    if not may_grow:
+        raise ValueError(message)
+    warnings.warn(f"{message} Waiting for one.", stacklevel=3)
 
 
 def _run(job: Job, environment: dict[str, str]) -> int:

@@ -89,6 +89,7 @@ def run_on_slurm(
     Raises:
         ModuleNotFoundError: If submitit is not installed.
         ValueError: If submitit does not know a parameter, or the time of a job is missing.
+        OSError: If Slurm is not there or refuses the jobs.
     """
     try:
         import submitit
@@ -99,13 +100,15 @@ def run_on_slurm(
     given = {_MOST_TIMEOUTS: _N_TIMEOUTS, **(parameters or {})}
     check_parameters(given, cluster)
     most = {_MOST_TIMEOUTS: given.pop(_MOST_TIMEOUTS)}
-    executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **most)
+    environment = {"OMP_NUM_THREADS": str(n_cpus)}
     try:
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **most)
         executor.update_parameters(cpus_per_task=n_cpus, **given)
+        submitted = executor.submit_array([_Task(job, environment) for job in jobs])
     except (NameError, TypeError) as error:
         raise ValueError(f"Expected `--slurm` parameters of submitit, got: {error}") from error
-    environment = {"OMP_NUM_THREADS": str(n_cpus)}
-    submitted = executor.submit_array([_Task(job, environment) for job in jobs])
+    except RuntimeError as error:  # no srun, or sbatch refuses
+        raise OSError(f"Expected Slurm to take the jobs, got: {error}") from error
     yield from _ends(dict(zip((job.name for job in jobs), submitted, strict=True)))
 
 

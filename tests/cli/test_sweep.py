@@ -317,16 +317,30 @@ def test_a_cluster_may_run_all_cells_at_once(
     assert f"At most {expected}.0 GiB of disk" in said
 
 
-@pytest.mark.parametrize(("words", "expected"), [([], None), (["--n-jobs", "3"], 3)])
-def test_jobs_at_once_are_those_of_ray(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: int | None
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], (2, 1)),  # the GPUs
+        (["--n-jobs", "5"], (5, 0.4)),
+        (["--n-jobs", "1"], (1, 1)),
+        (["--n-jobs", "5", "--gpus-per-cell", "0"], (5, 0)),
+        (["--address", "auto"], (None, 0)),
+        (["--address", "auto", "--gpus-per-cell", "0.25"], (None, 0.25)),
+    ],
+)
+def test_jobs_at_once_and_their_gpus_are_those_of_ray(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    expected: tuple[int | None, float],
 ) -> None:
     found: list[Any] = []
 
     def run(_jobs: Sequence[Job], **settings: Any) -> Generator[tuple[str, int], None, None]:
-        found.append(settings["n_jobs"])
+        found.append((settings["n_jobs"], settings["n_gpus"]))
         yield from ()
 
+    monkeypatch.setattr("rl_infonce.cli.sweep_plan.usable_gpus", lambda: 2)
     monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_on_ray", run)
     grid = str(write_grid(tmp_path / "grid.toml"))
     engine = ["--engine", "ray", "--force", *words]

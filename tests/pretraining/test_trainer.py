@@ -402,17 +402,28 @@ def test_micro_batches_give_the_gradient_in_bfloat16(name: str) -> None:
     assert torch.nn.utils.get_total_norm(differences) < 5e-3 * size  # bfloat16 has 8 bits
 
 
-def test_memory_that_runs_out_halves_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+OUT_OF_MEMORY = {
+    "cuda": torch.cuda.OutOfMemoryError(),
+    "cpu": RuntimeError(
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+    ),
+}
+
+
+@pytest.mark.parametrize("device", OUT_OF_MEMORY)
+def test_memory_that_runs_out_halves_the_micro_batch(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
     tried: list[int] = []
 
     def sometimes(objective: Any, batch: FrameBatch, *, half: bool, part: int) -> Any:
         tried.append(part)
         if part > 1:
-            raise torch.cuda.OutOfMemoryError
+            raise OUT_OF_MEMORY[device]
         return backward(objective, batch, half=half, part=part)
 
     def never(*_: Any, **__: Any) -> Any:
-        raise torch.cuda.OutOfMemoryError
+        raise OUT_OF_MEMORY[device]
 
     monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", sometimes)
     found, _ = run(2)

@@ -419,6 +419,12 @@ class FakeRay:
         self.calls.append("init")
         self.settings = settings
 
+    def nodes(self) -> list[dict[str, Any]]:
+        return [
+            {"Alive": True, "Resources": {"CPU": self.settings.get("num_cpus", 2)}},
+            {"Alive": False, "Resources": {"CPU": 64, "GPU": 8}},
+        ]
+
     def remote(self, **_settings: Any) -> Any:
         return lambda _function: FakeTask()
 
@@ -466,6 +472,41 @@ def test_a_ray_that_starts_here_has_room_for_the_jobs_at_once(
     monkeypatch.setitem(sys.modules, "ray", ray)
     assert not list(run_on_ray([], **given))
     assert ray.settings.get("num_cpus") == expected
+
+
+def test_jobs_that_no_node_has_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    expected = "1 processors and 1 GPUs of a job .*, got nodes of 2 and 0"
+    with pytest.raises(ValueError, match=expected):
+        list(run_on_ray([], n_gpus=1))
+    assert ray.calls[-1] == "shutdown"
+    with pytest.warns(UserWarning, match=f"{expected}. Waiting for one"):
+        assert not list(run_on_ray([], n_gpus=1, address="auto")), "a cluster may grow"
+
+
+def test_a_ray_of_another_version_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_settings: Any) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with Ray 1")
+
+    ray = FakeRay()
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    with pytest.raises(ConnectionError, match="Ray at auto, got: Version mismatch"):
+        list(run_on_ray([], address="auto"))
+
+
+def test_what_slurm_refuses_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitit = pytest.importorskip("submitit")
+
+    def refuse(*_arguments: Any) -> None:
+        raise submitit.core.utils.FailedJobError("sbatch: error: invalid partition specified: gqu")
+
+    monkeypatch.setattr(submitit.AutoExecutor, "submit_array", refuse)
+    with pytest.raises(OSError, match=r"Slurm to take the jobs, got: .*invalid partition"):
+        list(run_on_slurm(jobs_of(tmp_path), folder=tmp_path, cluster="local"))
 
 
 def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.saved_encoder import save_encoder
 from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.estimate import Disk
 from rl_infonce.sweeps.grid import Cell, read_grid
@@ -44,3 +46,18 @@ def test_one_of_each_arm_is_tried_with_the_threads_of_a_cell(
     assert sorted(arm for arm, _ in tried) == ["baseline", "infonce"]
     assert {n_threads for _, n_threads in tried} == {before + 1}
     assert torch.get_num_threads() == before
+
+
+def test_what_is_tried_has_the_arms_encoder(tmp_path: Path) -> None:
+    path = tmp_path / "encoder.safetensors"
+    generator = torch.Generator().manual_seed(0)
+    save_encoder(PixelEncoder((4, 84, 84), 16, encoder="impala", generator=generator), path)
+    settings = {"encoder": str(path), "freeze_encoder": True}
+    grid = write_grid(tmp_path / "grid.toml", arms=["own"], arm={"own": settings})
+    (cell,) = read_grid(grid).cells()
+    model = estimate._model(cell, 1000)
+    model.get_env().close()
+    extractor = model.policy.features_extractor
+    assert (extractor.features_dim, extractor.settings.infonce_coef) == (16, 0.0)
+    assert "Residual" in str(extractor.cnn)
+    assert not any(each.requires_grad for each in extractor.cnn.parameters())
