@@ -112,6 +112,26 @@ def test_the_first_seed_at_the_former_weight_comes_from_the_committed_cells() ->
     assert load("live_features.py").table(live["cells"]) in README
 
 
+def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> None:
+    f1 = {}
+    for folder in ("coefficient_arms", "term_arms", "rectified_arms"):
+        with (RESULTS / folder / "runs.csv").open() as file:
+            f1 |= {(r["game"], r["arm"]): float(r["f1_converged"]) for r in csv.DictReader(file)}
+    arms = [
+        *("baseline", "coef_001", "stdim_001", "positional_001", "pre_001"),
+        *("coef_01", "pre_01"),
+    ]
+    assert f"| converged F1 | untrained | {' | '.join(arms)} |" in README
+    report = (RESULTS / "term_arms" / "report.md").read_text().splitlines()
+    for game in ("boxing", "demon_attack"):
+        (row,) = (
+            line for line in report if line.startswith(f"| {game}: mean | 0.") and "(" not in line
+        )
+        untrained = row.split(" | ")[2]
+        found = " | ".join(f"{f1[game, arm]:.3f}" for arm in arms)
+        assert f"| {game} | {untrained} | {found} |" in README
+
+
 def test_the_features_of_ppo_come_from_the_committed_scores() -> None:
     ppo_features = load("ppo_features.py")
     table = ppo_features.table(RESULTS / "ppo_features")
