@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-__all__ = ["is_finite", "parse_json", "read_json"]
+__all__ = ["check_json_size", "is_finite", "parse_json", "read_json"]
 
 _MOST_BYTES = 2**24
 _BYTES_PER_VALUE = 16
@@ -48,18 +48,30 @@ def parse_json(
         ValueError: If it is no JSON, has more bytes, values or than 100 levels, or an integer of
             thousands of digits.
     """
-    _check_size(len(content), most_bytes)
+    check_json_size(content, most_bytes=most_bytes)
     text = _decoded(content) if isinstance(content, bytes) else content
-    n_values = sum(text.count(mark) for mark in "[{,")
-    most = most_bytes // _BYTES_PER_VALUE
-    if n_values > most:
-        raise ValueError(f"Expected at most {most:,} values of JSON, got {n_values:,}.")
     try:
         value = json.loads(text, **({} if allow_nan else _FINITE))
     except RecursionError:
         raise _too_deep() from None
     _check_levels(value)
     return value
+
+
+def check_json_size(content: bytes | str, *, most_bytes: int) -> None:
+    """Raise unless `parse_json` would read that many bytes and values.
+
+    Raises:
+        ValueError: If there are more.
+    """
+    _check_size(len(content), most_bytes)
+    if isinstance(content, bytes):
+        n_values = sum(content.count(mark) for mark in (b"[", b"{", b","))
+    else:
+        n_values = sum(content.count(mark) for mark in "[{,")
+    most = most_bytes // _BYTES_PER_VALUE
+    if n_values > most:
+        raise ValueError(f"Expected at most {most:,} values of JSON, got {n_values:,}.")
 
 
 def is_finite(value: Any) -> bool:

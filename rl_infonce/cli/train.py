@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shown
-from rl_infonce.cli.train_arguments import EXTRACTOR_FLAGS, named_folder, planned
+from rl_infonce.cli.train_arguments import ENCODER, EXTRACTOR_FLAGS, named_folder, planned
 from rl_infonce.cli.train_run import TrainRun
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.durable import replace_bytes
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.callbacks import BaseCallback
 
 __all__ = ["add_parser", "run"]
-
-_ENCODER = "encoder.safetensors"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -126,7 +124,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
             record, arguments = planned(arguments, run_dir)
             encoder_file = _encoder_file(arguments, run_dir)
             model = _make_model(arguments, record, encoder_file)
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, OSError, MemoryError) as error:
             arguments.usage_error(str(error))
         try:
             if arguments.tensorboard_log is not None:  # before a run's folder is claimed in vain
@@ -138,7 +136,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
             tb_dir = _tensorboard_directory(arguments.tensorboard_log, arguments.algo, run_dir)
             run = TrainRun(run_dir, tb_dir, record)
             if encoder_file is not None and encoder_file.parent != run_dir:
-                replace_bytes(run_dir / _ENCODER, encoder_file.read_bytes())
+                replace_bytes(run_dir / ENCODER, encoder_file.read_bytes())
         except OSError as error:
             arguments.usage_error(f"Cannot write the logs: {error}")
         return run.train(model, arguments, callback)
@@ -146,8 +144,8 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
 
 def _encoder_file(arguments: argparse.Namespace, run_dir: Path | None) -> Path | None:
     """Return the encoder to start from: a run that goes on has its own copy."""
-    if run_dir is not None and (run_dir / "run.json").exists() and (run_dir / _ENCODER).exists():
-        return run_dir / _ENCODER
+    if run_dir is not None and (run_dir / "run.json").exists() and (run_dir / ENCODER).exists():
+        return run_dir / ENCODER
     given: Path | None = arguments.encoder
     return given
 

@@ -15,7 +15,10 @@ from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
 
-__all__ = ["EXTRACTOR_FLAGS", "counterpart", "named_folder", "planned"]
+__all__ = ["ENCODER", "EXTRACTOR_FLAGS", "counterpart", "named_folder", "planned"]
+
+ENCODER = "encoder.safetensors"
+"""In a run's folder: with which it began."""
 
 EXTRACTOR_FLAGS = (
     "infonce_coef",
@@ -94,7 +97,7 @@ def planned(
     """
     if run_dir is None or not (run_dir / "run.json").exists():
         if run_dir is not None:
-            _check_unused(run_dir)
+            _check_unused(run_dir, arguments.encoder)
         return _new_run(arguments)
     record = read_record(run_dir)
     former = _recorded(arguments, record, run_dir / "run.json")
@@ -127,10 +130,16 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _check_unused(run_dir: Path) -> None:
+def _check_unused(run_dir: Path, encoder: Path | None) -> None:
     """Raise if a folder without a record holds what a run would overwrite or go on from."""
     found = [run_dir / "model.zip"] if (run_dir / "model.zip").exists() else []
     found += checkpoints(run_dir / "checkpoints")
+    tables = [run_dir / name for name in ("progress.csv", "episodes.csv")]
+    # A run killed before it wrote its record leaves tables without rows, and its encoder.
+    found += [path for path in tables if path.is_file() and len(path.read_bytes().split()) > 1]
+    copy = run_dir / ENCODER
+    if encoder is not None and copy.exists() and copy.read_bytes() != encoder.read_bytes():
+        found.append(copy)
     if found:
         raise ValueError(
             f"Expected `--run-dir` {run_dir} to be new or to hold a run, got {found[0]} without "

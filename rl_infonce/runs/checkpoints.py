@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.json_text import read_json
-from rl_infonce.runs.durable import new_folder, remove_partial, replace_bytes, write_bytes
+from rl_infonce.runs.durable import (
+    new_folder,
+    remove_partial,
+    replace_bytes,
+    sync_folder,
+    write_bytes,
+)
 
 __all__ = [
     "MANIFEST",
@@ -83,8 +89,10 @@ def write_checkpoint(
     Raises:
         OSError: If anything cannot be written; the checkpoints before it are untouched.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"step_{step:012d}"
+    if not folder.is_dir():
+        folder.mkdir(parents=True)
+        sync_folder(folder.parent)
+    path = folder / _name(step)
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
@@ -192,8 +200,13 @@ def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
 
 
 def _step_of(path: Path) -> int | None:
-    stem, _, number = path.name.partition("_")
-    return int(number) if stem == "step" and number.isdecimal() else None
+    number = path.name.removeprefix("step_")
+    is_ours = number.isdecimal() and path.name == _name(int(number))
+    return int(number) if is_ours else None
+
+
+def _name(step: int) -> str:
+    return f"step_{step:012d}"
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

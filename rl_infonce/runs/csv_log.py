@@ -100,6 +100,8 @@ def _rows(path: Path) -> list[dict[str, str]]:
         text = path.read_bytes().decode("utf-8")
         whole_lines = text[: text.rfind("\n") + 1]  # of a torn number nothing else tells
         rows = csv.DictReader(io.StringIO(whole_lines, newline=""))
+        if whole_lines and STEP not in (rows.fieldnames or ()):
+            raise ValueError(f"the columns {whole_lines.partition(chr(10))[0][:80]!r}")
         return [row for row in rows if _is_whole(row)]
     except (ValueError, csv.Error) as error:
         raise ValueError(

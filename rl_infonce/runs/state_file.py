@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from rl_infonce.json_text import parse_json
+from rl_infonce.json_text import check_json_size, parse_json
 
 __all__ = ["StateBytes", "pack_state", "unpack_state"]
 
@@ -48,10 +48,12 @@ def pack_state(tree: Any) -> StateBytes:
 
     Raises:
         TypeError: If a leaf is of another type; its place in the tree is named.
+        ValueError: If it has more plain values or text than `unpack_state` reads.
     """
     tensors: dict[str, torch.Tensor] = {}
-    text = json.dumps(_pack(tree, "state", tensors), allow_nan=False)
-    return StateBytes(text.encode(), save(tensors))
+    text = json.dumps(_pack(tree, "state", tensors), allow_nan=False).encode()
+    check_json_size(text, most_bytes=_MOST_BYTES_OF_TEXT)
+    return StateBytes(text, save(tensors))
 
 
 def unpack_state(packed: StateBytes) -> Any:
@@ -75,7 +77,8 @@ def _pack(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
     if type(value) is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if isinstance(value, bytes):
-        return {"$bytes": value.hex()}
+        content = torch.from_numpy(np.frombuffer(value, np.uint8).copy())
+        return {"$bytes": _add(content, place, tensors)}
     if isinstance(value, torch.Tensor):
         return {"$tensor": _add(value.detach().cpu().contiguous().clone(), place, tensors)}
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
@@ -159,7 +162,7 @@ _UNPACKERS: dict[str, _Unpacker] = {
         "inf": math.inf,
         "-inf": -math.inf,
     }[value],
-    "$bytes": lambda value, _tensors, _levels: bytes.fromhex(value),
+    "$bytes": lambda value, tensors, _levels: tensors[value].numpy().tobytes(),
     "$tensor": lambda value, tensors, _levels: tensors[value],
     "$array": lambda value, tensors, _levels: tensors[value].numpy(),
     "$scalar": lambda value, tensors, _levels: tensors[value].numpy()[()],

@@ -40,7 +40,8 @@ class NanGuardCallback(BaseCallback):
             rows in the rollout (a replay buffer does not keep which it drew), the random streams,
             and the parameters whose gradient was bad. None writes nothing.
         on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
-        max_skipped: Updates in a row that may be left out, at least 1; then it stops anyway.
+        max_skipped: Updates of one optimizer in a row that may be left out, at least 1; then it
+            stops anyway.
 
     Attributes:
         n_skipped: Updates left out.
@@ -64,7 +65,7 @@ class NanGuardCallback(BaseCallback):
         self.on_nan = on_nan
         self.max_skipped = max_skipped
         self.n_skipped = 0
-        self._n_in_a_row = 0
+        self._n_in_a_row: dict[int, int] = {}  # of each optimizer, by its id
         self._hooks: list[Any] = []
         self._learn: float | None = None
 
@@ -92,7 +93,7 @@ class NanGuardCallback(BaseCallback):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if not gradients or bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))):
-            self._n_in_a_row = 0
+            self._n_in_a_row.pop(id(optimizer), None)
             return
         names = {id(p): name for name, p in self.model.policy.named_parameters()}
         bad = [
@@ -101,19 +102,20 @@ class NanGuardCallback(BaseCallback):
             if p.grad is not None and not bool(torch.isfinite(p.grad).all())
         ]
         where = self._write_bundle(bad)
+        n_in_a_row = self._n_in_a_row.get(id(optimizer), 0)
         message = (
             f"Expected finite gradients in update {self.model._n_updates} at step "
             f"{self.model.num_timesteps}, got NaN or infinity in {len(bad)} of "
             f"{len(gradients)} tensors, first in {bad[0] if bad else 'their norm'}.{where}"
         )
-        if self.on_nan == "stop" or self._n_in_a_row >= self.max_skipped:
+        if self.on_nan == "stop" or n_in_a_row >= self.max_skipped:
             self._remove_hooks()
             raise FloatingPointError(
                 f"{message} The weights are those before it. Lower the learning rate or "
                 "infonce_coef, or look for NaN in observations and rewards."
             )
         self.n_skipped += 1
-        self._n_in_a_row += 1
+        self._n_in_a_row[id(optimizer)] = n_in_a_row + 1
         for parameter in parameters:
             parameter.grad = None  # optimizers pass over parameters without a gradient
         warnings.warn(f"{message} The update is left out.", RuntimeWarning, stacklevel=2)

@@ -93,9 +93,8 @@ class ReplayShards:
         content = _npy(rows[index * n_per_shard : (index + 1) * n_per_shard])
         digest = hashlib.sha256(content).hexdigest()
         path = f"{place}-{digest[:16]}.npy"
-        if not (self._folder / path).exists():
-            (self._folder / SHARED).mkdir(parents=True, exist_ok=True)
-            replace_bytes(self._folder / path, content)
+        (self._folder / SHARED).mkdir(parents=True, exist_ok=True)
+        replace_bytes(self._folder / path, content)  # one of that name may be damaged
         self._digests.pop(self._written.get(place, ""), None)
         self._written[place], self._digests[path] = path, digest
         return path

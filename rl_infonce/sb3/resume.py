@@ -116,6 +116,7 @@ class ResumeCallback(BaseCallback):
         self._shards = ReplayShards(self.folder)
         self._restored: tuple[Path, Mapping[str, Any]] | None = None
         self._first_step: int | None = None
+        self._begun_at = 0
         self._last_save = 0
         self._n_failures = 0
         self._stop_asked = False
@@ -131,7 +132,8 @@ class ResumeCallback(BaseCallback):
         Args:
             model: Built as the one that was saved, with its environment, before `learn`.
             inexact: Go on although settings or versions differ, or the environment's state cannot
-                be set; episodes begin anew then.
+                be set; episodes begin anew then, and so do callbacks: EvalCallback forgets its best
+                model and replaces the file.
             fall_back: Take the newest checkpoint that is whole if the newest is damaged.
 
         Raises:
@@ -195,6 +197,7 @@ class ResumeCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         _check_order(self, self._others())
+        self._begun_at = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
         if self._restored is not None:
@@ -211,8 +214,10 @@ class ResumeCallback(BaseCallback):
         return not self._stops
 
     def _on_training_end(self) -> None:
-        # Left in the middle of a rollout, a training goes on from the checkpoint before it.
-        if not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
+        # Left in the middle of a rollout, a training goes on from the checkpoint before it; with
+        # nothing left to do, it has not set the streams that a checkpoint would hold.
+        has_trained = self.num_timesteps > self._begun_at
+        if has_trained and not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
             self._try_to_save()
 
     def _others(self) -> Iterable[BaseCallback]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import main, make_parser
-from rl_infonce.cli.train_arguments import named_folder, planned
+from rl_infonce.cli.train_arguments import _check_unused, named_folder, planned
 from rl_infonce.runs.run_directory import hold_run, new_record, read_record, write_record
 
 pytestmark = pytest.mark.atari
@@ -134,6 +134,24 @@ def test_a_folder_with_a_model_of_somebody_is_no_place_for_a_run(
     (tmp_path / name).mkdir(parents=True)
     said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
     assert f"got {tmp_path / name} without run.json. Choose another folder." in said
+
+
+@pytest.mark.parametrize("name", ["progress.csv", "episodes.csv", "encoder.safetensors"])
+def test_what_somebody_else_wrote_there_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "own").write_text("of mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("time/fps,rollout/ep_rew_mean\n120,3.5\n")
+    flags = ["--encoder", str(tmp_path / "own")] if name.startswith("encoder") else []
+    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path / "run"), *flags, *SMALL)
+    assert f"got {tmp_path / 'run' / name} without run.json. Choose another folder." in said
+
+
+def test_a_run_killed_before_its_record_may_begin_again(tmp_path: Path) -> None:
+    for name in ("progress.csv", "episodes.csv"):
+        (tmp_path / name).write_text("step,return\n")
+    _check_unused(tmp_path, None)
 
 
 def test_a_record_is_read_when_the_folder_is_held(

@@ -113,7 +113,7 @@ def test_the_first_seed_at_the_former_weight_comes_from_the_committed_cells() ->
 
 
 def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> None:
-    f1 = {}
+    f1: dict[tuple[str, str], float] = {}
     for folder in ("coefficient_arms", "term_arms", "rectified_arms"):
         with (RESULTS / folder / "runs.csv").open() as file:
             f1 |= {(r["game"], r["arm"]): float(r["f1_converged"]) for r in csv.DictReader(file)}

@@ -263,7 +263,12 @@ def test_pruning_leaves_what_is_not_of_checkpoints(tmp_path: Path) -> None:
         shard(folder, "old")
     others = [
         *(runs / "other" / "model.zip", runs / "other" / "step_1" / "x", runs / "replay" / "notes"),
-        *(runs / "tb" / "events.out", runs / "mine.partial", elsewhere / "file"),
+        *(
+            runs / "step_5" / "notes",
+            runs / "tb" / "events.out",
+            runs / "mine.partial",
+            elsewhere / "file",
+        ),
     ]
     for each in others:
         each.parent.mkdir(parents=True, exist_ok=True)

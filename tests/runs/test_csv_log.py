@@ -31,8 +31,9 @@ def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     assert path.read_text() == "step,a,b\n1,2,3\n"
 
 
-def test_a_file_of_something_else_begins_anew(tmp_path: Path) -> None:
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     path.write_text("time,a\n1,2\n")
-    CSVLog(path, last_step=9).close()
-    assert path.read_text() == "step\n"
+    with pytest.raises(ValueError, match=r"the columns 'time,a'. Move that file away"):
+        CSVLog(path, last_step=9)
+    assert path.read_text() == "time,a\n1,2\n"

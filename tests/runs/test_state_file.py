@@ -169,3 +169,19 @@ def test_text_of_any_size_is_measured_first(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("rl_infonce.runs.state_file._MOST_BYTES_OF_TEXT", 10)
     with pytest.raises(ValueError, match="at most 10 bytes of JSON, got 11"):
         unpack_state(StateBytes(json.dumps("x" * 9).encode(), GOOD.tensors))
+
+
+def test_bytes_are_no_text_and_come_back() -> None:
+    content = bytes(range(256)) * 4096
+    packed = pack_state({"emulator": content, "nothing": b""})
+    assert len(packed.text) < 200
+    assert unpack_state(packed) == {"emulator": content, "nothing": b""}
+
+
+def test_what_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_infonce.runs.state_file._MOST_BYTES_OF_TEXT", 1600)
+    unpack_state(pack_state(list(range(99))))
+    with pytest.raises(ValueError, match="at most 100 values of JSON, got 101"):
+        pack_state(list(range(101)))
+    with pytest.raises(ValueError, match="at most 1,600 bytes of JSON"):
+        pack_state("x" * 1600)

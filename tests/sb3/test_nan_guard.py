@@ -96,6 +96,15 @@ def test_skipping_for_ever_stops() -> None:
     assert guard.n_skipped == 6
 
 
+def test_an_optimizer_is_not_excused_by_the_others() -> None:
+    env = Poisoned("Pendulum-v1", 1, 10_000)  # the critic alone sees rewards
+    model = SAC("MlpPolicy", env, learning_starts=20, batch_size=16, seed=0, device="cpu")
+    guard = NanGuardCallback(on_nan="skip", max_skipped=6)
+    with pytest.warns(RuntimeWarning, match="left out"), pytest.raises(FloatingPointError):
+        model.learn(100, callback=guard)
+    assert guard.n_skipped == 6
+
+
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_good_numbers_train_as_without_it(name: str) -> None:
     guarded = ALGORITHMS[name](policy_kwargs())

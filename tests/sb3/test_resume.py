@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -28,6 +29,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 from rl_infonce import InfoNCECallback, make_atari_vec_env
 from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import (
+    MANIFEST,
     DamagedCheckpointError,
     checkpoints,
     latest_checkpoint,
@@ -561,6 +563,36 @@ def test_a_damaged_checkpoint_is_named_or_passed_over(finished: Path) -> None:
         ResumeCallback(finished).restore(model)
     assert ResumeCallback(finished).restore(model, fall_back=True)
     assert model.num_timesteps == int(former.name.removeprefix("step_"))
+
+
+def test_a_run_with_nothing_left_keeps_its_checkpoint(tmp_path: Path) -> None:
+    whole = ALGORITHMS["PPO"](policy_kwargs())
+    learn(whole, ResumeCallback(tmp_path / "whole"), n=N_STEPS)
+    for budget in (128, 128, 100, N_STEPS):  # a job that is queued again after it was done
+        scramble()
+        model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(tmp_path / "run")
+        run.restore(model)
+        learn(model, run, n=budget)
+    assert run.is_exact
+    assert_same(everything(model), everything(whole))
+
+
+def test_rows_that_are_damaged_are_written_anew(tmp_path: Path) -> None:
+    build = ALGORITHMS["DQN"]
+    learn(build(policy_kwargs()), ResumeCallback(tmp_path, save_freq=30), n=120)
+    newest, former = checkpoints(tmp_path)
+    names = [set(_shared(path)) for path in (newest, former)]
+    damaged = tmp_path / min(names[0] - names[1])
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    model, run = build(policy_kwargs()), ResumeCallback(tmp_path, save_freq=30)
+    assert run.restore(model, fall_back=True)
+    learn(model, run, n=120)
+    assert latest_checkpoint(tmp_path).path == newest
+
+
+def _shared(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / MANIFEST).read_text())["shared"]
+    return found
 
 
 def test_weights_that_are_not_finite_are_not_saved(finished: Path) -> None:
