@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
         report = make_report(
             f"Sweep {arguments.sweep.resolve().name}",
             results.runs,
-            missing=[*results.missing, *results.notes],
+            missing=results.missing,
+            other_versions=results.notes,
             scales=None if arguments.raw else human_scores(),
             rng=np.random.default_rng(_BOOTSTRAP_SEED),
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),

@@ -200,7 +200,9 @@ def bootstrap_improvement(
     without width, [1, 1] or [0, 0]; with one task and 3 runs each equal arms do so in one of ten
     comparisons. For pairs of runs that share nothing, `paired=True` makes the interval of few runs
     narrower: it held 0.5 in 75 % (1 task, 3 runs), 91 % (4 tasks, 3 runs), 94 % (4, 5) and 95 %
-    (4, 10); the more they share the more often, up to 75, 95, 97 and 98 %.
+    (4, 10); the more they share the more often, up to 75, 95, 97 and 98 %. That is of equal arms:
+    where they differ and pairs share much, `paired=True` centres the interval on how often a run
+    beats its partner, and holds the probability of all pairs in a third to three quarters.
 
     Args:
         x: Task to [n_runs], at least 2 each.

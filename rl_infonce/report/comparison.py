@@ -138,7 +138,7 @@ def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | N
         sum(map(len, x.values())),
         difference,
         bootstrap_difference(x, y, interquartile_mean, paired=True, rng=rng, widen=True),
-        bootstrap_improvement(x, y, paired=True, rng=rng),
+        bootstrap_improvement(x, y, paired=False, rng=rng),
         verdict(difference).word,
         detectable_difference(x, y),
     )

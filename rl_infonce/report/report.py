@@ -50,6 +50,7 @@ def make_report(
     scales: Mapping[str, tuple[float, float]] | None,
     rng: np.random.Generator,
     n_seeds: Mapping[str, int] | None = None,
+    other_versions: Sequence[str] = (),
 ) -> Report:
     """Return what finished runs say; charts need the extra `report`.
 
@@ -60,6 +61,7 @@ def make_report(
         scales: Game -> scores of a random agent and a human; None compares raw scores.
         rng: Of the bootstrap.
         n_seeds: Arm -> planned seeds; None takes what is there.
+        other_versions: Runs that were trained with other versions of packages, in words.
 
     Raises:
         ValueError: If there are no runs, two runs are of one game, algorithm, arm and seed, an arm
@@ -69,8 +71,9 @@ def make_report(
     _check(runs)
     scored = score_runs(runs)
     planned = n_seeds or _most_seeds(runs)
-    parts = [paragraph(text) for text in _summary(scored, missing)]
-    texts = [f"# {title}", *_summary(scored, missing)]
+    summary = _summary(scored, missing, other_versions)
+    parts = [paragraph(text) for text in summary]
+    texts = [f"# {title}", *summary]
     for algo in dict.fromkeys(run.algo for run in runs):
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
@@ -107,7 +110,9 @@ def _most_seeds(runs: Sequence[Run]) -> dict[str, int]:
     return {arm: max(by_game.values()) for arm, by_game in counts.items()}
 
 
-def _summary(scored: Sequence[Scored], missing: Sequence[str]) -> list[str]:
+def _summary(
+    scored: Sequence[Scored], missing: Sequence[str], other_versions: Sequence[str]
+) -> list[str]:
     """Return what stands above all tables, a paragraph each."""
     runs = [each.run for each in scored]
     games = sorted({run.game for run in runs})
@@ -115,6 +120,7 @@ def _summary(scored: Sequence[Scored], missing: Sequence[str]) -> list[str]:
         f"{counted(len(runs), 'run')}: {counted(len(games), 'game')} ({', '.join(games)}), "
         f"arms {', '.join(arms_of(scored))}.",
         *([f"Missing: {'; '.join(missing)}."] if missing else []),
+        *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),
         _ONE_OUTCOME,
         HOW_COMPARED,

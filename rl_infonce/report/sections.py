@@ -21,12 +21,13 @@ Pairs = Mapping[str, tuple[BySeed, BySeed]]
 _MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 HOW_COMPARED = (
     "Runs of the same game and seed are compared. `difference` is their mean difference with its "
-    "95 % t interval. The other intervals are 95 % bootstrap intervals: that of the IQMs is "
-    "widened for few runs, that of P(better), the probability that a run beats its partner, is too "
-    "narrow for few. Where the interval holds 0 (0.5 for P), no difference was detected. `found in "
-    "4 of 5` is how large a true difference must be for 4 of 5 such experiments to detect it, "
-    "estimated from the scatter of the pairs; with a dozen pairs or fewer, it may be as few as 5 "
-    "or as many as 9 of 10."
+    "95 % t interval, for other seeds of these games: each game counts the same, and nothing is "
+    "said of other games. `in words` is of `difference` alone: where its interval holds 0, no "
+    "difference was detected. The other intervals are 95 % bootstrap intervals: that of the IQMs "
+    "is widened for few runs, that of P(better), the probability that a run scores above a run of "
+    "the other arm, whatever their seeds, is too narrow for few. `found in 4 of 5` is how large a "
+    "true difference must be for 4 of 5 such experiments to detect it, estimated from the scatter "
+    "of the pairs: of a dozen pairs 5 to 9 of 10 may detect it, of three 2 to nearly 10."
 )
 _SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
 _RAW = "Differences are raw points, averaged over games: the game with the largest scores decides."
@@ -36,6 +37,7 @@ _ONE_DRAW = (
     "Not compared with untrained features: all runs of a game were probed beside the same "
     "untrained weights, one draw of them. Without `seeds` in [probe], each run has its own."
 )
+_SPREAD = "Raw points: the mean over seeds, in brackets the lowest and the highest, no interval."
 _TIME = (
     "Of each pair of runs, the slower one ends where it was when the faster one had done its "
     "budget; each is scored over the steps it has done by then. A run is taken to train at a "
@@ -85,7 +87,7 @@ def parts_of(
         silent = _without_episodes(own, measure)
         parts += _comparison(heading, pairs, baseline, scales, rng, about, silent)
         table = returns_table(scored, algo, measure, planned)
-        parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), []))
+        parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), [_SPREAD]))
     for measure, words in _MEASURES.items():
         pairs, notes = _at_equal_time(scored, algo, measure)
         heading = f"{words}, at equal wall-clock, compared"

@@ -102,14 +102,23 @@ def comparison_table(
     rows, notes = [], {}
     for arm, (ours, theirs) in pairs.items():
         found = paired_scores(ours, theirs, scales)
-        rows.append([arm, *_comparison(compared(found, rng=rng))])
+        overall = compared(found, rng=rng)
+        rows.append([arm, *_comparison(overall)])
         if len(found.ours) > 1:
             rows += [
                 [f"{arm}: {game}", *_comparison(compared(alone, rng=rng))]
                 for game, alone in of_each_game(found).items()
             ]
         notes[arm] = [f"left out {each}" for each in found.left_out]
+        if overall is not None and _has_no_width(overall.difference):
+            notes[arm].append("all pairs differ by the same, so their scatter cannot be told")
     return Table(header, rows, notes_on_arms(notes))
+
+
+def _has_no_width(interval: tuple[float, float, float]) -> bool:
+    """Return whether an interval beside 0 is a point."""
+    value, low, high = interval
+    return value != 0 and high - low < _NO_WIDTH
 
 
 def _comparison(found: Comparison | None) -> list[str]:

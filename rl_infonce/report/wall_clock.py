@@ -95,7 +95,7 @@ def scores_at_equal_time(
         for name in (arm, baseline)
     )
     scores: list[dict[str, dict[int, float]]] = [{}, {}]
-    ratios, timeless = [], []
+    ratios, timeless, silent = [], [], []
     alone = [f"{game} seed {seed}" for game, seed in sorted(ours.keys() ^ theirs.keys())]
     for game, seed in sorted(ours.keys() & theirs.keys()):
         pair = ours[game, seed], theirs[game, seed]
@@ -103,10 +103,13 @@ def scores_at_equal_time(
             timeless.append(f"{game} seed {seed}")
             continue
         ratios.append(_seconds_of_budget(pair[0]) / _seconds_of_budget(pair[1]))
-        for by_game, cut in zip(scores, score_runs(at_equal_time(*pair)), strict=True):
-            if getattr(cut, measure) is not None:
-                by_game.setdefault(game, {})[seed] = getattr(cut, measure)
-    return EqualTime(scores[0], scores[1], _notes(baseline, ratios, timeless, alone))
+        found = [getattr(cut, measure) for cut in score_runs(at_equal_time(*pair))]
+        if None in found:
+            silent.append(f"{game} seed {seed}")
+            continue
+        for by_game, score in zip(scores, found, strict=True):
+            by_game.setdefault(game, {})[seed] = score
+    return EqualTime(scores[0], scores[1], _notes(baseline, ratios, timeless, silent, alone))
 
 
 def _is(run: Run, algo: str, arm: str) -> bool:
@@ -114,7 +117,11 @@ def _is(run: Run, algo: str, arm: str) -> bool:
 
 
 def _notes(
-    baseline: str, ratios: Sequence[float], timeless: Sequence[str], alone: Sequence[str]
+    baseline: str,
+    ratios: Sequence[float],
+    timeless: Sequence[str],
+    silent: Sequence[str],
+    alone: Sequence[str],
 ) -> list[str]:
     notes = []
     if ratios:
@@ -124,6 +131,8 @@ def _notes(
         )
     if timeless:
         notes.append(f"left out {', '.join(timeless)}: seconds of training are not known")
+    if silent:
+        notes.append(f"left out {', '.join(silent)}: no episode ended in one of the two")
     if alone:
         notes.append(f"left out {', '.join(alone)}: only one of them has this run")
     return notes

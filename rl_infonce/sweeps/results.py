@@ -80,7 +80,8 @@ def read_results(
             f"Expected runs trained with the same versions, got {'; '.join(others[:5])}. Train "
             "them again, or pass --mixed-versions."
         )
-    return SweepResults(grid, list(runs.values()), missing, others)
+    in_order = sorted(runs.values(), key=lambda run: grid.arms.index(run.arm))
+    return SweepResults(grid, in_order, missing, others)
 
 
 def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:
@@ -94,7 +95,7 @@ def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:
             for package, was in differing_versions(run.versions, first).items()
         ]
         if differing:
-            found.append(f"{name} (trained with {', '.join(differing)}; its return counts)")
+            found.append(f"{name} (trained with {', '.join(differing)})")
     return found
 
 

@@ -322,6 +322,18 @@ def test_two_pairs_do_not_tell_what_could_have_been_found() -> None:
     assert float(rows["placebo"]["found in 4 of 5"]) > 0
 
 
+def test_equal_gains_are_said_to_tell_no_scatter() -> None:
+    levels = {"baseline": 0.0, "infonce": 5.0}
+    runs = [
+        run("pong", arm, seed, returns=np.full(50, seed + level))
+        for arm, level in levels.items()
+        for seed in range(3)
+    ]
+    markdown = report(runs).markdown
+    assert "infonce: all pairs differ by the same, so their scatter cannot be told" in markdown
+    assert "so their scatter cannot be told" not in report(RUNS).markdown
+
+
 def test_missing_and_unequal_seeds_are_shown() -> None:
     runs = [r for r in RUNS if (r.game, r.arm, r.seed) != ("pong", "infonce", 2)]
     planned = dict.fromkeys(GAIN, 3)

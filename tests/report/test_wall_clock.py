@@ -78,3 +78,11 @@ def test_scores_are_those_up_to_the_cut() -> None:
 def test_a_cut_of_few_steps_has_an_area() -> None:
     short = shortened(run("infonce", 50.0, steps=np.arange(1, 11)), 7)
     assert score_runs([short])[0].area == 4.0
+
+
+def test_pairs_without_an_episode_are_named() -> None:
+    silent = {"steps": np.array([100]), "returns": np.array([1.0])}
+    pair = [run("baseline", 20.0, **silent), run("infonce", 20.0)]
+    found = scores_at_equal_time(score_runs(pair), "ppo", "infonce", "baseline", "final")
+    assert (found.ours, found.theirs) == ({}, {})
+    assert found.notes[-1] == "left out pong seed 0: no episode ended in one of the two"

@@ -56,6 +56,18 @@ def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
     ]
 
 
+def test_arms_keep_the_grids_order_whatever_is_missing(tmp_path: Path) -> None:
+    made = SweepFolder(tmp_path / "sweep")
+    arms = ["low", "mid", "high"]
+    own = {arm: {"infonce_coef": 0.1 * i} for i, arm in enumerate(arms)}
+    path = write_grid(tmp_path / "grid.toml", seeds=[0, 1], arms=arms, arm=own)
+    with made.held():
+        made.adopt(read_grid(path), path.read_bytes())
+    for index in range(1, 6):  # the first cell, of "low", is missing
+        finished(made, index)
+    assert list(dict.fromkeys(run.arm for run in read_results(made).runs)) == arms
+
+
 def test_a_killed_session_shortens_no_run(folder: SweepFolder) -> None:
     run_dir = finished(folder, 0)
     # killed at some step after 104; the last fifth of 130 steps took 2 s
@@ -109,7 +121,8 @@ def test_commits_are_those_of_all_sessions(folder: SweepFolder, tmp_path: Path) 
     record = read_record(run_dirs[2])
     record["sessions"] = [*record["sessions"], {**record["sessions"][0], "git_commit": second}]
     write_record(run_dirs[2], record)
-    assert read_results(folder).runs[2].commits == (first, second)
+    (changed,) = (run for run in read_results(folder).runs if len(run.commits) > 1)
+    assert (changed.arm, changed.seed, changed.commits) == ("baseline", 1, (first, second))
     assert main(["report", str(folder.path), "-o", str(tmp_path / "out")]) == 0
     named = "Trained by 2 commits of rl_infonce: 111111111111 (4 runs), 222222222222-dirty (1 run)."
     for name in ("report.md", "report.html"):
@@ -151,7 +164,9 @@ def test_other_versions_are_merged_only_if_asked(folder: SweepFolder, tmp_path: 
     with pytest.raises(SystemExit):
         main(["report", str(folder.path), "-o", str(tmp_path / "out")])
     assert main(["report", str(folder.path), "-o", str(tmp_path / "out"), "--mixed-versions"]) == 0
-    assert note in (tmp_path / "out" / "report.md").read_text()
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert f"Other versions: {note}." in report
+    assert note not in report.split("Missing: ")[1].split("\n")[0]
 
 
 @pytest.mark.parametrize("index", [0, 1])
