@@ -42,6 +42,8 @@ def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -
     """
     if isinstance(horizons, (str, bytes)):
         raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
+    if isinstance(horizons, (float, np.floating)):
+        raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
     values = [horizons] if isinstance(horizons, (int, np.integer)) else list(horizons)
     smallest = 0 if allow_zero else 1
     if not values:

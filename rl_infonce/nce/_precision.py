@@ -51,7 +51,8 @@ def in_range(vectors: Tensor) -> Tensor:
     changes.
     """
     largest = vectors.detach().abs().amax(dim=-1, keepdim=True)
-    exponents = torch.frexp(largest).exponent.clamp(-126, 126)  # powers that float32 holds
+    most = 1022 if vectors.dtype == torch.float64 else 126  # powers that it holds
+    exponents = torch.frexp(largest).exponent.clamp(-most, most)
     return vectors * torch.ldexp(torch.ones_like(largest), -exponents)
 
 

@@ -131,6 +131,11 @@ def _log_q(
 ) -> Tensor:
     if not log_q.is_floating_point():
         raise TypeError(f"Expected `{name}` to be floating point, got {log_q.dtype}.")
+    if name == "positive_log_q" and scores.ndim == 2 and log_q.ndim == 1 and len(log_q) > 1:
+        raise ValueError(
+            f"Expected `{name}` as [{scores.shape[0]}, 1] or {list(scores.shape)} beside "
+            f"`positive_scores` {list(scores.shape)}, got [{len(log_q)}], of rows or of columns."
+        )
     expanded = _expanded(name, log_q, scores)
     if validate_args:
         uncovered = expanded.isneginf() if used is None else expanded.isneginf() & used

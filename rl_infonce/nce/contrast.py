@@ -236,6 +236,8 @@ def _negatives(
 ) -> Negatives:
     """Return which of the candidates, rolled by `offset`, take part."""
     if episodes is None and times is None:
+        if min_gap != 1:
+            raise ValueError(f"Expected `episodes` and `times` with `min_gap`={min_gap}, got none.")
         return Negatives(mask)
     if episodes is None or times is None:
         missing = "episodes" if episodes is None else "times"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import torch
@@ -87,10 +88,13 @@ def _all_gather(tensor: Tensor) -> list[Tensor]:
 
 def _check_same_shape(tensor: Tensor) -> None:
     """Raise, on every rank, unless all have this shape: unequal gathers hang or mix rows."""
-    sizes = [tensor.ndim, len(tensor), tensor.numel()]
+    # Shape and type as a number: equal sizes can be of other axes, or of other bytes.
+    kind = zlib.crc32(repr((tuple(tensor.shape), str(tensor.dtype))).encode())
+    sizes = [tensor.ndim, len(tensor), tensor.numel(), kind]
     of_ranks = [each.tolist() for each in _all_gather(torch.tensor(sizes, device=tensor.device))]
     if any(each != sizes for each in of_ranks):
         raise ValueError(
-            f"Expected the same shape of `tensor` on every rank, got axes, rows and elements "
-            f"{of_ranks}. Drop the last, smaller batch."
+            f"Expected the same shape and dtype of `tensor` on every rank, got axes, rows and "
+            f"elements {[each[:3] for each in of_ranks]}, here {tuple(tensor.shape)} of "
+            f"{tensor.dtype}. Drop the last, smaller batch."
         )

@@ -131,7 +131,8 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
     1 + E_joint[s] - E_product[exp s] (Nguyen et al. 2010; Poole et al. 2019, eq. 5 with f = s + 1).
     A lower bound without a ceiling, tight at s = log p(x, c) / (p(x) p(c)), but its variance grows
     exponentially with the information: at least (e^I - 1) / n for n independent pairs, up to the
-    variance of the first term (Song & Ermon 2020, theorem 2).
+    variance of the first term (Song & Ermon 2020, theorem 2). Scores above 88 (709 in float64) can
+    make it -inf, as its exponential stands outside any logarithm.
 
     Args:
         scores: [..., B, M].
@@ -184,6 +185,7 @@ def dv_estimate(
         joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
         if log_moving_mean is None:
             return joint - log_product
+        _check_log_mean("log_moving_mean", log_moving_mean, log_product, validate_args)
         # the value of log_product with the gradient of its exponential over the moving mean
         slope = (log_product - log_moving_mean).detach().exp()
         slope = slope.clamp_max(torch.finfo(slope.dtype).max)  # infinity times 0 would be NaN
@@ -220,9 +222,28 @@ def moving_log_mean_exp(
         _, now = _expectations(scores.detach(), mask, None, validate_args=validate_args)
     if previous is None or decay == 0.0:
         return now
+    _check_log_mean("previous", previous, now, validate_args)
     if decay == 1.0:
         return previous.detach()
     return torch.logaddexp(previous.detach() + math.log(decay), now + math.log1p(-decay))
+
+
+def _check_log_mean(name: str, log_mean: Tensor, like: Tensor, validate_args: bool) -> None:
+    """Raise unless there is one log mean, or one for each matrix of scores.
+
+    Raises:
+        TypeError: If it is no tensor.
+        ValueError: If its shape does not fit, or a value is not finite.
+    """
+    if not isinstance(log_mean, Tensor):
+        raise TypeError(f"Expected `{name}` to be a tensor, got {type(log_mean).__name__}.")
+    if log_mean.ndim and log_mean.shape != like.shape:
+        raise ValueError(
+            f"Expected `{name}` to be 0-dim or of shape {tuple(like.shape)}, one of each matrix of "
+            f"scores, got {tuple(log_mean.shape)}."
+        )
+    if validate_args:
+        check_finite(name, log_mean)
 
 
 def smile_estimate(

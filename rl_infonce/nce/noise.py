@@ -39,7 +39,7 @@ class CategoricalNoise:
         if not abs(total - 1.0) <= 1e-3:
             raise ValueError(
                 f"Expected `log_probs` to be normalised, got probabilities that sum to {total:g}. "
-                "Pass scores.log_softmax(0)."
+                "Pass scores.float().log_softmax(0)."
             )
         self.log_probs = log_probs.detach().double() - math.log(total)
         keep, alias = _alias_table(self.log_probs.exp().tolist())
@@ -65,7 +65,13 @@ class CategoricalNoise:
         return torch.where(height < self.keep[columns], columns, self.alias[columns])
 
     def log_prob(self, outcomes: Tensor) -> Tensor:
-        """Return log q of outcomes [...], as float32."""
+        """Return log q of outcomes [...], as float32.
+
+        Raises:
+            ValueError: If one is not in [0, V).
+        """
+        if outcomes.numel() and not 0 <= int(outcomes.min()) <= int(outcomes.max()) < len(self):
+            raise ValueError(f"Expected `outcomes` in [0, {len(self)}), got others.")
         return self.log_probs[outcomes].float()
 
 

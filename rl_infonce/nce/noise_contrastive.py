@@ -204,7 +204,9 @@ def local_nce(
         validate_args=validate_args,
     )
     with autocast_off(noise_scores):
-        offset = samples.log_k[:, None] + _check_log_z(log_z, len(noise_scores))  # [B, 1]
+        offset = samples.log_k[:, None] + _check_log_z(
+            log_z, len(noise_scores), validate_args=validate_args
+        )  # [B, 1]
         return _logistic(
             samples.positives - samples.positive_log_q - offset,
             samples.noise - samples.noise_log_q - offset,
@@ -259,6 +261,7 @@ def ranking_nce(
         log_weights = without_masked(noise - samples.noise_log_q, samples)  # [B, K]
         gap = positives - samples.positive_log_q  # [B, P]
         gap = gap - torch.logsumexp(log_weights, dim=-1, keepdim=True)
+        gap = gap.masked_fill((samples.n_noise == 0)[:, None], 0.0)  # or its curvature is NaN
         return blank(-F.logsigmoid(gap).mean(dim=-1), samples)
 
 
@@ -311,7 +314,7 @@ def _logistic(positives: Tensor, noise: Tensor, samples: Samples) -> Tensor:
     return blank(-F.logsigmoid(positives).mean(dim=-1) - of_noise.sum(dim=-1), samples)
 
 
-def _check_log_z(log_z: float | Tensor, n_contexts: int) -> float | Tensor:
+def _check_log_z(log_z: float | Tensor, n_contexts: int, *, validate_args: bool) -> float | Tensor:
     """Return log Z in a form that broadcasts against [B, K].
 
     Raises:
@@ -325,4 +328,6 @@ def _check_log_z(log_z: float | Tensor, n_contexts: int) -> float | Tensor:
             f"Expected `log_z` to be a number, 0-dim or of shape [{n_contexts}], got "
             f"{tuple(log_z.shape)}."
         )
+    if validate_args:
+        check_finite("log_z", log_z)
     return log_z if log_z.ndim == 0 else log_z[:, None]

@@ -190,8 +190,8 @@ def _shaped(memory: Tensor, rows: slice, columns: slice) -> Tensor:
 class _LogSums:
     """Running log sum exp as shifts + log(totals).
 
-    Apart, they lose no digits where scores are near 1e4. A shift starts at the positive's score:
-    finite, whatever the mask leaves of a tile.
+    Apart, they lose no digits where scores are near 1e4. A shift starts at the lowest number:
+    finite, whatever the mask leaves of a tile, and below every score, however it was rounded.
 
     Attributes:
         shifts: m [n].
@@ -216,9 +216,9 @@ class _LogSums:
 def _forward(scores: _Scores, symmetric: bool) -> tuple[Tensor, list[_LogSums]]:
     """Return losses [B] and the log sums of rows and, if symmetric, of columns."""
     n_rows = len(scores.anchors)
-    estimates = torch.sum(scores.anchors * scores.candidates[:n_rows], dim=1)  # [B]
-    positives = torch.empty_like(estimates)
-    sums = [_LogSums(estimates.clone(), torch.zeros_like(estimates)) for _ in range(1 + symmetric)]
+    positives = scores.anchors.new_empty(n_rows)
+    lowest = torch.full_like(positives, torch.finfo(positives.dtype).min)
+    sums = [_LogSums(lowest.clone(), torch.zeros_like(lowest)) for _ in range(1 + symmetric)]
     spare = scores.spare() if symmetric else None
     for rows, columns, tile in scores.tiles():
         # Any product but the tile's own would round differently and turn a loss of 0 into 1e-3.

@@ -80,12 +80,23 @@ def second_derivative(rank: int) -> Tensor:
 
 
 def refused(rank: int) -> Tensor:
-    """Whether ranks with different numbers of rows are told so."""
-    try:
-        gather(torch.zeros(2 + rank, 3))
-    except ValueError as error:
-        return torch.tensor("[[2, 2, 6], [2, 3, 9], [2, 4, 12]]" in str(error))
-    return torch.tensor(False)
+    """Whether ranks with different numbers of rows, axes of one size, or types are told so."""
+    shapes = [(4, 2, 6), (4, 3, 4), (4, 4, 3)]
+    types = [torch.float32, torch.float64, torch.float32]
+    named = {
+        "[[2, 2, 6], [2, 3, 9], [2, 4, 12]]": torch.zeros(2 + rank, 3),
+        f"here {shapes[rank]} of torch.float32": torch.zeros(shapes[rank]),
+        f"here (2, 3) of {types[rank]}": torch.zeros(2, 3, dtype=types[rank]),
+    }
+    for words, tensor in named.items():
+        try:
+            gather(tensor)
+        except ValueError as error:
+            if words not in str(error):
+                return torch.tensor(False)
+        else:
+            return torch.tensor(False)
+    return torch.tensor(True)
 
 
 def main(rank: int, n_ranks: int, directory: Path) -> None:

@@ -247,3 +247,8 @@ def test_contrast_refuses_embeddings_of_another_kind(
 ) -> None:
     with pytest.raises(error, match=message):
         contrast(anchors, candidates)
+
+
+def test_a_gap_without_times_is_refused() -> None:
+    with pytest.raises(ValueError, match="`episodes` and `times` with `min_gap`=5, got none"):
+        contrast(torch.eye(3), torch.eye(3), min_gap=5)

@@ -405,3 +405,17 @@ def test_inequalities_and_shifts_of_the_estimates(
     torch.testing.assert_close(smile_estimate(scores, clip=largest), dv)
     product = scores.diagonal().mean() - smile_estimate(scores, clip=clip)
     assert -clip - 1e-9 <= float(product) <= clip + 1e-9
+
+
+def test_a_moving_mean_of_other_scores_is_refused() -> None:
+    scores = torch.zeros(4, 4)
+    for wrong in (torch.zeros(3), torch.zeros(1)):
+        with pytest.raises(ValueError, match=r"`log_moving_mean` to be 0-dim or of shape \(\)"):
+            dv_estimate(scores, log_moving_mean=wrong)
+        with pytest.raises(ValueError, match="`previous` to be 0-dim"):
+            moving_log_mean_exp(scores, wrong)
+    with pytest.raises(ValueError, match="`log_moving_mean` to be finite"):
+        dv_estimate(scores, log_moving_mean=torch.tensor(math.nan))
+    with pytest.raises(TypeError, match="`previous` to be a tensor, got float"):
+        moving_log_mean_exp(scores, 0.0)  # type: ignore[arg-type]
+    assert dv_estimate(torch.zeros(3, 4, 4), log_moving_mean=torch.zeros(3)).shape == (3,)

@@ -118,3 +118,9 @@ def test_other_shapes_are_refused() -> None:
         uniform_noise(2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"`noise`.*\[3, K\].*\(2, 4\)"):
         accidental_hits(torch.zeros(2, 4).long(), torch.zeros(3).long())
+
+
+@pytest.mark.parametrize("outcome", [-1, 4])
+def test_outcomes_that_are_none_have_no_probability(outcome: int) -> None:
+    with pytest.raises(ValueError, match=r"`outcomes` in \[0, 4\)"):
+        uniform_noise(4).log_prob(torch.tensor([0, outcome]))

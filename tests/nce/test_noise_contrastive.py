@@ -222,6 +222,17 @@ def test_estimators_pass_gradcheck_with_a_mask(
 
     inputs = (g.positives.clone().requires_grad_(), g.noise.clone().requires_grad_())
     assert torch.autograd.gradcheck(losses, inputs)
+    mask[1] = False  # no noise at all
+    with pytest.warns(UserWarning, match="no noise sample"):
+        assert torch.autograd.gradgradcheck(losses, inputs)
+
+
+def test_log_q_of_rows_is_not_taken_for_that_of_columns() -> None:
+    scores, noise, log_q = torch.zeros(2, 2), torch.zeros(2, 3), torch.tensor([-1.0, -2.0])
+    with pytest.raises(ValueError, match=r"`positive_log_q` as \[2, 1\] or \[2, 2\]"):
+        ranking_nce(scores, noise, log_q, noise)
+    of_rows = ranking_nce(scores, noise, log_q[:, None], noise)
+    assert of_rows[0] > of_rows[1]
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
@@ -395,6 +406,7 @@ def test_estimators_refuse_wrong_masks(
         ("0", TypeError, r"`log_z`.*'0'"),
         (torch.zeros(2), ValueError, r"`log_z`.*\[3\].*\(2,\)"),
         (torch.zeros(3, 5), ValueError, r"`log_z`.*\[3\].*\(3, 5\)"),
+        (torch.tensor(math.nan), ValueError, r"`log_z` to be finite"),
     ],
 )
 def test_local_nce_refuses_other_normalisers(

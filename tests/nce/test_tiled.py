@@ -429,3 +429,13 @@ def test_tiled_refuses_a_mask_without_a_positive(symmetric: bool) -> None:
     mask = ~torch.eye(3, dtype=torch.bool)
     with pytest.raises(ValueError, match="got 3 of 3 rows without it"):
         contrast(torch.zeros(3, 2), torch.zeros(3, 2), symmetric=symmetric, mask=mask, tile=2)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_scores_that_round_by_more_than_an_exponential_holds_have_a_loss(symmetric: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(64, 512, generator=generator).relu() * 1500
+    dense = contrast(vectors, vectors, symmetric=symmetric, tile=None)
+    tiled = contrast(vectors, vectors, symmetric=symmetric, tile=16)
+    assert torch.equal(tiled, torch.zeros(64))
+    torch.testing.assert_close(tiled, dense)
