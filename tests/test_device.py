@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rl_infonce.device import hardware_name, processor_name
+from rl_infonce.device import hardware_name, has_fast_bf16, processor_name
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,19 @@ def test_a_gpu_is_named_by_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: names[device.index])
     assert hardware_name(torch.device("cuda:1")) == "NVIDIA H200"
     assert hardware_name(torch.device("meta")) == "meta"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        ("model name : Intel\nflags : fpu avx512f amx_bf16 avx512_bf16\n", True),
+        ("model name : AMD EPYC\nflags : fpu avx avx2 f16c\n", False),
+        ("Features : fp asimd bf16 i8mm\n", True),
+        ("", False),
+    ],
+)
+def test_bf16_is_fast_where_the_processor_says_so(
+    monkeypatch: pytest.MonkeyPatch, cpuinfo: str, expected: bool
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: cpuinfo)
+    assert has_fast_bf16(torch.device("cpu")) == expected

@@ -146,7 +146,7 @@ def test_the_losses_explained_are_those_there_are() -> None:
 
 
 def test_presets_and_settings_are_those_of_the_code() -> None:
-    options = section("Options")
+    options, of_no_preset = section("Options").split("Of no preset are:")
     assert set(re.findall(r'^\| `"(\w+)"`', options, flags=re.MULTILINE)) == set(PRESETS)
     rows = re.findall(r"^\| `(\w+)` \| `(.+?)`.*? \| (.*)\|$", options, flags=re.MULTILINE)
     settings = [name for name, _, _ in rows]
@@ -156,7 +156,7 @@ def test_presets_and_settings_are_those_of_the_code() -> None:
         for presets, value in re.findall(r"([\w, ]+): `(.+?)`", others):
             printed |= dict.fromkeys(presets.strip().split(", "), ast.literal_eval(value))
         assert printed == {key: getattr(preset, name) for key, preset in PRESETS.items()}, name
-    beside = re.findall(r"`([a-z_]+)`", options.split("Beside them stand")[1].split(". ")[0])
+    beside = dict(re.findall(r"^\| `(\w+)` \| `(.+?)`", of_no_preset, flags=re.MULTILINE))
     given_by_sb3_or_for_experts = {
         "observation_space",
         "preset",
@@ -164,8 +164,10 @@ def test_presets_and_settings_are_those_of_the_code() -> None:
         "image_key",
         "normalized_image",
     }
-    parameters = set(inspect.signature(InfoNCEExtractor).parameters)
-    assert {*settings, *beside} == parameters - given_by_sb3_or_for_experts
+    parameters = inspect.signature(InfoNCEExtractor).parameters
+    assert {*settings, *beside} == parameters.keys() - given_by_sb3_or_for_experts
+    for name, default in beside.items():
+        assert ast.literal_eval(default) == parameters[name].default, name
 
 
 def test_commands_are_ones_the_command_line_takes() -> None:

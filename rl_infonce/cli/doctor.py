@@ -109,6 +109,10 @@ def _opencv(_folder: Path) -> Iterator[Finding]:
 def _device(_folder: Path) -> Iterator[Finding]:
     import torch
 
+    from rl_infonce.device import has_fast_bf16, usable_device
+
+    if not has_fast_bf16(usable_device("auto")):
+        yield Finding("ok", "no bf16 in hardware: pretraining is in fp32, --precision bf16 is slow")
     if torch.cuda.is_available():
         yield Finding("ok", f"GPU {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}")
     else:

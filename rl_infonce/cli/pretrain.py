@@ -54,7 +54,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--batch-size", type=int, metavar="N", help="samples per step (64; cpc: 16)")
     add("--micro-batch-size", type=int, metavar="N", help="encoded at a time (all)")
     add("--learning-rate", type=float, default=3e-4, metavar="X", help="(%(default)s)")
-    add("--precision", choices=("bf16", "fp32"), default="bf16", help="(%(default)s)")
+    add(
+        "--precision",
+        choices=("bf16", "fp32"),
+        help="(bf16 where the GPU or CPU multiplies it in hardware, else fp32)",
+    )
     add("--seed", type=int, default=0, metavar="N", help="of weights and batches (0)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (%(default)s)")
     add(
@@ -95,8 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
             check_number(f"--{flag.replace('_', '-')}", getattr(arguments, flag), at_least=0)
         labels = _labels(arguments)
         budget = parse_budget(arguments.budget)
-        settings = _settings(arguments)
         device = usable_device(arguments.device)
+        settings = _settings(arguments, device)
     except ValueError as error:
         arguments.usage_error(str(error))
     folder = arguments.output or Path("pretrained") / _name(arguments)
@@ -137,7 +141,8 @@ def _labels(arguments: argparse.Namespace) -> dict[str, str]:
     )
 
 
-def _settings(arguments: argparse.Namespace) -> Any:
+def _settings(arguments: argparse.Namespace, device: Any) -> Any:
+    from rl_infonce.device import has_fast_bf16
     from rl_infonce.pretraining import PretrainingSettings
     from rl_infonce.pretraining.registry import default_batch_size
 
@@ -147,7 +152,7 @@ def _settings(arguments: argparse.Namespace) -> Any:
         else arguments.batch_size,
         micro_batch_size=arguments.micro_batch_size,
         learning_rate=arguments.learning_rate,
-        precision=arguments.precision,
+        precision=arguments.precision or ("bf16" if has_fast_bf16(device) else "fp32"),
         seed=arguments.seed,
     )
 
