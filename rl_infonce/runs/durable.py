@@ -26,6 +26,9 @@ PARTIAL = ".rl_infonce-partial"
 """Ends the names of what is being written, and of nobody else's; the next start removes it."""
 
 
+_FORMER = ".former"
+
+
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a new file and wait until the disk has it.
 
@@ -98,7 +101,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 def _publish_folder(partial: Path, path: Path) -> None:
     """Give a finished folder its name, in the place of one that has it, or leave that one."""
     sync_folder(partial)
-    former = _partial(path.with_name(f"{path.name}.former"))
+    former = _partial(path.with_name(f"{path.name}{_FORMER}"))
     shutil.rmtree(former, ignore_errors=True)
     if path.exists():
         _rename(path, former)
@@ -120,11 +123,16 @@ def _partial(path: Path) -> Path:
 def remove_partial(folder: Path) -> None:
     """Remove what writers that died left behind; links are removed, not followed.
 
+    What one had moved out of the way of what was to replace it, and was not replaced, comes back.
+
     Args:
         folder: Where nobody else writes now.
     """
-    for entry in folder.glob(f"*{PARTIAL}"):
-        if entry.is_dir() and not entry.is_symlink():
+    for entry in sorted(folder.glob(f"*{PARTIAL}")):
+        name, is_former, _ = entry.name.rpartition(f"{_FORMER}.")
+        if is_former and not (folder / name).exists():
+            _rename(entry, folder / name)
+        elif entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:
             entry.unlink(missing_ok=True)

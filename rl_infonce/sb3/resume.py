@@ -23,6 +23,7 @@ from rl_infonce.runs.checkpoints import (
     prune_checkpoints,
     write_checkpoint,
 )
+from rl_infonce.runs.durable import remove_partial
 from rl_infonce.runs.run_directory import differing_versions, software
 from rl_infonce.runs.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.sb3.best_model import BestModel, find_best, keep_best
@@ -142,6 +143,7 @@ class ResumeCallback(BaseCallback):
                 such a model; what was set before that was noticed stays set.
             OSError: If a file cannot be read.
         """
+        remove_partial(self.folder)
         try:
             checkpoint = latest_checkpoint(self.folder, fall_back=fall_back)
         except FileNotFoundError:

@@ -595,6 +595,20 @@ def _shared(path: Path) -> dict[str, Any]:
     return found
 
 
+def test_a_checkpoint_that_was_being_replaced_is_there(finished: Path) -> None:
+    newest = checkpoints(finished)[0]
+    newest.rename(
+        newest.with_name(f"{newest.name}.former.4711{durable.PARTIAL}")
+    )  # killed, and then
+    shutil.copytree(
+        checkpoints(finished)[0], newest.with_name(f"{newest.name}.4711{durable.PARTIAL}")
+    )
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    assert ResumeCallback(finished).restore(model)
+    assert model.num_timesteps == int(newest.name.removeprefix("step_"))
+    assert not list(finished.glob(f"*{durable.PARTIAL}"))
+
+
 def test_weights_that_are_not_finite_are_not_saved(finished: Path) -> None:
     model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(finished)
     run.restore(model)
