@@ -18,6 +18,7 @@ from typing import TypedDict
 import numpy as np
 import torch
 
+from rl_infonce.device import has_fast_bf16
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     Budget,
@@ -79,8 +80,9 @@ def measure(arm: str, seed: int, n_steps: int = N_STEPS) -> Outcome:
         both = training_and_validation(
             game.observations, game.episode_ids, np.random.default_rng(seed)
         )
+        precision = "bf16" if has_fast_bf16(torch.device("cpu")) else "fp32"
         settings = PretrainingSettings(
-            learning_rate=1e-3, n_validation_frames=256, patience=40, seed=seed
+            precision=precision, learning_rate=1e-3, n_validation_frames=256, patience=40, seed=seed
         )
         start = time.perf_counter()
         pretrain(objective, *both, Budget(n_steps=n_steps), settings)

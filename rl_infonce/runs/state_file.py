@@ -68,7 +68,7 @@ def unpack_state(packed: StateBytes) -> Any:
         tree = parse_json(packed.text, most_bytes=_MOST_BYTES_OF_TEXT)
         return _unpack(tree, load(packed.tensors), _MOST_LEVELS)
     except (SafetensorError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"Expected a packed state, got: {error!r}.") from error
+        raise ValueError(f"Expected a packed state, got: {error!r:.500}.") from error
 
 
 def _pack(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.atari_model import N_ENVS, make_atari_model
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.pretrained import pixel_encoder
@@ -114,10 +116,17 @@ def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:
         seed=cell.seed,
         device=settings.get("device", "auto"),
         extractor={name: settings[name] for name in settings if name in of_extractor},
-        encoder=pixel_encoder(settings["encoder"]) if "encoder" in settings else None,
+        encoder=_encoder(settings),
         freeze=settings.get("freeze_encoder", False),
         hyperparameters={**settings.get("hyperparameters", {}), **own},
     )
+
+
+def _encoder(settings: Mapping[str, Any]) -> PixelEncoder | None:
+    """Return what a cell starts from; where it cannot be read, its own cell will say so."""
+    with contextlib.suppress(ValueError, TypeError, OSError):
+        return pixel_encoder(settings["encoder"]) if "encoder" in settings else None
+    return None
 
 
 def free_bytes(folder: Path) -> int:

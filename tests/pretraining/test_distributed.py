@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
+from rl_infonce.device import has_fast_bf16
 from rl_infonce.pretraining import (
     OBJECTIVES,
     Budget,
@@ -39,6 +40,8 @@ TOLERANCES = {  # gradients of bf16 are rounded to 8 bits once per rank, then Ad
     "fp32": {"loss": 1e-5, "first gradient": 1e-5, "last gradient": 1e-5, "weight": 1e-5},
     "bf16": {"loss": 1e-2, "first gradient": 1e-2, "last gradient": 0.3, "weight": 2e-3},
 }
+if not has_fast_bf16(torch.device("cpu")):  # a product is rounded more often
+    TOLERANCES["bf16"]["first gradient"] = 3e-2
 
 
 @pytest.fixture(scope="module")

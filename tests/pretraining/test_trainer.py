@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
+from rl_infonce.device import has_fast_bf16
 from rl_infonce.encoders import STDIMEncoder
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
@@ -399,7 +400,9 @@ def test_micro_batches_give_the_gradient_in_bfloat16(name: str) -> None:
     assert expected.keys() == found.keys()
     differences = [found[key] - gradient for key, gradient in expected.items()]
     size = torch.nn.utils.get_total_norm(expected.values())
-    assert torch.nn.utils.get_total_norm(differences) < 5e-3 * size  # bfloat16 has 8 bits
+    # bfloat16 has 8 bits; without it in hardware, a product is rounded more often
+    tolerance = 5e-3 if has_fast_bf16(torch.device("cpu")) else 3e-2
+    assert torch.nn.utils.get_total_norm(differences) < tolerance * size
 
 
 OUT_OF_MEMORY = {
