@@ -41,7 +41,7 @@ def usable_device(name: str) -> torch.device:
 def has_fast_bf16(device: torch.device) -> bool:
     """Return whether a device multiplies bfloat16 by itself.
 
-    A processor without took six to ten times the seconds of float32 (AMD EPYC with AVX2 alone).
+    A processor that does not is several times slower than with float32.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
