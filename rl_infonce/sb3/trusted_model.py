@@ -80,9 +80,8 @@ def read_trusted_encoder(
             if untrained_seed is None:
                 policy.load_state_dict(parameters["policy"])
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-            reason = " ".join(
-                map(str.strip, str(error).splitlines()[:2])
-            )  # torch names all tensors
+            # torch names all tensors, a line each
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             raise ValueError(
                 f"Expected the classes of {path} as they were when it was saved, got: {reason}"
             ) from error

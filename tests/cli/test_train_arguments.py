@@ -152,6 +152,9 @@ def test_a_run_killed_before_its_record_may_begin_again(tmp_path: Path) -> None:
     for name in ("progress.csv", "episodes.csv"):
         (tmp_path / name).write_text("step,return\n")
     _check_unused(tmp_path, None)
+    (tmp_path / "progress.csv").write_text("step,return\n1,2.0\n")
+    with pytest.raises(ValueError, match=r"progress.csv without run.json"):
+        _check_unused(tmp_path, None)
 
 
 def test_a_record_is_read_when_the_folder_is_held(
