@@ -83,10 +83,11 @@ class TemporalInfoNCELoss:
         loss: [] nats; sum over terms of the mean over horizons, positions and anchors.
         accuracy: [K] share of anchors whose positive scores best.
         mi_lower_bound: [] nats, of the first term (van den Oord et al. 2018, appendix A.1). Equal
-            images stay among its candidates, unlike in the loss. Three things void it still
+            images stay among its candidates, unlike in the loss. Four things void it still
             (`rl_infonce.nce.info_nce_bound`): pairs that were trained on before; candidates left
-            out by `min_gap`, whose likeness to the positive it would count; and, of order 1 / B,
-            what the batch mean of the anchors tells about them.
+            out by `min_gap`, whose likeness to the positive it would count; candidates of the
+            anchor's own episode, which are no independent draws and matter where rollouts are
+            short; and, of order 1 / B, what the batch mean of the anchors tells about them.
         mi_ceiling: [] nats, the largest bound these candidates allow: mean log N. The loss of
             chance is less where equal images are masked.
         masked_share: [] share of in-batch negatives that the mask of the loss excludes.

@@ -1,9 +1,9 @@
 """Which noise-contrastive estimators are consistent when Z(c) cannot be absorbed by the model?
 
-The counterexample to binary NCE of Ma & Collins 2018 ("Noise Contrastive Estimation and Negative
-Sampling for Conditional Models"): scores theta f(c, x) with one parameter, truth theta = 1, log
-Z(c) = 3.44 and 1.44, so that no single constant normalises both contexts. Exact expectations,
-float64, L-BFGS from zero: what is off here is off with infinite data.
+A counterexample to binary NCE in the sense of Ma & Collins 2018 ("Noise Contrastive Estimation and
+Negative Sampling for Conditional Models"): scores theta f(c, x) with one parameter, truth theta =
+1, log Z(c) = 3.44 and 1.44, so that no single constant normalises both contexts. Exact
+expectations, float64, L-BFGS from zero: what is off here is off with infinite data.
 
     python experiments/theory/ranking_consistency.py --output experiments/results/theory
 """

@@ -250,6 +250,11 @@ def debiased_info_nce(
     reaches that floor, and with it loss and gradient 0 if there is no `min_score`: the paper uses
     T = 0.5. A prior of 0 gives `info_nce`.
 
+    The anchor's one positive stands for the mean of its class. Where it is nearer to the anchor
+    than the class is, as another view of the same image is, too much is taken off. With any M
+    but infinity the scores are near the log ratio to true negatives only while `class_prior`
+    times that ratio is small.
+
     Args:
         scores: [..., B, M].
         class_prior: tau^+, in [0, 1).

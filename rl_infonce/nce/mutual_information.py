@@ -132,7 +132,7 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
     A lower bound without a ceiling, tight at s = log p(x, c) / (p(x) p(c)), but its variance grows
     exponentially with the information: at least (e^I - 1) / n for n independent pairs, up to the
     variance of the first term (Song & Ermon 2020, theorem 2). Scores above 88 (709 in float64) can
-    make it -inf, as its exponential stands outside any logarithm.
+    make it -inf, and its gradient with it, as its exponential stands outside any logarithm.
 
     Args:
         scores: [..., B, M].
