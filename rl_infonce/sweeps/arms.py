@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["ARMS", "Settings", "hyperparameters_for", "merged"]
+__all__ = ["ARMS", "Settings", "control_problems", "hyperparameters_for", "merged"]
 
 Settings = Mapping[str, Any]
 
@@ -47,6 +47,31 @@ def merged(common: Settings, arm: Settings, algorithm: str) -> dict[str, Any]:
     settings = {**common, **arm}
     settings.pop("hyperparameters", None)
     return settings | ({"hyperparameters": hyperparameters} if hyperparameters else {})
+
+
+def control_problems(common: Settings, arm: str, algorithm: str) -> Iterator[str]:
+    """Yield why settings common to all keep a built-in arm from being the control it is named for.
+
+    Args:
+        common: As in `merged`.
+        arm: Its name.
+        algorithm: Whose hyperparameters are meant.
+    """
+    if arm == "frozen_random" and common.get("encoder") is not None:
+        yield (
+            "Expected no `encoder` common to all arms with 'frozen_random', whose features nothing "
+            f"trained, got {common['encoder']!r}. Give it to single arms, or name an arm of your "
+            "own with freeze_encoder = true."
+        )
+    if arm == "extra_updates":
+        usual = hyperparameters_for(common, algorithm)
+        for name, value in hyperparameters_for(ARMS[arm], algorithm).items():
+            if name in usual and usual[name] >= value:
+                yield (
+                    f"Expected `{name}` common to all arms below the {value} of 'extra_updates', "
+                    f"got {usual[name]!r}, with which it would not update more. Name an arm of "
+                    "your own with infonce_coef = 0 and more."
+                )
 
 
 def hyperparameters_for(settings: Settings, algorithm: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.scoring.defaults import PROTOCOLS
-from rl_infonce.sweeps.arms import ARMS, Settings, merged
+from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
 from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.tables import probe_problems, train_problems, unknown
 
@@ -271,6 +271,11 @@ def _table_problems(
     problems = list(train_problems("train", train, check_files=check_files))
     for name, table in own.items():
         problems += train_problems(f"arm.{name}", table, check_files=check_files)
+    unused = sorted(own.keys() - {*values["arms"]})
+    if unused:
+        problems.append(
+            f"Expected each [arm.*] in `arms`, too, got {', '.join(unused)} there alone."
+        )
     return problems or list(_settings_problems(values, arms, train))
 
 
@@ -280,6 +285,9 @@ def _settings_problems(
     """Yield what the extractor and the algorithms would refuse."""
     for algo in values["algos"]:
         for arm in values["arms"]:
+            yield from (
+                f"Arm {arm!r} with {algo}: {each}" for each in control_problems(train, arm, algo)
+            )
             settings = merged(train, arms[arm], algo)
             given = {name: settings[name] for name in settings if name in _OF_A_PRESET}
             try:

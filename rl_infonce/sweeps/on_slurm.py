@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -84,11 +85,11 @@ def run_on_slurm(
         n_cpus: Processors of a job, also its number of threads.
         parameters: Of submitit's `AutoExecutor`, e.g. {"timeout_min": 60, "slurm_partition": "x"};
             "slurm_max_num_timeout" says how often a job that is out of time is submitted again.
-        cluster: "slurm", or "local" for processes here; None takes Slurm where there is one.
+        cluster: "slurm", which None is, too, or "local" for processes here, all at once.
 
     Raises:
         ModuleNotFoundError: If submitit is not installed.
-        ValueError: If submitit does not know a parameter, or the time of a job is missing.
+        ValueError: If submitit refuses a parameter, or the time of a job is missing.
         OSError: If Slurm is not there or refuses the jobs.
     """
     try:
@@ -97,6 +98,12 @@ def run_on_slurm(
         raise ModuleNotFoundError(
             'Expected submitit for `--engine slurm`; pip install "rl-infonce[slurm]".'
         ) from None
+    cluster = cluster or "slurm"  # submitit would start all cells here where there is no Slurm
+    if cluster == "slurm" and shutil.which("srun") is None:
+        raise OSError(
+            "Expected Slurm on this machine for `--engine slurm`, got no srun in PATH. Start the "
+            "sweep where jobs are submitted, with its module loaded, or take --engine local."
+        )
     given = {_MOST_TIMEOUTS: _N_TIMEOUTS, **(parameters or {})}
     check_parameters(given, cluster)
     most = {_MOST_TIMEOUTS: given.pop(_MOST_TIMEOUTS)}
@@ -105,8 +112,11 @@ def run_on_slurm(
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **most)
         executor.update_parameters(cpus_per_task=n_cpus, **given)
         submitted = executor.submit_array([_Task(job, environment) for job in jobs])
-    except (NameError, TypeError) as error:
-        raise ValueError(f"Expected `--slurm` parameters of submitit, got: {error}") from error
+    except (NameError, TypeError, AssertionError) as error:
+        raise ValueError(
+            f"Expected `--slurm` parameters as submitit takes them, got {given}: "
+            f"{error or type(error).__name__}"
+        ) from error
     except RuntimeError as error:  # no srun, or sbatch refuses
         raise OSError(f"Expected Slurm to take the jobs, got: {error}") from error
     yield from _ends(dict(zip((job.name for job in jobs), submitted, strict=True)))

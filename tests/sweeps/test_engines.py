@@ -112,8 +112,22 @@ def test_slurm_through_submitits_local_executor(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"folder": tmp_path / "slurm", "cluster": "local"}
     settings["parameters"] = parameters
     check(run_on_slurm(jobs_of(tmp_path), **settings), tmp_path)
-    with pytest.raises(ValueError, match="`--slurm` parameters of submitit"):
-        next(run_on_slurm([], **{**settings, "parameters": {"no_such": 1}}))
+    for wrong in ({"no_such": 1}, {"timeout_min": 1.5}, {"timeout_min": "240"}):
+        with pytest.raises(ValueError, match=f"as submitit takes them, got .*{next(iter(wrong))}"):
+            next(run_on_slurm(jobs_of(tmp_path), **{**settings, "parameters": wrong}))
+
+
+@pytest.mark.parametrize("cluster", [None, "slurm"])
+def test_without_slurm_nothing_is_started_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: str | None
+) -> None:
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    parameters = {"timeout_min": 5}
+    with pytest.raises(OSError, match=r"got no srun in PATH\. .*--engine local"):
+        next(
+            run_on_slurm(jobs_of(tmp_path), folder=tmp_path, parameters=parameters, cluster=cluster)
+        )
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"slurm_max_num_timeout": 7}, 7)])
@@ -134,6 +148,7 @@ def test_a_cell_out_of_time_is_submitted_again_on_slurm(
             return []
 
     monkeypatch.setattr(submitit, "AutoExecutor", FakeExecutor)
+    monkeypatch.setattr("shutil.which", lambda _name: "/usr/bin/srun")
     parameters = {"timeout_min": 240, **given}
     assert not list(run_on_slurm([], folder=tmp_path, parameters=parameters))
     settings, updated = made

@@ -97,6 +97,18 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     [
         ({"arm": {"mine": {"gap": 1}}}, r"setting in \[arm\.mine\]: 'gap'"),
         ({"arm": {"infonce": {}}}, "not to be a built-in arm"),
+        (
+            {"arm": {"strong": {}, "mine": {}}},
+            r"each \[arm\.\*\] in `arms`.*got mine, strong there",
+        ),
+        (
+            {"arms": ["extra_updates"], "train": {"hyperparameters": {"ppo": {"n_epochs": 5}}}},
+            "`n_epochs` common to all arms below the 5 of 'extra_updates', got 5",
+        ),
+        (
+            {"arms": ["frozen_random"], "train": {"encoder": "impala"}},
+            "no `encoder` common to all arms with 'frozen_random'.*got 'impala'",
+        ),
         *(
             ({"arm": {name: {}}}, f"to be named with letters.*got {re.escape(repr(name))}")
             for name in ("../../evil", "a b", "", "_x", "untrained", "trial_003", "x" * 65, "a\n")
