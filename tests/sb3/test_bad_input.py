@@ -330,6 +330,15 @@ def test_a_second_frame_skip_in_another_process_is_refused() -> None:
     env.close()
 
 
+@pytest.mark.parametrize("answer", [None, False, []])
+def test_an_environment_that_knows_no_wrappers_is_trained_on(answer: Any) -> None:
+    class Adapter(DummyVecEnv):
+        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> Any:
+            return answer
+
+    PPO("CnnPolicy", Adapter([lambda: StampedEnv(lengths=(60, 80))]), policy_kwargs=policy_kwargs())
+
+
 def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
     def make() -> gym.Env[Any, Any]:
         env = StampedEnv(lengths=(60, 80))
