@@ -114,7 +114,8 @@ class LabelledFrames:
         """Return [K] ids, read-only: equal within an episode, and the row at which it starts.
 
         A lost life ends an episode although the game goes on, as for an agent in
-        `make_atari_vec_env`. The first row with fewer lives belongs to the new episode.
+        `make_atari_vec_env`. The first row with fewer lives belongs to the new episode. A counter
+        that falls to 0 ends none: Frogger, among others, is played on at 0, its last life.
         """
         return _read_only(self.column("episode_ids"))
 

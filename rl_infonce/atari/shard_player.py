@@ -58,7 +58,7 @@ class ShardPlayer:
         if is_new_game:
             emulator.restart(int(self._idling.integers(NOOP_MAX)))
         lives = emulator.lives
-        if is_new_game or lives < self._lives:
+        if is_new_game or 0 < lives < self._lives:  # some games count 0 in their last life
             self._episode_id = self._row
         self._lives = lives
         emulator.read_ram(buffers["ram"][position])

@@ -161,9 +161,9 @@ class AtariVecEnv(VecEnv):
     in emulator frames.)
 
     With `terminal_on_life_loss` a lost life sets `dones[i]` while the game goes on, so that states
-    of later lives are seen. Unlike SB3's `EpisodicLifeEnv` there is no no-op step after a lost
-    life, the frame stack keeps images of the life before, and FIRE is not pressed for the agent:
-    it is at the start of a game only.
+    of later lives are seen; a counter that falls to 0 before the game is over does not. Unlike
+    SB3's `EpisodicLifeEnv` there is no no-op step after a lost life, the frame stack keeps images
+    of the life before, and FIRE is not pressed for the agent: it is at the start of a game only.
     """
 
     def __init__(

@@ -192,6 +192,14 @@ def test_rows_are_distributed_and_episodes_named_by_their_first_row(
     np.testing.assert_array_equal(labelled.group_ids, breakout.game_ids)
 
 
+def test_a_last_life_that_is_counted_as_0_goes_on(tmp_path: Path) -> None:
+    frogger = collect("frogger", 320, folder=tmp_path / "frogger", n_shards=1)
+    ids, lives = frogger.episode_ids, frogger.column("lives").astype(int)
+    to_0 = np.flatnonzero((lives[1:] == 0) & (lives[:-1] == 1)) + 1
+    assert len(to_0) > 0
+    np.testing.assert_array_equal(ids[to_0], ids[to_0 - 1])
+
+
 def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:
     """Return a stateless policy that depends on every pixel."""
 
