@@ -228,7 +228,8 @@ def _forward(scores: _Scores, symmetric: bool) -> tuple[Tensor, list[_LogSums]]:
             _add_rows(tile, sums[0], rows)
         else:
             _add_both(tile, sums[0], rows, sums[1], columns, _shaped(spare, rows, columns))
-    losses = [(each.shifts - positives) + each.totals.log() for each in sums]
+    # The sums of columns round otherwise than those of rows: a loss of 0 may come out below it.
+    losses = [((each.shifts - positives) + each.totals.log()).clamp_min(0.0) for each in sums]
     return torch.stack(losses).mean(dim=0), sums
 
 

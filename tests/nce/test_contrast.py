@@ -53,6 +53,17 @@ def test_contrast_perfect_alignment_has_closed_form(symmetric: bool) -> None:
 
 
 @SYMMETRIC
+def test_contrast_of_the_surest_pairs_is_never_negative(symmetric: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    anchors = torch.randn(640, 128, generator=generator)
+    candidates = anchors + 0.02 * torch.randn(640, 128, generator=generator)
+    losses = contrast(
+        anchors, candidates, scale=50.0, normalize=True, symmetric=symmetric, tile=256
+    )
+    assert losses.min() >= 0.0
+
+
+@SYMMETRIC
 def test_contrast_scale_multiplies_every_score(symmetric: bool) -> None:
     anchors, candidates = embeddings(4, 0), embeddings(4, 1)
     expected = contrast(5.0 * anchors, candidates, symmetric=symmetric)
