@@ -13,7 +13,7 @@ from rl_infonce.report.tables import markdown_table
 
 __all__ = ["encoder_names", "scores_table"]
 
-_PUBLISHED = ("maj-clf", "random-cnn", "cpc", "st-dim", "supervised")
+_PUBLISHED = ("maj-clf", "random-cnn", "pretrained-rl-agent", "cpc", "st-dim", "supervised")
 _SHORT = {
     "agent_localization": "agent",
     "small_object_localization": "small objects",
@@ -37,6 +37,7 @@ _ALWAYS_DIFFERENT = (
 )
 _PUBLISHED_PROTOCOL = "anand2019"
 _N_PAPER_GAMES = 22
+_RANDOM, _PPO = "random_agent", "ppo_agent"
 Entries = Sequence[dict[str, Any]]
 
 
@@ -48,11 +49,15 @@ def scores_table(content: dict[str, Any]) -> str:
     used = {entry["protocol"] for entry in scored}
     protocols = [protocol for protocol in ("converged", "anand2019", "knn") if protocol in used]
     parts = [_heading(content, scored)]
+    beside = _published_frames(content["settings"])
     for protocol in protocols:
         entries = [entry for entry in scored if entry["protocol"] == protocol]
         # Beside their own protocol: under another, the same features score otherwise.
         compared = protocol == _PUBLISHED_PROTOCOL
-        parts += [f"## Protocol `{protocol}`", _categories(entries, names, compared)]
+        parts += [
+            f"## Protocol `{protocol}`",
+            _categories(entries, names, beside if compared else None),
+        ]
     if "ridge" in used:
         in_pixels = [entry for entry in scored if entry["protocol"] == "ridge"]
         parts += ["## Positions, protocol `ridge`", _positions(in_pixels, names)]
@@ -82,7 +87,9 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
     settings = content["settings"]
     is_compared = any(entry["protocol"] == _PUBLISHED_PROTOCOL for entry in scored)
     seeds = sorted({entry["seed"] for entry in scored})
-    differs = [f"{k}={settings[k]}" for k, v in _PUBLISHED_SETTINGS.items() if settings[k] != v]
+    frames_of = _published_frames(settings)
+    same = {k: v for k, v in _PUBLISHED_SETTINGS.items() if (frames_of, k) != (_PPO, "policy")}
+    differs = [f"{k}={settings[k]}" for k, v in same.items() if settings[k] != v]
     shortest = settings.get("min_episode_length")
     if shortest is not None:
         differs.append(f"min_episode_length={shortest}")
@@ -96,23 +103,29 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             f"{settings['data_seed']}. Labels: `{settings['labels']}`. Encoders in "
             f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
-            *([_about_published(differs)] if is_compared else []),
+            *([_about_published(differs, frames_of)] if is_compared else []),
             *(f"    {run['command']}" for run in content["runs"][-1:]),
         ]
     )
 
 
-def _about_published(differs: Sequence[str]) -> str:
+def _published_frames(settings: dict[str, Any]) -> str:
+    """Return whose frames the published rows are of that stand beside the measured ones."""
+    return _PPO if settings["policy"].startswith("model ") else _RANDOM
+
+
+def _about_published(differs: Sequence[str], frames_of: str) -> str:
     """Return what published rows are, and in which settings measured ones differ."""
     asked = f" Here they differ, as asked, in {', '.join(differs)}." if differs else ""
     return (
-        f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, one run. "
+        f"Published rows: {PUBLISHED_SOURCE}, protocol `{_PUBLISHED_PROTOCOL}`, frames of "
+        f"{'their PPO' if frames_of == _PPO else 'a random'} agent, one run. "
         f"{_ALWAYS_DIFFERENT}{asked}"
     )
 
 
-def _categories(entries: Entries, names: dict[str, str], compared: bool) -> str:
-    """Return the table of means and categories; `compared` adds the published rows."""
+def _categories(entries: Entries, names: dict[str, str], beside: str | None) -> str:
+    """Return the table of means and categories, and published rows `beside` whose frames."""
     games = sorted({entry["game"] for entry in entries})
     rows = []
     for game in games:
@@ -125,16 +138,16 @@ def _categories(entries: Entries, names: dict[str, str], compared: bool) -> str:
                 rows.append([game, name, mean, *_category_means(same)])
         rows += [
             [game, f"*published, {method}*", f"{f1:.2f}", *["-"] * len(CATEGORIES)]
-            for method, f1 in published_scores(game).items()
-            if compared and method in _PUBLISHED
+            for method, f1 in (published_scores(game, beside) if beside else {}).items()
+            if method in _PUBLISHED
         ]
     if len(games) > 1:
-        rows += _over_games(entries, games, names, compared)
+        rows += _over_games(entries, games, names, beside)
     return markdown_table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
 
 
 def _over_games(
-    entries: Entries, games: list[str], names: dict[str, str], compared: bool
+    entries: Entries, games: list[str], names: dict[str, str], beside: str | None
 ) -> list[list[str]]:
     label = f"mean of {len(games)}"
     rows = []
@@ -151,15 +164,21 @@ def _over_games(
         unlike = {_other_seeds([e for e in own if e["game"] == g], entries) for g in games} - {""}
         shown = f"{fmean(means):.3f}" + ("; not all seeds" if unlike else "")
         rows.append([label, name, shown, *(_mean_or_dash(c) for c in categories)])
-    published = [published_scores(game) for game in games]
-    by_category = published_categories()
+    if beside is None:
+        return rows
+    published = [published_scores(game, beside) for game in games]
+    by_category = published_categories(beside)
     whole_paper = len(games) == _N_PAPER_GAMES and all(published)
-    for method in _PUBLISHED if compared else ():
+    for method in _PUBLISHED:
         if all(method in scores for scores in published):
             mean = fmean(scores[method] for scores in published)
-            cells = [f"{by_category[c][method]:.2f}" if whole_paper else "-" for c in CATEGORIES]
+            cells = [_two_digits(by_category[c].get(method), whole_paper) for c in CATEGORIES]
             rows.append([label, f"*published, {method}*", f"{mean:.2f}", *cells])
     return rows
+
+
+def _two_digits(f1: float | None, shown: bool) -> str:
+    return "-" if f1 is None or not shown else f"{f1:.2f}"
 
 
 def _mean_and_spread(scores: Entries) -> str:

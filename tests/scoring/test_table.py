@@ -118,12 +118,26 @@ def test_encoders_of_one_name_are_told_apart() -> None:
 
 def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None:
     text = "\n".join(table(entry("pong", "a", 0, 0.3, protocol="anand2019")))
-    assert "one run. Measured rows always differ in the split, which shuffles whole games" in text
+    assert "frames of a random agent, one run. Measured rows always differ in the split" in text
     assert "as asked" not in text
     text = "\n".join(
         table(entry("pong", "a", 0, 0.3, protocol="anand2019"), view="agent", labels="corrected")
     )
     assert "Here they differ, as asked, in view=agent, labels=corrected." in text
+
+
+def test_frames_of_an_agent_stand_beside_the_papers_own_agents() -> None:
+    entries = [
+        entry(game, "a", 0, 0.3, protocol="anand2019") for game in labelled_games("anand2019")
+    ]
+    lines = table(*entries, policy="model sha256=0 sampled epsilon=0.2")
+    assert "| pong | *published, random-cnn* | 0.10 | - | - | - | - | - |" in lines
+    assert "| pong | *published, pretrained-rl-agent* | 0.09 | - | - | - | - | - |" in lines
+    (over_games,) = (line for line in lines if line.startswith("| mean of 22 | *published, st-dim"))
+    assert over_games.endswith("| 0.54 | 0.41 | 0.61 | 0.80 | 0.67 |")
+    text = "\n".join(lines)
+    assert "frames of their PPO agent, one run." in text
+    assert "as asked" not in text
 
 
 def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
