@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
@@ -59,7 +59,8 @@ class InfoNCECallback(BaseCallback):
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range or, when training begins, if the model has no
-            `InfoNCEExtractor` or its algorithm cannot carry the loss.
+            `InfoNCEExtractor`, its algorithm cannot carry the loss or the callback is inside an
+            `EventCallback`.
     """
 
     def __init__(
@@ -107,6 +108,13 @@ class InfoNCECallback(BaseCallback):
         reason = unfit_for_attaching(model)
         if reason is not None and (is_gradient_free(model) or not self.decoupled):
             raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
+
+    def _on_training_start(self) -> None:
+        if isinstance(self.parent, EventCallback):  # which tells nothing of rollouts
+            raise ValueError(
+                "Expected InfoNCECallback to hear of every rollout, got it inside "
+                f"{type(self.parent).__name__}. Pass both to `learn` in one list."
+            )
 
     def _on_rollout_start(self) -> None:
         self._update_decoupled()

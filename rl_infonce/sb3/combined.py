@@ -63,6 +63,11 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         check_count("cnn_output_dim", cnn_output_dim)
         if "features_dim" in settings:
             raise TypeError("Expected `cnn_output_dim`, features per image, got `features_dim`.")
+        if "image_key" in settings:
+            raise TypeError(
+                "Expected no `image_key`, as every image has a loss of its own, got "
+                f"{settings['image_key']!r}. Leave it out; a single image needs InfoNCEExtractor."
+            )
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
         extractors: dict[str, nn.Module] = {}

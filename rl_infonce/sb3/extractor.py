@@ -223,9 +223,12 @@ class InfoNCEExtractor(ImageEncoder):
         algorithm's seed, where none was known before, is that of pairs and new heads.
 
         Raises:
+            TypeError: If it is no algorithm of SB3.
             ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
                 skips frames twice.
         """
+        if not isinstance(model, BaseAlgorithm):
+            raise TypeError(f"Expected `model` to be an SB3 algorithm, got {model!r}.")
         n_steps = getattr(model, "n_steps", None) if hasattr(model, "gae_lambda") else None
         has_loss = self.infonce_coef > 0  # a baseline may have whatever horizons its rival has
         if has_loss and n_steps is not None and max(self.horizons) >= n_steps:

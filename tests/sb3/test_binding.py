@@ -343,3 +343,9 @@ def test_an_exploration_phase_without_training_computes_nothing() -> None:
     model = ALGORITHMS["DQN"](learning_starts=10_000)
     model.learn(N_STEPS)
     assert not extractors_of(model)[0].last_infonce
+
+
+def test_what_is_no_algorithm_is_not_bound() -> None:
+    extractor = extractors_of(ALGORITHMS["PPO"]())[0]
+    with pytest.raises(TypeError, match="`model` to be an SB3 algorithm, got 'ppo'"):
+        extractor.bind("ppo")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EveryNTimesteps
 from stable_baselines3.common.logger import HumanOutputFormat, Logger, configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -119,6 +119,14 @@ def test_a_schedule_that_turns_negative_stops_with_the_argument_named() -> None:
     model = ALGORITHMS["PPO"]()
     with pytest.raises(ValueError, match="`infonce_coef`"):
         model.learn(256, callback=InfoNCECallback(lambda remaining: remaining - 0.9))
+
+
+@pytest.mark.parametrize("in_a_list", [False, True])
+def test_a_callback_that_never_hears_of_rollouts_is_refused(in_a_list: bool) -> None:
+    ours = InfoNCECallback(decoupled=True)
+    inner = CallbackList([ours]) if in_a_list else ours
+    with pytest.raises(ValueError, match=r"inside EveryNTimesteps\. Pass both to `learn` in one"):
+        ALGORITHMS["PPO"]().learn(64, callback=EveryNTimesteps(32, inner))
 
 
 def test_trpo_without_the_decoupled_mode_is_refused() -> None:

@@ -187,5 +187,7 @@ def test_what_is_no_dictionary_with_an_image_is_named() -> None:
         InfoNCECombinedExtractor(SPACE, cnn_output_dim=0)
     with pytest.raises(TypeError, match="`cnn_output_dim`, features per image, got `features_dim`"):
         InfoNCECombinedExtractor(SPACE, features_dim=64)
+    with pytest.raises(TypeError, match=r"no `image_key`, .* got 'camera'"):
+        InfoNCECombinedExtractor(SPACE, image_key="camera")
     with pytest.raises(TypeError, match=r"InfoNCECombinedExtractor, which encodes its images"):
         InfoNCEExtractor(SPACE)
