@@ -6,6 +6,7 @@ import csv
 import itertools
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -132,23 +133,68 @@ def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> Non
         assert f"| {game} | {untrained} | {found} |" in README
 
 
-def test_the_features_of_ppo_come_from_the_committed_scores() -> None:
-    ppo_features = load("ppo_features.py")
-    table = ppo_features.table(RESULTS / "ppo_features")
-    assert table in README
-    assert "missing" not in table
-    for protocol, least in (("converged", 9), ("anand2019", 7)):
-        arms = [
-            ppo_features.read(RESULTS / "ppo_features", game, arm, protocol)
-            for game in ppo_features.GAMES
-            for arm in ("stock", "infonce")
-        ]
-        gains = [
-            infonce[seed].mean.f1_weighted - stock[seed].mean.f1_weighted
-            for stock, infonce in zip(arms[::2], arms[1::2], strict=True)
-            for seed in ppo_features.SEEDS
-        ]
-        assert sum(gain > 0 for gain in gains) == least
+def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
+    printed = load("ppo_arms.py").table(RESULTS / "ppo_arms")
+    assert "Missing" not in printed
+    lines = printed.splitlines()
+    shown = README.split("## PPO with the loss, without it, and with a placebo")[1]
+    section = shown.split("### The weight of the loss")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(rows) > 50
+    assert [row for row in rows if row not in lines] == []
+    found = _compared(lines)
+    primary = "mean return over the budget"
+    returns = found[f"against baseline: {primary}", "infonce"]
+    page, front = (" ".join(text.split()) for text in (section, FRONT_PAGE))
+    assert returns.words in page.lower()
+    assert f"**Return:** {returns.words} at equal steps." in front
+    assert f"would find a true difference of {returns.found}." in page
+    assert f"where a true {returns.found} would be found in four of five such studies" in front
+    told = {
+        (primary, "baseline", "infonce"): (
+            "with the loss less without, {}",
+            "PPO without it: {} in units",
+        ),
+        (f"{primary}, at equal wall-clock", "baseline", "infonce"): ("wall-clock: {}.", ""),
+        ("converged", "baseline", "infonce"): (
+            "PPO without ({} in mean F1)",
+            "stock PPO by {} in mean F1",
+        ),
+        ("converged", "untrained", "infonce"): ("CNN's ({})", "untrained CNN's ({})"),
+        ("converged", "untrained", "baseline"): ("features hold ({})", "RL alone loses more ({})"),
+        ("converged", "placebo", "infonce"): (
+            "under `converged` ({}) and undecided",
+            "it is {} by `converged`",
+        ),
+        ("anand2019", "baseline", "infonce"): ("is undecided ({})", "is undecided ({})"),
+        ("anand2019", "untrained", "infonce"): ("CNN is not ({})", ""),
+        ("anand2019", "placebo", "infonce"): ("under `anand2019` ({}): it takes", ""),
+    }
+    for (measure, against, arm), (on_page, on_front) in told.items():
+        name = f"mean F1, {measure}" if measure in ("converged", "anand2019") else measure
+        difference = found[f"against {against}: {name}", arm].difference
+        assert on_page.format(difference) in page
+        plain = difference.replace("+", "")
+        bracketed = plain.replace("(", "[").replace(")", "]")  # inside other brackets
+        assert on_front.format(plain) in front or on_front.format(bracketed) in front
+
+
+class _Row(NamedTuple):
+    words: str
+    difference: str
+    found: str
+
+
+def _compared(lines: list[str]) -> dict[tuple[str, str], _Row]:
+    """Return the rows of all comparisons over games, by heading and arm."""
+    found, heading = {}, ""
+    for line in lines:
+        cells = line.strip("| ").split(" | ")
+        if cells[0].startswith("against "):
+            heading = cells[0]
+        elif heading and len(cells) == 7 and ":" not in cells[0]:
+            found[heading, cells[0]] = _Row(*cells[1:4])
+    return found
 
 
 def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
