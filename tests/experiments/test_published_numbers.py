@@ -142,6 +142,9 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     rows = [line for line in section.splitlines() if line.startswith("|")]
     assert len(rows) > 50
     assert [row for row in rows if row not in lines] == []
+    report = (RESULTS / "ppo_arms" / "report.md").read_text().splitlines()
+    compared = [line for line in rows if " in 4 games |" in line]
+    assert len([line for line in compared if line.split(" | ")[1:3] in _differences(report)]) >= 8
     found = _compared(lines)
     primary = "mean return over the budget"
     returns = found[f"against baseline: {primary}", "infonce"]
@@ -177,6 +180,10 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         plain = difference.replace("+", "")
         bracketed = plain.replace("(", "[").replace(")", "]")  # inside other brackets
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
+
+
+def _differences(lines: list[str]) -> list[list[str]]:
+    return [line.split(" | ")[1:3] for line in lines]
 
 
 class _Row(NamedTuple):
