@@ -66,7 +66,7 @@ def control_problems(common: Settings, arm: str, algorithm: str) -> Iterator[str
     if arm == "extra_updates":
         usual = hyperparameters_for(common, algorithm)
         for name, value in hyperparameters_for(ARMS[arm], algorithm).items():
-            if name in usual and usual[name] >= value:
+            if isinstance(usual.get(name), int) and usual[name] >= value:
                 yield (
                     f"Expected `{name}` common to all arms below the {value} of 'extra_updates', "
                     f"got {usual[name]!r}, with which it would not update more. Name an arm of "

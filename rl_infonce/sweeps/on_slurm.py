@@ -115,7 +115,7 @@ def run_on_slurm(
     except (NameError, TypeError, AssertionError) as error:
         raise ValueError(
             f"Expected `--slurm` parameters as submitit takes them, got {given}: "
-            f"{error or type(error).__name__}"
+            f"{str(error) or type(error).__name__}"
         ) from error
     except RuntimeError as error:  # no srun, or sbatch refuses
         raise OSError(f"Expected Slurm to take the jobs, got: {error}") from error

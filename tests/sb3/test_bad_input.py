@@ -336,7 +336,9 @@ def test_an_environment_that_knows_no_wrappers_is_trained_on(answer: Any) -> Non
         def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> Any:
             return answer
 
-    PPO("CnnPolicy", Adapter([lambda: StampedEnv(lengths=(60, 80))]), policy_kwargs=policy_kwargs())
+    env = Adapter([lambda: StampedEnv(lengths=(60, 80))])
+    model = PPO("CnnPolicy", env, n_steps=64, policy_kwargs=policy_kwargs())
+    assert model.learn(64).num_timesteps == 64
 
 
 def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:

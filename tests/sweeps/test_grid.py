@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_infonce.sb3.atari_model import ALGORITHMS
-from rl_infonce.sweeps.arms import ARMS, hyperparameters_for, merged
+from rl_infonce.sweeps.arms import ARMS, control_problems, hyperparameters_for, merged
 from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
 from tests.sweeps.grids import GRID, write_grid
 
@@ -195,3 +195,9 @@ _NAMES = st.sampled_from([*GRID, "algos", "arm", "probe", "x"])
 def test_whatever_comes_the_error_is_the_documented_one(changes: dict[str, Any]) -> None:
     with contextlib.suppress(GridError):
         make_grid({**GRID, **changes})
+
+
+@pytest.mark.parametrize("value", [4, "x"])
+def test_a_control_stays_one_beside_smaller_values_and_those_sb3_will_refuse(value: Any) -> None:
+    common = {"hyperparameters": {"ppo": {"n_epochs": value}, "dqn": {"gradient_steps": 9}}}
+    assert list(control_problems(common, "extra_updates", "ppo")) == []
