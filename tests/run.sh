@@ -11,5 +11,10 @@ ruff format --check .
 ruff check .
 mypy
 lint-imports
+# Some tests start processes, which would compile the package each for itself.
+unset PYTHONDONTWRITEBYTECODE
+# Checkpoints wait for the disk, thousands of times here; memory has room in seconds for nearly all.
+free_kib=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
+[ "${free_kib:-0}" -lt 6000000 ] || export PYTEST_DEBUG_TEMPROOT="${PYTEST_DEBUG_TEMPROOT:-/dev/shm}"
 # Three workers on two cores, as some of the tests wait for processes of their own.
 pytest --numprocesses 3 --dist worksteal --durations 25 "$@"

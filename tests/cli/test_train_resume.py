@@ -36,16 +36,17 @@ from tests.runs.test_state_file import assert_same
 
 pytestmark = pytest.mark.atari
 
-SIZES = {"ppo": ("768", "2"), "dqn": ("300", "1")}
+SIZES = {"ppo": ("384", "2", "32"), "dqn": ("300", "1", "64")}
+SHORT_ROLLOUTS = ("--hyperparams", "n_steps:64", "n_epochs:2", "batch_size:64")
 
 
 def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
-    n_steps, n_envs = SIZES[algorithm]
+    n_steps, n_envs, save_freq = SIZES[algorithm]
     return [
         *("train", "--game", "breakout", "--algo", algorithm, "-n", n_steps, "--n-envs", n_envs),
         *("--seed", "0", "--device", "cpu", "--n-pairs", "8", "--num-threads", "1"),
-        *("--save-freq", "64", "-f", str(folder), "--no-progress"),
-        *(("--hyperparams", "n_epochs:2") if algorithm == "ppo" else ()),
+        *("--save-freq", save_freq, "-f", str(folder), "--no-progress"),
+        *(SHORT_ROLLOUTS if algorithm == "ppo" else ()),
         *more,
     ]
 
@@ -129,18 +130,18 @@ def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
     before = signal.getsignal(number)
-    kill = AtStep(300, lambda: os.kill(os.getpid(), number))
+    kill = AtStep(150, lambda: os.kill(os.getpid(), number))
     assert train(*flags(tmp_path), callback=kill) == 75
     assert signal.getsignal(number) is before
     run_dir = tmp_path / "ppo" / "breakout_1"
     record = json.loads((run_dir / "run.json").read_text())
-    assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 514)
-    assert latest_checkpoint(run_dir / "checkpoints").step == 512
+    assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 258)
+    assert latest_checkpoint(run_dir / "checkpoints").step == 256
     assert f"rl-infonce train --resume {run_dir}" in capsys.readouterr().out
     if number != signal.SIGINT:
         return  # whichever it was, the files are the same, and how they go on is shown once
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
-    assert "Resuming at step 512: PPO on breakout (seed 0" in capsys.readouterr().out
+    assert "Resuming at step 256: PPO on breakout (seed 0" in capsys.readouterr().out
     expected = whole / "ppo" / "breakout_1"
     assert_same(state_of(run_dir), state_of(expected))
     assert rows_of(run_dir) == rows_of(expected)
@@ -148,18 +149,18 @@ def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_a_run_that_was_stopped_before_its_last_update_is_not_done(tmp_path: Path) -> None:
-    kill = AtStep(300, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert train(*flags(tmp_path), "-n", "513", callback=kill) == 75
+    kill = AtStep(150, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert train(*flags(tmp_path), "-n", "257", callback=kill) == 75
     run_dir = tmp_path / "ppo" / "breakout_1"
     record = json.loads((run_dir / "run.json").read_text())
-    assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 514)
+    assert (record["status"], record["n_timesteps_done"]) == ("interrupted", 258)
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
     record = json.loads((run_dir / "run.json").read_text())
-    assert (record["status"], record["n_timesteps_done"]) == ("done", 768)
+    assert (record["status"], record["n_timesteps_done"]) == ("done", 384)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("at", [100, 300])
+@pytest.mark.parametrize("at", [50, 150])
 def test_a_run_keeps_the_encoder_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
@@ -189,7 +190,7 @@ def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
     def die() -> None:
         raise KeyboardInterrupt
 
-    assert train(*flags(tmp_path, "ppo"), callback=AtStep(600, die)) == 130
+    assert train(*flags(tmp_path, "ppo"), callback=AtStep(300, die)) == 130
     run_dir = tmp_path / "ppo" / "breakout_1"
     newest, *_ = checkpoints(run_dir / "checkpoints")
     shutil.rmtree(newest)  # so that curves are ahead of the checkpoint
@@ -201,9 +202,9 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
     run_dir = tmp_path / "breakout_1"
     shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
-    assert latest_checkpoint(run_dir / "checkpoints").step == 768
-    assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "800") == 0
-    assert latest_checkpoint(run_dir / "checkpoints").step == 1024
+    assert latest_checkpoint(run_dir / "checkpoints").step == 384
+    assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "400") == 0
+    assert latest_checkpoint(run_dir / "checkpoints").step == 512
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -232,7 +233,7 @@ def test_a_disk_that_stays_full_costs_no_model(
     assert "run.json could not be updated: [Errno 28]" in said.err
     steps = PPO.load(model).num_timesteps
     run_dir = logs / "ppo" / "breakout_1"
-    assert latest_checkpoint(run_dir / "checkpoints").step == steps - 5 * 128
+    assert latest_checkpoint(run_dir / "checkpoints").step == steps - 5 * 64
     monkeypatch.setattr(durable, "_write", write)
     assert main(["train", "--resume", str(run_dir), "-n", str(steps), "--no-progress"]) == 0
 
@@ -260,7 +261,7 @@ def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path)
     run_dir = tmp_path / "ppo" / "breakout_1"
     (session,) = json.loads((run_dir / "run.json").read_text())["sessions"]
     assert (session["last_step"], session["saved_step"]) == (6, None)
-    assert train("train", "--resume", str(run_dir), "--no-progress", "--save-freq", "64") == 0
+    assert train("train", "--resume", str(run_dir), "--no-progress", "--save-freq", "16") == 0
     assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
 
 
