@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from gymnasium import spaces
@@ -14,6 +15,7 @@ __all__ = [
     "constructing_algorithm",
     "is_gradient_free",
     "is_of_target_network",
+    "is_updating",
     "known_action_space",
     "place_of",
     "training_algorithm",
@@ -21,19 +23,18 @@ __all__ = [
 ]
 
 _COMPILED = "_orig_mod."  # torch.compile puts it before names
-_MAX_FRAMES = 24
+_MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
 
 
-def _caller(kind: type[Any], method: str) -> Any | None:
-    """Return the `self` of the nearest caller that is a `kind` running `method`, or None."""
-    frame = sys._getframe(2)
+def _callers(kind: type[Any], *methods: str) -> Iterator[Any]:
+    """Yield the `self` of each caller that is a `kind` running one of `methods`, nearest first."""
+    frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
-        if frame.f_code.co_name == method and isinstance(frame.f_locals.get("self"), kind):
-            return frame.f_locals["self"]
+        if frame.f_code.co_name in methods and isinstance(frame.f_locals.get("self"), kind):
+            yield frame.f_locals["self"]
         if frame.f_back is None:
-            break
+            return
         frame = frame.f_back
-    return None
 
 
 def constructing_algorithm() -> BaseAlgorithm | None:
@@ -43,14 +44,21 @@ def constructing_algorithm() -> BaseAlgorithm | None:
     algorithm's `_setup_model`; this reads that frame's `self`. Read-only, CPython only; on another
     interpreter, or under `BasePolicy.load`, it finds nothing and the caller stays unbound.
     """
-    found: BaseAlgorithm | None = _caller(BaseAlgorithm, "_setup_model")
-    return found
+    return next(_callers(BaseAlgorithm, "_setup_model"), None)
 
 
 def training_algorithm() -> BaseAlgorithm | None:
     """Return the algorithm whose `train` is among the callers, or None."""
-    found: BaseAlgorithm | None = _caller(BaseAlgorithm, "train")
-    return found
+    return next(_callers(BaseAlgorithm, "train"), None)
+
+
+def is_updating(algorithm: BaseAlgorithm) -> bool:
+    """Return whether `train` or `learn` of this algorithm is among the callers.
+
+    A forward with gradients outside them is somebody's look at the policy. `learn` counts too, for
+    algorithms that update their policy in a method of another name.
+    """
+    return any(found is algorithm for found in _callers(BaseAlgorithm, "train", "learn"))
 
 
 def known_action_space(
@@ -70,7 +78,8 @@ def known_action_space(
         if not isinstance(given, spaces.Space):
             raise TypeError(f"Expected `action_space` to be a gymnasium space, got {given!r}.")
         return given
-    policy: BaseModel | None = _caller(BaseModel, "make_features_extractor") if look_up else None
+    builders = _callers(BaseModel, "make_features_extractor") if look_up else iter(())
+    policy: BaseModel | None = next(builders, None)
     if policy is None:
         raise ValueError(
             "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "

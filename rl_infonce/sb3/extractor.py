@@ -36,6 +36,7 @@ from rl_infonce.sb3.attach import (
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
     is_gradient_free,
+    is_updating,
     known_action_space,
     place_of,
     training_algorithm,
@@ -110,7 +111,8 @@ class InfoNCEExtractor(ImageEncoder):
         min_gap: Candidates of the anchor's episode less than this many steps from the anchor's own
             future are no negatives, >= 0.
         augment_observations: Whether the host's own loss sees observations moved by up to 4 pixels,
-            too (RAD, Laskin et al. 2020); with `infonce_coef=0`, augmentation alone.
+            too (RAD, Laskin et al. 2020); with `infonce_coef=0`, augmentation alone. Only what is
+            computed with gradients is moved: not TRPO's old policy, nor its line search.
         max_grad_ratio: Largest norm of the auxiliary gradient on the encoder, as a multiple of the
             RL gradient's; None leaves it alone.
         precision: "fp32", or "bf16" to run the encoder in bfloat16 autocast.
@@ -118,7 +120,9 @@ class InfoNCEExtractor(ImageEncoder):
             rounding. False makes `infonce_coef=0` equal NatureCNN to the last bit.
         seed: Of the pairs, augmentations and heads; None takes the algorithm's.
         auto_bind: Whether to look up the call stack, read-only, for the algorithm: when the
-            extractor is built, and when training starts while none is known that it is part of.
+            extractor is built, when training starts while none is known that it is part of, and
+            for whether its `train` or `learn` asks for features, as only these carry the loss.
+            With False all do that are computed with gradients in training mode.
         image_key: Entry of the observations that it encodes, where these are dictionaries and it is
             part of an extractor of your own; `InfoNCECombinedExtractor` sets it.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
@@ -303,13 +307,19 @@ class InfoNCEExtractor(ImageEncoder):
             observations: [K, C, H, W] float images, preprocessed by SB3.
         """
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
-        if not (self.training and torch.is_grad_enabled()):
+        if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encode(observations).features
         self._compute_gradients()  # first, so that its graph is freed before the host's is built
         if self.augment_observations:
             observations = random_shift(observations, self._session.rng)
         features: Tensor = self._attach(self.encode(observations).features)
         return features
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _is_updating(self) -> bool:
+        """Return whether the bound algorithm asks: SB3 leaves policies in training mode."""
+        algorithm = self._session.algorithm
+        return algorithm is None or not self.auto_bind or is_updating(algorithm)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

@@ -130,6 +130,58 @@ def test_binding_keeps_heads_that_were_loaded(tmp_path: Path) -> None:
     assert all(torch.equal(before[entry], after[entry]) for entry in before)
 
 
+def has_gradient(extractor: InfoNCEExtractor) -> bool:
+    gradients = [parameter.grad for parameter in extractor.cnn.parameters()]
+    return any(bool(gradient.any()) for gradient in gradients if gradient is not None)
+
+
+def look(model: BaseAlgorithm) -> None:
+    images = torch.rand(4, *(model.observation_space.shape or ()), generator=torch.Generator())
+    for extractor in extractors_of(model):
+        features = extractor(images)
+        assert torch.equal(features, extractor(images)), "not even moved"
+        extractor.zero_grad(set_to_none=False)
+        (0 * features).sum().backward()
+        assert not has_gradient(extractor)
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_a_look_at_the_policy_after_training_changes_nothing(name: str) -> None:
+    models = []
+    for looks in (True, False):  # one after the other, as they share SB3's random streams
+        model = ALGORITHMS[name](policy_kwargs(augment_observations=True))
+        model.learn(N_STEPS)
+        assert model.policy.training, "as SB3 leaves it"
+        if looks:
+            look(model)
+        models.append(model.learn(N_STEPS, reset_num_timesteps=False))
+    looked, other = (weights_of(model.policy) for model in models)
+    assert all(torch.equal(looked[entry], other[entry]) for entry in looked)
+
+
+def test_an_update_under_another_name_carries_the_loss() -> None:
+    class Renamed(PPO):
+        def train(self) -> None:
+            raise NotImplementedError
+
+        def update(self) -> None:
+            images = torch.rand(4, *(self.observation_space.shape or ()))
+            (extractor,) = extractors_of(self)
+            (0 * extractor(images)).sum().backward()
+
+        def learn(self, *given: Any, **settings: Any) -> Any:
+            self.policy.set_training_mode(True)
+            self.update()
+            return self
+
+    model = ALGORITHMS["PPO"]()
+    model.learn(N_STEPS)
+    model.policy.zero_grad()
+    model.__class__ = Renamed
+    model.learn(1)
+    assert all(has_gradient(extractor) for extractor in extractors_of(model))
+
+
 def test_without_auto_bind_the_loss_stays_off() -> None:
     model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
     with pytest.warns(UserWarning, match="does not know which algorithm owns it"):
@@ -196,6 +248,7 @@ def test_a_pickle_in_the_middle_of_an_update_carries_no_hook() -> None:
     (extractor,) = extractors_of(model)
     model.learn(64)
     extractor._session.n_updates = DETAILS_FREQ  # so that the next forward is watched
+    extractor.auto_bind = False  # so that it carries the loss wherever it is called
     extractor(torch.rand(2, *(model.observation_space.shape or ())))
     assert n_hooks(extractor) > 0
     policy: Any = cloudpickle.loads(cloudpickle.dumps(model.policy))

@@ -256,6 +256,7 @@ def test_a_forward_without_its_backward_leaves_no_hook_and_no_gradient() -> None
     stopped_at = extractor._session.n_updates
     assert 1 < stopped_at < 8
     extractor._session.n_updates = DETAILS_FREQ  # so that the next forward is watched
+    extractor.auto_bind = False  # so that it carries the loss wherever it is called
     images = torch.rand(4, *(model.observation_space.shape or ()))
     extractor.zero_grad()
     extractor(images)
