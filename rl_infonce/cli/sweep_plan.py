@@ -88,12 +88,15 @@ def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[
         return
     n_jobs = _jobs_at_once(arguments, missing)
     print("Trying cells for a moment, to tell time and disk ...", flush=True)
-    seconds, n_tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
+    disk = _disk(arguments, grid, missing) / _GIB
+    tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
+    for failed in tried.failed:
+        print(f"Not tried, and not in the hours: {failed}")
+    hours = tried.seconds / 3600
     print(
-        f"About {seconds / 3600:.1f} hours of training, {seconds / 3600 / n_jobs:.1f} with "
-        f"{n_jobs} at once if they do not slow one another down (measured here, now, on {n_tried} "
-        f"of the cells). At most {_disk(arguments, grid, missing) / _GIB:.1f} GiB of disk. Probes "
-        "and the frames they collect are not included."
+        f"About {hours:.1f} hours of training, {hours / n_jobs:.1f} with {n_jobs} at once if they "
+        f"do not slow one another down (measured here, now, on {tried.n_tried} of the cells). At "
+        f"most {disk:.1f} GiB of disk. Probes and the frames they collect are not included."
     )
 
 

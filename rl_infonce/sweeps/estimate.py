@@ -19,7 +19,7 @@ from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.pretrained import pixel_encoder
 from rl_infonce.sweeps.grid import Cell
 
-__all__ = ["Disk", "disk_of", "disk_of_all", "free_bytes", "seconds_of", "seconds_of_all"]
+__all__ = ["Disk", "Tried", "disk_of", "disk_of_all", "free_bytes", "seconds_of", "seconds_of_all"]
 
 _N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which holds the environments, too.
@@ -38,9 +38,23 @@ class Disk(NamedTuple):
     when_done: int
 
 
+class Tried(NamedTuple):
+    """How long cells train, as far as they could be tried.
+
+    Attributes:
+        seconds: Of all together.
+        n_tried: Cells that were.
+        failed: Why others could not be, as with a GPU that another machine has.
+    """
+
+    seconds: float
+    n_tried: int
+    failed: list[str]
+
+
 def disk_of(cell: Cell, n_timesteps: int) -> Disk:
     """Return what a cell takes: two checkpoints and a third while it is written, and models."""
-    model = _model(cell, n_timesteps)
+    model = _model(cell, n_timesteps, device="cpu")  # that of its own may be another machine's
     policy = model.policy  # whose state dict has shared extractors three times
     weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
     replay = getattr(getattr(model, "replay_buffer", None), "__dict__", {})
@@ -57,8 +71,19 @@ def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
         cells: One of each algorithm and settings is measured.
         n_timesteps: Of each.
         n_running: Cells with checkpoints beside one another.
+
+    Raises:
+        ValueError: If arms cannot be trained; all are named.
     """
-    found = {kind: disk_of(cell, n_timesteps) for kind, cell in _one_of_each(cells).items()}
+    found, problems = {}, []
+    for kind, cell in _one_of_each(cells).items():
+        try:
+            found[kind] = disk_of(cell, n_timesteps)
+        except Exception as error:  # noqa: BLE001 (SB3 lets values through that fail anywhere)
+            problems.append(_said(cell, error))
+    if problems:
+        reasons = "\n".join(f"  {problem}" for problem in problems)
+        raise ValueError(f"Expected arms that can be trained, got:\n{reasons}")
     each = [found[_kind(cell)] for cell in cells]
     checkpoints = sorted(disk.while_running - disk.when_done for disk in each)
     return sum(disk.when_done for disk in each) + sum(checkpoints[-n_running:])
@@ -66,6 +91,11 @@ def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
 
 def _one_of_each(cells: Sequence[Cell]) -> dict[tuple[str, str], Cell]:
     return {_kind(cell): cell for cell in cells}
+
+
+def _said(cell: Cell, error: Exception) -> str:
+    where = f"Arm {cell.arm!r} with {cell.algo} on {cell.game}"
+    return f"{where}: {type(error).__name__}: {error}"
 
 
 def _kind(cell: Cell) -> tuple[str, str]:
@@ -79,7 +109,9 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
         cell: Whose settings are tried.
         n_timesteps: Of the whole training.
     """
-    model = _model(cell, n_timesteps, learning_starts=100)
+    model = _model(
+        cell, n_timesteps, device=cell.settings.get("device", "auto"), learning_starts=100
+    )
     model.learn(_N_STEPS[cell.algo])  # the first update is slower than those to come
     first, start = model.num_timesteps, time.perf_counter()
     model.learn(_N_STEPS[cell.algo], reset_num_timesteps=False)
@@ -89,22 +121,28 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
     return seconds / n_steps * n_timesteps
 
 
-def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> tuple[float, int]:
-    """Return how long cells train one after the other, and how many of them were tried.
+def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> Tried:
+    """Return how long cells train one after the other.
 
     Args:
         cells: One of each algorithm and settings is tried.
         n_timesteps: Of each.
         n_threads: Of torch, while they are tried.
     """
-    before = torch.get_num_threads()
+    before, found, failed = torch.get_num_threads(), {}, []
     torch.set_num_threads(n_threads)
-    found = {kind: seconds_of(cell, n_timesteps) for kind, cell in _one_of_each(cells).items()}
-    torch.set_num_threads(before)
-    return sum(found[_kind(cell)] for cell in cells), len(found)
+    try:
+        for kind, cell in _one_of_each(cells).items():
+            try:
+                found[kind] = seconds_of(cell, n_timesteps)
+            except Exception as error:  # noqa: BLE001 (the others are to be tried)
+                failed.append(_said(cell, error))
+    finally:
+        torch.set_num_threads(before)
+    return Tried(sum(found.get(_kind(cell), 0.0) for cell in cells), len(found), failed)
 
 
-def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:
+def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
     settings = cell.settings
     own = changes if cell.algo == "dqn" else {}
     of_extractor = inspect.signature(InfoNCEExtractor).parameters.keys() - {"encoder"}
@@ -114,7 +152,7 @@ def _model(cell: Cell, n_timesteps: int, **changes: Any) -> Any:
         n_timesteps=n_timesteps,
         n_envs=settings.get("n_envs", N_ENVS[cell.algo]),
         seed=cell.seed,
-        device=settings.get("device", "auto"),
+        device=device,
         extractor={name: settings[name] for name in settings if name in of_extractor},
         encoder=_encoder(settings),
         freeze=settings.get("freeze_encoder", False),

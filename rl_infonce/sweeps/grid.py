@@ -5,20 +5,26 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
-from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
 from rl_infonce.sweeps.search import study_of, study_problems
-from rl_infonce.sweeps.tables import probe_problems, train_problems, unknown
+from rl_infonce.sweeps.tables import (
+    check_loss,
+    legal_settings,
+    probe_problems,
+    said,
+    train_problems,
+    unknown,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,7 +35,6 @@ __all__ = ["Cell", "Grid", "GridError", "make_grid", "parse_grid", "read_grid"]
 
 _MOST_BYTES = 2**20
 _ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a folder is called after it
-_OF_A_PRESET = {"preset", *(each.name for each in fields(InfoNCESettings))}
 
 
 class GridError(ValueError):
@@ -188,7 +193,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     train, probe, study = content.get("train", {}), content.get("probe"), content.get("study")
     problems += _table_problems(train, own, arms, values, check_files)
     problems += [] if probe is None else probe_problems(probe, values["games"])
-    problems += [] if study is None else study_problems(study, values["algos"])
+    problems += [] if study is None else study_problems(study, values["algos"], train)
     if problems:
         raise GridError("\n".join(f"  {problem}" for problem in dict.fromkeys(problems)))
     return Grid(
@@ -276,22 +281,19 @@ def _table_problems(
         problems.append(
             f"Expected each [arm.*] in `arms`, too, got {', '.join(unused)} there alone."
         )
-    return problems or list(_settings_problems(values, arms, train))
+    sound = {name: legal_settings(arms[name]) for name in values["arms"]}
+    return [*problems, *_settings_problems(values["algos"], sound, legal_settings(train))]
 
 
 def _settings_problems(
-    values: Mapping[str, Any], arms: Mapping[str, Settings], train: Settings
+    algos: Sequence[str], arms: Mapping[str, Settings], train: Settings
 ) -> Iterator[str]:
     """Yield what the extractor and the algorithms would refuse."""
-    for algo in values["algos"]:
-        for arm in values["arms"]:
-            yield from (
-                f"Arm {arm!r} with {algo}: {each}" for each in control_problems(train, arm, algo)
-            )
+    for algo in algos:
+        for arm in arms:
+            where = f"Arm {arm!r} with {algo}"
+            yield from (f"{where}: {each}" for each in control_problems(train, arm, algo))
             settings = merged(train, arms[arm], algo)
-            given = {name: settings[name] for name in settings if name in _OF_A_PRESET}
-            try:
-                preset_settings(given.pop("preset", "cpc"), given)
-                check_hyperparameters(algo, settings.get("hyperparameters", {}))
-            except (ValueError, TypeError) as error:
-                yield f"Arm {arm!r} with {algo}: {error}"
+            yield from said(where, check_loss, settings)
+            for name, value in settings.get("hyperparameters", {}).items():
+                yield from said(where, check_hyperparameters, algo, {name: value})

@@ -11,6 +11,7 @@ from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.sweeps.tables import (
     SETTINGS,
     Check,
+    check_loss,
     is_flag,
     is_int,
     is_ints,
@@ -18,8 +19,10 @@ from rl_infonce.sweeps.tables import (
     is_number,
     is_table,
     is_text,
+    legal_settings,
     said,
     table_problems,
+    train_problems,
     unknown,
 )
 
@@ -33,8 +36,14 @@ STUDY_SETTINGS: dict[str, tuple[Check, str]] = {
 }
 
 
-def study_problems(study: Any, algos: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with a study of algorithms."""
+def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str]:
+    """Yield what is wrong with a study of algorithms.
+
+    Args:
+        study: As it was given.
+        algos: That it trains.
+        train: Settings of all trials, as they were given.
+    """
     yield from table_problems("study", study, STUDY_SETTINGS)
     if not isinstance(study, Mapping):
         return
@@ -44,9 +53,12 @@ def study_problems(study: Any, algos: Sequence[str]) -> Iterator[str]:
     if study.get("measure", "area") not in ("area", "final"):
         yield f"Expected `study.measure` to be area or final, got {study['measure']!r}."
     search = study.get("search")
+    if search == {}:
+        yield "Expected `study.search` to have at least one setting, got none."
     for name, spec in search.items() if isinstance(search, Mapping) else ():
         if _is_range(spec):
             yield from _name_problems(name, _values(spec), algos)
+            yield from _value_problems(name, _values(spec), legal_settings(train))
         else:
             yield (
                 f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
@@ -99,6 +111,16 @@ def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> It
     for value in values:
         if not _fits(name, value, algos):
             yield f"Expected `study.search.{name}` with values that it takes, got {value!r}."
+
+
+def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a training would refuse of a setting beside those of all trials."""
+    for value in values:
+        # One horizon is a list of one.
+        given = legal_settings({name: value}) or legal_settings({name: [value]})
+        yield from train_problems("study.search", given)
+        if not said("", check_loss, train):  # or it is named already
+            yield from said("[study.search]", check_loss, {**train, **given})
 
 
 def _fits(name: str, value: Any, algos: Sequence[str]) -> bool:

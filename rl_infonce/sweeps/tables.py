@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rl_infonce.atari.labels import labelled_games, load_labels
 from rl_infonce.checks import check_choice
+from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.sb3.atari_model import ALGORITHMS
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frames import find_frames
@@ -17,12 +21,15 @@ from rl_infonce.scoring.frames import find_frames
 __all__ = [
     "PROBE_SETTINGS",
     "SETTINGS",
+    "check_loss",
     "is_flag",
     "is_int",
     "is_ints",
     "is_number",
     "is_table",
     "is_text",
+    "legal",
+    "legal_settings",
     "probe_problems",
     "said",
     "table_problems",
@@ -109,6 +116,7 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "device": (is_text, "text"),
 }
 _CHOICES = {"precision": ("fp32", "bf16"), "on_nan": ("stop", "skip")}
+_OF_THE_LOSS = {"preset", *(each.name for each in fields(InfoNCESettings))}
 PROBE_SETTINGS: dict[str, tuple[Check, str]] = {
     "n_frames": (is_int, "an int >= 1"),
     "labels": (is_text, "text"),
@@ -128,6 +136,24 @@ def table_problems(where: str, table: Any, known: Mapping[str, tuple[Check, str]
     for name, value in table.items():
         if name in known and not known[name][0](value):
             yield f"Expected `{where}.{name}` to be {known[name][1]}, got {value!r}."
+
+
+def legal(table: Any, known: Mapping[str, tuple[Check, str]]) -> dict[str, Any]:
+    """Return the entries of a table that `table_problems` has nothing against."""
+    given = table if isinstance(table, Mapping) else {}
+    return {name: given[name] for name in given if name in known and known[name][0](given[name])}
+
+
+def legal_settings(table: Any) -> dict[str, Any]:
+    """Return the entries of a table of `rl-infonce train` that may be looked at together."""
+    settings = legal(table, SETTINGS)
+    given = settings.pop("hyperparameters", {})
+    sound = {
+        name: given[name]
+        for name in given
+        if not [*_hyperparameter_problems("", {name: given[name]})]
+    }
+    return settings | ({"hyperparameters": sound} if sound else {})
 
 
 def unknown(
@@ -150,6 +176,27 @@ def said(where: str, check: Callable[..., object], *given: Any, **named: Any) ->
     return []
 
 
+def check_loss(settings: Mapping[str, Any]) -> None:
+    """Raise as the extractor does, if it would, for what settings say of the loss.
+
+    Raises:
+        ValueError: If a value is out of range; or a name is no preset.
+        TypeError: If it has the wrong type.
+    """
+    given = {name: settings[name] for name in settings if name in _OF_THE_LOSS}
+    preset_settings(given.pop("preset", "cpc"), given)
+
+
+def check_device(device: str) -> None:
+    """Raise a ValueError unless torch knows such devices; another machine may have this one."""
+    try:
+        torch.device("cpu" if device == "auto" else device)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected `device` to be auto, cpu, cuda or cuda:N, got {device!r}."
+        ) from error
+
+
 def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iterator[str]:
     """Yield what is wrong with settings of `rl-infonce train`.
 
@@ -164,6 +211,8 @@ def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iter
     for name, choices in _CHOICES.items():
         if is_text(table.get(name)):
             yield from said(f"[{where}]", check_choice, name, table[name], choices)
+    if is_text(table.get("device")):
+        yield from said(f"[{where}]", check_device, table["device"])
     encoder = table.get("encoder")
     if check_files and isinstance(encoder, str) and not Path(encoder).is_file():
         yield f"Expected `{where}.encoder` to be a file, got {encoder!r}: there is none."
@@ -194,8 +243,7 @@ def _value_problems(where: str, value: Any) -> Iterator[str]:
 def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
     """Return what `rl-infonce probe` would refuse of settings on games."""
     problems = list(table_problems("probe", probe, PROBE_SETTINGS))
-    if problems:
-        return problems
+    probe = legal(probe, PROBE_SETTINGS)
     for protocol in probe.get("protocol", ()):
         problems += said("[probe]", check_choice, "protocol", protocol, PROTOCOLS + OTHER_PROTOCOLS)
     if "policy" in probe:

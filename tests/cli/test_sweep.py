@@ -18,8 +18,8 @@ from rl_infonce.cli import main
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.runs.state_file import StateBytes, unpack_state
-from rl_infonce.sweeps.estimate import disk_of
-from rl_infonce.sweeps.grid import read_grid
+from rl_infonce.sweeps.estimate import Tried, disk_of
+from rl_infonce.sweeps.grid import Cell, read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.made_once import made_once
@@ -95,7 +95,7 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(
 
 @pytest.fixture
 def no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of_all", lambda *_: (0.0, 0))
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of_all", lambda *_: Tried(0.0, 0, []))
     monkeypatch.setattr("rl_infonce.sweeps.estimate.disk_of_all", lambda *_: 0)
 
 
@@ -133,6 +133,41 @@ def test_a_dry_run_refuses_what_the_sweep_would(
         sweep(*words)
     assert "(was 1.0 in breakout-ppo-baseline-0)" in capsys.readouterr().err
     assert sweep(*words, "--mixed-versions") == 0
+
+
+def test_arms_that_cannot_be_trained_are_named_before_anything_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = {"text": {"n_steps": "x"}, "none": {"batch_size": 0}}
+    arm = {name: {"hyperparameters": values} for name, values in bad.items()}
+    changes = {"arms": ["baseline", *arm], "arm": arm, "seeds": [0, 1]}
+    grid = str(write_grid(tmp_path / "grid.toml", **changes))
+    for words in ([], ["--dry-run"]):
+        with pytest.raises(SystemExit) as leaving:
+            sweep(grid, "-o", str(tmp_path / "sweep"), *words)
+        assert leaving.value.code == 2
+        said = capsys.readouterr().err
+        for name in bad:
+            assert said.count(f"Arm '{name}' with ppo on breakout: ") == 1
+        assert "Arm 'baseline'" not in said
+    assert not (tmp_path / "sweep" / "cells").exists()
+
+
+def test_what_cannot_be_tried_here_is_named_in_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def seconds_of(cell: Cell, _: int) -> float:
+        if cell.arm == "far":
+            raise AssertionError("Torch not compiled with CUDA enabled")
+        return 3600.0
+
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of", seconds_of)
+    changes = {"arms": ["baseline", "far"], "arm": {"far": {"device": "cuda"}}}
+    grid = str(write_grid(tmp_path / "grid.toml", **changes))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--n-jobs", "1") == 0
+    said = capsys.readouterr().out
+    assert "not in the hours: Arm 'far' with ppo on breakout: AssertionError: Torch" in said
+    assert "About 1.0 hours of training" in said
 
 
 def test_the_disk_is_estimated_from_above(whole: Path) -> None:
@@ -308,7 +343,7 @@ def test_a_cluster_may_run_all_cells_at_once(
     expected: int,
 ) -> None:
     estimate = "rl_infonce.sweeps.estimate."
-    monkeypatch.setattr(estimate + "seconds_of_all", lambda *_: (6 * 3600.0, 1))
+    monkeypatch.setattr(estimate + "seconds_of_all", lambda *_: Tried(6 * 3600.0, 1, []))
     monkeypatch.setattr(estimate + "disk_of_all", lambda *given: given[2] * 2**30)
     grid = str(write_grid(tmp_path / "grid.toml", seeds=[0, 1, 2]))
     assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", *words) == 0

@@ -42,7 +42,7 @@ def test_one_of_each_arm_is_tried_with_the_threads_of_a_cell(
 
     monkeypatch.setattr(estimate, "seconds_of", seconds_of)
     before = torch.get_num_threads()
-    assert estimate.seconds_of_all(cells, 100, before + 1) == (6.0, 2)
+    assert estimate.seconds_of_all(cells, 100, before + 1) == (6.0, 2, [])
     assert sorted(arm for arm, _ in tried) == ["baseline", "infonce"]
     assert {n_threads for _, n_threads in tried} == {before + 1}
     assert torch.get_num_threads() == before
@@ -55,7 +55,7 @@ def test_what_is_tried_has_the_arms_encoder(tmp_path: Path) -> None:
     settings = {"encoder": str(path), "freeze_encoder": True}
     grid = write_grid(tmp_path / "grid.toml", arms=["own"], arm={"own": settings})
     (cell,) = read_grid(grid).cells()
-    model = estimate._model(cell, 1000)
+    model = estimate._model(cell, 1000, device="cpu")
     model.get_env().close()
     extractor = model.policy.features_extractor
     assert (extractor.features_dim, extractor.settings.infonce_coef) == (16, 0.0)

@@ -126,6 +126,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"hyperparameters": {"n_epoch": 3}}}, "n_epochs"),
         ({"train": {"positives": "past"}}, "positives"),
         ({"train": {"precision": "fp16"}}, r"\[train\]: Expected `precision` .*got 'fp16'"),
+        ({"train": {"device": "cudaa"}}, r"\[train\]: Expected `device` .*got 'cudaa'"),
         ({"arm": {"mine": {"on_nan": "halt"}}}, r"\[arm\.mine\]: Expected `on_nan`.*got 'halt'"),
         ({"train": {"hyperparameters": {"policy_kwargs": {"a": 1}}}}, "policy_kwargs` .* got {'a'"),
         ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms dqn, ppo"),
@@ -153,12 +154,18 @@ def test_problems_of_all_tables_are_named_at_once() -> None:
         make_grid(
             {
                 **{"games": ["pong", "atlantis"], "n_timesteps": 0},
-                "train": {"hyperparameters": {"ppo": 5}, "on_nan": "halt"},
-                "probe": {"protocol": ["convergd"], "n_frames": 7},
+                "train": {
+                    "hyperparameters": {"ppo": 5, "gama": 1, "n_epoch": 1},
+                    **{"on_nan": "halt", "preset": "cpd", "n_env": 1},
+                },
+                "arm": {"mine": {"critic": "none"}},
+                "arms": ["baseline", "mine"],
+                "probe": {"protocol": ["convergd"], "n_frames": 7, "n_frame": 8},
                 "study": {"n_trials": 1, "search": {"coef": {"choices": [1]}}},
             }
         )
-    for part in ("n_timesteps", "got 5", "'halt'", "'convergd'", "got 7", "'atlantis'", "'coef'"):
+    parts = ("n_timesteps", "got 5", "'halt'", "'convergd'", "got 7", "'atlantis'", "'coef'")
+    for part in (*parts, "'gama'", "'n_epoch'", "'cpd'", "'n_env'", "'n_frame'"):
         assert part in str(refusal.value), part
 
 

@@ -275,6 +275,11 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
         ({**STUDY, "search": {"hyperparameters.tau": {"low": 0, "high": 1}}}, "ppo: .*'tau'"),
         ({**STUDY, "search": {"hyperparameters.n_epochs": {"low": 1.5, "high": 3}}}, "got 1.5"),
         ({**STUDY, "search": {"n_pairs": {"choices": [8, "x"]}}}, "that it takes, got 'x'"),
+        ({**STUDY, "search": {}}, "`study.search` to have at least one setting, got none"),
+        ({**STUDY, "search": {"infonce_coef": {"low": -1, "high": 1}}}, "infonce_coef.* got -1"),
+        ({**STUDY, "search": {"preset": {"choices": ["cpc", "cpd"]}}}, "preset.*got 'cpd'"),
+        ({**STUDY, "search": {"precision": {"choices": ["fp16"]}}}, "precision.*got 'fp16'"),
+        ({**STUDY, "search": {"device": {"choices": ["cpu", "gpu"]}}}, "device.*got 'gpu'"),
         ({**STUDY, "n_trial": 3}, "'n_trial'. Did you mean 'n_trials'"),
     ],
 )
