@@ -109,6 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
                 _clear(cells, states, folder)
             if not arguments.force and missing:
                 check_disk(arguments, planned, missing, folder)
+            if arguments.engine == "ray" and missing:
+                from rl_infonce.sweeps.on_ray import check_address
+
+                check_address(arguments.address)
             folder.adopt(grid, content)
             if arguments.optimize:
                 folder.begin_session(arguments.engine, shlex.join(sys.argv))
@@ -233,9 +237,8 @@ def _engine(
     if not jobs:
         return _no_engine()
     if arguments.engine == "ray":
-        from rl_infonce.sweeps.on_ray import check_address, run_on_ray
+        from rl_infonce.sweeps.on_ray import run_on_ray
 
-        check_address(arguments.address)
         return run_on_ray(
             jobs,
             address=arguments.address,

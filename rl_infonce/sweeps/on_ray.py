@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import socket
 import warnings
@@ -137,7 +138,7 @@ def check_address(address: str | None) -> None:
     """Raise unless something answers where a cluster should be; Ray itself waits for minutes.
 
     Raises:
-        ConnectionError: If nothing does within seconds.
+        ConnectionError: If nothing does within seconds, or something that is no Ray.
         ValueError: If it is no address.
     """
     if address in (None, "auto", "local"):
@@ -146,9 +147,31 @@ def check_address(address: str | None) -> None:
     if match is None:
         raise ValueError(f"Expected `--address` as host:port, got {address!r}.")
     try:
-        socket.create_connection((match[1], int(match[2])), timeout=_SECONDS).close()
+        with socket.create_connection((match[1], int(match[2])), timeout=_SECONDS) as connection:
+            speaks = _has_tls() or _speaks_http2(connection)
     except OSError as error:
         raise ConnectionError(
             f"Expected a Ray cluster at {address}, got no answer within {_SECONDS:.0f} s: {error}. "
             "`ray start --head` prints its address."
         ) from error
+    if not speaks:
+        raise ConnectionError(
+            f"Expected a Ray cluster at {address}, got something else that listens there. `ray "
+            "start --head` prints its address; the dashboard's is another."
+        )
+
+
+def _has_tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Return whether a server begins as those of gRPC do, with its settings of HTTP/2."""
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")
+    answer = b""
+    while len(answer) < 4:
+        received = connection.recv(64)
+        if not received:
+            return False
+        answer += received
+    return answer[3] == 4

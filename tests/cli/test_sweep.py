@@ -215,6 +215,7 @@ def test_wrong_usage_exits_2(
         sweep(*words)
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err
+    assert not list(Path("sweeps").glob("*/grid.toml")), "nothing has begun"
 
 
 def test_a_full_disk_is_refused_before_the_start(

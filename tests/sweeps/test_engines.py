@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -309,6 +310,37 @@ def test_a_dead_address_is_named_at_once(address: str) -> None:
         check_address(fine)
     with pytest.raises(ValueError, match="host:port, got 'nowhere'"):
         check_address("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "got no answer within 1 s"),
+        (b"", "something else that listens"),
+        (b"HTTP/1.0 400 Bad Request\r\n\r\n", "something else that listens"),
+    ],
+)
+def test_something_else_that_listens_is_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes | None, message: str
+) -> None:
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray._SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                if answer is not None:
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+                while connection.recv(64):
+                    pass
+
+        listener = threading.Thread(target=serve)
+        listener.start()
+        with pytest.raises(ConnectionError, match=message):
+            check_address(f"127.0.0.1:{server.getsockname()[1]}")
+        listener.join(timeout=5)
+        assert not listener.is_alive()
 
 
 @pytest.mark.parametrize("module", ["ray", "submitit"])
