@@ -34,6 +34,8 @@ class Bundle:
         game: As `games()` spells it; None if nothing says so.
         has_policy: Whether `read_policy` rebuilds the agent, too.
         run: Algorithm, seed, steps, settings and versions of the training, as far as known.
+        pretraining: What the encoder's file says of where its weights come from: game, objective,
+            seed, versions and more after `rl-infonce pretrain`.
         evaluation: Of `rl-infonce evaluate`, or None.
         scores: Of `rl-infonce probe`, or None.
         names: Key under which `scores` knows a file, to its name in `files`.
@@ -44,6 +46,7 @@ class Bundle:
     game: str | None
     has_policy: bool
     run: Mapping[str, Any] = field(default_factory=dict)
+    pretraining: Mapping[str, Any] = field(default_factory=dict)
     evaluation: Mapping[str, Any] | None = None
     scores: Mapping[str, Any] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +70,8 @@ def make_bundle(
         encoder: A file of `save_encoder`, as of `rl-infonce pretrain`.
         model: SB3's zip, or a run directory of `rl-infonce train`.
         best: Take the run's model whose episodes returned most.
-        game: Named in the card; None takes that of the run or the evaluation.
+        game: Named in the card; None takes that of the run, the evaluation or the encoder's
+            own training.
         evaluation: JSON of `rl-infonce evaluate` with this very model.
         scores: scores.json of `rl-infonce probe` with one of these very files.
 
@@ -102,8 +106,20 @@ def make_bundle(
         contents[EVALUATION] = _json(evaluated)
     if scored is not None:
         contents[SCORES] = _json(scored)
-    known = game or run.get("game") or (evaluated or {}).get("game")
-    return Bundle(contents, architectures[0], known, has_policy, run, evaluated, scored, names)
+    pretraining = (header or {}).get("provenance") or {}
+    sources = (run, evaluated or {}, pretraining)
+    known = game or next((source["game"] for source in sources if source.get("game")), None)
+    return Bundle(
+        contents,
+        architectures[0],
+        known,
+        has_policy,
+        run=run,
+        pretraining=pretraining,
+        evaluation=evaluated,
+        scores=scored,
+        names=names,
+    )
 
 
 def _is_rebuildable(path: Path) -> bool:

@@ -201,22 +201,29 @@ def _features(bundle: Bundle) -> Iterable[str]:
 
 
 def _training(bundle: Bundle) -> Iterable[str]:
-    if not bundle.run:
-        return
-    run = bundle.run
-    rows = [
-        [name, f"`{json.dumps(value)}`"]
-        for name, value in {
+    if bundle.pretraining:
+        yield _settings_table("Training of the encoder", dict(bundle.pretraining))
+    if bundle.run:
+        run = dict(bundle.run)
+        about = {
             "algorithm": run.get("algorithm"),
             "seed": run.get("seed"),
             "steps": run.get("n_timesteps"),
             **(run.get("settings") or {}),
-            "commit of rl_infonce": run.get("git_commit"),
-            **(run.get("versions") or {}),
-        }.items()
-        if value is not None
+            **{name: run.get(name) for name in ("git_commit", "versions")},
+        }
+        yield _settings_table("Training of the agent", about)
+
+
+def _settings_table(heading: str, about: dict[str, Any]) -> str:
+    versions = about.pop("versions", None) or {}
+    values = {**about, "commit of rl_infonce": about.pop("git_commit", None), **versions}
+    rows = [
+        [name, f"`{json.dumps(value)}`"]
+        for name, value in values.items()
+        if value is not None and name != "git_commit"
     ]
-    yield "## Training\n\n" + markdown_table(["setting", "value"], rows)
+    return f"## {heading}\n\n" + markdown_table(["setting", "value"], rows)
 
 
 def _metadata(bundle: Bundle) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.card import model_card
 from rl_infonce.hub.client import answered, api, check_repo, library
-from rl_infonce.hub.files import CARD
+from rl_infonce.hub.files import CARD, MOST_BYTES
 
 __all__ = ["push"]
 
@@ -13,7 +13,9 @@ __all__ = ["push"]
 def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     """Upload a bundle with its model card and return the address of the commit.
 
-    The repository is made if there is none. Files of the same names are replaced, in one commit.
+    The repository is made if there is none. Files of the same names are replaced, in one commit,
+    and those that a former push left and this one has not are removed, as they are about another
+    model; earlier commits keep them.
 
     Args:
         repo: "owner/name".
@@ -26,15 +28,23 @@ def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
         ValueError: If `repo` is no name of a repository, or `HF_ENDPOINT` no address.
     """
     check_repo(repo)
-    hub, operation = api(), library().CommitOperationAdd
+    hub, operations = api(), library()
     files = {CARD: model_card(repo, bundle).encode(), **bundle.files}
     url = f"{hub.endpoint}/{repo}"
     answered(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
+    there = {each.rfilename for each in answered(url, lambda: hub.model_info(repo)).siblings or ()}
+    changes = [
+        *(operations.CommitOperationAdd(name, content) for name, content in files.items()),
+        *(
+            operations.CommitOperationDelete(name)
+            for name in (there & MOST_BYTES.keys()) - {*files}
+        ),
+    ]
     commit = answered(
         url,
         lambda: hub.create_commit(
             repo,
-            [operation(name, content) for name, content in files.items()],
+            changes,
             commit_message="Push with rl_infonce",
         ),
     )

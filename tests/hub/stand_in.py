@@ -69,8 +69,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self._is_refused():
             return
         path = self.path.partition("?")[0]
-        if found := re.fullmatch(r"/api/models/(\w+/\w+)/revision/(\w+)", path):
-            self._list(found[1], found[2])
+        if found := re.fullmatch(r"/api/models/(\w+/\w+)(?:/revision/(\w+))?", path):
+            self._list(found[1], found[2] or "main")
         elif found := re.fullmatch(r"/(\w+/\w+)/resolve/(\w+)/([\w.]+)", path):
             self._send_file(found[1], found[3])
         else:
@@ -96,13 +96,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"files": files})
         elif found := re.fullmatch(r"/api/models/(\w+/\w+)/commit/main", path):
             for line in map(json.loads, body.splitlines()):
-                if line["key"] == "file":
-                    content = base64.b64decode(line["value"]["content"])
-                    self.server.repos[found[1]][line["value"]["path"]] = content
+                self._change(self.server.repos[found[1]], line["key"], line["value"])
             url = f"{self.server.url}/{found[1]}/commit/{COMMIT}"
             self._answer(200, {"commitUrl": url, "commitOid": COMMIT, "success": True})
         else:
             self._answer(404, {"error": f"not known to the stand-in: {path}"})
+
+    def _change(self, files: dict[str, bytes], kind: str, value: Any) -> None:
+        if kind == "file":
+            files[value["path"]] = base64.b64decode(value["content"])
+        elif kind == "deletedFile":
+            del files[value["path"]]
 
     def _is_refused(self) -> bool:
         self.server.asked.append((self.command, self.path))

@@ -242,6 +242,28 @@ def test_files_are_replaced_and_the_repository_may_exist(pushed: StandIn, made: 
     assert b"# Encoder: nature 8 on 4x84x84, fp32" in pushed.repos[REPO]["README.md"]
 
 
+def test_what_is_about_the_former_model_goes_and_others_files_stay(
+    pushed: StandIn, made: Path
+) -> None:
+    pushed.repos[REPO]["notes.txt"] = b"my own"
+    push(REPO, make_bundle(encoder=made / "encoder.safetensors"))
+    kept = {"README.md", "config.json", "encoder.safetensors", "notes.txt"}
+    assert set(pushed.repos[REPO]) == kept
+
+
+def test_the_card_of_an_encoder_says_how_it_was_trained(hub: StandIn, tmp_path: Path) -> None:
+    about = {"game": "pong", "objective": "stdim", "seed": 3, "versions": {"torch": "2.9"}}
+    encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
+    save_encoder(encoder, tmp_path / "e", provenance={**about, "git_commit": "abc"})
+    push(REPO, make_bundle(encoder=tmp_path / "e"))
+    card = hub.repos[REPO]["README.md"].decode()
+    assert "# Encoder on pong: nature 8" in card
+    assert "PongNoFrameskip-v4" in card
+    for row in ('objective | `"stdim"`', "seed | `3`", 'commit of rl_infonce | `"abc"`'):
+        assert f"| {row} |" in card, row
+    assert '| torch | `"2.9"` |' in card
+
+
 # -- what is pushed belongs together ----------------------------------------------------------
 
 
@@ -452,6 +474,7 @@ def test_pushing_is_patient_and_says_what_failed(hub: StandIn, made: Path, path:
     assert push(REPO, bundle) == f"{hub.url}/{REPO}/commit/{COMMIT}"
     assert set(hub.repos[REPO]) == {"README.md", "encoder.safetensors", "config.json"}
     hub.refusals[path] = [(403, {})]
+    hub.repos.clear()  # who may not make a repository may still write to one that is there
     with pytest.raises(HubError, match=rf"403 to {hub.url}/.*{path}.*write access") as raised:
         push(REPO, bundle)
     assert raised.value.status == 403
@@ -551,7 +574,7 @@ def test_failures_are_one_line_and_code_1(
     assert main(["pull", REPO]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"rl-infonce pull: The hub answered 404 to {hub.url}/api/models/")
-    hub.private, hub.repos[REPO] = True, {}
+    hub.private = True
     hub.refusals["create"] = [(401, {})]
     assert main(["push", REPO, "--encoder", str(made / "encoder.safetensors")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
