@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
@@ -209,14 +210,17 @@ def _check_record(record: Any) -> None:
 
 def _meanings(grid: Grid) -> dict[str, Any]:
     """Return what each cell is, by name, as JSON has it."""
-    meanings = {
-        cell.name: {
+    meanings = {}
+    for cell in grid.cells():
+        meaning = {
             "settings": dict(cell.settings),
             "n_timesteps": grid.n_timesteps,
             "probe": grid.probe,
         }
-        for cell in grid.cells()
-    }
+        encoder = Path(cell.settings.get("encoder", ""))
+        if encoder.is_file():  # of a path that is relative, or was written again, another one
+            meaning["encoder_sha256"] = hashlib.sha256(encoder.read_bytes()).hexdigest()
+        meanings[cell.name] = meaning
     return dict(json.loads(json.dumps(meanings)))
 
 
@@ -226,12 +230,13 @@ def _differences(name: str, former: Mapping[str, Any], meaning: Mapping[str, Any
         f"{name}: {key} {now_is.get(key)} (was {was.get(key)})"
         for key in sorted(was.keys() | now_is.keys())
         if was.get(key) != now_is.get(key)
+        and not (key == "content of encoder" and None in (was[key], now_is[key]))  # not known
     ]
 
 
 def _flat(meaning: Mapping[str, Any]) -> dict[str, Any]:
     rest = {"n_timesteps": meaning.get("n_timesteps"), "[probe]": meaning.get("probe")}
-    return {**meaning["settings"], **rest}
+    return {**meaning["settings"], **rest, "content of encoder": meaning.get("encoder_sha256")}
 
 
 def remove_checkpoints(run_dir: Path) -> None:

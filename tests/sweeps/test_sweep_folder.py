@@ -52,6 +52,25 @@ def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
     assert len(folder.grid().cells()) == 6, "what is refused changes nothing"
 
 
+def test_another_encoder_of_the_same_name_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+    for place, content in (("here", b"one"), ("there", b"two"), ("nowhere", None)):
+        (tmp_path / place).mkdir()
+        if content is not None:
+            (tmp_path / place / "e.safetensors").write_bytes(content)
+    own: dict[str, Any] = {"arms": ["infonce", "own"], "arm": {"own": {"encoder": "e.safetensors"}}}
+    monkeypatch.chdir(tmp_path / "here")
+    adopted(folder, path, **own)
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(ValueError, match=r"own-0: content of encoder \w+ \(was \w+\)\. Change"):
+        adopted(folder, path, **own)
+    for place in ("nowhere", "here"):  # a sweep that is done may be looked at anywhere
+        monkeypatch.chdir(tmp_path / place)
+        adopted(folder, path, **own)
+
+
 def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
