@@ -46,7 +46,7 @@ class Collection:
 
     Raises:
         ValueError: If the folder holds a collection of other settings, of another format version,
-            or with a damaged shard.
+            or with a damaged shard; or shards and no manifest.
         OSError: If the folder cannot be written, or a shard's folder holds foreign files.
     """
 
@@ -114,6 +114,11 @@ class Collection:
         return sum(n_bytes(self._content, len(shard)) for shard in rows)
 
     def _new(self) -> dict[str, Any]:
+        if shards := sorted(path.name for path in self.folder.glob("shard_*[0-9]")):
+            raise ValueError(
+                f"Expected a {MANIFEST} beside the shards in {self.folder}, got {shards[0]} "
+                "without one: nothing says what they are of. Put it back, or choose another folder."
+            )
         versions = {
             "python": platform.python_version(),
             "rl_infonce": rl_infonce.__version__,

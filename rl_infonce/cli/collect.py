@@ -39,8 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--policy",
         default="random",
         metavar="NAME",
-        help="random, random-without-noop (the one of Anand et al. 2019), or the model.zip of a "
-        "PPO, A2C or DQN agent (random)",
+        help="random, random-without-noop (the one of Anand et al. 2019), or the model.zip, or "
+        "the run directory, of a PPO, A2C or DQN agent (random)",
     )
     add(
         "--epsilon",
@@ -150,10 +150,10 @@ def _check_policy(arguments: argparse.Namespace) -> None:
                 "Expected `--policy` to be a model beside --epsilon, --deterministic or "
                 f"--trust-pickle, got {arguments.policy}."
             )
-    elif not Path(arguments.policy).is_file():
+    elif not Path(arguments.policy).exists():
         raise ValueError(
-            f"Expected `--policy` to be {', '.join(_RANDOM)} or the file of a saved model, got "
-            f"{arguments.policy!r}."
+            f"Expected `--policy` to be {', '.join(_RANDOM)}, the file of a saved model or the "
+            f"directory of its run, got {arguments.policy!r}."
         )
 
 
@@ -164,12 +164,13 @@ def _policy(arguments: argparse.Namespace) -> tuple[str | Policy, str | None]:
     import numpy as np
 
     from rl_infonce.sb3.policies import epsilon_greedy_policy
-    from rl_infonce.sb3.saved_agent import open_policy
+    from rl_infonce.sb3.saved_agent import find_model, open_policy
 
-    model = open_policy(Path(arguments.policy), trust_pickle=arguments.trust_pickle)
+    path = find_model(Path(arguments.policy))
+    model = open_policy(path, trust_pickle=arguments.trust_pickle)
     epsilon = _EPSILON if arguments.epsilon is None else arguments.epsilon
     rng = np.random.default_rng(arguments.seed)
     policy = epsilon_greedy_policy(model, epsilon, rng, deterministic=arguments.deterministic)
-    digest = hashlib.sha256(Path(arguments.policy).read_bytes()).hexdigest()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     choice = "deterministic" if arguments.deterministic else "sampled"
     return policy, f"model sha256={digest} {choice} epsilon={epsilon:g}"

@@ -351,8 +351,10 @@ def _log_weighted_mean(scores: Tensor, n_negatives: Tensor, concentration: float
     """Return log of the mean over [..., M] of w_j exp(s_j), w_j proportional to exp(beta s_j)."""
     if concentration == 0.0:
         return torch.logsumexp(scores, dim=-1) - n_negatives.clamp_min(1).log()
-    tilted = torch.logsumexp((1.0 + concentration) * scores, dim=-1)
-    return tilted - torch.logsumexp(concentration * scores, dim=-1)
+    # Not as a difference of two logs, both of the size of beta times the scores.
+    tilted = concentration * scores
+    log_weights = tilted - torch.logsumexp(tilted, dim=-1, keepdim=True)
+    return torch.logsumexp(scores + log_weights, dim=-1)
 
 
 def _subtract_share(log_mean: Tensor, share: float) -> Tensor:

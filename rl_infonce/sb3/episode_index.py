@@ -62,6 +62,8 @@ class EpisodeIndex:
     A row starts an episode if the row before it is done, if it is the first of a `learn()`, which
     resets the environments without a mark, or, where rows were added unseen (a loaded buffer, a
     `learn()` that never trained), if its observation is not the one announced by the row before.
+    A buffer with `optimize_memory_usage` keeps no announcements: of one that is loaded, borders
+    without a done, where a `learn()` of an earlier session began, are not seen.
     """
 
     def __init__(self) -> None:

@@ -118,7 +118,8 @@ class InfoNCEExtractor(ImageEncoder):
         precision: "fp32", or "bf16" to run the encoder in bfloat16 autocast.
         channels_last: Whether convolutions run channels-last: twice as fast on CPU, equal up to
             rounding. False makes `infonce_coef=0` equal NatureCNN to the last bit.
-        seed: Of the pairs, augmentations and heads; None takes the algorithm's.
+        seed: Of the pairs, augmentations and heads; None takes the algorithm's. Where that has none
+            either, chance decides: `set_random_seed` does not reach them.
         auto_bind: Whether to look up the call stack, read-only, for the algorithm: when the
             extractor is built, when training starts while none is known that it is part of, and
             for whether its `train` or `learn` asks for features, as only these carry the loss.

@@ -442,15 +442,29 @@ def test_a_lost_shard_is_played_again(finished: Path, copied: Path) -> None:
     assert contents(copied) == contents(finished)
 
 
-def test_foreign_files_under_our_names_are_never_deleted(tmp_path: Path) -> None:
-    precious = [tmp_path / "shard_00001" / name for name in ("thesis.txt", "ram.npy")]
-    precious[0].parent.mkdir()
+def test_foreign_files_under_our_names_are_never_deleted(copied: Path) -> None:
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["shards"] = []
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    shutil.rmtree(copied / "shard_00000")
+    precious = [copied / "shard_00001" / name for name in ("thesis.txt", "ram.npy")]
     for file in precious:
         file.write_text("years of work")
     with pytest.raises(OSError, match=r"in .*shard_00001, got \['thesis.txt'\]. Move them"):
-        small(tmp_path)
+        small(copied)
     assert [file.read_text() for file in precious] == ["years of work"] * 2
-    assert not (tmp_path / "shard_00000").exists(), "played before it was looked at"
+    assert not (copied / "shard_00000").exists(), "played before it was looked at"
+
+
+def test_shards_that_nothing_describes_are_never_deleted(finished: Path, copied: Path) -> None:
+    (copied / "manifest.json").unlink()
+    before = sorted(path.name for path in copied.iterdir())
+    with pytest.raises(ValueError, match=r"a manifest\.json beside .* got shard_00000 without one"):
+        small(copied)
+    assert sorted(path.name for path in copied.iterdir()) == before
+    shutil.copy(finished / "manifest.json", copied)
+    small(copied)
+    assert contents(copied) == contents(finished)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,10 @@ def test_a_model_acts_without_its_pickles_and_is_named_by_its_hash(tmp_path: Pat
         np.testing.assert_array_equal(
             load_frames(tmp_path / "a").column(column), load_frames(tmp_path / "b").column(column)
         )
+    (tmp_path / "run").mkdir()
+    model.rename(tmp_path / "run" / "model.zip")
+    model = tmp_path / "run"  # is known by the file in it, and goes on with "a"
+    assert main(command(tmp_path / "a", "--policy", str(model), "--epsilon", "0.5")) == 0
     name = settings_of(tmp_path / "a")["policy"]
     assert name.startswith("model sha256=")
     assert name.endswith(" sampled epsilon=0.5")
@@ -152,7 +156,7 @@ def test_ctrl_c_leaves_with_130_and_says_how_to_go_on(
         (["--n-workers", "0"], "--n-workers"),
         (["--views", "rgb"], "--views"),
         (["--views", "agent", "agent"], "distinct `--views`"),
-        (["--policy", "greedy"], "random-without-noop or the file of a saved model, got 'greedy'"),
+        (["--policy", "greedy"], "or the directory of its run, got 'greedy'"),
         (["--epsilon", "0.1"], "`--policy` to be a model beside --epsilon"),
         (["--trust-pickle"], "got random"),
         (["--policy", __file__, "--epsilon", "2"], "--epsilon"),

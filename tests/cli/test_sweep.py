@@ -229,6 +229,17 @@ def test_a_full_disk_is_refused_before_the_start(
     assert not (folder / "cells").exists()
 
 
+def test_two_sweeps_in_one_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
+    with SweepFolder(folder).held(), pytest.raises(SystemExit) as leaving:
+        sweep(grid, "-o", str(folder))
+    assert leaving.value.code == 2
+    assert "runs a sweep in it. Choose another --output" in capsys.readouterr().err
+    assert not (folder / "cells").exists()
+
+
 class FakeEngine:
     """Stands for `run_locally`: ends cells with a code, whatever they say of themselves."""
 

@@ -190,6 +190,14 @@ def test_a_large_concentration_looks_at_the_hardest_negative_alone() -> None:
     torch.testing.assert_close(losses, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("concentration", [1.0, 1e3, 1e5])
+def test_a_large_concentration_costs_no_digits(concentration: float) -> None:
+    scores = 10.0 * random_scores()
+    expected = hard_negative_info_nce(scores, concentration=concentration)
+    losses = hard_negative_info_nce(scores.float(), concentration=concentration)
+    torch.testing.assert_close(losses, expected.float(), rtol=3e-5, atol=3e-6)
+
+
 def test_debiased_info_nce_saturates_at_low_temperature_and_not_at_the_papers() -> None:
     """One positive at cosine 0.9, 510 negatives at -0.1, prior 0.1."""
     cosines = torch.full((1, 511), -0.1, dtype=torch.float64)
