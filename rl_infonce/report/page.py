@@ -12,19 +12,25 @@ from rl_infonce.report.tables import Table
 __all__ = ["details", "figures", "page", "paragraph", "section", "table_html"]
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem;
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 80rem; padding: 1rem;
   color: #111; background: #fff; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2rem; }
-.wide { overflow-x: auto; }
+p { max-width: 60rem; }
+/* A shadow at the side where more of a wide table is. */
+.wide { overflow-x: auto; background:
+  linear-gradient(90deg, #fff 30%, #fff0) 0 / 3rem 100% no-repeat local,
+  linear-gradient(270deg, #fff 30%, #fff0) 100% / 3rem 100% no-repeat local,
+  linear-gradient(90deg, #0004, #0000) 0 / .8rem 100% no-repeat scroll,
+  linear-gradient(270deg, #0004, #0000) 100% / .8rem 100% no-repeat scroll; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem;
   overflow-wrap: normal; }
-th, td { border-bottom: 1px solid #ccc; padding: .3rem .6rem; text-align: left;
+th, td { border-bottom: 1px solid #ccc; padding: .3rem .5rem; text-align: left;
   white-space: nowrap; }
 thead th { border-bottom: 2px solid #111; white-space: normal; vertical-align: bottom; }
 .heat { background: color-mix(in srgb, #8fb8e0 var(--share), #fff); }
 .missing { background: repeating-linear-gradient(45deg, #fff, #fff 4px, #ddd 4px, #ddd 5px); }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; }
-figure { margin: 0; flex: 0 1 22rem; } svg { width: 100%; height: auto; }
+figure { margin: 0; flex: 0 1 18.5rem; } svg { width: 100%; height: auto; }
 figcaption { font-size: .8rem; }
 pre { overflow-x: auto; background: #f4f4f4; padding: .6rem; font-size: .8rem; }
 """
@@ -53,8 +59,9 @@ def section(title: str, *parts: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return a paragraph of plain text."""
-    return f"<p>{escape(text)}</p>"
+    """Return a paragraph of plain text, in which `backticks` mark what stands so elsewhere."""
+    marked = re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+    return f"<p>{marked}</p>"
 
 
 def table_html(table: Table, *, heat: bool = False, name: str = "") -> str:

@@ -57,6 +57,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert 'aria-label="return on pong: baseline ends at ' in html
     assert "found in 4 of 5" in html
     assert "no interval is corrected for the number of comparisons" in html
+    assert "<code>found in 4 of 5</code> is how large" in html
     assert html == report(RUNS).html, "the same runs make the same page"
 
 
@@ -86,6 +87,10 @@ def test_it_is_readable_on_a_phone_and_on_a_desk(tmp_path: Path) -> None:
                 "[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().width)"
             )
             assert min(widths) > 250
+            tops = view.evaluate(
+                "[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().top)"
+            )
+            assert len(set(tops)) == (4 if width == 390 else 1), "four games side by side"
             view.screenshot(path=tmp_path / f"{width}.png", full_page=True)
         browser.close()
     assert re.search(rb"^\x89PNG", (tmp_path / "390.png").read_bytes())
