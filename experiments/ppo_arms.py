@@ -2,29 +2,38 @@
 
 Pretrains the agents' encoder on what a random agent sees, probes it on the frames on which the
 sweep's features were probed, and prints returns and features of all. `pretrain` resumes; several
-processes may share the folders.
+processes may share the folders. `spread` measures how many directions pretrained features have.
 
     python experiments/ppo_arms.py pretrain --runs RUNS --output experiments/results/ppo_arms
+    python experiments/ppo_arms.py spread --runs RUNS --output experiments/results/ppo_arms
     python experiments/ppo_arms.py table --output experiments/results/ppo_arms
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import torch
 
+from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.cli import main as rl_infonce
+from rl_infonce.probing import extract_features
 from rl_infonce.report.probe_tables import probe_table_by_game, with_references
 from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
-from rl_infonce.report.tables import comparison_table, returns_table, to_markdown
+from rl_infonce.report.tables import comparison_table, markdown_table, returns_table, to_markdown
 from rl_infonce.report.wall_clock import scores_at_equal_time
 from rl_infonce.report.words import notes_on_arms
 from rl_infonce.runs.claim import claimed
+from rl_infonce.runs.durable import replace_json
+from rl_infonce.saved_encoder import load_encoder, untrained
+from rl_infonce.sb3.diagnostics import dead_share, effective_rank
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Grid, read_grid
 from rl_infonce.sweeps.results import f1_by_category, read_results
@@ -34,6 +43,7 @@ GRID = Path(__file__).with_suffix(".toml")
 ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
 MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 SAME_FRAMES = ("frames_hash", "labels_hash")
+SPREAD, N_STATES = "offline_spread.json", 2000
 
 
 def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -> None:
@@ -66,6 +76,47 @@ def command(*words: str) -> None:
     print("rl-infonce", *words, flush=True)
     if rl_infonce([*words, "--no-progress"]) != 0:
         raise RuntimeError(f"Expected `rl-infonce {words[0]}` to end well; see above.")
+
+
+def spread(grid: Grid, runs: Path, output: Path) -> None:
+    """Write how many features of pretrained encoders differ between states, and in what rank."""
+    cells = []
+    for game in grid.games:
+        n_frames = (grid.probe or {})["n_frames"]
+        observations = cached_frames(game, n_frames, seed=0).observations("agent")
+        states = observations[np.linspace(0, n_frames - 1, N_STATES).astype(np.int64)]
+        for seed in grid.seeds:
+            path = runs / f"{game}-{seed}" / "encoder.safetensors"
+            if path.exists():
+                trained = load_encoder(path)
+                networks = {"untrained": untrained(trained, seed), OFFLINE: trained}
+                found = {name: measures(network, states) for name, network in networks.items()}
+                cells.append({"game": game, "seed": seed, **found})
+    replace_json(output / SPREAD, {"n_states": N_STATES, "cells": cells})
+
+
+def measures(network: torch.nn.Module, states: Any) -> dict[str, float]:
+    """Return the share of features that are the same for all states, and their effective rank."""
+    features = torch.as_tensor(extract_features(network.eval(), states))
+    return {
+        "dead_share": float(dead_share(features)),
+        "effective_rank": float(effective_rank(features)),
+    }
+
+
+def spread_table(content: Mapping[str, Any]) -> str:
+    """Return the means over seeds, game by game."""
+    rows = []
+    for game in dict.fromkeys(cell["game"] for cell in content["cells"]):
+        own = [cell for cell in content["cells"] if cell["game"] == game]
+        values = [
+            format(fmean(cell[network][measure] for cell in own), form)
+            for measure, form in (("dead_share", ".2f"), ("effective_rank", ".0f"))
+            for network in ("untrained", OFFLINE)
+        ]
+        rows.append([game, *values, str(len(own))])
+    named = [f"{of}, {network}" for of in ("dead", "rank") for network in ("untrained", OFFLINE)]
+    return markdown_table([f"features on {content['n_states']} states", *named, "seeds"], rows)
 
 
 def offline_runs(grid: Grid, output: Path) -> Iterator[tuple[str, Run]]:
@@ -127,6 +178,8 @@ def table(output: Path) -> str:
         header = [f"{protocol}, mean F1", *by_game.header[1:]]
         tables.append(to_markdown(by_game._replace(header=header, rows=rows)))
         tables += features_compared(scored, grid, protocol, rng)
+    if (output / SPREAD).exists():
+        tables.append(spread_table(json.loads((output / SPREAD).read_text())))
     return "\n\n".join(tables)
 
 
@@ -167,7 +220,7 @@ def features_compared(
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("pretrain", "table"))
+    parser.add_argument("stage", choices=("pretrain", "spread", "table"))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of encoders")
     parser.add_argument("--output", type=Path, required=True, help="folder of sweep and scores")
     parser.add_argument("--grid", type=Path, default=GRID, help="of the sweep")
@@ -181,6 +234,9 @@ def main() -> None:
     for folder in (arguments.runs, arguments.output / "offline"):
         folder.mkdir(parents=True, exist_ok=True)
     grid = read_grid(arguments.grid)
+    if arguments.stage == "spread":
+        spread(grid, arguments.runs, arguments.output)
+        return
     pretrain(grid, arguments.runs, arguments.output, arguments.budget, arguments.n_frames)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def test_an_encoder_is_pretrained_and_probed_once(
     content = read_scores(tmp_path / "offline" / "breakout-0.json")
     assert content["settings"]["view"] == "agent"
     assert {"random", "majority", "file"} == {each["kind"] for each in content["encoders"].values()}
+    monkeypatch.setattr(script, "N_STATES", 50)
+    script.spread(grid, tmp_path, tmp_path)
+    found = json.loads((tmp_path / "offline_spread.json").read_text())
+    (cell,) = found["cells"]
+    assert 0 <= cell["untrained"]["dead_share"] < 1 < cell["untrained"]["effective_rank"] < 50
+    assert cell["untrained"] != cell["stdim_offline"]
+    rank = cell["stdim_offline"]["effective_rank"]
+    assert f" | {rank:.0f} | 1 |" in script.spread_table(found)
     with pytest.raises(RuntimeError, match="Expected `rl-infonce pretrain` to end well"):
         script.command("pretrain", "--game", "breakout", "-n", "8", "-o", str(tmp_path / "few"))
 

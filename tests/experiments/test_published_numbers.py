@@ -171,6 +171,10 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         ("anand2019", "baseline", "infonce"): ("is undecided ({})", "is undecided ({})"),
         ("anand2019", "untrained", "infonce"): ("CNN is not ({})", ""),
         ("anand2019", "placebo", "infonce"): ("under `anand2019` ({}).", ""),
+        ("anand2019", "untrained", "stdim_offline"): ("({} over the untrained CNN,", "({})"),
+        ("anand2019", "baseline", "stdim_offline"): ("{} over PPO)", ""),
+        ("converged", "untrained", "stdim_offline"): ("`converged` ({} and", "({})"),
+        ("converged", "baseline", "stdim_offline"): ("and {}):", ""),
     }
     for (measure, against, arm), (on_page, on_front) in told.items():
         name = f"mean F1, {measure}" if measure in ("converged", "anand2019") else measure
