@@ -21,7 +21,7 @@ FOLDER = Path(rl_infonce.__file__).parent / "zoo"
 GAME = "BreakoutNoFrameskip-v4"
 SMALL = {
     "ppo": ["-n", "256", "-params", "n_envs:2", "n_steps:64", "batch_size:64", "n_epochs:1"],
-    "dqn": ["-n", "300", "-params", "learning_starts:64", "buffer_size:1000"],
+    "dqn": ["-n", "160", "-params", "learning_starts:64", "buffer_size:1000"],
 }
 
 needs_the_zoo = pytest.mark.skipif(
@@ -43,8 +43,7 @@ def zoo_train(algorithm: str, config: str, folder: Path) -> Path:
 
 @needs_the_zoo
 @pytest.mark.atari
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-@pytest.mark.parametrize("route", ["module", "yaml"])
+@pytest.mark.parametrize(("algorithm", "route"), [("ppo", "yaml"), ("dqn", "module")])
 def test_the_zoo_trains_with_the_loss(algorithm: str, route: str, tmp_path: Path) -> None:
     configs = {
         "module": f"rl_infonce.zoo.{algorithm}",
