@@ -96,6 +96,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--max-grad-ratio", type=float, metavar="X", help="bound on its gradient, of the RL one's")
     add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
     _add_switch(add, "--augment-observations", "let the RL loss see moved images, too")
+    _add_switch(add, "--decoupled", "train it in updates of its own, after those of RL")
+    add("--decoupled-learning-rate", type=float, metavar="X", help="of that Adam (0.001)")
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
 
 
@@ -123,6 +125,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
                 held.enter_context(hold_run(run_dir))
             record, arguments = planned(arguments, run_dir)
             encoder_file = _encoder_file(arguments, run_dir)
+            callbacks = _callbacks(arguments, callback)
             model = _make_model(arguments, record, encoder_file)
         except (ValueError, TypeError, OSError, MemoryError) as error:
             arguments.usage_error(str(error))
@@ -139,7 +142,14 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
                 replace_bytes(run_dir / ENCODER, encoder_file.read_bytes())
         except OSError as error:
             arguments.usage_error(f"Cannot write the logs: {error}")
-        return run.train(model, arguments, callback)
+        return run.train(model, arguments, callbacks)
+
+
+def _callbacks(arguments: argparse.Namespace, given: BaseCallback | None) -> list[BaseCallback]:
+    from rl_infonce.sb3.callbacks import decoupled_callback
+
+    decoupled = decoupled_callback(arguments.decoupled, arguments.decoupled_learning_rate)
+    return [each for each in (decoupled, given) if each is not None]
 
 
 def _encoder_file(arguments: argparse.Namespace, run_dir: Path | None) -> Path | None:

@@ -53,6 +53,8 @@ _RUN_FLAGS = (
     "tensorboard_log",
     "save_freq",
     "on_nan",
+    "decoupled",
+    "decoupled_learning_rate",
 )
 # What a run that goes on may have another one of, and what says where it is.
 _OF_A_SESSION = {"n_timesteps", "save_freq", "tensorboard_log"}

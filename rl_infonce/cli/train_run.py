@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ class TrainRun:
         self.model_file = run_dir / "model.zip"
 
     def train(
-        self, model: BaseAlgorithm, arguments: argparse.Namespace, callback: BaseCallback | None
+        self, model: BaseAlgorithm, arguments: argparse.Namespace, own: Sequence[BaseCallback]
     ) -> int:
         """Train what is left, save whatever happens, and return the exit code."""
         from rl_infonce.sb3.episode_log import EpisodeLogCallback
@@ -70,7 +71,6 @@ class TrainRun:
             f"{words}: {arguments.algo.upper()} on {arguments.game} (seed {self.record['seed']}, "
             f"{model.device}) in {self.run_dir}"
         )
-        own = [] if callback is None else [callback]
         callbacks = [*own, self.episodes, guard, self.resume]
         code = self._learn(model, arguments, callbacks, session)
         self._print_ending(model, arguments)

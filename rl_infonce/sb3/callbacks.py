@@ -18,7 +18,7 @@ from rl_infonce.sb3.binding import is_gradient_free, is_of_target_network, unfit
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["InfoNCECallback", "trained_extractors"]
+__all__ = ["InfoNCECallback", "decoupled_callback", "trained_extractors"]
 
 Schedule = Callable[[float], float]
 
@@ -199,6 +199,31 @@ class InfoNCECallback(BaseCallback):
             optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
             self._optimizers[index] = optimizer
         return optimizer
+
+
+def decoupled_callback(
+    decoupled: bool | None, learning_rate: float | None = None
+) -> InfoNCECallback | None:
+    """Return the callback of the decoupled mode, or None without it.
+
+    Args:
+        decoupled: Whether the loss trains the encoder in updates of its own; None: no.
+        learning_rate: Of those, > 0; None takes the callback's.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If there is a learning rate of updates that are not asked for, or it is not
+            above 0.
+    """
+    if decoupled:
+        own: dict[str, Any] = {} if learning_rate is None else {"learning_rate": learning_rate}
+        return InfoNCECallback(decoupled=True, **own)
+    if learning_rate is not None:
+        raise ValueError(
+            "Expected `decoupled_learning_rate` with `decoupled`, got it without: in RL's own "
+            "updates the loss has RL's learning rate. Add `decoupled`, or leave it out."
+        )
+    return None
 
 
 def _step_with(

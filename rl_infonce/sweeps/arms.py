@@ -22,6 +22,8 @@ ARMS: Mapping[str, Settings] = {
         "infonce_coef": 0.0,
         "hyperparameters": {"ppo": {"n_epochs": 5}, "dqn": {"gradient_steps": 2}},
     },
+    # The loss in updates of its own: no step of RL has its gradient in it.
+    "decoupled": {"decoupled": True},
     # Features nobody trained: what is left to the heads.
     "frozen_random": {"infonce_coef": 0.0, "freeze_encoder": True},
     "stdim": {"preset": "stdim"},

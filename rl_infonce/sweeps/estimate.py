@@ -15,6 +15,7 @@ import torch
 
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.atari_model import N_ENVS, make_atari_model
+from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.pretrained import pixel_encoder
 from rl_infonce.sweeps.grid import Cell
@@ -112,9 +113,13 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
     model = _model(
         cell, n_timesteps, device=cell.settings.get("device", "auto"), learning_starts=100
     )
-    model.learn(_N_STEPS[cell.algo])  # the first update is slower than those to come
+    settings = cell.settings
+    callback = decoupled_callback(
+        settings.get("decoupled"), settings.get("decoupled_learning_rate")
+    )
+    model.learn(_N_STEPS[cell.algo], callback)  # the first update is slower than those to come
     first, start = model.num_timesteps, time.perf_counter()
-    model.learn(_N_STEPS[cell.algo], reset_num_timesteps=False)
+    model.learn(_N_STEPS[cell.algo], callback, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     n_steps: int = model.num_timesteps - first
     model.get_env().close()

@@ -15,6 +15,7 @@ from rl_infonce.atari.labels import labelled_games, load_labels
 from rl_infonce.checks import check_choice
 from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.sb3.atari_model import ALGORITHMS
+from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frames import find_frames
 
@@ -107,6 +108,8 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "min_gap": (is_natural, "an int >= 0"),
     "max_grad_ratio": (_is_positive, "a finite number > 0"),
     "augment_observations": (is_flag, "true or false"),
+    "decoupled": (is_flag, "true or false"),
+    "decoupled_learning_rate": (_is_positive, "a finite number > 0"),
     "freeze_encoder": (is_flag, "true or false"),
     "encoder": (is_text, "a path"),
     "hyperparameters": (is_table, "a table"),
@@ -177,14 +180,15 @@ def said(where: str, check: Callable[..., object], *given: Any, **named: Any) ->
 
 
 def check_loss(settings: Mapping[str, Any]) -> None:
-    """Raise as the extractor does, if it would, for what settings say of the loss.
+    """Raise as the extractor and the decoupled mode do, if they would, for settings of the loss.
 
     Raises:
-        ValueError: If a value is out of range; or a name is no preset.
+        ValueError: If a value is out of range, stands where nothing uses it, or names no preset.
         TypeError: If it has the wrong type.
     """
     given = {name: settings[name] for name in settings if name in _OF_THE_LOSS}
     preset_settings(given.pop("preset", "cpc"), given)
+    decoupled_callback(settings.get("decoupled"), settings.get("decoupled_learning_rate"))
 
 
 def check_device(device: str) -> None:

@@ -101,6 +101,8 @@ def test_unknown_game_is_refused_by_near_name_before_heavy_imports() -> None:
         (["--horizons", "0"], "horizons"),
         (["--preset", "cpd"], "cpc"),
         (["--device", "cuda:99"], "--device"),
+        (["--decoupled", "--decoupled-learning-rate", "0"], "learning_rate"),
+        (["--decoupled-learning-rate", "1"], "`decoupled_learning_rate` with `decoupled`"),
     ],
 )
 def test_wrong_values_exit_2_before_a_run_directory_exists(

@@ -160,6 +160,21 @@ def test_a_run_that_was_stopped_before_its_last_update_is_not_done(tmp_path: Pat
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
+def test_a_decoupled_run_is_stopped_and_goes_on_as_one(tmp_path: Path) -> None:
+    own = ("--decoupled", "--decoupled-learning-rate", "3e-4")
+    stop = AtStep(160, lambda: signal.raise_signal(signal.SIGINT))
+    assert main(flags(tmp_path / "whole", "ppo", *own)) == 0
+    assert train(*flags(tmp_path / "parts", "ppo", *own), callback=stop) == 75
+    parts, expected = (tmp_path / name / "ppo" / "breakout_1" for name in ("parts", "whole"))
+    assert main(["train", "--resume", str(parts), "--no-progress"]) == 0
+    assert_same(state_of(parts), state_of(expected))
+    assert rows_of(parts) == rows_of(expected)
+    assert "infonce/loss" in rows_of(parts)[-1]
+    assert "infonce/grad_norm_rl" not in rows_of(parts)[-1], "RL's backward carries no loss"
+    record = json.loads((parts / "run.json").read_text())["arguments"]
+    assert (record["decoupled"], record["decoupled_learning_rate"]) == (True, 3e-4)
+
+
 @pytest.mark.parametrize("at", [50, 150])
 def test_a_run_keeps_the_encoder_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int

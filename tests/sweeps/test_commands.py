@@ -34,6 +34,7 @@ def test_settings_become_flags() -> None:
         assert parse_hyperparameters(parsed.hyperparams) == expected
         for name in ("infonce_coef", "preset", "positives"):
             assert getattr(parsed, name) == cell.settings.get(name), name
+        assert bool(parsed.decoupled) == (cell.arm == "decoupled")
         assert bool(parsed.augment_observations) == ("augment_observations" in cell.settings)
         assert parsed.freeze_encoder == ("freeze_encoder" in cell.settings)
 
@@ -53,17 +54,19 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"augment_observations": True},
     }
     assert train.keys() == set(EXTRACTOR_FLAGS)
+    own_updates = {"decoupled": True, "decoupled_learning_rate": 0.25}
     own = {field.name for field in fields(InfoNCESettings)}
     assert train.keys() >= own
-    (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": train}).cells()
+    settings = train | own_updates
+    (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": settings}).cells()
     parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))
     given = {name: getattr(parsed, name) for name in EXTRACTOR_FLAGS}
     assert given == train
+    assert {name: getattr(parsed, name) for name in own_updates} == own_updates
     actions = spaces.Discrete(3)
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **given)
-    settings = preset_settings("cpc", {name: train[name] for name in own})
-    assert extractor.settings == settings
+    assert extractor.settings == preset_settings("cpc", {name: train[name] for name in own})
     assert (extractor.max_grad_ratio, extractor.augment_observations) == (0.75, True)
 
 

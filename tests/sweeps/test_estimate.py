@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,25 @@ def test_one_of_each_arm_is_tried_with_the_threads_of_a_cell(
     assert sorted(arm for arm, _ in tried) == ["baseline", "infonce"]
     assert {n_threads for _, n_threads in tried} == {before + 1}
     assert torch.get_num_threads() == before
+
+
+def test_a_decoupled_arm_is_tried_with_its_own_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"decoupled": True, "decoupled_learning_rate": 0.5, "n_envs": 2}
+    small = {"hyperparameters": {"n_steps": 16, "n_epochs": 1}, "n_pairs": 4}
+    grid = write_grid(tmp_path / "grid.toml", arms=["mine"], arm={"mine": own | small})
+    (cell,) = read_grid(grid).cells()
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def noted(self: torch.optim.Adam, *arguments: Any) -> Any:
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", noted)
+    assert estimate.seconds_of(cell, 1000) > 0
+    assert rates.count(0.5) == 2 * 16, "after each of two rollouts"
 
 
 def test_what_is_tried_has_the_arms_encoder(tmp_path: Path) -> None:

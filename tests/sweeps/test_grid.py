@@ -123,6 +123,11 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
             "`train.max_grad_ratio` to be a finite number > 0, got 0",
         ),
         ({"train": {"preset": "cpd"}}, "'baseline' with ppo: .*preset.*cpc"),
+        (
+            {"train": {"decoupled_learning_rate": 1e-3}},
+            "'baseline' with ppo: .*`decoupled_learning_rate` with `decoupled`, got it without",
+        ),
+        ({"train": {"decoupled": 1}}, "`train.decoupled` to be true or false, got 1"),
         ({"train": {"hyperparameters": {"n_epoch": 3}}}, "n_epochs"),
         ({"train": {"positives": "past"}}, "positives"),
         ({"train": {"precision": "fp16"}}, r"\[train\]: Expected `precision` .*got 'fp16'"),
