@@ -65,6 +65,29 @@ def _logged_on_breakout(arm: str, name: str, after: int, until: int) -> float:
     return sum(found) / len(found)
 
 
+def test_ten_seeds_of_minatar_come_from_the_committed_runs() -> None:
+    minatar = load("minatar_arms.py")
+    for of in minatar.SCORES:
+        assert minatar.table(minatar.REPORTED, RESULTS / "minatar_arms", of) in README
+    found = minatar.scores(minatar.REPORTED, RESULTS / "minatar_arms", "mean over training")
+    assert len(found) == 6
+    assert all(sorted(seeds) == list(range(10)) for seeds in found.values())
+    commits = {
+        json.loads(path.read_text())["git_commit"]
+        for path in (RESULTS / "minatar_arms").glob("*.json")
+    }
+    assert len(commits) == 1, "one version trained them"
+    rows = minatar.table(minatar.REPORTED, RESULTS / "minatar_arms", "mean over training")
+    page = " ".join(README.split())
+    for name, words in (
+        ("breakout", "On Breakout a true loss of {}"),
+        ("space_invaders", "Space Invaders one of {}"),
+    ):
+        (row,) = (r.split(" | ") for r in rows.splitlines() if f"| {name} | infonce" in r)
+        mean = sum(found[name, "baseline"].values()) / 10
+        assert words.format(f"{float(row[5]) / mean:.0%}".replace("%", " %")) in page
+
+
 def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
     minatar = load("minatar_arms.py")
     for of in minatar.SCORES:
