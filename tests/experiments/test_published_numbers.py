@@ -6,12 +6,15 @@ import csv
 import itertools
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.atari.published import published_scores
 from rl_infonce.pretraining import OBJECTIVES
+from rl_infonce.report.statistics import t_difference
+from rl_infonce.report.tables import comparison_table
 from tests.experiments.loading import EXPERIMENTS, load
 
 README = (EXPERIMENTS / "README.md").read_text()
@@ -161,7 +164,7 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     assert "Missing" not in printed
     lines = printed.splitlines()
     shown = README.split("## PPO with the loss, without it, and with a placebo")[1]
-    section = shown.split("### The weight of the loss")[0]
+    section = shown.split("\n### ")[0]
     rows = [line for line in section.splitlines() if line.startswith("|")]
     assert len(rows) > 50
     assert [row for row in rows if row not in lines] == []
@@ -206,6 +209,63 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         plain = difference.replace("+", "")
         bracketed = plain.replace("(", "[").replace(")", "]")  # inside other brackets
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
+
+
+def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page, front = (" ".join(text.split()) for text in (README, FRONT_PAGE))
+    with (RESULTS / "ppo_arms" / "runs.csv").open() as file:
+        runs = {(r["game"], r["arm"], r["seed"]): r for r in csv.DictReader(file)}
+    games, seeds = {game for game, _, _ in runs}, {seed for _, _, seed in runs}
+    learned = [
+        (float(runs[game, "baseline", seed]["area"]) - scale[0]) / (scale[1] - scale[0])
+        for game, seed in itertools.product(games, seeds)
+        for scale in [human_scores()[game]]
+    ]
+    mean = f"{sum(learned) / len(learned):.3f}"
+    assert f"PPO without the loss has learned {mean} in this budget" in page
+    assert f"PPO itself has learned {mean} by then" in front
+    for game, sign in (("seaquest", -1), ("qbert", 1)):
+        for seed in seeds:
+            with_loss, without = (
+                float(runs[game, a, seed]["area"]) for a in ("infonce", "baseline")
+            )
+            assert sign * (with_loss - without) > 0
+    ratios = [
+        float(runs[game, "infonce", seed]["seconds"])
+        / float(runs[game, "baseline", seed]["seconds"])
+        for game, seed in itertools.product(games, seeds)
+    ]
+    assert f"the loss is {min(ratios):.2f} to {max(ratios):.1f} times its baseline's" in page
+    is_intel = {
+        path.parent.name: "Intel" in path.read_text()
+        for path in (RESULTS / "ppo_arms" / "cells").glob("*/run.json")
+    }
+    assert {name for name, intel in is_intel.items() if intel} == {
+        f"{game}-ppo-baseline-0" for game in games
+    }
+    later = [f"{float(runs['breakout', 'baseline', seed]['area']):.2f}" for seed in ("1", "2")]
+    assert f"seeds 1 and 2, trained later, earned {' and '.join(later)}: seed 0's was" in page
+    script = load("ppo_arms.py")
+    pairs: list[tuple[str, Any, Any]] = []
+
+    def noted(given: dict[str, Any], heading: str, **named: Any) -> Any:
+        if "mean F1" in heading:
+            pairs.extend((arm, *of_two) for arm, of_two in given.items())
+        return comparison_table(given, heading, **named)
+
+    monkeypatch.setattr(script, "comparison_table", noted)
+    script.table(RESULTS / "ppo_arms")
+    assert len(pairs) == 16
+    # Holm's procedure: 4 are rejected at the strictest level of all, then none of 12 is.
+    for arm, ours, theirs in pairs:
+        level = 1 - 0.05 / (16 if arm == "stdim_offline" else 12)
+        both = [
+            {game: [of[game][s] for s in sorted(of[game])] for game in of} for of in (ours, theirs)
+        ]
+        interval = t_difference(*both, paired=True, confidence=level)
+        assert (interval.low > 0 or interval.high < 0) == (arm == "stdim_offline"), arm
 
 
 class _Row(NamedTuple):
