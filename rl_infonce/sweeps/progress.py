@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.tables import SETTINGS
 
 __all__ = ["CellState", "cell_state"]
 
@@ -21,7 +24,7 @@ class CellState(NamedTuple):
             "done".
         step: Agent steps trained.
         seconds: They took, of all sessions that ended.
-        reason: Why the folder could not be read, else "".
+        reason: Why the folder could not be read, or is of another run, else "".
     """
 
     status: str
@@ -30,10 +33,17 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
+# Of a record, but not of what a cell is: they change neither what is trained nor with what.
+_OF_NO_CELL = {"hyperparameters", "save_freq", "on_nan", "device", "encoder"}
+
+
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
-    """Return where a cell stands; a folder that cannot be read is "failed", with the reason."""
+    """Return where a cell stands; "failed", with the reason, if the folder is not a run of it."""
     try:
         record = read_record(run_dir)
+        differing = sorted(_differences(cell, record))
+        if differing:
+            return CellState("failed", reason=_foreign(cell, run_dir, differing))
     except FileNotFoundError:
         return CellState("missing")
     except (ValueError, OSError) as error:
@@ -47,6 +57,32 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
         return CellState("done" if is_done else "trained", step, seconds)
     status = "failed" if record.get("status") == "failed" else "begun"
     return CellState(status, max(step, _last_step(run_dir / "progress.csv")), seconds)
+
+
+def _differences(cell: Cell, record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in which settings a record is of another run; what it does not say is not compared."""
+    own: dict[str, Any] = {"freeze_encoder": False, **cell.settings}
+    given: Mapping[str, Any] = {**record["arguments"], "seed": record["seed"]}
+    whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed}
+    told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
+    if told["n_envs"] is None:  # the algorithm's own number is noted
+        del told["n_envs"]
+    for name, value in (whose | told).items():
+        if name in given and given[name] != value:
+            yield f"{name} {given[name]!r} instead of {value!r}"
+    words = given.get("hyperparams", "not said") or []
+    if isinstance(words, list):
+        found = parse_hyperparameters([str(word) for word in words])
+        expected = own.get("hyperparameters", {})
+        if found != expected:
+            yield f"hyperparameters {found} instead of {dict(expected)}"
+
+
+def _foreign(cell: Cell, run_dir: Path, differing: list[str]) -> str:
+    return (
+        f"Expected the run of {cell.name} in {run_dir}, got one with {'; '.join(differing)}. Move "
+        "it away, or give the grid its settings."
+    )
 
 
 def _is_probed(path: Path, wanted: set[tuple[str, int]]) -> bool:

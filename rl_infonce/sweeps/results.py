@@ -73,7 +73,8 @@ def read_results(
         if state.status == "done":
             _check_probes(cell, run_dir, probed)
         else:
-            missing.append(f"{cell.name} ({_WORDS.get(state.status, state.status)})")
+            why = f": {state.reason}" if state.reason else ""
+            missing.append(f"{cell.name} ({_WORDS.get(state.status, state.status)}{why})")
     others = _of_other_versions(runs)
     if others and not mixed_versions:
         raise ValueError(

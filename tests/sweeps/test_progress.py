@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import make_parser
+from rl_infonce.cli.train_arguments import _RECORDED
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
-from rl_infonce.sweeps.commands import probe_command
+from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.display import counts, live_table
 from rl_infonce.sweeps.grid import make_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
@@ -26,7 +27,7 @@ TRAINED = {"status": "done", "n_timesteps_done": 128, "wall_seconds": 2.5}
 
 def record(folder: Path, **more: Any) -> Path:
     folder.mkdir()
-    write_record(folder, {**new_record({"game": "pong"}, 0), **more})
+    write_record(folder, {**new_record({"game": CELL.game}, 0), **more})
     return folder
 
 
@@ -52,6 +53,41 @@ def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
     state = cell_state(CELL, make_grid(GRID), record(tmp_path / "run", **more))
     assert state.status == "failed"
     assert f"a record of a run in {tmp_path / 'run' / 'run.json'}" in state.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"game": "pong"}, "game 'pong' instead of 'breakout'"),
+        ({"algo": "dqn"}, "algo 'dqn' instead of 'ppo'"),
+        ({"seed": 7}, "seed 7 instead of 0"),
+        ({"infonce_coef": 0.7}, "infonce_coef 0.7 instead of 0.5"),
+        ({"preset": "atc"}, "preset 'atc' instead of None"),
+        ({"n_pairs": None}, "n_pairs None instead of 8"),
+        ({"n_envs": 8}, "n_envs 8 instead of 1"),
+        ({"freeze_encoder": True}, "freeze_encoder True instead of False"),
+        ({"decoupled": True}, "decoupled True instead of None"),
+        ({"hyperparams": ["n_steps:32"]}, "hyperparameters {'n_steps': 32} instead of"),
+        ({"hyperparams": None}, "hyperparameters {} instead of {'n_steps': 64}"),
+        ({"hyperparams": ["n_steps"]}, "hyperparameter"),
+        ({}, ""),
+        ({"device": "cuda", "save_freq": 3, "on_nan": "skip"}, ""),
+    ],
+)
+def test_a_run_of_other_settings_is_not_the_cells(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    grid = make_grid({**GRID, "arms": ["mine"], "arm": {"mine": {"infonce_coef": 0.5}}})
+    (cell,) = grid.cells()
+    parsed = make_parser().parse_args(train_command(cell, grid, tmp_path / "run"))
+    told = {name: getattr(parsed, name) for name in _RECORDED if name != "seed"}
+    told = {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
+    seed = changes.pop("seed", parsed.seed)
+    (tmp_path / "run").mkdir()
+    write_record(tmp_path / "run", {**new_record({**told, **changes}, seed), **TRAINED})
+    state = cell_state(cell, grid, tmp_path / "run")
+    assert state.status == ("failed" if words else "done")
+    assert words in state.reason
 
 
 def test_a_session_without_a_checkpoint_has_saved_no_step(tmp_path: Path) -> None:
