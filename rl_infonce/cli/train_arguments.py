@@ -15,7 +15,7 @@ from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
 
-__all__ = ["ENCODER", "EXTRACTOR_FLAGS", "counterpart", "named_folder", "planned"]
+__all__ = ["ENCODER", "EXTRACTOR_FLAGS", "budget_of", "counterpart", "named_folder", "planned"]
 
 ENCODER = "encoder.safetensors"
 """In a run's folder: with which it began."""
@@ -105,11 +105,11 @@ def planned(
     former = _recorded(arguments, record, run_dir / "run.json")
     _check_given(arguments, former)
     session = {name: getattr(arguments, name) for name in _OF_A_SESSION & arguments.given}
-    own = {"n_timesteps": _budget_of(record), "tensorboard_log": _curves(former, session, run_dir)}
+    own = {"n_timesteps": budget_of(record), "tensorboard_log": _curves(former, session, run_dir)}
     return record, argparse.Namespace(**{**vars(arguments), **former, **own, **session})
 
 
-def _budget_of(record: Mapping[str, Any]) -> int:
+def budget_of(record: Mapping[str, Any]) -> int:
     """Return the agent steps of a whole run: those it was given last."""
     budgets = [session["n_timesteps"] for session in record["sessions"] if "n_timesteps" in session]
     return int([record["arguments"]["n_timesteps"], *budgets][-1])

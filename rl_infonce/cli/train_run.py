@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import shows_progress
-from rl_infonce.cli.train_arguments import counterpart
+from rl_infonce.cli.train_arguments import budget_of, counterpart
 from rl_infonce.runs.durable import replace_bytes
 from rl_infonce.runs.run_directory import now, software, write_record
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
@@ -55,11 +55,14 @@ class TrainRun:
         guard = NanGuardCallback(self.run_dir, on_nan=arguments.on_nan)
         self.episodes = EpisodeLogCallback(self.run_dir / "episodes.csv")
         try:
+            if self.goes_on and self._is_finished(arguments):
+                return 0
             is_restored = self.goes_on and self.resume.restore(
                 model, inexact=arguments.resume_inexact, fall_back=arguments.fall_back
             )
-            if self.goes_on and not is_restored and self._is_finished(arguments):
-                return 0
+            if self.goes_on and not is_restored:
+                self._check_unsaved()
+            self._check_budget(arguments, model.num_timesteps)
             self._open_logs(model, arguments)
             session = self._begin(model, arguments)
         except (ValueError, OSError) as error:
@@ -77,17 +80,22 @@ class TrainRun:
         return code
 
     def _is_finished(self, arguments: argparse.Namespace) -> bool:
-        """Return whether a run without checkpoints has nothing left; False if it may begin anew.
-
-        Raises:
-            ValueError: If it had checkpoints, which are gone.
-        """
+        """Return whether nothing is left: a model written again is another file to probes."""
         n_done, budget = self.record.get("n_timesteps_done", 0), arguments.n_timesteps
         is_done = self.record.get("status") == "done"
         if is_done and n_done >= budget and self.model_file.is_file():
             print(f"Nothing left: {n_done} of {budget} steps are trained.")
-            print(f"Model:  {self.model_file}")
+            self._print_models()
             return True
+        return False
+
+    def _check_unsaved(self) -> None:
+        """Raise unless a run without checkpoints never had one, and may begin anew.
+
+        Raises:
+            ValueError: If it had some, which are gone.
+        """
+        n_done, is_done = self.record.get("n_timesteps_done", 0), self.record["status"] == "done"
         had_checkpoints = any(
             session.get("first_step") or session.get("saved_step")
             for session in self.record["sessions"]
@@ -98,7 +106,18 @@ class TrainRun:
                 f"of a run that trained {n_done} steps (a sweep removes those of finished cells "
                 "without --keep-checkpoints). Start another run with -n and another --run-dir."
             )
-        return False
+
+    def _check_budget(self, arguments: argparse.Namespace, n_trained: int) -> None:
+        """Raise if a budget below what is trained would take the place of a larger one.
+
+        Raises:
+            ValueError: If so.
+        """
+        if arguments.n_timesteps < min(n_trained, budget_of(self.record)):
+            raise ValueError(
+                f"Expected `-n` above the {n_trained} steps that are trained, got "
+                f"{arguments.n_timesteps}. Leave it out to go on to {budget_of(self.record)}."
+            )
 
     def _open_logs(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
         from rl_infonce.sb3.run_logs import run_logger
@@ -156,12 +175,17 @@ class TrainRun:
             finally:
                 self.record["status"] = status
                 self.episodes.close()
-                self._finish(model, session, time.perf_counter() - start)
-        return code
+                is_in_place = self._finish(model, session, time.perf_counter() - start)
+        return code if is_in_place else code or 1
 
-    def _finish(self, model: BaseAlgorithm, session: dict[str, Any], seconds: float) -> None:
-        """Save the model first, then the record, then the last curves."""
-        self._save(model)
+    def _finish(self, model: BaseAlgorithm, session: dict[str, Any], seconds: float) -> bool:
+        """Save the model first, then the record, then the last curves.
+
+        Returns whether the model lies in the run; without it the run is not done.
+        """
+        is_in_place = self._save(model)
+        if not is_in_place and self.record["status"] == "done":
+            self.record["status"] = "interrupted"
         n_steps = model.num_timesteps - session["first_step"]
         session.update(
             end_time=now(),
@@ -185,12 +209,14 @@ class TrainRun:
             model.logger.dump(model.num_timesteps)
         model.logger.close()
         model.get_env().close()  # type: ignore[union-attr]
+        return is_in_place
 
-    def _save(self, model: BaseAlgorithm) -> None:
+    def _save(self, model: BaseAlgorithm) -> bool:
         file = io.BytesIO()
         model.save(file)
         try:
             replace_bytes(self.model_file, file.getvalue())
+            return True
         except OSError as error:
             elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / self.model_file.name
             print(
@@ -200,19 +226,23 @@ class TrainRun:
             )
             self.model_file = elsewhere
             replace_bytes(elsewhere, file.getvalue())
+            return False
 
-    def _print_ending(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
+    def _print_models(self) -> None:
         from rl_infonce.sb3.best_model import find_best
 
+        print(f"Model:  {self.model_file}")
+        if (best := find_best(self.run_dir / "checkpoints")) is not None:
+            print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
+
+    def _print_ending(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
         record, run_dir, tb_dir = self.record, self.run_dir, self.tb_dir
         print(
             f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
             f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
         )
         print(_verdict(model), end="")
-        print(f"Model:  {self.model_file}")
-        if (best := find_best(run_dir / "checkpoints")) is not None:
-            print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
+        self._print_models()
         print(f"Curves: {tb_dir}\nNext:")
         if record["status"] == "interrupted":
             print(f"  rl-infonce train --resume {shlex.quote(str(run_dir))}")

@@ -27,7 +27,7 @@ from rl_infonce.cli.train import run
 from rl_infonce.pixel_encoder import PixelEncoder
 from rl_infonce.runs import durable
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
-from rl_infonce.runs.run_directory import hold_run
+from rl_infonce.runs.run_directory import hold_run, read_record, write_record
 from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.saved_encoder import save_encoder
 from rl_infonce.sb3.best_model import keep_best
@@ -216,10 +216,58 @@ def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
 def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "breakout_1"
     shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+
+    def written() -> dict[Path, int]:
+        files = [path for path in run_dir.rglob("*") if path.is_file()]
+        return {path: path.stat().st_mtime_ns for path in files if not path.name.startswith(".")}
+
+    before = written()
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
     assert latest_checkpoint(run_dir / "checkpoints").step == 384
+    assert written() == before, "a model written again is another file for its scores"
     assert train("train", "--resume", str(run_dir), "--no-progress", "-n", "400") == 0
     assert latest_checkpoint(run_dir / "checkpoints").step == 512
+
+
+def test_a_budget_below_what_is_trained_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop = AtStep(160, lambda: signal.raise_signal(signal.SIGINT))
+    assert train(*flags(tmp_path), callback=stop) == 75
+    run_dir = tmp_path / "ppo" / "breakout_1"
+    record = (run_dir / "run.json").read_bytes()
+    assert main(["train", "--resume", str(run_dir), "-n", "100", "--no-progress"]) == 1
+    assert "`-n` above the 256 steps that are trained, got 100." in capsys.readouterr().err
+    assert (run_dir / "run.json").read_bytes() == record
+    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
+    assert latest_checkpoint(run_dir / "checkpoints").step == 384
+
+
+def test_a_run_whose_model_finds_no_room_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = tmp_path / "system"
+    system.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(system))
+    write = durable._write
+
+    def refused(file: Any, content: bytes) -> None:
+        if (
+            "model.zip" in file.name
+            and "breakout_1" in file.name
+            and "checkpoints" not in file.name
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, content)
+
+    monkeypatch.setattr(durable, "_write", refused)
+    assert train(*flags(tmp_path), "-n", "128") == 1
+    run_dir = tmp_path / "ppo" / "breakout_1"
+    assert json.loads((run_dir / "run.json").read_text())["status"] == "interrupted"
+    monkeypatch.setattr(durable, "_write", write)
+    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
+    assert json.loads((run_dir / "run.json").read_text())["status"] == "done"
+    assert PPO.load(run_dir / "model.zip").num_timesteps == 128
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -337,6 +385,7 @@ def test_a_damaged_checkpoint_is_named_or_passed_over(
     newest, _ = checkpoints(run_dir / "checkpoints")
     with (newest / "state.json").open("ab") as file:
         file.write(b" ")
+    write_record(run_dir, {**read_record(run_dir), "status": "running"})  # as if killed at the end
     assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 1
     assert "state.json with" in capsys.readouterr().err
     assert main(["train", "--resume", str(run_dir), "--no-progress", "--fall-back"]) == 0
