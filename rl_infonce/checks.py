@@ -15,6 +15,7 @@ __all__ = [
     "check_number",
     "check_shape",
     "differences",
+    "listed",
 ]
 
 
@@ -127,3 +128,9 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
         for name, value in wanted.items()
         if found.get(name) != value
     )
+
+
+def listed(found: Sequence[str], most: int = 5) -> str:
+    """Return the first of what was found, and how much more there is."""
+    more = f"; and {len(found) - most} more" if len(found) > most else ""
+    return "; ".join(found[:most]) + more

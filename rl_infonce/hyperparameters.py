@@ -12,12 +12,16 @@ __all__ = ["is_schedule", "parse_hyperparameters", "schedule_start"]
 _SCHEDULE = "lin_"
 
 
-def parse_hyperparameters(words: Iterable[str]) -> dict[str, Any]:
+def parse_hyperparameters(
+    words: Iterable[str], *, flag: str = "--hyperparams", plain_text: bool = False
+) -> dict[str, Any]:
     """Return names and values of "name:value" words.
 
     Args:
         words: Values are Python literals, e.g. "n_epochs:6", or schedules that fall linearly to 0,
             e.g. "learning_rate:lin_2.5e-4", which stay text.
+        flag: From which they come, for messages.
+        plain_text: Whether what is neither is text as it stands.
 
     Raises:
         ValueError: If a word is of another form, or a name comes twice.
@@ -26,10 +30,10 @@ def parse_hyperparameters(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         name, colon, text = word.partition(":")
         if not colon or not name.isidentifier():
-            raise ValueError(f"Expected a hyperparameter as name:value, got {word!r}.")
+            raise ValueError(f"Expected `{flag}` as name:value, got {word!r}.")
         if name in found:
-            raise ValueError(f"Expected each hyperparameter once, got {name!r} twice.")
-        found[name] = _value(name, word, text)
+            raise ValueError(f"Expected each name in `{flag}` once, got {name!r} twice.")
+        found[name] = _value(name, word, text, flag, plain_text=plain_text)
     return found
 
 
@@ -59,13 +63,15 @@ def schedule_start(name: str, text: str) -> float:
     return start
 
 
-def _value(name: str, word: str, text: str) -> Any:
-    if is_schedule(text):
+def _value(name: str, word: str, text: str, flag: str, *, plain_text: bool) -> Any:
+    if is_schedule(text) and not plain_text:
         schedule_start(name, text)
         return text
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
+        if plain_text:
+            return text
         raise ValueError(
-            f"Expected a hyperparameter as name:value with a Python literal, got {word!r}."
+            f"Expected `{flag}` as name:value with a Python literal, got {word!r}."
         ) from None

@@ -21,6 +21,15 @@ def test_values_are_literals_and_schedules() -> None:
     assert parse_hyperparameters([]) == {}
 
 
+def test_words_of_another_flag_name_it_and_may_be_plain_text() -> None:
+    words = ["timeout_min:240", "slurm_partition:gpu", "slurm_qos:lin_a", "comment:'a b'"]
+    expected = {"timeout_min": 240, "slurm_partition": "gpu", "slurm_qos": "lin_a"}
+    found = parse_hyperparameters(words, flag="--slurm", plain_text=True)
+    assert found == {**expected, "comment": "a b"}
+    with pytest.raises(ValueError, match="`--slurm` as name:value, got 'timeout_min=240'"):
+        parse_hyperparameters(["timeout_min=240"], flag="--slurm", plain_text=True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_infonce.checks import check_number
 from rl_infonce.cli.sweep_plan import (
     check_disk,
     gpus_per_cell,
@@ -74,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=(),
         metavar="NAME:VALUE",
         help="slurm: of submitit's AutoExecutor, e.g. timeout_min:240 (must be given) "
-        "slurm_partition:'gpu'",
+        "slurm_partition:gpu",
     )
     add("--optimize", action="store_true", help="search the settings of the grid's [study]")
     add("--keep-checkpoints", action="store_true", help="of finished cells, too")
@@ -109,10 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
                 _clear(cells, states, folder)
             if not arguments.force and missing:
                 check_disk(arguments, planned, missing, folder)
-            if arguments.engine == "ray" and missing:
-                from rl_infonce.sweeps.on_ray import check_address
-
-                check_address(arguments.address)
+            if missing:
+                _check_cluster(arguments)
             folder.adopt(grid, content)
             if arguments.optimize:
                 folder.begin_session(arguments.engine, shlex.join(sys.argv))
@@ -147,17 +146,32 @@ def _check_engine(arguments: argparse.Namespace) -> None:
             "Expected --n-jobs with a Ray that starts here, got --address: the cluster's own "
             "processors and GPUs say how many run at once. Leave it out."
         )
+    check_number("--retries", arguments.retries, at_least=0)
+    if arguments.gpus_per_cell is not None:
+        check_number("--gpus-per-cell", arguments.gpus_per_cell, at_least=0)
     if arguments.engine == "slurm":
         from rl_infonce.sweeps.on_slurm import check_parameters
 
         check_parameters(*_slurm(arguments))
 
 
+def _check_cluster(arguments: argparse.Namespace) -> None:
+    """Raise if cells cannot be handed over, before the folder becomes that of this grid."""
+    if arguments.engine == "ray":
+        from rl_infonce.sweeps.on_ray import check_address
+
+        check_address(arguments.address)
+    if arguments.engine == "slurm":
+        from rl_infonce.sweeps.on_slurm import check_slurm
+
+        check_slurm(_slurm(arguments)[1])
+
+
 def _slurm(arguments: argparse.Namespace) -> tuple[dict[str, Any], str | None]:
     """Return the parameters of submitit and the cluster, None if it was left open."""
     from rl_infonce.hyperparameters import parse_hyperparameters
 
-    parameters = parse_hyperparameters(arguments.slurm)
+    parameters = parse_hyperparameters(arguments.slurm, flag="--slurm", plain_text=True)
     return parameters, parameters.pop("cluster", None)
 
 

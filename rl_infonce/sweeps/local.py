@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
-from rl_infonce.sweeps.run_cell import Job, run_job
+from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
 __all__ = ["run_locally"]
 
@@ -63,7 +63,7 @@ class _Pool:
         if self._is_stopping:
             return INTERRUPTED
         place = self._places.get()
-        environment = {"OMP_NUM_THREADS": str(self._n_threads)}
+        environment = thread_limits(self._n_threads)
         if self._gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self._gpus[place % len(self._gpus)]
 

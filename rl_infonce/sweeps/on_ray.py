@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
-from rl_infonce.sweeps.run_cell import Job, run_job
+from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
 __all__ = ["check_address", "run_on_ray"]
 
@@ -47,16 +47,12 @@ def run_on_ray(
         ConnectionError: If nothing answers at the address, or with another version of Ray.
         ValueError: If the Ray that starts here has not the processors or GPUs of a single job.
     """
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'Expected Ray for `--engine ray`; pip install "rl-infonce[ray]".'
-        ) from None
     check_address(address)
+    import ray
+
     _connect(ray, address, n_jobs, n_cpus, n_gpus)
     task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(_run)
-    environment = {"OMP_NUM_THREADS": str(max(int(n_cpus), 1))}
+    environment = thread_limits(max(int(n_cpus), 1))
     try:
         waiting = {task.remote(job, environment): job.name for job in jobs}
         asked: set[Any] = set()
@@ -138,9 +134,16 @@ def check_address(address: str | None) -> None:
     """Raise unless something answers where a cluster should be; Ray itself waits for minutes.
 
     Raises:
+        ModuleNotFoundError: If Ray is not installed.
         ConnectionError: If nothing does within seconds, or something that is no Ray.
         ValueError: If it is no address.
     """
+    try:
+        import ray  # noqa: F401
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'Expected Ray for `--engine ray`; pip install "rl-infonce[ray]".'
+        ) from None
     if address in (None, "auto", "local"):
         return
     match = re.fullmatch(r"(?:ray://)?([^:/]+):(\d{1,5})", address or "")

@@ -14,9 +14,9 @@ from typing import Any
 
 from rl_infonce.checks import check_count
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
-from rl_infonce.sweeps.run_cell import Job, run_job
+from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
-__all__ = ["check_parameters", "run_on_slurm"]
+__all__ = ["check_parameters", "check_slurm", "run_on_slurm"]
 
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_TO_SAVE = 60.0  # submitit asks Slurm for the signal 90 s before the end
@@ -92,22 +92,14 @@ def run_on_slurm(
         ValueError: If submitit refuses a parameter, or the time of a job is missing.
         OSError: If Slurm is not there or refuses the jobs.
     """
-    try:
-        import submitit
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'Expected submitit for `--engine slurm`; pip install "rl-infonce[slurm]".'
-        ) from None
+    check_slurm(cluster)
+    import submitit
+
     cluster = cluster or "slurm"  # submitit would start all cells here where there is no Slurm
-    if cluster == "slurm" and shutil.which("srun") is None:
-        raise OSError(
-            "Expected Slurm on this machine for `--engine slurm`, got no srun in PATH. Start the "
-            "sweep where jobs are submitted, with its module loaded, or take --engine local."
-        )
     given = {_MOST_TIMEOUTS: _N_TIMEOUTS, **(parameters or {})}
     check_parameters(given, cluster)
     most = {_MOST_TIMEOUTS: given.pop(_MOST_TIMEOUTS)}
-    environment = {"OMP_NUM_THREADS": str(n_cpus)}
+    environment = thread_limits(n_cpus)
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster, **most)
         executor.update_parameters(cpus_per_task=n_cpus, **given)
@@ -120,6 +112,26 @@ def run_on_slurm(
     except RuntimeError as error:  # no srun, or sbatch refuses
         raise OSError(f"Expected Slurm to take the jobs, got: {error}") from error
     yield from _ends(dict(zip((job.name for job in jobs), submitted, strict=True)))
+
+
+def check_slurm(cluster: str | None) -> None:
+    """Raise unless jobs can be submitted from here.
+
+    Raises:
+        ModuleNotFoundError: If submitit is not installed.
+        OSError: If Slurm is not there.
+    """
+    try:
+        import submitit  # noqa: F401
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            'Expected submitit for `--engine slurm`; pip install "rl-infonce[slurm]".'
+        ) from None
+    if cluster in (None, "slurm") and shutil.which("srun") is None:
+        raise OSError(
+            "Expected Slurm on this machine for `--engine slurm`, got no srun in PATH. Start the "
+            "sweep where jobs are submitted, with its module loaded, or take --engine local."
+        )
 
 
 def check_parameters(parameters: Mapping[str, Any], cluster: str | None) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rl_infonce.checks import listed
 from rl_infonce.report.runs import Run
 from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
 from rl_infonce.scoring.scores_file import read_scores
@@ -78,7 +79,7 @@ def read_results(
     others = _of_other_versions(runs)
     if others and not mixed_versions:
         raise ValueError(
-            f"Expected runs trained with the same versions, got {'; '.join(others[:5])}. Train "
+            f"Expected runs trained with the same versions, got {listed(others)}. Train "
             "them again, or pass --mixed-versions."
         )
     in_order = sorted(runs.values(), key=lambda run: grid.arms.index(run.arm))

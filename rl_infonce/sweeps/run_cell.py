@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import rl_infonce
 from rl_infonce.runs.signals import INTERRUPTED
 
-__all__ = ["Job", "run_job"]
+__all__ = ["Job", "run_job", "thread_limits"]
 
 _STOPPED = (130, -signal.SIGINT)  # by Ctrl-C at once, or before a command could listen to it
 _SOURCE = str(Path(rl_infonce.__file__).absolute().parents[1])
@@ -55,14 +55,31 @@ def run_job(
     """Run the commands of a job until one fails, and return its exit code.
 
     They run the code of this process, whatever lies in the working directory. Interrupted, it asks
-    the training to stop and waits for its checkpoint. On Linux the commands
-    die with this process, so that nothing trains on where nobody waits for it.
+    the training to stop and waits for its checkpoint. On Linux the commands die with this process,
+    so that nothing trains on where nobody waits for it. What cannot be started has code 1.
 
     Args:
         job: To be run.
         environment: Beside that of this process.
         started: Called with each process.
     """
+    try:
+        return _run_commands(job, environment, started)
+    except OSError as error:  # a disk, or a limit on processes: the other cells may have luck
+        print(f"rl-infonce sweep: {job.name} cannot be run: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def thread_limits(n_threads: int) -> dict[str, str]:
+    """Return the environment in which torch takes so many threads; MKL's own comes before OMP's."""
+    return {name: str(n_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+
+
+def _run_commands(
+    job: Job,
+    environment: Mapping[str, str],
+    started: Callable[[subprocess.Popen[bytes]], object],
+) -> int:
     job.log.parent.mkdir(parents=True, exist_ok=True)
     for command in job.commands:
         with job.log.open("ab") as file:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.checks import listed
 from rl_infonce.json_text import read_json
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
@@ -141,7 +142,8 @@ class SweepFolder:
         if differing:
             raise ValueError(
                 f"Expected the cells of {self.path} with the settings they have, got "
-                f"{'; '.join(differing[:5])}. Change them back, or choose another --output."
+                f"{listed(differing)}. Change them back, give the arm another name, or choose "
+                "another --output."
             )
 
     def check_versions(self, grid: Grid) -> None:
@@ -162,7 +164,7 @@ class SweepFolder:
         if found:
             raise ValueError(
                 f"Expected the versions with which {self.path} was begun, got: "
-                f"{'; '.join(sorted(found)[:5])}. Install those, choose another --output, or pass "
+                f"{listed(sorted(found))}. Install those, choose another --output, or pass "
                 "--mixed-versions."
             )
 

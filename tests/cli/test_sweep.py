@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stable_baselines3 import PPO
 
 from rl_infonce.cli import main
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
@@ -246,12 +247,14 @@ class FakeEngine:
     def __init__(self, code: int = 0, status: str | None = None) -> None:
         self.code, self.status = code, status
         self.jobs: list[Job] = []
+        self.settings: dict[str, Any] = {}
         self.closed = False
 
     def __call__(
-        self, jobs: Sequence[Job], **_settings: Any
+        self, jobs: Sequence[Job], **settings: Any
     ) -> Generator[tuple[str, int], None, None]:
         self.jobs += jobs
+        self.settings = settings
         try:
             for job in jobs:
                 if self.status is not None:
@@ -268,6 +271,66 @@ def engine_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeEngine:
     engine = FakeEngine(**settings)
     monkeypatch.setattr("rl_infonce.sweeps.local.run_locally", engine)
     return engine
+
+
+def test_flags_reach_the_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = engine_of(monkeypatch)
+    monkeypatch.setattr("rl_infonce.cli.sweep.usable_gpus", lambda: 3)
+    words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
+    assert sweep(*words, "--n-jobs", "5", "--n-threads", "2") == 1
+    assert engine.settings == {"n_jobs": 5, "n_gpus": 3, "n_threads": 2}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--engine", "ray", "--retries", "-1"], "`--retries` to be a finite number >= 0, got -1"),
+        (
+            ["--engine", "ray", "--gpus-per-cell", "-1"],
+            "`--gpus-per-cell` to be a finite number >= 0, got -1",
+        ),
+        (
+            ["--engine", "slurm", "--slurm", "timeout_min=5"],
+            "`--slurm` as name:value, got 'timeout",
+        ),
+        (["--engine", "slurm", "--slurm", "timeout_min:5"], "got no srun in PATH"),
+    ],
+)
+def test_what_no_engine_can_do_leaves_the_folder_as_it_was(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
+    with pytest.raises(SystemExit) as leaving:
+        sweep(grid, "-o", str(folder), "--force", *flags)
+    assert leaving.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "sweep.json").exists()
+
+
+def test_slurms_local_executor_trains_what_this_machine_does(tmp_path: Path) -> None:
+    grid = str(write_grid(tmp_path / "grid.toml", arms=["infonce"]))
+    slurm = ["--engine", "slurm", "--slurm", "cluster:local", "timeout_min:5"]
+    for name, own in (("here", ["--n-jobs", "1"]), ("there", slurm)):
+        assert sweep(grid, "-o", str(tmp_path / name), *own) == 0
+    cells = [tmp_path / name / "cells" / "breakout-ppo-infonce-0" for name in ("here", "there")]
+    here, there = (
+        sorted(
+            str(path.relative_to(cell))
+            for path in cell.rglob("*")
+            if path.is_file() and "tfevents" not in path.name
+        )
+        for cell in cells
+    )
+    assert here == there
+    one, other = ((cell / "episodes.csv").read_text() for cell in cells)
+    assert one == other
+    weights = [PPO.load(cell / "model.zip").policy.state_dict() for cell in cells]
+    assert_same(*weights)
 
 
 def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(

@@ -21,7 +21,7 @@ from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.local import run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
 from rl_infonce.sweeps.on_slurm import _Task, check_parameters, run_on_slurm
-from rl_infonce.sweeps.run_cell import Job, run_job
+from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 
@@ -85,7 +85,7 @@ def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     seen = [(tmp_path / f"{name}.txt").read_text() for name in names]
     assert {text.split(" ", 1)[0] for text in seen} == {"0"}
     assert max(int(text.split()[1]) for text in seen) == 2, "four have processors, two a GPU"
-    assert {text.split(" ", 2)[2] for text in seen} == {"{'OMP_NUM_THREADS': '2'}"}
+    assert {text.split(" ", 2)[2] for text in seen} == {str(thread_limits(2))}
 
 
 def test_a_job_that_is_lost_too_often_fails_alone_on_ray(
@@ -255,6 +255,28 @@ def test_a_job_runs_the_code_of_its_engine_wherever_it_stands(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     assert run_job(job(tmp_path, "a", VERSION), {}) == 0
     assert (tmp_path / "a" / "output.log").read_text() == f"rl_infonce {__version__}\n"
+
+
+def test_a_job_has_the_environment_of_its_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "MINE")
+    code = f"import os; print([os.environ.get(name) for name in {names}])"
+    monkeypatch.setattr("rl_infonce.sweeps.run_cell._START", code)
+    for name in names:
+        monkeypatch.setenv(name, "8")
+    environment = {**thread_limits(3), "CUDA_VISIBLE_DEVICES": "1"}
+    assert run_job(job(tmp_path, "a", VERSION), environment) == 0
+    assert (tmp_path / "a" / "output.log").read_text() == "['3', '3', '1', '8']\n"
+
+
+def test_a_job_that_cannot_be_started_fails_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad").touch()
+    jobs = [job(tmp_path, name, VERSION) for name in ("good", "bad", "other")]
+    assert dict(run_locally(jobs, n_jobs=1)) == {"good": 0, "bad": 1, "other": 0}
+    assert "bad cannot be run: [Errno 17] File exists" in capfd.readouterr().err
 
 
 def test_environments_are_dealt_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,15 +457,18 @@ def test_trainings_save_when_nobody_listens_any_more(
     assert (tmp_path / "begun.saved").read_text() == "x", "asked once: the second signal kills"
 
 
-def test_a_job_that_cannot_start_lets_the_others_save(
+def test_an_error_that_nobody_foresaw_lets_the_others_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_given: Any) -> int:
+        raise RuntimeError("can't start new thread")
+
     asked: list[str] = []
+    monkeypatch.setattr("rl_infonce.sweeps.local.run_job", fail)
     monkeypatch.setattr("rl_infonce.sweeps.local._Pool.stop", lambda *_: asked.append("stop"))
     monkeypatch.setattr("rl_infonce.sweeps.local._Pool.kill", lambda *_: asked.append("kill"))
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        list(run_locally([job(tmp_path / "file", "a", VERSION)], n_jobs=1))
+    with pytest.raises(RuntimeError, match="new thread"):
+        list(run_locally([job(tmp_path, "a", VERSION)], n_jobs=1))
     assert asked == ["stop"]
 
 
