@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,7 @@ class TrainRun:
             "process": os.getpid(),
             "host": platform.node(),
             "hardware": hardware_name(model.device),
+            "loss": _loss_of(model),  # with the defaults, which another version may change
             **software(),
         }
         self.record["sessions"].append(session)
@@ -249,6 +251,13 @@ class TrainRun:
         logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
         print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
         print("  " + counterpart(arguments, record["seed"]))
+
+
+def _loss_of(model: BaseAlgorithm) -> dict[str, Any]:
+    from rl_infonce.sb3.callbacks import trained_extractors
+
+    (extractor,) = trained_extractors(model.policy)
+    return {**asdict(extractor.settings), "horizons": list(extractor.horizons)}
 
 
 def _verdict(model: BaseAlgorithm) -> str:

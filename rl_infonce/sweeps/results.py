@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ class SweepResults(NamedTuple):
         grid: Of the sweep.
         runs: Finished.
         missing: Names of the others, with where they stand.
-        notes: Runs of other versions of packages than the first one, in words.
+        notes: Runs of other versions of packages or defaults than the first one, in words.
     """
 
     grid: Grid
@@ -66,20 +66,24 @@ def read_results(
     runs: dict[str, Run] = {}
     missing = []
     probed: dict[str, dict[str, str]] = {}
+    losses: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
+    others: list[str] = []
     for cell in grid.cells():
         run_dir = folder.run_dir(cell)
         state = cell_state(cell, grid, run_dir)
         if state.status in ("done", "trained"):
-            runs[cell.name] = _run(cell, grid, run_dir, machines, state)
+            record = read_record(run_dir)
+            runs[cell.name] = _run(cell, grid, run_dir, record, machines, state)
+            others += _of_other_losses(cell, record, losses)
         if state.status == "done":
             _check_probes(cell, run_dir, probed)
         else:
             why = f": {state.reason}" if state.reason else ""
             missing.append(f"{cell.name} ({_WORDS.get(state.status, state.status)}{why})")
-    others = _of_other_versions(runs)
+    others += _of_other_versions(runs)
     if others and not mixed_versions:
         raise ValueError(
-            f"Expected runs trained with the same versions, got {listed(others)}. Train "
+            f"Expected runs of the same versions and defaults, got {listed(others)}. Train "
             "them again, or pass --mixed-versions."
         )
     in_order = sorted(runs.values(), key=lambda run: grid.arms.index(run.arm))
@@ -111,8 +115,37 @@ def _machines(sessions: Sequence[Mapping[str, Any]], name: str, unit: str = "") 
     return ", ".join(sorted(found))
 
 
-def _run(cell: Cell, grid: Grid, run_dir: Path, driver: str, state: CellState) -> Run:
-    record = read_record(run_dir)
+def _of_other_losses(
+    cell: Cell,
+    record: Mapping[str, Any],
+    first: dict[tuple[str, str], tuple[str, Mapping[str, Any]]],
+) -> Iterator[str]:
+    """Yield what sessions trained with another loss than the arm's first one, which is noted.
+
+    Settings that neither grid nor flags name are defaults, which may have changed since.
+    """
+    for session in record["sessions"]:
+        loss = session.get("loss")
+        if not isinstance(loss, Mapping):  # of versions that did not note it
+            continue
+        name, was = first.setdefault((cell.algo, cell.arm), (cell.name, loss))
+        differing = [
+            f"{key} {loss.get(key)} instead of {was.get(key)} of {name}"
+            for key in sorted({*loss, *was})
+            if loss.get(key) != was.get(key)
+        ]
+        if differing:
+            yield f"{cell.name} (trained with {', '.join(differing)})"
+
+
+def _run(
+    cell: Cell,
+    grid: Grid,
+    run_dir: Path,
+    record: Mapping[str, Any],
+    driver: str,
+    state: CellState,
+) -> Run:
     hosts = _machines(record["sessions"], "hardware") or driver
     software = software_of(record)
     episodes = _columns(run_dir / "episodes.csv", ("return",))

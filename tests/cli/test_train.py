@@ -148,6 +148,9 @@ def test_a_run_ends_with_record_curves_and_model(
     record = record_of(run_dir)
     assert (record["status"], record["seed"], record["n_timesteps_done"]) == ("done", 0, 256)
     assert record["arguments"]["n_pairs"] == 8
+    (session,) = record["sessions"]
+    given = {"n_pairs": 8, "horizons": [4], "infonce_coef": 0.01, "critic": "cosine"}
+    assert given.items() <= session["loss"].items(), "with the defaults"
     assert record["steps_per_second"] > 0
     assert record["start_time"] <= record["end_time"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,19 @@ def test_a_session_with_other_versions_is_named_too(folder: SweepFolder, index: 
         read_results(folder)
     with pytest.raises(ValueError, match=rf"torch is 2.*, 1\.0 in {run_dirs[index].name}"):
         folder.check_versions(folder.grid())
+
+
+def test_runs_of_an_arm_with_other_defaults_are_not_merged(folder: SweepFolder) -> None:
+    losses = {0: 0.0, 1: 0.1, 2: 0.0, 3: 0.01}  # baseline and infonce, seed 0 and 1
+    for index, coef in losses.items():
+        run_dir = finished(folder, index)
+        record = read_record(run_dir)
+        sessions = [{**each, "loss": {"infonce_coef": coef}} for each in record["sessions"]]
+        write_record(run_dir, {**record, "sessions": sessions})
+    told = "breakout-ppo-infonce-1 (trained with infonce_coef 0.01 instead of 0.1 of breakout-ppo-"
+    with pytest.raises(ValueError, match=re.escape(f"and defaults, got {told}infonce-0).")):
+        read_results(folder)
+    assert read_results(folder, mixed_versions=True).notes == [f"{told}infonce-0)"]
 
 
 @pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])
