@@ -335,6 +335,12 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     scales = human_scores()
     if not set(grid.games) <= scales.keys():
         scales = {}
+    measure = (grid.study or {}).get("measure")
+    what = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
+    print(
+        f"Trials' values are the {what[str(measure)]}, mean over the grid"
+        + (", where 0 is a random agent and 1 a human." if scales else ".")
+    )
     n_failed = 0
     for name, settings, value in run_study(folder, grid, train, scales or None):
         words = "failed" if value is None else f"{value:+.4f}"
@@ -359,10 +365,11 @@ def _words(state: CellState, code: int, run_dir: Path) -> str:
 
 
 def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
+    from rl_infonce.report.words import counted
     from rl_infonce.sweeps.display import counts
 
     states = folder.states(grid)
-    print(f"{len(states)} cells: {counts(states)}")
+    print(f"{counted(len(states), 'cell')}: {counts(states)}")
     unfinished = [name for name, state in states.items() if state.status != "done"]
     stopped = [name for name in unfinished if codes.get(name) == INTERRUPTED]
     failed = [

@@ -68,12 +68,13 @@ def usable_gpus() -> int:
 
 def print_plan(grid: Grid, folder: SweepFolder, states: dict[str, CellState]) -> None:
     """Print every cell and where it stands."""
+    from rl_infonce.report.words import counted
     from rl_infonce.sweeps.display import counts
 
     print(
-        f"{len(states)} cells in {folder.path}: {len(grid.games)} games x {len(grid.algos)} "
-        f"algorithms x {len(grid.arms)} arms x {len(grid.seeds)} seeds, {grid.n_timesteps:,} "
-        f"steps each; {counts(states)}"
+        f"{counted(len(states), 'cell')} in {folder.path}: {counted(len(grid.games), 'game')} x "
+        f"{counted(len(grid.algos), 'algorithm')} x {counted(len(grid.arms), 'arm')} x "
+        f"{counted(len(grid.seeds), 'seed')}, {grid.n_timesteps:,} steps each; {counts(states)}"
     )
     for name, state in states.items():
         reason = f" ({state.reason})" if state.reason else ""
@@ -92,12 +93,18 @@ def print_estimate(arguments: argparse.Namespace, grid: Grid, missing: Sequence[
     tried = seconds_of_all(missing, grid.n_timesteps, arguments.n_threads)
     for failed in tried.failed:
         print(f"Not tried, and not in the hours: {failed}")
-    hours = tried.seconds / 3600
     print(
-        f"About {hours:.1f} hours of training, {hours / n_jobs:.1f} with {n_jobs} at once if they "
+        f"About {_time(tried.seconds)} of training, {_time(tried.seconds / n_jobs)} with {n_jobs} "
+        "at once if they "
         f"do not slow one another down (measured here, now, on {tried.n_tried} of the cells). At "
         f"most {disk:.1f} GiB of disk. Probes and the frames they collect are not included."
     )
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
 
 
 def _disk(arguments: argparse.Namespace, grid: Grid, missing: Sequence[Cell]) -> int:

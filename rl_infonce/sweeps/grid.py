@@ -294,6 +294,17 @@ def _settings_problems(
             where = f"Arm {arm!r} with {algo}"
             yield from (f"{where}: {each}" for each in control_problems(train, arm, algo))
             settings = merged(train, arms[arm], algo)
-            yield from said(where, check_loss, settings)
+            yield from _loss_problems(where, settings)
             for name, value in settings.get("hyperparameters", {}).items():
                 yield from said(where, check_hyperparameters, algo, {name: value})
+
+
+def _loss_problems(where: str, settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with a loss, one setting after the other: a check stops at the first."""
+    left = dict(settings)
+    while problems := said(where, check_loss, left):
+        yield from problems
+        blamed = next((name for name in left if f"`{name}`" in problems[0]), None)
+        if blamed is None:
+            return
+        del left[blamed]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -143,8 +144,15 @@ def _study(optuna: Any, folder: SweepFolder) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
     path = folder.path / _JOURNAL
-    storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-    names = [each.study_name for each in storage.get_all_studies()] or [_STUDY]
+    _drop_torn_line(path)
+    try:
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        names = [each.study_name for each in storage.get_all_studies()] or [_STUDY]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"Expected the journal of a study in {path}, got: {error}. Bring back a copy, or "
+            "choose another --output."
+        ) from error
     if len(names) > 1:
         raise ValueError(
             f"Expected one study in {path}, got {names}: trials of the same number share cells. "
@@ -153,6 +161,15 @@ def _study(optuna: Any, folder: SweepFolder) -> Any:
     return optuna.create_study(
         study_name=names[0], storage=storage, direction="maximize", load_if_exists=True
     )
+
+
+def _drop_torn_line(path: Path) -> None:
+    """Cut off what a full disk left of a last line: Optuna would write the next one behind it."""
+    if not path.is_file():
+        return
+    with path.open("rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
 
 
 def _search(grid: Grid) -> Settings:

@@ -45,6 +45,23 @@ def test_every_built_in_arm_is_legal_for_every_algorithm() -> None:
     }
 
 
+def test_arms_do_what_they_are_named_for() -> None:
+    off = {"infonce_coef": 0.0}
+    assert {
+        "baseline": off,
+        "infonce": {},
+        "placebo": {"positives": "shuffled"},
+        "augment_only": {**off, "augment_observations": True},
+        "extra_updates": {
+            **off,
+            "hyperparameters": {"ppo": {"n_epochs": 5}, "dqn": {"gradient_steps": 2}},
+        },
+        "decoupled": {"decoupled": True},
+        "frozen_random": {**off, "freeze_encoder": True},
+        **{name: {"preset": name} for name in ("stdim", "positional_dim", "atc", "curl")},
+    } == ARMS
+
+
 def test_an_arm_stands_before_what_is_common_to_all() -> None:
     train = {"n_envs": 4, "infonce_coef": 0.5, "hyperparameters": {"n_epochs": 2, "gamma": 0.9}}
     arm = {"infonce_coef": 0.3, "hyperparameters": {"ppo": {"n_epochs": 7}, "dqn": {"tau": 0.5}}}
@@ -172,6 +189,19 @@ def test_problems_of_all_tables_are_named_at_once() -> None:
     parts = ("n_timesteps", "got 5", "'halt'", "'convergd'", "got 7", "'atlantis'", "'coef'")
     for part in (*parts, "'gama'", "'n_epoch'", "'cpd'", "'n_env'", "'n_frame'"):
         assert part in str(refusal.value), part
+
+
+def test_problems_of_one_arm_are_named_at_once_too() -> None:
+    arm = {"infonce_coef": -1.0, "preset": "cpcc", "n_pairs": 1, "temperature": 0.2, "min_gap": 3}
+    with pytest.raises(GridError) as refusal:
+        make_grid({**GRID, "arms": ["mine"], "arm": {"mine": arm}})
+    for part in ("infonce_coef", "'cpcc'", "`n_pairs`"):
+        assert part in str(refusal.value), part
+    assert "min_gap" not in str(refusal.value)
+    together = {"context_length": 3, "n_pairs": 1}  # one is wrong alone, one without a context
+    with pytest.raises(GridError, match="n_pairs") as refusal:
+        make_grid({**GRID, "arms": ["mine"], "arm": {"mine": together}})
+    assert "context_length" in str(refusal.value)
 
 
 def test_an_encoder_must_be_there_for_a_training_alone(

@@ -58,6 +58,19 @@ class Trainer:
         return True
 
 
+def test_a_journal_that_a_full_disk_cut_off_goes_on(folder: SweepFolder) -> None:
+    assert len(list(run_study(folder, grid(), Trainer(folder, stop_at=4), None))) == 3
+    journal = folder.path / "study.log"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-20])
+    found = list(run_study(folder, grid(), Trainer(folder), None))
+    assert [name for name, _, _ in found][-1] == "trial_011"
+    assert best_trial(folder) is not None
+    journal.write_bytes(b'{"op_code": no\n' + journal.read_bytes())
+    with pytest.raises(ValueError, match=r"journal of a study in .*study\.log, got: .*Bring back"):
+        best_trial(folder)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
     pytest.importorskip("optuna")
