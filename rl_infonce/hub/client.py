@@ -112,8 +112,8 @@ def patiently(url: str, ask: Callable[[], T]) -> T:
     for wait in (*_WAITS, None):
         try:
             return ask()
-        except (transport, OfflineModeIsEnabled, RuntimeError) as error:
-            # What fails within an upload comes as the cause of a RuntimeError.
+        except (transport, OfflineModeIsEnabled, RuntimeError, ConnectionError) as error:
+            # What fails within an upload comes as the cause of a RuntimeError, or from hf_xet.
             response = getattr(error, "response", getattr(error.__cause__, "response", None))
             if wait is None or getattr(response, "status_code", None) not in _PASSING:
                 raise _named(error, response, url) from error
@@ -124,8 +124,9 @@ def patiently(url: str, ask: Callable[[], T]) -> T:
 
 def _named(error: Exception, response: Any, url: str) -> HubError:
     if response is None:
-        reason = str(error) or type(error).__name__
-        return HubError(f"No complete answer from {url}: {reason}", url)
+        reason = (str(error) or type(error).__name__).rstrip(".")
+        advice = "Is the network up, and `HTTPS_PROXY` set where one is needed? Then run it again."
+        return HubError(f"No complete answer from {url}: {reason}. {advice}", url)
     status, asked = int(response.status_code), str(response.url).partition("?")[0]
     advice = _ADVICE.get(status) or str(error).strip().splitlines()[0]
     return HubError(f"The hub answered {status} to {asked}. {advice}", asked, status)

@@ -37,10 +37,11 @@ class Pulled(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """A file as the hub lists it: its size, and its SHA-256 if it is kept by LFS."""
+    """A file as the hub lists it: its size, and its SHA-256 if LFS keeps it, else git's own."""
 
     n_bytes: int
     sha256: str | None
+    git_sha1: str | None
 
 
 def pull(
@@ -110,7 +111,9 @@ def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed
 def _listed(url: str, sibling: Any) -> _Listed:
     if type(sibling.size) is not int or sibling.size < 0:
         raise HubError(f"Expected sizes of files from {url}, got {sibling.size!r}.", url)
-    return _Listed(sibling.size, sibling.lfs.sha256 if sibling.lfs else None)
+    if sibling.lfs:  # git has the pointer alone
+        return _Listed(sibling.size, sibling.lfs.sha256, None)
+    return _Listed(sibling.size, None, sibling.blob_id)
 
 
 def _check_sizes(repo: str, listed: dict[str, _Listed], most_bytes: int) -> None:
@@ -129,14 +132,15 @@ def _check_sizes(repo: str, listed: dict[str, _Listed], most_bytes: int) -> None
 
 
 def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path: Path) -> str:
-    """Write one file, never more than its size, and return its SHA-256."""
+    """Write one file, never more than its size, and return its SHA-256 after comparing digests."""
     from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
     url = f"{hub.endpoint}/{repo}/resolve/{commit}/{name}"
     headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
 
-    def ask() -> tuple[int, str]:
+    def ask() -> tuple[int, str, str]:
         n_bytes, digest = 0, hashlib.sha256()
+        of_git = hashlib.sha1(b"blob %d\0" % entry.n_bytes, usedforsecurity=False)
         with (
             get_session().stream("GET", url, headers=headers, timeout=_SECONDS) as response,
             path.open("wb") as file,
@@ -149,16 +153,19 @@ def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path:
                         f"Expected {entry.n_bytes:,} bytes from {url}, got more. Stopped."
                     )
                 digest.update(block)
+                of_git.update(block)
                 file.write(block)
             sync(file)
-        return n_bytes, digest.hexdigest()
+        return n_bytes, digest.hexdigest(), of_git.hexdigest()
 
-    n_bytes, found = patiently(url, ask)
+    n_bytes, found, sha1 = patiently(url, ask)
     if n_bytes != entry.n_bytes:
         _check(repo, name, path)  # a pointer of LFS is shorter, too, and deserves its own words
         raise HubError(f"Expected {entry.n_bytes:,} bytes from {url}, got {n_bytes:,}.", url)
     if entry.sha256 not in (None, found):
         raise HubError(f"Expected a file of SHA-256 {entry.sha256} from {url}, got {found}.", url)
+    if entry.git_sha1 not in (None, sha1):
+        raise HubError(f"Expected git's blob {entry.git_sha1} from {url}, got {sha1}.", url)
     return found
 
 

@@ -26,6 +26,8 @@ class StandIn(ThreadingHTTPServer):
         sent: File -> content sent instead of its own.
         cut: Files of which half is sent.
         is_lfs: Files that the listing gives a digest for.
+        large: Files that are to be uploaded as objects of their own.
+        objects: SHA-256 -> content of those that were.
         asked: (method, path) of all requests.
     """
 
@@ -40,6 +42,8 @@ class StandIn(ThreadingHTTPServer):
         self.sent: dict[str, bytes] = {}
         self.cut: set[str] = set()
         self.is_lfs: set[str] = set()
+        self.large: set[str] = set()
+        self.objects: dict[str, bytes] = {}
         self.asked: list[tuple[str, str]] = []
 
     @property
@@ -90,10 +94,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {"errors": [], "warnings": []})
         elif path.endswith("/preupload/main"):
             files = [
-                {"path": each["path"], "uploadMode": "regular", "shouldIgnore": False}
+                {
+                    "path": each["path"],
+                    "uploadMode": "lfs" if each["path"] in self.server.large else "regular",
+                    "shouldIgnore": False,
+                }
                 for each in json.loads(body)["files"]
             ]
             self._answer(200, {"files": files})
+        elif path.endswith(".git/info/lfs/objects/batch"):
+            asked = json.loads(body)["objects"]
+            places = [f"{self.server.url}/objects/{each['oid']}" for each in asked]
+            objects = [
+                {**each, "actions": {"upload": {"href": place}}}
+                for each, place in zip(asked, places, strict=True)
+            ]
+            self._answer(200, {"transfer": "basic", "objects": objects})
         elif found := re.fullmatch(r"/api/models/(\w+/\w+)/commit/main", path):
             for line in map(json.loads, body.splitlines()):
                 self._change(self.server.repos[found[1]], line["key"], line["value"])
@@ -102,9 +118,21 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, {"error": f"not known to the stand-in: {path}"})
 
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._is_refused():
+            return
+        digest = self.path.rpartition("/")[2]
+        is_whole = hashlib.sha256(body).hexdigest() == digest
+        if is_whole:
+            self.server.objects[digest] = body
+        self._answer(200 if is_whole else 400, {})
+
     def _change(self, files: dict[str, bytes], kind: str, value: Any) -> None:
         if kind == "file":
             files[value["path"]] = base64.b64decode(value["content"])
+        elif kind == "lfsFile":
+            files[value["path"]] = self.server.objects[value["oid"]]
         elif kind == "deletedFile":
             del files[value["path"]]
 
@@ -128,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         siblings = []
         for name, content in self.server.repos[repo].items():
             size = self.server.sizes.get(name, len(content))
-            entry: dict[str, Any] = {"rfilename": name, "size": size, "blobId": "0"}
+            entry: dict[str, Any] = {"rfilename": name, "size": size, "blobId": _blob_id(content)}
             if name in self.server.is_lfs:
                 digest = hashlib.sha256(content).hexdigest()
                 entry["lfs"] = {"sha256": digest, "size": size, "pointerSize": 134}
@@ -153,3 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _blob_id(content: bytes) -> str:
+    """Return what `git hash-object` prints."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

@@ -415,12 +415,15 @@ def test_a_pointer_is_not_taken_for_the_file(
     refused(tmp_path, ValueError, "model.zip, got a pointer of Git LFS")
 
 
-def test_a_changed_file_is_noticed(pushed: StandIn, tmp_path: Path) -> None:
-    pushed.is_lfs.add("encoder.safetensors")
+@pytest.mark.parametrize(("is_lfs", "words"), [(True, "file of SHA-256"), (False, "git's blob")])
+def test_a_changed_file_is_noticed(
+    pushed: StandIn, tmp_path: Path, is_lfs: bool, words: str
+) -> None:
+    pushed.is_lfs |= {"encoder.safetensors"} if is_lfs else set()
     changed = bytearray(pushed.repos[REPO]["encoder.safetensors"])
     changed[-1] ^= 1
     pushed.sent["encoder.safetensors"] = bytes(changed)
-    refused(tmp_path, HubError, "file of SHA-256 .*encoder.safetensors, got ")
+    refused(tmp_path, HubError, rf"{words} \w+ from .*encoder.safetensors, got ")
 
 
 def test_large_files_are_refused_before_a_byte_is_asked(pushed: StandIn, tmp_path: Path) -> None:
@@ -478,6 +481,36 @@ def test_pushing_is_patient_and_says_what_failed(hub: StandIn, made: Path, path:
     with pytest.raises(HubError, match=rf"403 to {hub.url}/.*{path}.*write access") as raised:
         push(REPO, bundle)
     assert raised.value.status == 403
+
+
+LARGE = {"model.zip", "encoder.safetensors"}
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # huggingface_hub's
+def test_large_files_are_pushed_as_objects_of_their_own(
+    hub: StandIn, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub._commit_api.is_xet_available", lambda: False)
+    hub.large, hub.private = LARGE, False
+    bundle = make_bundle(**everything(made))
+    push(REPO, bundle)
+    assert {hub.repos[REPO][name] for name in LARGE} == {*hub.objects.values()}
+    assert hub.repos[REPO].items() >= bundle.files.items()
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+@pytest.mark.parametrize("by_xet", [False, True])
+def test_large_files_that_find_no_place_are_an_error_of_the_hubs(
+    hub: StandIn, made: Path, monkeypatch: pytest.MonkeyPatch, by_xet: bool
+) -> None:
+    if by_xet:
+        pytest.importorskip("hf_xet")
+    monkeypatch.setattr("huggingface_hub._commit_api.is_xet_available", lambda: by_xet)
+    hub.large = LARGE
+    hub.refusals = {r"xet-write-token|lfs/objects": [(403, {})] * 50}
+    with pytest.raises(HubError, match=r"http://127\.0\.0\.1:\d+/"):
+        push(REPO, make_bundle(**everything(made)))
+    assert "model.zip" not in hub.repos[REPO]
 
 
 def test_without_the_package_the_command_that_installs_it_is_named(
