@@ -69,7 +69,7 @@ def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
         ({"decoupled": True}, "decoupled True instead of None"),
         ({"hyperparams": ["n_steps:32"]}, "hyperparameters {'n_steps': 32} instead of"),
         ({"hyperparams": None}, "hyperparameters {} instead of {'n_steps': 64}"),
-        ({"hyperparams": ["n_steps"]}, "hyperparameter"),
+        ({"hyperparams": ["n_steps"]}, "Expected `--hyperparams` as name:value, got 'n_steps'"),
         ({}, ""),
         ({"device": "cuda", "save_freq": 3, "on_nan": "skip"}, ""),
     ],
