@@ -72,8 +72,9 @@ def make_task(
         fractions: Shares of the groups for training, validation and test.
         shuffle: Whether to shuffle the groups before they are split.
         min_episode_length: Shorter episodes, in frames, are not used.
-        entropy_on: "train" judges the entropy by the training part, "all" by the frames of all
-            three parts, without the repeated ones.
+        entropy_on: "train" judges the entropy by the training part, and leaves out what has one
+            value in the test part; "all" by the frames of all three parts, without the repeated
+            ones.
 
     Raises:
         ValueError: If an argument does not fit, there are too few episodes, every test frame also
@@ -92,6 +93,9 @@ def make_task(
         )
     judged = split.train if entropy_on == "train" else np.concatenate(split)
     kept, not_probed = drop_low_entropy(labelled.labels, judged, threshold=threshold)
+    if entropy_on == "train":
+        kept, constant = _without_constants(kept, split.test)
+        not_probed |= constant
     if not kept:
         reasons = "; ".join(f"{variable}: {reason}" for variable, reason in not_probed.items())
         raise ValueError(f"Expected a variable to probe, got none ({reasons}).")
@@ -107,6 +111,18 @@ def make_task(
     return ProbingTask(
         split, kept, not_probed, labelled.episode_ids, group_ids, labelled.categories, provenance
     )
+
+
+def _without_constants(
+    labels: Mapping[str, npt.NDArray[Any]], test: IntArray
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """Return variables with several values in the test part, and why the others are left out."""
+    constant = {
+        variable: f"one value in all {len(test)} test frames, which every probe finds"
+        for variable, values in labels.items()
+        if len(np.unique(values[test])) == 1
+    }
+    return {v: labels[v] for v in labels if v not in constant}, constant
 
 
 def _rows_of_long_episodes(episode_ids: IntArray, min_length: int) -> IntArray:

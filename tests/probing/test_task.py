@@ -103,6 +103,19 @@ def test_entropy_on_train_does_not_look_at_the_test_part() -> None:
         make_task(data, np.random.default_rng(0), entropy_on="test")
 
 
+def test_what_is_constant_in_the_test_part_is_not_probed() -> None:
+    data = fakes.labelled()
+    test = make_task(data, np.random.default_rng(0)).split.test
+    early = (np.arange(len(data.episode_ids)) % 5).astype(np.uint8)
+    early[test] = 3
+    labels = {**data.labels, "early": early}
+    task = make_task(replace(data, labels=labels), np.random.default_rng(0))
+    assert "early" not in task.labels
+    assert f"one value in all {len(test)} test frames" in task.not_probed["early"]
+    published = make_task(replace(data, labels=labels), np.random.default_rng(0), entropy_on="all")
+    assert "early" in published.labels
+
+
 def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the_entropy() -> None:
     """Deviations from the published code, which `make_task` names."""
     data = fakes.labelled()
