@@ -83,7 +83,12 @@ def make_report(
             texts += [f"## {name}", to_markdown(part.table), *part.remarks]
         charts = figures(charts_of(scored, algo, rng), prefix=algo)
         parts.append(section(f"{algo.upper()}: curves", paragraph(_HOW_DRAWN), charts))
-    parts.append(section("How it was made", *_origins(runs)))
+    made = _origins(runs)
+    commands = list(dict.fromkeys(run.command for run in runs if run.command))
+    shown = details(f"The commands of the {len(runs)} runs", "\n".join(commands))
+    parts.append(section("How it was made", *map(paragraph, made), shown))
+    texts += ["## How it was made", *made, f"The commands of the {len(runs)} runs:"]
+    texts.append("\n".join(f"    {command}" for command in commands))
     return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(scored))
 
 
@@ -149,10 +154,8 @@ def _origins(runs: Sequence[Run]) -> list[str]:
     machines = sorted({run.machine for run in runs if run.machine})
     hours = sum(run.seconds for run in runs) / 3600
     commits = dict.fromkeys(commit for run in runs for commit in run.commits)
-    commands = "\n".join(dict.fromkeys(run.command for run in runs if run.command))
     return [
-        paragraph(f"{hours:.1f} hours of training on {'; '.join(machines) or 'unknown machines'}."),
-        paragraph(f"Versions: {', '.join(sorted(versions))}."),
-        paragraph(f"Commits of rl_infonce: {', '.join(commits) or 'not known'}."),
-        details(f"The commands of the {len(runs)} runs", commands),
+        f"{hours:.1f} hours of training on {'; '.join(machines) or 'unknown machines'}.",
+        f"Versions: {', '.join(sorted(versions))}.",
+        f"Commits of rl_infonce: {', '.join(commits) or 'not known'}.",
     ]

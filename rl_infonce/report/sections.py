@@ -143,11 +143,19 @@ def _are_one_draw(untrained: BySeed) -> bool:
 
 
 def _without_episodes(own: Sequence[Scored], measure: str) -> list[str]:
-    """Return which runs have no score for want of an episode, in words."""
+    """Return which runs have no score for want of an episode, in words, a game each."""
+    silent: dict[str, dict[str, list[str]]] = {}
+    for each in own:
+        if getattr(each, measure) is None:
+            seeds = silent.setdefault(each.run.game, {}).setdefault(each.run.arm, [])
+            seeds.append(str(each.run.seed))
     return [
-        f"{each.run.game}, {each.run.arm}, seed {each.run.seed}: no episode ended in it, no score"
-        for each in own
-        if getattr(each, measure) is None
+        f"{game}: no episode ended in it, no score: "
+        + "; ".join(
+            f"{arm}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+            for arm, seeds in arms.items()
+        )
+        for game, arms in silent.items()
     ]
 
 

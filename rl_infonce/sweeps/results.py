@@ -166,7 +166,8 @@ def _run(
             if name in progress
         },
         probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
-        command=shlex.join(["rl-infonce", *train_command(cell, grid, run_dir)]),
+        # Of a folder of its own: in the cell the run is there already.
+        command=shlex.join(["rl-infonce", *train_command(cell, grid, Path(cell.name))]),
         versions=software["versions"],
         commits=tuple(software["git_commit"].split(", ")) if software["git_commit"] else (),
         machine=f"{hosts}, {record.get('device', 'unknown device')}",

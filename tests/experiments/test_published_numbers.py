@@ -12,6 +12,7 @@ import pytest
 
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.atari.published import published_scores
+from rl_infonce.cli import main
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.report.statistics import t_difference
 from rl_infonce.report.tables import comparison_table
@@ -209,6 +210,13 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         plain = difference.replace("+", "")
         bracketed = plain.replace("(", "[").replace(")", "]")  # inside other brackets
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
+
+
+def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> None:
+    folder = RESULTS / "ppo_arms"
+    assert main(["report", str(folder), "-o", str(tmp_path), "--mixed-versions"]) == 0
+    for name in ("report.md", "runs.csv"):
+        assert (tmp_path / name).read_text() == (folder / name).read_text(), name
 
 
 def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(

@@ -266,6 +266,23 @@ def test_small_differences_are_legible() -> None:
     assert middle == pytest.approx(np.mean(gains), rel=0.01)
 
 
+def test_how_it_was_made_is_said_in_both() -> None:
+    made = report(RUNS)
+    told = made.markdown.split("## How it was made\n")[1]
+    for text in (told, made.html):
+        for words in ("on a machine.", "Versions: torch 2.8.", "Commits of rl_infonce: not known."):
+            assert words in text
+        assert f"The commands of the {len(RUNS)} runs" in text
+    assert all(f"\n    {each.command}\n" in told for each in RUNS)
+
+
+def test_tables_of_features_are_shaded() -> None:
+    sections = re.split(r"(?=<h2)", report(RUNS).html)
+    shaded = [each for each in sections if 'class="heat' in each or "heat-" in each]
+    assert len(shaded) == 2, "both tables of what features know"
+    assert all("features know" in each.split("</h2>")[0] for each in shaded)
+
+
 def test_how_to_read_a_table_is_said_in_markdown_too() -> None:
     markdown = report(RUNS).markdown
     assert "primary outcome of an algorithm is its first table" in markdown
@@ -281,8 +298,8 @@ def test_a_run_without_a_late_episode_is_named() -> None:
     runs = [replace(r, **early) if (r.game, r.seed) == ("pong", 2) else r for r in RUNS]
     last = report(runs).markdown.split("## PPO: mean return of its last tenth, compared")[1]
     last = last.split("\n## ")[0]
-    for arm in GAIN:
-        assert f"pong, {arm}, seed 2: no episode ended in it, no score" in last
+    of_arms = "; ".join(f"{arm}, seed 2" for arm in GAIN)
+    assert f"pong: no episode ended in it, no score: {of_arms}\n" in last
 
 
 def test_definitions_of_two_algorithms_do_not_meet() -> None:

@@ -23,7 +23,9 @@ def finished(folder: SweepFolder, index: int, *, f1: float = 0.5, **scores: Any)
     (run_dir / "episodes.csv").write_text(
         "step,length,return\n40,40,1.0\n40,38,2.5\n100,60,3.0\n129,20,9.0\n"
     )
-    (run_dir / "progress.csv").write_text("step,infonce/grad_ratio,train/name\n64,,x\n128,0.5,x\n")
+    (run_dir / "progress.csv").write_text(
+        "step,infonce/grad_ratio,infonce/mi_lower_bound,train/name\n64,,1.5,x\n128,0.5,2.0,x\n"
+    )
     file = ScoresFile(run_dir / "probe", SCORES_SETTINGS)
     figures = {"f1_weighted": 0.5, "f1_macro": 0.25, "accuracy": 0.5}
     for key, kind, mean in (("m", "file", f1), ("r", "random", 0.25)):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_infonce.cli import main
+from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.run_directory import read_record, write_record
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.results import read_results
@@ -42,6 +42,8 @@ def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
     np.testing.assert_array_equal(run.returns, [1.0, 2.5, 3.0, 9.0])
     steps, values = run.curves["infonce/grad_ratio"]
     assert (steps.tolist(), values.tolist()) == ([128], [0.5])
+    steps, values = run.curves["infonce/mi_lower_bound"]
+    assert (steps.tolist(), values.tolist()) == ([64, 128], [1.5, 2.0])
     assert run.probes == {
         "converged": {
             "trained": {"mean": 0.5, "agent_localization": 0.5},
@@ -145,8 +147,9 @@ def test_commands_can_be_pasted(tmp_path: Path) -> None:
         folder.adopt(read_grid(path), path.read_bytes())
     finished(folder, 0)
     (run,) = read_results(folder).runs
-    run_dir = folder.run_dir(folder.grid().cells()[0])
-    assert str(run_dir) in shlex.split(run.command)
+    parsed = make_parser().parse_args(shlex.split(run.command)[1:])
+    assert parsed.run_dir == Path("breakout-ppo-baseline-0"), "in the cell the run is there already"
+    assert (parsed.game, parsed.seed, parsed.n_timesteps) == ("breakout", 0, 128)
 
 
 def test_other_versions_are_merged_only_if_asked(folder: SweepFolder, tmp_path: Path) -> None:
