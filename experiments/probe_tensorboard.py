@@ -1,6 +1,6 @@
 """What does ProbeCallback look like in TensorBoard? Trains on Pong, opens the pages, keeps them.
 
-Needs a Chromium and its driver library: `pip install --group screenshots`.
+Needs a Chromium and its driver library: `pip install --group test`.
 
     python experiments/probe_tensorboard.py --output experiments/results/probe_tensorboard
 """

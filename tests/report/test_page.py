@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tests.report.test_report import RUNS, report
 
@@ -62,14 +63,13 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
 
 
 def test_it_is_readable_on_a_phone_and_on_a_desk(tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs Chromium")
     path = tmp_path / "report.html"
     runs = [replace(each, commits=("5ff65a5de31db2819387dc99661f68a662220b48",)) for each in RUNS]
     path.write_text(report(runs).html, encoding="utf-8")
-    with sync_api.sync_playwright() as play:
+    with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for width in (390, 1280):
             view = browser.new_page(viewport={"width": width, "height": 800})
