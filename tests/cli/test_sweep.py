@@ -261,7 +261,8 @@ class FakeEngine:
                 if self.status is not None:
                     job.log.parent.mkdir(parents=True)
                     ended = {"status": self.status, "n_timesteps_done": 128}
-                    write_record(job.log.parent, {**new_record({}, 0), **ended})
+                    seed = int(job.name.rsplit("-", 1)[1])
+                    write_record(job.log.parent, {**new_record({}, seed), **ended})
                 yield job.name, self.code
         except GeneratorExit:
             self.closed = True
@@ -342,6 +343,23 @@ def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
     assert sweep(*words) == 1
     assert "breakout-ppo-infonce-0 failed" in capsys.readouterr().err
     assert sweep(*words) == 0, "nothing is left to do"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_how_far_the_cells_are(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_terminal: bool,
+) -> None:
+    engine_of(monkeypatch, code=75, status="interrupted")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    grid = str(write_grid(tmp_path / "grid.toml", **LONGER))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--force") == 75
+    said = capsys.readouterr().out
+    assert bool(re.search(r"breakout-ppo-infonce-1 .*━.* 128 of 384", said)) == is_terminal
+    assert (said.count("2 cells: 2 begun") > 1) == is_terminal, "beside the last line"
+    assert said.count("breakout-ppo-infonce-1: stopped at step 128\n") == 1
 
 
 @pytest.mark.parametrize("keeps", [False, True])
@@ -431,24 +449,24 @@ def test_a_cluster_may_run_all_cells_at_once(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], (2, 1)),  # the GPUs
-        (["--n-jobs", "5"], (5, 0.4)),
-        (["--n-jobs", "1"], (1, 1)),
-        (["--n-jobs", "5", "--gpus-per-cell", "0"], (5, 0)),
-        (["--address", "auto"], (None, 0)),
-        (["--address", "auto", "--gpus-per-cell", "0.25"], (None, 0.25)),
+        ([], (2, 1, 3)),  # the GPUs
+        (["--n-jobs", "5"], (5, 0.4, 3)),
+        (["--n-jobs", "1"], (1, 1, 3)),
+        (["--n-jobs", "5", "--gpus-per-cell", "0"], (5, 0, 3)),
+        (["--address", "auto"], (None, 0, 3)),
+        (["--address", "auto", "--gpus-per-cell", "0.25", "--retries", "7"], (None, 0.25, 7)),
     ],
 )
-def test_jobs_at_once_and_their_gpus_are_those_of_ray(
+def test_jobs_at_once_and_their_gpus_and_retries_are_those_of_ray(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
-    expected: tuple[int | None, float],
+    expected: tuple[int | None, float, int],
 ) -> None:
     found: list[Any] = []
 
     def run(_jobs: Sequence[Job], **settings: Any) -> Generator[tuple[str, int], None, None]:
-        found.append((settings["n_jobs"], settings["n_gpus"]))
+        found.append((settings["n_jobs"], settings["n_gpus"], settings["n_retries"]))
         yield from ()
 
     monkeypatch.setattr("rl_infonce.cli.sweep_plan.usable_gpus", lambda: 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,34 @@ def test_the_axes_hold_the_runs_and_not_the_band() -> None:
     heights = [float(label) for label in labels if re.fullmatch(r"[\d.]+", label)]
     assert 25 <= max(heights) <= 31
     assert svg.count("stroke-width: 0.6") == 2
+
+
+def test_the_mean_of_several_runs_has_a_band_and_a_single_run_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from matplotlib.axes import Axes
+
+    drawn: list[tuple[Any, ...]] = []
+    fill = Axes.fill_between
+
+    def noted(self: Axes, *arguments: Any, **style: Any) -> Any:
+        drawn.append((*arguments, style["color"]))
+        return fill(self, *arguments, **style)
+
+    monkeypatch.setattr(Axes, "fill_between", noted)
+    steps = np.arange(10.0)
+    runs = steps[:, None] + np.random.default_rng(0).normal(scale=1 + steps[:, None], size=(10, 6))
+    runs[0, 2] = np.nan
+    curves = {"several": (steps, runs), "single": (steps, runs[:, :1])}
+    curves_svg("x", curves, ylabel="y", order=["single", "several"], rng=np.random.default_rng(0))
+    ((of_steps, low, high, colour),) = drawn
+    np.testing.assert_array_equal(of_steps, steps[1:], "no band where a run has no value yet")
+    assert colour == line_style(1)["color"]
+    known = runs[1:]
+    # The t interval, within what 500 resamples scatter by.
+    half = 2.571 * known.std(axis=1, ddof=1) / np.sqrt(6)
+    np.testing.assert_allclose(high - known.mean(axis=1), half, rtol=0.35)
+    np.testing.assert_allclose(known.mean(axis=1) - low, half, rtol=0.35)
 
 
 def test_arms_differ_without_colour() -> None:

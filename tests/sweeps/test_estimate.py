@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,47 @@ def test_one_of_each_arm_is_tried_with_the_threads_of_a_cell(
     assert sorted(arm for arm, _ in tried) == ["baseline", "infonce"]
     assert {n_threads for _, n_threads in tried} == {before + 1}
     assert torch.get_num_threads() == before
+
+
+def test_the_time_is_that_of_the_second_update_scaled_to_all_steps(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    class Model:
+        """Takes a minute for its first 64 steps, and 4 s for any 64 after them."""
+
+        num_timesteps = 0
+
+        def learn(self, n_steps: int, callback: Any, reset_num_timesteps: bool = True) -> None:
+            assert self.num_timesteps == 0 or not reset_num_timesteps
+            clock[0] += 4.0 if self.num_timesteps else 60.0
+            self.num_timesteps += 64
+
+        def get_env(self) -> Model:
+            return self
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(estimate, "_model", lambda *_, **__: Model())
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    assert estimate.seconds_of(cells[0], 6400) == 400.0
+
+
+def test_the_room_is_that_of_the_disk_which_a_folder_will_be_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def disk_usage(path: Path) -> Any:
+        asked.append(path)
+        return SimpleNamespace(free=5)
+
+    monkeypatch.setattr(estimate.shutil, "disk_usage", disk_usage)
+    assert estimate.free_bytes(tmp_path / "sweeps" / "none yet") == 5
+    assert estimate.free_bytes(tmp_path) == 5
+    assert asked == [tmp_path, tmp_path]
 
 
 def test_a_decoupled_arm_is_tried_with_its_own_updates(
