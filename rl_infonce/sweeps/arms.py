@@ -17,7 +17,7 @@ ARMS: Mapping[str, Settings] = {
     "placebo": {"positives": "shuffled"},
     # What the augmentation of "atc" and "curl" does without their loss (RAD, Laskin et al. 2020).
     "augment_only": {"infonce_coef": 0.0, "augment_observations": True},
-    # RL spends about what the loss costs: 5 instead of 4 passes of PPO, 2 updates of DQN.
+    # RL spends about what the loss costs, in whole passes (PPO) and updates (DQN).
     "extra_updates": {
         "infonce_coef": 0.0,
         "hyperparameters": {"ppo": {"n_epochs": 5}, "dqn": {"gradient_steps": 2}},

@@ -72,7 +72,7 @@ def test_the_time_is_that_of_the_second_update_scaled_to_all_steps(
             pass
 
     monkeypatch.setattr(estimate, "_model", lambda *_, **__: Model())
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.time.perf_counter", lambda: clock[0])
     assert estimate.seconds_of(cells[0], 6400) == 400.0
 
 
@@ -85,7 +85,7 @@ def test_the_room_is_that_of_the_disk_which_a_folder_will_be_on(
         asked.append(path)
         return SimpleNamespace(free=5)
 
-    monkeypatch.setattr(estimate.shutil, "disk_usage", disk_usage)
+    monkeypatch.setattr("rl_infonce.sweeps.estimate.shutil.disk_usage", disk_usage)
     assert estimate.free_bytes(tmp_path / "sweeps" / "none yet") == 5
     assert estimate.free_bytes(tmp_path) == 5
     assert asked == [tmp_path, tmp_path]

@@ -1,0 +1,34 @@
+"""What the arms of a comparison compute, counted."""
+
+from __future__ import annotations
+
+import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
+from rl_infonce.sweeps import estimate
+from rl_infonce.sweeps.arms import ARMS, merged
+from rl_infonce.sweeps.grid import Cell
+
+pytestmark = pytest.mark.atari
+
+# A rollout of PPO, a quarter as long as by default, and 20 updates of DQN at every fourth step.
+N_STEPS = {"ppo": 1, "dqn": 180}
+SHORT = {"hyperparameters": {"ppo": {"n_steps": 32}}}
+
+
+def operations(arm: str, algo: str) -> int:
+    """Return the floating-point operations of the first steps of a training."""
+    cell = Cell("breakout", algo, arm, 0, merged(SHORT, ARMS[arm], algo))
+    model = estimate._model(cell, 1000, device="cpu", learning_starts=100)
+    with FlopCounterMode(display=False) as counter:
+        model.learn(N_STEPS[algo])
+    model.get_env().close()
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize(("algo", "lowest", "highest"), [("ppo", 0.98, 1.02), ("dqn", 0.75, 0.85)])
+def test_controls_compute_what_the_loss_does(algo: str, lowest: float, highest: float) -> None:
+    with_loss = operations("infonce", algo)
+    assert operations("placebo", algo) == with_loss
+    assert lowest < operations("extra_updates", algo) / with_loss < highest
+    assert operations("baseline", algo) < lowest * with_loss
