@@ -38,6 +38,7 @@ _ENGINES_OF = {
     "slurm": ("slurm",),
 }
 _REFRESHES_PER_SECOND = 0.5
+_FAILED_AT_FIRST = 3  # trials, before a fault is taken for one of the machine and not of settings
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -346,6 +347,13 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
         words = "failed" if value is None else f"{value:+.4f}"
         print(f"{name}: {words} with {dict(settings)}", flush=True)
         n_failed += value is None
+        if n_failed == _FAILED_AT_FIRST and best_trial(folder) is None:
+            print(
+                f"rl-infonce sweep: the study stops, as all of its first {n_failed} trials failed. "
+                "Mend what their output.log says, and run the command again.",
+                file=sys.stderr,
+            )
+            break
     best = best_trial(folder)
     if best is not None:
         print(f"Best of all: {best[0]}, {best[2]:+.4f} with {dict(best[1])}")

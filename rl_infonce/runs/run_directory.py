@@ -23,6 +23,7 @@ from rl_infonce.runs.durable import replace_text
 
 __all__ = [
     "FORMAT_VERSION",
+    "RECORD",
     "claim_run_directory",
     "differing_versions",
     "git_commit",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 2
+RECORD = "run.json"
 _KINDS: dict[str, type] = {
     "arguments": dict,
     "arguments_sha256": str,
@@ -111,7 +113,7 @@ def read_record(run_dir: Path) -> dict[str, Any]:
         ValueError: If it is no record, is of another format, or its arguments were changed.
         OSError: If it cannot be read.
     """
-    path = run_dir / "run.json"
+    path = run_dir / RECORD
     if not path.is_file():
         raise FileNotFoundError(f"Expected a run in {run_dir}, got no run.json there.")
     try:
@@ -221,7 +223,7 @@ def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dic
 
 def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
     """Replace `run.json`."""
-    replace_text(run_dir / "run.json", json.dumps(record, indent=2) + "\n")
+    replace_text(run_dir / RECORD, json.dumps(record, indent=2) + "\n")
 
 
 def now() -> str:

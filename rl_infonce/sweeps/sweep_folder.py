@@ -17,6 +17,7 @@ from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
 from rl_infonce.runs.durable import replace_bytes, replace_json
 from rl_infonce.runs.run_directory import (
+    RECORD,
     differing_versions,
     now,
     read_record,
@@ -30,7 +31,7 @@ from rl_infonce.sweeps.run_cell import Job
 
 __all__ = ["SweepFolder", "remove_checkpoints"]
 
-_GRID, _RECORD = "grid.toml", "sweep.json"
+_GRID, _CELLS = "grid.toml", "sweep.json"
 _FORMAT_VERSION = 1
 
 
@@ -102,7 +103,7 @@ class SweepFolder:
             yield
 
     def adopt(self, grid: Grid, content: bytes) -> None:
-        """Make a grid the sweep's; cells that the sweep ever had must be what they were.
+        """Make a grid the sweep's; cells that were ever begun in it must be what they were.
 
         Args:
             grid: To be trained.
@@ -114,25 +115,25 @@ class SweepFolder:
         """
         record = self._with_cells(grid)
         replace_bytes(self.path / _GRID, content)
-        replace_json(self.path / _RECORD, record)
+        replace_json(self.path / _CELLS, record)
 
     def note_cells(self, grid: Grid) -> None:
         """Note what the cells of a grid are, which is not the sweep's; otherwise as `adopt`."""
-        replace_json(self.path / _RECORD, self._with_cells(grid))
+        replace_json(self.path / _CELLS, self._with_cells(grid))
 
     def _with_cells(self, grid: Grid) -> dict[str, Any]:
         """Return the record with the cells of a grid, after checking them."""
         self.check_cells(grid)
         record = self._record()
-        return {**record, "cells": {**_meanings(grid), **record.get("cells", {})}}
+        return {**record, "cells": {**record.get("cells", {}), **_meanings(grid), **self._begun()}}
 
     def check_cells(self, grid: Grid) -> None:
-        """Raise unless the cells of a grid are what they were when the sweep first had them.
+        """Raise unless the cells of a grid are what they were when they were begun.
 
         Raises:
             ValueError: If one is not, with the settings that differ, or the record is damaged.
         """
-        former = self._record().get("cells", {})
+        former = self._begun()
         differing = [
             difference
             for name, meaning in _meanings(grid).items()
@@ -145,6 +146,12 @@ class SweepFolder:
                 f"{listed(differing)}. Change them back, give the arm another name, or choose "
                 "another --output."
             )
+
+    def _begun(self) -> dict[str, Any]:
+        """Return, as noted, the cells that have a run; one that never started may yet change."""
+        noted = self._record().get("cells", {})
+        cells = self.path / "cells"
+        return {name: noted[name] for name in noted if (cells / name / RECORD).exists()}
 
     def check_versions(self, grid: Grid) -> None:
         """Raise unless the cells that are there were trained with what is installed now.
@@ -180,14 +187,14 @@ class SweepFolder:
             **software(),
         }
         record["sessions"] = [*record.get("sessions", []), session]
-        replace_json(self.path / _RECORD, record)
+        replace_json(self.path / _CELLS, record)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return who worked on the sweep, and with what."""
         return list(self._record().get("sessions", []))
 
     def _record(self) -> dict[str, Any]:
-        path = self.path / _RECORD
+        path = self.path / _CELLS
         if not path.is_file():
             return {"format_version": _FORMAT_VERSION, "sessions": []}
         try:

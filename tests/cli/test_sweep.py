@@ -121,15 +121,16 @@ def test_a_dry_run_refuses_what_the_sweep_would(
     folder, grid = SweepFolder(tmp_path / "sweep"), write_grid(tmp_path / "grid.toml")
     folder.path.mkdir()
     folder.adopt(read_grid(grid), grid.read_bytes())
+    run_dir = folder.run_dir(read_grid(grid).cells()[0])
+    run_dir.mkdir(parents=True)
+    record = new_record({}, 0)
+    write_record(run_dir, record)
     write_grid(grid, n_timesteps=256)
     words = [str(grid), "-o", str(folder.path), "--dry-run"]
     with pytest.raises(SystemExit):
         sweep(*words)
     assert "n_timesteps 256 (was 128)" in capsys.readouterr().err
     write_grid(grid)
-    run_dir = folder.run_dir(read_grid(grid).cells()[0])
-    run_dir.mkdir(parents=True)
-    record = new_record({}, 0)
     write_record(run_dir, {**record, "versions": {**record["versions"], "torch": "1.0"}})
     with pytest.raises(SystemExit):
         sweep(*words)
@@ -343,6 +344,20 @@ def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
     assert sweep(*words) == 1
     assert "breakout-ppo-infonce-0 failed" in capsys.readouterr().err
     assert sweep(*words) == 0, "nothing is left to do"
+
+
+def test_a_study_stops_when_all_of_its_first_trials_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna")
+    engine = engine_of(monkeypatch, code=1, status="failed")
+    study = {"n_trials": 8, "search": {"infonce_coef": {"low": 0.01, "high": 1.0}}}
+    grid, folder = str(write_grid(tmp_path / "grid.toml", study=study)), str(tmp_path / "sweep")
+    assert sweep(grid, "-o", folder, "--optimize", "--force") == 1
+    assert [job.name[-5:] for job in engine.jobs] == ["000-0", "001-0", "002-0"]
+    assert "stops, as all of its first 3 trials failed" in capsys.readouterr().err
+    assert sweep("--resume", folder, "--optimize", "--force") == 1
+    assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

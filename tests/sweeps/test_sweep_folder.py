@@ -31,8 +31,25 @@ def test_two_sweeps_never_share_a_folder(tmp_path: Path) -> None:
 
 
 def adopted(folder: SweepFolder, path: Path, **changes: Any) -> None:
+    """Adopt a grid, and begin its cells."""
     folder.path.mkdir(exist_ok=True)
-    folder.adopt(read_grid(write_grid(path, **changes)), path.read_bytes())
+    grid = read_grid(write_grid(path, **changes))
+    folder.adopt(grid, path.read_bytes())
+    for cell in grid.cells():
+        folder.run_dir(cell).mkdir(parents=True, exist_ok=True)
+        write_record(folder.run_dir(cell), new_record({}, cell.seed))
+
+
+def test_what_was_never_begun_may_change(tmp_path: Path) -> None:
+    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+    adopted(folder, path)
+    first, second = folder.grid().cells()
+    (folder.run_dir(second) / "run.json").unlink()  # it left an output.log alone, say
+    adopted(folder, path, arms=["infonce"], train={"n_envs": 2})
+    with pytest.raises(ValueError, match=f"{second.name}: n_envs 1 .was 2"):
+        adopted(folder, path)
+    with pytest.raises(ValueError, match=f"{first.name}: n_timesteps 256"):
+        adopted(folder, path, arms=["baseline"], n_timesteps=256)
 
 
 def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
@@ -76,7 +93,7 @@ def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
 ) -> None:
     folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
     adopted(folder, path)
-    before = {each.name: each.read_bytes() for each in folder.path.iterdir()}
+    before = {each.name: each.read_bytes() for each in folder.path.glob("*.*")}
 
     def refused(*_given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -84,7 +101,7 @@ def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
     monkeypatch.setattr(durable, "_write", refused)
     with pytest.raises(OSError, match="No space left"):
         adopted(folder, path, seeds=[0, 1])
-    assert {each.name: each.read_bytes() for each in folder.path.iterdir()} == before
+    assert {each.name: each.read_bytes() for each in folder.path.glob("*.*")} == before
 
 
 def test_cells_that_the_last_grid_lacks_stay_what_they_are_too(tmp_path: Path) -> None:
