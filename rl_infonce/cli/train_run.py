@@ -239,9 +239,11 @@ class TrainRun:
 
     def _print_ending(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
         record, run_dir, tb_dir = self.record, self.run_dir, self.tb_dir
+        n_sessions = len(record["sessions"])
+        alone = f" in the last of {n_sessions} sessions" if n_sessions > 1 else ""
         print(
             f"{record['status'].capitalize()}: {model.num_timesteps} steps in "
-            f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s)"
+            f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s{alone})"
         )
         print(_verdict(model), end="")
         self._print_models()

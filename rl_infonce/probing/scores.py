@@ -166,7 +166,8 @@ def _warn_of_few_groups(task: ProbingTask) -> None:
         warnings.warn(
             f"Expected at least {_MIN_VALIDATION_GROUPS} games (or other groups of episodes) in "
             f"the validation part to choose the probe's penalties by, got {n_groups}: the scores "
-            "may be too low. Collect more frames, or pass protocol=Converged(penalties=(1e-3,)).",
+            "may be too low. Collect more frames (`rl-infonce probe --n-frames`, `n_frames` in the "
+            "[probe] of a grid), or pass protocol=Converged(penalties=(1e-3,)).",
             stacklevel=3,
         )
 

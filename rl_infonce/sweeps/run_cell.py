@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,7 +90,7 @@ def _run_commands(
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
-                preexec_fn=None if _LIBC is None else _die_with_parent,
+                preexec_fn=None if _LIBC is None else partial(_die_with_parent, os.getpid()),
                 start_new_session=True,  # Ctrl-C in a terminal is for the sweep, which passes it on
             )
             try:
@@ -103,5 +104,7 @@ def _run_commands(
     return 0
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before this was said
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -77,8 +77,8 @@ def test_an_encoder_is_pretrained_and_says_how(
     )
     printed = capsys.readouterr().out
     told = f"  rl-infonce probe --game breakout --encoder {folder.relative_to(here)}"
-    policy = " --policy random-without-noop"
-    assert f"{told}/encoder.safetensors{policy}\n" in printed, "of the play it was trained on"
+    rest = f" --policy random-without-noop --output {folder.relative_to(here)}/probes\n"
+    assert f"{told}/encoder.safetensors{rest}" in printed, "of the play it was trained on"
     assert pretrain() == 0, "a finished run is read again"
     assert "3 steps in" in capsys.readouterr().out
 

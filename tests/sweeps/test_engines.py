@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from rl_infonce import __version__
 from rl_infonce.runs.processors import n_usable_cpus
 from rl_infonce.runs.signals import INTERRUPTED
+from rl_infonce.sweeps import run_cell
 from rl_infonce.sweeps.local import run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
 from rl_infonce.sweeps.on_slurm import _Task, check_parameters, run_on_slurm
@@ -645,6 +647,14 @@ def test_nothing_trains_on_when_its_engine_dies(tmp_path: Path) -> None:
     while _is_alive(child):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_nothing_starts_whose_engine_is_dead_already() -> None:
+    for parent, code in ((os.getpid(), 0), (1, -signal.SIGKILL)):
+        orphaned = partial(run_cell._die_with_parent, parent)
+        with subprocess.Popen(["true"], preexec_fn=orphaned) as process:
+            assert process.wait() == code
 
 
 def _is_alive(process: int) -> bool:
