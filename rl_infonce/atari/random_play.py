@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+from loky import cpu_count
 from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from rl_infonce.atari.collection import Collection
 from rl_infonce.atari.shard_player import ShardPlayer
 from rl_infonce.atari.shards import n_rows_on_disk, remove_partial_shard
-from rl_infonce.runs.processors import n_usable_cpus
 
 __all__ = ["play_at_random", "play_shard"]
 
@@ -43,7 +43,7 @@ def play_at_random(
         OSError: If the disk is full or a process was killed; finished shards are kept.
     """
     if n_workers is None:
-        n_workers = min(n_usable_cpus(), collection.n_rows_missing // _MIN_ROWS_PER_PROCESS)
+        n_workers = min(cpu_count(), collection.n_rows_missing // _MIN_ROWS_PER_PROCESS)
     n_processes = min(n_workers, len(collection.missing))
     if n_processes > 1 and not multiprocessing.current_process().daemon:
         _play_in_processes(collection, n_processes, show)

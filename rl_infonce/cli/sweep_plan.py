@@ -30,14 +30,15 @@ def jobs_at_once_here(arguments: argparse.Namespace) -> int:
     Raises:
         ValueError: If a number in the arguments is not legal; the flag is named.
     """
+    from loky import cpu_count
+
     from rl_infonce.checks import check_number
-    from rl_infonce.runs.processors import n_usable_cpus
 
     check_number("--n-threads", arguments.n_threads, at_least=1)
     if arguments.n_jobs is not None:
         check_number("--n-jobs", arguments.n_jobs, at_least=1)
         return int(arguments.n_jobs)
-    return usable_gpus() or max(n_usable_cpus() // arguments.n_threads, 1)
+    return usable_gpus() or max(cpu_count() // arguments.n_threads, 1)
 
 
 def gpus_per_cell(arguments: argparse.Namespace) -> float:

@@ -72,8 +72,12 @@ def run_job(
 
 
 def thread_limits(n_threads: int) -> dict[str, str]:
-    """Return the environment in which torch takes so many threads; MKL's own comes before OMP's."""
-    return {name: str(n_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    """Return the environment in which a cell takes so many processors.
+
+    MKL's own limit comes before OMP's; loky's is that of the processes which collect frames.
+    """
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+    return {name: str(n_threads) for name in names}
 
 
 def _run_commands(

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loky import cpu_count
 
 from rl_infonce import __version__
-from rl_infonce.runs.processors import n_usable_cpus
+from rl_infonce.atari import collect, random_play
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps import run_cell
 from rl_infonce.sweeps.local import run_locally
@@ -52,7 +53,6 @@ def check(found: Iterator[tuple[str, int]], folder: Path) -> None:
 
 def test_local_processes(tmp_path: Path) -> None:
     check(run_locally(jobs_of(tmp_path), n_jobs=2), tmp_path)
-    assert n_usable_cpus() >= 1
 
 
 def ray_is_here() -> Any:
@@ -270,6 +270,26 @@ def test_a_job_has_the_environment_of_its_engine(
     environment = {**thread_limits(3), "CUDA_VISIBLE_DEVICES": "1"}
     assert run_job(job(tmp_path, "a", VERSION), environment) == 0
     assert (tmp_path / "a" / "output.log").read_text() == "['3', '3', '1', '8']\n"
+
+
+@pytest.mark.atari
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_cell_collects_frames_on_its_own_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_threads: int
+) -> None:
+    for name, value in thread_limits(n_threads).items():
+        monkeypatch.setenv(name, value)
+    asked: list[int] = []
+    play = random_play._play_in_processes
+
+    def noted(collection: Any, n_processes: int, show: Any) -> None:
+        asked.append(n_processes)
+        play(collection, n_processes, show)
+
+    monkeypatch.setattr(random_play, "_MIN_ROWS_PER_PROCESS", 1)
+    monkeypatch.setattr(random_play, "_play_in_processes", noted)
+    collect("pong", 4, folder=tmp_path, n_shards=4)
+    assert asked == [n_threads] * (n_threads > 1 and os.cpu_count() != 1)
 
 
 def test_a_job_that_cannot_be_started_fails_alone(
@@ -597,7 +617,7 @@ def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(
 
     monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
     jobs = [job(tmp_path, name) for name in ("a", "b", "c")]
-    n_cpus = n_usable_cpus()  # so that one fits without `n_jobs`
+    n_cpus = cpu_count()  # so that one fits without `n_jobs`
     assert dict(run_on_ray(jobs, n_jobs=3, n_cpus=n_cpus)) == dict.fromkeys("abc", 3)
 
 
