@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rl_infonce.cli.arguments import made_folder
+
+if TYPE_CHECKING:
+    from rl_infonce.sweeps.results import SweepResults
 
 __all__ = ["add_parser", "run"]
 
@@ -44,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder = SweepFolder(arguments.sweep)
         results = read_results(folder, mixed_versions=arguments.mixed_versions)
+        _check_runs(results)
         report = make_report(
             f"Sweep {arguments.sweep.resolve().name}",
             results.runs,
@@ -64,3 +69,15 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, OSError, ImportError) as error:
         arguments.usage_error(str(error))
     return 0
+
+
+def _check_runs(results: SweepResults) -> None:
+    """Raise if no cell is done, and say where trials of a study are shown."""
+    from rl_infonce.checks import listed
+
+    if not results.runs:
+        trials = " Trials of --optimize are shown by Optuna: rl_infonce/sweeps/GRID.md, Trials."
+        raise ValueError(
+            f"Expected at least one finished cell, got none: {listed(results.missing)}."
+            + trials * (results.grid.study is not None)
+        )

@@ -255,6 +255,21 @@ def test_nothing_to_report_exits_2(
     assert "Expected" in capsys.readouterr().err
 
 
+def test_a_folder_of_trials_alone_says_who_shows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = {"infonce_coef": {"low": 0.0, "high": 1.0}}
+    path = write_grid(tmp_path / "grid.toml", study={"n_trials": 1, "search": search})
+    folder = SweepFolder(tmp_path / "sweep")
+    with folder.held():
+        folder.adopt(read_grid(path), path.read_bytes())
+    with pytest.raises(SystemExit):
+        main(["report", str(folder.path)])
+    said = capsys.readouterr().err
+    assert "got none: breakout-ppo-baseline-0 (missing); " in said
+    assert "shown by Optuna: rl_infonce/sweeps/GRID.md, Trials." in said
+
+
 def test_human_scores_are_above_those_of_random_agents() -> None:
     from rl_infonce.atari import games
     from rl_infonce.atari.human_scores import human_scores
