@@ -112,5 +112,5 @@ def _last_step(path: Path) -> int:
     except OSError:
         return 0
     lines = text[: text.rfind("\n") + 1].splitlines()
-    steps = [row[0] for row in csv.reader(lines) if row and row[0].isdecimal()]
+    steps = [row[0] for row in csv.reader(lines) if row and row[0].isdecimal() and len(row[0]) < 19]
     return int(steps[-1]) if steps else 0

@@ -219,6 +219,38 @@ def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> 
         assert (tmp_path / name).read_text() == (folder / name).read_text(), name
 
 
+def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = load("ppo_arms.py")
+    found: dict[tuple[str, str], str] = {}
+
+    def of_two_seeds(scores: Any, heading: str) -> Any:
+        later = {game: {s: by_seed[s] for s in (1, 2)} for game, by_seed in scores.items()}
+        if "mean F1" in heading:
+            return {game: list(by_seed.values()) for game, by_seed in later.items()}
+        return {
+            game: [(v - scale[0]) / (scale[1] - scale[0]) for v in by_seed.values()]
+            for game, by_seed in later.items()
+            for scale in [human_scores()[game]]
+        }
+
+    def noted(given: dict[str, Any], heading: str, **named: Any) -> Any:
+        for arm, both in given.items():
+            interval = t_difference(*(of_two_seeds(of, heading) for of in both), paired=True)
+            digits = 4 if "mean F1" in heading else 3
+            found[heading, arm] = "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*interval, d=digits)
+        return comparison_table(given, heading, **named)
+
+    monkeypatch.setattr(script, "comparison_table", noted)
+    script.table(RESULTS / "ppo_arms")
+    page = " ".join(README.split())
+    told = page.split("By seeds 1 and 2 alone")[1].split("not by two seeds.")[0]
+    for heading in (
+        "baseline: mean return over the budget",
+        *(f"{other}: mean F1, converged" for other in ("baseline", "placebo", "untrained")),
+    ):
+        assert found[heading, "infonce"] in told, heading
+
+
 def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
