@@ -1,9 +1,12 @@
 """How much of a network is alive at the end of a sweep's cells, and how far do features vary?
 
 Encodes what a random agent sees with every trained encoder, and with those that training began
-with.
+with. With --probe: are probes lower after training because fewer features vary? Beside a trained
+encoder stands the one it began with, and as many of that one's features as still vary, drawn at
+random.
 
     python experiments/live_features.py RUNS --output experiments/results/default_arms
+    python experiments/live_features.py RUNS --output experiments/results/decoupled_arms --probe
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,13 @@ import numpy.typing as npt
 import torch
 
 from rl_infonce.atari.cache import cached_frames
-from rl_infonce.probing import extract_features
+from rl_infonce.probing import ProbingTask, extract_features, make_task, probe_features
+from rl_infonce.report.statistics import t_difference
 from rl_infonce.report.tables import markdown_table
-from rl_infonce.runs.durable import replace_text
+from rl_infonce.runs.durable import replace_json, replace_text
 from rl_infonce.sb3.atari_model import make_atari_model
 from rl_infonce.sb3.saved_model import read_encoder
+from rl_infonce.scoring.cells import TASKS
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
@@ -92,6 +97,87 @@ def measured(folder: SweepFolder, n_states: int) -> Iterator[dict[str, Any]]:
         yield {**where, "arm": cell.arm, **measures(extract_features(read_encoder(path), images))}
 
 
+def live(features: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Return which features [K, D] are not the same number in all states."""
+    return np.flatnonzero((features != features[0]).any(axis=0))
+
+
+def as_wide(
+    features: npt.NDArray[np.float32], n_live: int, rng: np.random.Generator
+) -> npt.NDArray[np.float32]:
+    """Return so many of the features [K, D] that vary, drawn at random; all if they are fewer."""
+    own = live(features)
+    drawn = rng.choice(own, min(n_live, len(own)), replace=False)
+    return features[:, np.sort(drawn)]
+
+
+def probed(folder: SweepFolder) -> Iterator[dict[str, Any]]:
+    """Yield converged F1 of every trained cell, and of what it began with, whole and as wide."""
+    grid = folder.grid()
+    for (game, seed), group in groupby(sorted(grid.cells(), key=_where), key=_where):
+        cells = list(group)
+        settings = grid.probe_settings(cells[0])
+        frames = cached_frames(game, settings.get("n_frames", N_FRAMES), seed=0)
+        labelled = frames.labelled("agent")
+        task = make_task(labelled, np.random.default_rng(seed), **TASKS["converged"])
+        before = extract_features(untrained(cells[0], grid), labelled.observations)
+        whole = f1(before, task, seed)
+        for cell in cells:
+            path = folder.run_dir(cell) / "model.zip"
+            features = extract_features(read_encoder(path), labelled.observations)
+            n_live = len(live(features))
+            narrow = as_wide(before, n_live, np.random.default_rng(seed))
+            yield {
+                **{"game": game, "seed": seed, "arm": cell.arm},
+                **{"n_live_untrained": len(live(before)), "n_live": n_live},
+                **{"untrained": whole, "as_wide": f1(narrow, task, seed)},
+                "trained": f1(features, task, seed),
+            }
+
+
+def _where(cell: Cell) -> tuple[str, int]:
+    return cell.game, cell.seed
+
+
+def f1(features: npt.NDArray[np.float32], task: ProbingTask, seed: int) -> float:
+    """Return the mean F1 of converged probes."""
+    scores, _ = probe_features(features, task, seed=seed)
+    return round(scores.mean.f1_weighted, 4)
+
+
+def width_table(found: list[dict[str, Any]]) -> str:
+    """Return the means over games and seeds as Markdown, with what each arm is short of."""
+    rows = []
+    for arm in dict.fromkeys(each["arm"] for each in found):
+        own = [each for each in found if each["arm"] == arm]
+        by_game: dict[str, dict[str, list[float]]] = {"trained": {}, "untrained": {}, "as_wide": {}}
+        for each, name in product(own, by_game):
+            by_game[name].setdefault(each["game"], []).append(each[name])
+        widths = [
+            f"{np.mean([each[n] for each in own]):.0f}" for n in ("n_live_untrained", "n_live")
+        ]
+        means = [f"{np.mean(list(by_game[name].values())):.3f}" for name in by_game]
+        less = [
+            _less(*both)
+            for both in (
+                (by_game["trained"], by_game["untrained"]),
+                (by_game["as_wide"], by_game["untrained"]),
+                (by_game["trained"], by_game["as_wide"]),
+            )
+        ]
+        rows.append([arm, *widths, *means, *less, str(len(own))])
+    header = ["arm", "live, untrained", "live, trained", "F1 trained", "untrained", "as wide"]
+    less_of = ["trained - untrained", "as wide - untrained", "trained - as wide", "cells"]
+    return markdown_table([*header, *less_of], rows)
+
+
+def _less(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> str:
+    if min(map(len, ours.values())) < 2:
+        means = (np.mean([np.mean(values) for values in of.values()]) for of in (ours, theirs))
+        return f"{np.subtract(*means):+.4f}"
+    return "{:+.4f} ({:+.4f} to {:+.4f})".format(*t_difference(ours, theirs, paired=True))
+
+
 def table(found: list[dict[str, Any]]) -> str:
     """Return the means over seeds as Markdown, a row for each game and arm."""
     rows = []
@@ -114,7 +200,13 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-states", type=int, default=N_STATES)
+    parser.add_argument("--probe", action="store_true", help="as above")
     arguments = parser.parse_args()
+    if arguments.probe:
+        widths = list(probed(SweepFolder(arguments.runs)))
+        replace_json(arguments.output / "feature_width.json", {"cells": widths})
+        print(width_table(widths))
+        return
     found = list(measured(SweepFolder(arguments.runs), arguments.n_states))
     content = {"n_states": arguments.n_states, "cells": found}
     replace_text(arguments.output / "live_features.json", json.dumps(content, indent=1) + "\n")

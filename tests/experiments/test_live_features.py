@@ -22,6 +22,37 @@ def test_measures_are_those_of_the_features() -> None:
     assert found["norm"] == pytest.approx((3 + np.sqrt(13) + np.sqrt(41)) / 3)
 
 
+def test_as_wide_is_drawn_from_the_features_that_vary() -> None:
+    script = load("live_features.py")
+    features = np.arange(12, dtype=np.float32).reshape(3, 4)
+    features[:, 2] = 7
+    assert script.live(features).tolist() == [0, 1, 3]
+    drawn = {
+        tuple(script.as_wide(features, 2, np.random.default_rng(seed))[0].astype(int))
+        for seed in range(30)
+    }
+    assert drawn == {(0, 1), (0, 3), (1, 3)}
+    every = script.as_wide(features, 9, np.random.default_rng(0))
+    np.testing.assert_array_equal(every, features[:, [0, 1, 3]])
+
+
+def test_widths_are_compared_by_game_and_seed() -> None:
+    found = [
+        {
+            **{"game": game, "seed": seed, "arm": "infonce", "n_live_untrained": 30, "n_live": 20},
+            **{"untrained": 0.5 + 0.1 * seed, "as_wide": 0.45 + 0.1 * seed, "trained": 0.4},
+        }
+        for game in ("a", "b")
+        for seed in (0, 1)
+    ]
+    row = load("live_features.py").width_table(found).splitlines()[2].split(" | ")
+    assert row[:6] == ["| infonce", "30", "20", "0.400", "0.550", "0.500"]
+    assert row[6].startswith("-0.1500 (")
+    assert row[7].startswith("-0.0500 (")
+    assert row[8].startswith("-0.1000 (")
+    assert row[9] == "4 |"
+
+
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_a_cell_is_measured_beside_what_it_began_with(
@@ -43,3 +74,8 @@ def test_a_cell_is_measured_beside_what_it_began_with(
     assert all(trained[name] == pytest.approx(untrained[name], rel=1e-5) for name in script.COLUMNS)
     rows = capsys.readouterr().out.splitlines()
     assert rows[2].startswith(f"| breakout | untrained | {untrained['dead_share']:.3f} | ")
+    monkeypatch.setattr(sys, "argv", ["live_features.py", *flags, "--probe"])
+    script.main()
+    (cell,) = json.loads((tmp_path / "feature_width.json").read_text())["cells"]
+    assert cell["n_live"] == cell["n_live_untrained"]
+    assert cell["trained"] == cell["untrained"] == pytest.approx(cell["as_wide"], abs=0.02)
