@@ -106,6 +106,25 @@ def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
     shown = at_01.replace(" (", ", ").rstrip(")")
     assert f"({' against '.join(means)}; difference {shown}, five seeds)" in page
     assert f"({at_001.replace(' (', ', ')}" in page
+    found = minatar.scores(minatar.CHOOSING, RESULTS / "minatar_candidates", "mean over training")
+    assert all(sorted(seeds) == list(minatar.CHOOSING.seeds) for seeds in found.values())
+
+    def less(arm: str, other: str) -> dict[str, list[float]]:
+        ours, theirs = found["breakout", arm], found["breakout", other]
+        return {"breakout": [ours[seed] - theirs[seed] for seed in sorted(ours)]}
+
+    page = " ".join(README.split())
+    clipped, unclipped = less("coef_01", "baseline"), less("unclipped_01", "unclipped_0")
+    for words, ours, theirs in (
+        (
+            "most of all, {} beside the same loss in RL's",
+            less("decoupled_01", "coef_01"),
+            {"breakout": [0] * 5},
+        ),
+        ("which is less by {}. At 0.01", unclipped, clipped),
+    ):
+        interval = t_difference(ours, theirs, paired=True)
+        assert words.format("{:.2f} ({:+.2f} to {:+.2f})".format(*interval)) in page
 
 
 def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() -> None:
