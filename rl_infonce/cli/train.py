@@ -148,7 +148,11 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
 def _callbacks(arguments: argparse.Namespace, given: BaseCallback | None) -> list[BaseCallback]:
     from rl_infonce.sb3.callbacks import decoupled_callback
 
-    decoupled = decoupled_callback(arguments.decoupled, arguments.decoupled_learning_rate)
+    decoupled = decoupled_callback(
+        arguments.decoupled,
+        arguments.decoupled_learning_rate,
+        max_grad_ratio=arguments.max_grad_ratio,
+    )
     return [each for each in (decoupled, given) if each is not None]
 
 

@@ -50,6 +50,7 @@ class TrainRun:
         from rl_infonce.sb3.nan_guard import NanGuardCallback
         from rl_infonce.sb3.resume import ResumeCallback
 
+        self.callbacks = own
         self.resume = ResumeCallback(
             self.run_dir / "checkpoints", max(arguments.save_freq // model.n_envs, 1)
         )
@@ -96,7 +97,10 @@ class TrainRun:
         Raises:
             ValueError: If it had some, which are gone.
         """
-        n_done, is_done = self.record.get("n_timesteps_done", 0), self.record["status"] == "done"
+        n_done, is_done = (
+            self.record.get("n_timesteps_done", 0),
+            self.record.get("status") == "done",
+        )
         had_checkpoints = any(
             session.get("first_step") or session.get("saved_step")
             for session in self.record["sessions"]
@@ -143,7 +147,8 @@ class TrainRun:
             "process": os.getpid(),
             "host": platform.node(),
             "hardware": hardware_name(model.device),
-            "loss": _loss_of(model),  # with the defaults, which another version may change
+            # with the defaults, which another version may change
+            "loss": _loss_of(model, self.callbacks),
             **software(),
         }
         self.record["sessions"].append(session)
@@ -255,11 +260,23 @@ class TrainRun:
         print("  " + counterpart(arguments, record["seed"]))
 
 
-def _loss_of(model: BaseAlgorithm) -> dict[str, Any]:
-    from rl_infonce.sb3.callbacks import trained_extractors
+def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[str, Any]:
+    from rl_infonce.sb3.callbacks import InfoNCECallback, trained_extractors
 
     (extractor,) = trained_extractors(model.policy)
-    return {**asdict(extractor.settings), "horizons": list(extractor.horizons)}
+    of_updates = {
+        f"decoupled_{name}": getattr(each, name)
+        for each in callbacks
+        if isinstance(each, InfoNCECallback) and each.decoupled
+        for name in ("learning_rate", "n_updates", "max_grad_norm")
+    }
+    return {
+        **asdict(extractor.settings),
+        "horizons": list(extractor.horizons),
+        "max_grad_ratio": extractor.max_grad_ratio,
+        "augment_observations": extractor.augment_observations,
+        **of_updates,
+    }
 
 
 def _verdict(model: BaseAlgorithm) -> str:

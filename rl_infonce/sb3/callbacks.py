@@ -99,6 +99,8 @@ class InfoNCECallback(BaseCallback):
         self._check_algorithm(self.model)
         self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
+            if self.decoupled:
+                _check_unbounded(extractor.max_grad_ratio)
             extractor.bind(self.model)
             extractor.steer(decoupled=self.decoupled)
         if self.verbose:
@@ -201,21 +203,36 @@ class InfoNCECallback(BaseCallback):
         return optimizer
 
 
+def _check_unbounded(max_grad_ratio: float | None) -> None:
+    """Raise a ValueError if there is a bound, which no decoupled update would heed."""
+    if max_grad_ratio is not None:
+        raise ValueError(
+            f"Expected no `max_grad_ratio` with decoupled updates, got {max_grad_ratio}: it bounds "
+            "the loss's gradient by RL's, which they do not meet. Leave it out, or lower their "
+            "learning rate."
+        )
+
+
 def decoupled_callback(
-    decoupled: bool | None, learning_rate: float | None = None
+    decoupled: bool | None,
+    learning_rate: float | None = None,
+    *,
+    max_grad_ratio: float | None = None,
 ) -> InfoNCECallback | None:
     """Return the callback of the decoupled mode, or None without it.
 
     Args:
         decoupled: Whether the loss trains the encoder in updates of its own; None: no.
         learning_rate: Of those, > 0; None takes the callback's.
+        max_grad_ratio: Of the extractor.
 
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If there is a learning rate of updates that are not asked for, or it is not
-            above 0.
+            above 0, or there is a bound that they would not heed.
     """
     if decoupled:
+        _check_unbounded(max_grad_ratio)
         own: dict[str, Any] = {} if learning_rate is None else {"learning_rate": learning_rate}
         return InfoNCECallback(decoupled=True, **own)
     if learning_rate is not None:

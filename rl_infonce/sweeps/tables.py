@@ -188,7 +188,11 @@ def check_loss(settings: Mapping[str, Any]) -> None:
     """
     given = {name: settings[name] for name in settings if name in _OF_THE_LOSS}
     preset_settings(given.pop("preset", "cpc"), given)
-    decoupled_callback(settings.get("decoupled"), settings.get("decoupled_learning_rate"))
+    decoupled_callback(
+        settings.get("decoupled"),
+        settings.get("decoupled_learning_rate"),
+        max_grad_ratio=settings.get("max_grad_ratio"),
+    )
 
 
 def check_device(device: str) -> None:

@@ -213,6 +213,11 @@ def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(
     assert main(["train", "--resume", str(run_dir)]) == 1
     assert f"a checkpoint in {run_dir / 'checkpoints'} to go on" in capsys.readouterr().err
     assert read_record(run_dir)["sessions"] == more.get("sessions", [])
+    record = read_record(run_dir)
+    del record["status"]
+    write_record(run_dir, record)
+    assert main(["train", "--resume", str(run_dir)]) == 1
+    assert "to go on from, got none" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["progress.csv", "episodes.csv"])

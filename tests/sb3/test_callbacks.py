@@ -129,6 +129,13 @@ def test_a_callback_that_never_hears_of_rollouts_is_refused(in_a_list: bool) -> 
         ALGORITHMS["PPO"]().learn(64, callback=EveryNTimesteps(32, inner))
 
 
+def test_a_bound_that_decoupled_updates_would_not_heed_is_refused() -> None:
+    model = ALGORITHMS["PPO"]()
+    extractors_of(model)[0].max_grad_ratio = 0.5
+    with pytest.raises(ValueError, match=r"no `max_grad_ratio` with decoupled updates, got 0\.5"):
+        model.learn(64, callback=InfoNCECallback(decoupled=True))
+
+
 def test_trpo_without_the_decoupled_mode_is_refused() -> None:
     with pytest.raises(ValueError, match=r"TRPO.*decoupled=True"):
         TRPO_BUILD().learn(N_STEPS, callback=InfoNCECallback())

@@ -16,7 +16,7 @@ from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.presets import InfoNCESettings, preset_settings
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.commands import probe_command, train_command
-from rl_infonce.sweeps.grid import make_grid
+from rl_infonce.sweeps.grid import GridError, make_grid
 from tests.sweeps.grids import GRID
 
 
@@ -54,20 +54,23 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"augment_observations": True},
     }
     assert train.keys() == set(EXTRACTOR_FLAGS)
-    own_updates = {"decoupled": True, "decoupled_learning_rate": 0.25}
     own = {field.name for field in fields(InfoNCESettings)}
     assert train.keys() >= own
-    settings = train | own_updates
-    (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": settings}).cells()
+    (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": train}).cells()
     parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))
     given = {name: getattr(parsed, name) for name in EXTRACTOR_FLAGS}
     assert given == train
-    assert {name: getattr(parsed, name) for name in own_updates} == own_updates
     actions = spaces.Discrete(3)
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **given)
     assert extractor.settings == preset_settings("cpc", {name: train[name] for name in own})
     assert (extractor.max_grad_ratio, extractor.augment_observations) == (0.75, True)
+    own_updates = {"decoupled": True, "decoupled_learning_rate": 0.25}
+    (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": own_updates}).cells()
+    parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))
+    assert {name: getattr(parsed, name) for name in own_updates} == own_updates
+    with pytest.raises(GridError, match="no `max_grad_ratio` with decoupled updates"):
+        make_grid({**GRID, "train": {**own_updates, "max_grad_ratio": 0.75}})
 
 
 def test_the_probe_reads_what_was_trained() -> None:
