@@ -95,10 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _check_engine(arguments)
         grid, content, folder = _what(arguments)
-        planned = _trials(grid) if arguments.optimize else grid
+        planned = _trials(grid, folder) if arguments.optimize else grid
         cells = planned.cells()
         states = folder.states(planned)
-        missing = [cell for cell in cells if states[cell.name].status != "done"]
+        missing = _to_train(cells, states)
         if arguments.dry_run:
             _check_folder(arguments, grid, planned, folder)
             print_plan(planned, folder, states)
@@ -123,6 +123,15 @@ def run(arguments: argparse.Namespace) -> int:
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         arguments.usage_error(str(error))
     return 2
+
+
+def _to_train(cells: Sequence[Cell], states: dict[str, CellState]) -> list[Cell]:
+    """Return the cells that are not done; a folder with something else in it stays as it is."""
+    return [
+        cell
+        for cell in cells
+        if states[cell.name].status != "done" and not states[cell.name].reason
+    ]
 
 
 def _clear(cells: Sequence[Cell], states: dict[str, CellState], folder: SweepFolder) -> None:
@@ -184,10 +193,10 @@ def _check_folder(
         folder.check_versions(planned)
 
 
-def _trials(grid: Grid) -> Grid:
+def _trials(grid: Grid, folder: SweepFolder) -> Grid:
     from rl_infonce.sweeps.study import trials_grid
 
-    return trials_grid(grid)
+    return trials_grid(grid, folder.begun())
 
 
 def _guarded(work: Callable[[], int]) -> int:
@@ -329,7 +338,7 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
 
     def train(cells: Sequence[Cell], own: Grid) -> bool:
         states = folder.states(own)
-        left = [cell for cell in cells if states[cell.name].status != "done"]
+        left = _to_train(cells, states)
         codes.update(_work(arguments, _engine(arguments, own, left, folder), own, folder))
         return INTERRUPTED not in codes.values()
 
@@ -349,8 +358,9 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
         n_failed += value is None
         if n_failed == _FAILED_AT_FIRST and best_trial(folder) is None:
             print(
-                f"rl-infonce sweep: the study stops, as all of its first {n_failed} trials failed. "
-                "Mend what their output.log says, and run the command again.",
+                f"rl-infonce sweep: the study stops, as {n_failed} trials failed and none has a "
+                "value. Mend what their output.log says, and run the command again: with more "
+                "n_trials, or another --output, if none is left.",
                 file=sys.stderr,
             )
             break
@@ -367,6 +377,8 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
 def _words(state: CellState, code: int, run_dir: Path) -> str:
     if code == INTERRUPTED:
         return f"stopped at step {state.step:,}"
+    if state.reason:
+        return f"failed: {state.reason}"
     if code or state.status != "done":
         return f"failed (exit code {code}), see {run_dir / 'output.log'}"
     return f"done in {state.seconds:.0f} s"
@@ -389,7 +401,10 @@ def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
     if unfinished:
         print(f"Go on with: rl-infonce sweep --resume {shlex.quote(str(folder.path))}")
     for name in failed:
-        print(f"rl-infonce sweep: {name} failed", file=sys.stderr)
+        reason = states[name].reason
+        print(
+            f"rl-infonce sweep: {name} failed" + (f": {reason}" if reason else ""), file=sys.stderr
+        )
     if stopped:
         return INTERRUPTED
     return 1 if failed else 0

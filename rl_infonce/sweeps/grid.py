@@ -241,6 +241,8 @@ _LISTS: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], list[Any]]] = {
     "arms": (_arm, ["baseline", "infonce"]),
     "seeds": (_seed, [0, 1, 2]),
 }
+_DECIDING = {"preset", "context", "critic", "augmentation"}  # what other settings may be
+_DECIDED_BY_NONE = {"infonce_coef", "n_pairs"}
 _ENTRIES = {*_LISTS, "n_timesteps", "train", "arm", "probe", "study"}
 
 
@@ -307,4 +309,6 @@ def _loss_problems(where: str, settings: Settings) -> Iterator[str]:
         blamed = next((name for name in left if f"`{name}`" in problems[0]), None)
         if blamed is None:
             return
+        if blamed in _DECIDING:
+            left = {name: left[name] for name in left if name in _DECIDED_BY_NONE | {blamed}}
         del left[blamed]

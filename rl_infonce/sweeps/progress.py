@@ -33,15 +33,15 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
-# Of a record, but not of what a cell is: they change neither what is trained nor with what.
-_OF_NO_CELL = {"hyperparameters", "save_freq", "on_nan", "device", "encoder"}
+# Of a record, but compared otherwise (see below), or without a change of what is trained.
+_OF_NO_CELL = {"hyperparameters", "encoder", "save_freq", "on_nan", "device"}
 
 
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
     """Return where a cell stands; "failed", with the reason, if the folder is not a run of it."""
     try:
         record = read_record(run_dir)
-        differing = sorted(_differences(cell, record))
+        differing = sorted(_differences(cell, grid.n_timesteps, record))
         if differing:
             return CellState("failed", reason=_foreign(cell, run_dir, differing))
     except FileNotFoundError:
@@ -59,17 +59,20 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
     return CellState(status, max(step, _last_step(run_dir / "progress.csv")), seconds)
 
 
-def _differences(cell: Cell, record: Mapping[str, Any]) -> Iterator[str]:
+def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield in which settings a record is of another run; what it does not say is not compared."""
     own: dict[str, Any] = {"freeze_encoder": False, **cell.settings}
     given: Mapping[str, Any] = {**record["arguments"], "seed": record["seed"]}
-    whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed}
+    whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
     told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
     if told["n_envs"] is None:  # the algorithm's own number is noted
         del told["n_envs"]
     for name, value in (whose | told).items():
-        if name in given and given[name] != value:
+        # A study searches lists of one as what is in them.
+        if name in given and given[name] not in (value, [value]):
             yield f"{name} {given[name]!r} instead of {value!r}"
+    if "encoder" in given and (given["encoder"] is None) != ("encoder" not in own):
+        yield f"encoder {given['encoder']!r} instead of {own.get('encoder')!r}"
     words = given.get("hyperparams", "not said") or []
     if isinstance(words, list):
         found = parse_hyperparameters([str(word) for word in words])

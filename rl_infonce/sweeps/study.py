@@ -203,8 +203,13 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
         study.set_user_attr(name, value)
 
 
-def trials_grid(grid: Grid) -> Grid:
-    """Return a grid with as many arms as its study has trials, each the first that it may be.
+def trials_grid(grid: Grid, begun: Mapping[str, Settings] | None = None) -> Grid:
+    """Return a grid with as many arms as its study has trials.
+
+    Args:
+        grid: With a study.
+        begun: Settings of cells that were begun, by name; a trial without any is the first that it
+            may be.
 
     Raises:
         ValueError: If the grid has no study.
@@ -215,7 +220,15 @@ def trials_grid(grid: Grid) -> Grid:
         for name, spec in search["search"].items()
     }
     names = tuple(_name(number) for number in range(search["n_trials"]))
-    return replace(grid, arms=names, settings=dict.fromkeys(names, _settings_of(first)))
+    planned = replace(grid, arms=names, settings=dict.fromkeys(names, _settings_of(first)))
+    own: dict[str, dict[str, Any]] = {}
+    for cell in planned.cells():
+        if begun and cell.name in begun:
+            settings = dict(begun[cell.name])
+            of_algo = {cell.algo: settings.pop("hyperparameters", {})}
+            arm = own.setdefault(cell.arm, {"hyperparameters": {}})
+            arm |= {**settings, "hyperparameters": {**arm["hyperparameters"], **of_algo}}
+    return replace(planned, settings={**planned.settings, **own})
 
 
 def _seed(grid: Grid, n_trials: int) -> int:

@@ -147,6 +147,14 @@ class SweepFolder:
                 "another --output."
             )
 
+    def begun(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the cells that have a run, by name.
+
+        Raises:
+            ValueError: If the record is damaged.
+        """
+        return {name: meaning["settings"] for name, meaning in self._begun().items()}
+
     def _begun(self) -> dict[str, Any]:
         """Return, as noted, the cells that have a run; one that never started may yet change."""
         noted = self._record().get("cells", {})

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from stable_baselines3 import PPO
 
-from rl_infonce.cli import main
+from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.train_arguments import planned
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.runs.state_file import StateBytes, unpack_state
@@ -260,10 +261,10 @@ class FakeEngine:
         try:
             for job in jobs:
                 if self.status is not None:
-                    job.log.parent.mkdir(parents=True)
+                    job.log.parent.mkdir(parents=True, exist_ok=True)
                     ended = {"status": self.status, "n_timesteps_done": 128}
-                    seed = int(job.name.rsplit("-", 1)[1])
-                    write_record(job.log.parent, {**new_record({}, seed), **ended})
+                    record, _ = planned(make_parser().parse_args(job.commands[0]), None)
+                    write_record(job.log.parent, {**record, **ended})
                 yield job.name, self.code
         except GeneratorExit:
             self.closed = True
@@ -355,9 +356,27 @@ def test_a_study_stops_when_all_of_its_first_trials_fail(
     grid, folder = str(write_grid(tmp_path / "grid.toml", study=study)), str(tmp_path / "sweep")
     assert sweep(grid, "-o", folder, "--optimize", "--force") == 1
     assert [job.name[-5:] for job in engine.jobs] == ["000-0", "001-0", "002-0"]
-    assert "stops, as all of its first 3 trials failed" in capsys.readouterr().err
+    assert "stops, as 3 trials failed and none has a value" in capsys.readouterr().err
     assert sweep("--resume", folder, "--optimize", "--force") == 1
     assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
+
+
+def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = engine_of(monkeypatch, status="done")
+    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
+    foreign = folder / "cells" / "breakout-ppo-baseline-0"
+    foreign.mkdir(parents=True)
+    write_record(foreign, new_record({"n_envs": 7}, 0))
+    before = (foreign / "run.json").read_bytes()
+    assert sweep(grid, "-o", str(folder), "--force") == 1
+    assert [job.name for job in engine.jobs] == ["breakout-ppo-infonce-0"]
+    assert (foreign / "run.json").read_bytes() == before
+    said = capsys.readouterr()
+    reason = f"Expected the run of breakout-ppo-baseline-0 in {foreign}, got one with n_envs 7"
+    assert f"breakout-ppo-baseline-0: failed ({reason}" in said.out
+    assert f"rl-infonce sweep: breakout-ppo-baseline-0 failed: {reason}" in said.err
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,9 @@ def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
         ({"game": "pong"}, "game 'pong' instead of 'breakout'"),
         ({"algo": "dqn"}, "algo 'dqn' instead of 'ppo'"),
         ({"seed": 7}, "seed 7 instead of 0"),
+        ({"n_timesteps": 256}, "n_timesteps 256 instead of 128"),
+        ({"encoder": "x"}, "encoder 'x' instead of None"),
+        ({"horizons": [4]}, "horizons [4] instead of None"),
         ({"infonce_coef": 0.7}, "infonce_coef 0.7 instead of 0.5"),
         ({"preset": "atc"}, "preset 'atc' instead of None"),
         ({"n_pairs": None}, "n_pairs None instead of 8"),
@@ -88,6 +92,15 @@ def test_a_run_of_other_settings_is_not_the_cells(
     state = cell_state(cell, grid, tmp_path / "run")
     assert state.status == ("failed" if words else "done")
     assert words in state.reason
+
+
+def test_a_list_of_one_is_what_a_study_searches(tmp_path: Path) -> None:
+    (cell,) = make_grid({**GRID, "arms": ["infonce"]}).cells()
+    cell = replace(cell, settings={**cell.settings, "horizons": 4})
+    (tmp_path / "run").mkdir()
+    for horizons, status in (([4], "done"), ([5], "failed"), ([4, 4], "failed")):
+        write_record(tmp_path / "run", {**new_record({"horizons": horizons}, 0), **TRAINED})
+        assert cell_state(cell, make_grid(GRID), tmp_path / "run").status == status
 
 
 def test_a_session_without_a_checkpoint_has_saved_no_step(tmp_path: Path) -> None:

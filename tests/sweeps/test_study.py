@@ -316,7 +316,11 @@ def test_the_command_trains_trials_and_names_the_best(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("optuna")
-    study = {"n_trials": 1, "search": {"infonce_coef": {"low": 0.01, "high": 1.0, "log": True}}}
+    search = {
+        "infonce_coef": {"low": 0.01, "high": 1.0, "log": True},
+        "horizons": {"choices": [4, 8]},
+    }
+    study = {"n_trials": 1, "search": search}
     once = {"n_envs": 4, "n_pairs": 8, "hyperparameters": {"n_epochs": 1}}
     long_enough = {"n_timesteps": 1024, "train": once}
     path = write_grid(tmp_path / "grid.toml", study=study, **long_enough)
@@ -327,3 +331,5 @@ def test_the_command_trains_trials_and_names_the_best(
     assert "Best of all: trial_000" in said
     assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize"]) == 0
     assert "Best of all: trial_000" in capsys.readouterr().out, "of earlier sessions, too"
+    assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize", "--dry-run"]) == 0
+    assert "breakout-ppo-trial_000-0: done" in capsys.readouterr().out, "as it was searched"
