@@ -65,7 +65,7 @@ def read_results(
     machines = _machines(folder.sessions(), "processors", " processors")
     runs: dict[str, Run] = {}
     missing = []
-    probed: dict[str, dict[str, str]] = {}
+    probed: dict[str, dict[str, Any]] = {}
     losses: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
     others: list[str] = []
     for cell in grid.cells():
@@ -228,18 +228,28 @@ def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
     return {category: each["f1_weighted"] for category, each in everything.items()}
 
 
-def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, str]]) -> None:
+def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) -> None:
     """Raise unless a cell's features were probed with the game's labels, frames and split."""
     if not (run_dir / "probe" / "scores.json").is_file():  # the grid has no [probe]
         return
     content = read_scores(run_dir / "probe" / "scores.json")
+    of_game = probed.setdefault(cell.game, {})
     for scores in content["cells"]:
         if scores["status"] != "done":
             continue
+        of = f"variables of {scores['protocol']}, seed {scores['seed']}"
+        variables = set(scores["scores"].get("variables", ()))
+        if differing := sorted(variables ^ of_game.setdefault(of, variables)):
+            raise ValueError(
+                f"Expected all features on {cell.game} probed with the same variables, got "
+                f"{listed(differing)} ({scores['protocol']}, seed {scores['seed']}) in some of "
+                f"those before {run_dir} or in it, and not in all. Versions differ in what they "
+                "leave out: probe them again."
+            )
         own = {name: str(scores[name]) for name in ("labels_hash", "frames_hash")}
         own["split_by"] = str(content["settings"].get("split_by"))
         for name, value in own.items():
-            first = probed.setdefault(cell.game, {}).setdefault(name, value)
+            first = of_game.setdefault(name, value)
             if value != first:
                 raise ValueError(
                     f"Expected all features on {cell.game} probed with the same {name}, got "

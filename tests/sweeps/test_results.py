@@ -220,6 +220,17 @@ def test_other_splits_are_not_merged(folder: SweepFolder) -> None:
         read_results(folder)
 
 
+def test_probes_of_other_variables_are_not_merged(folder: SweepFolder) -> None:
+    for index, variables in enumerate((["x", "y"], ["x"])):
+        path = finished(folder, index) / "probe" / "scores.json"
+        content = json.loads(path.read_text())
+        for entry in content["cells"]:
+            entry["scores"]["variables"] = dict.fromkeys(variables, entry["scores"]["mean"])
+        path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"same variables, got y \(converged, seed 0\) in some"):
+        read_results(folder)
+
+
 @pytest.mark.parametrize("text", ["step,return\nx,1\n", "a,b\n1,2\n", "step,return\n1,x\n", "\0"])
 def test_files_of_something_else_are_named(folder: SweepFolder, text: str) -> None:
     run_dir = finished(folder, 0)
