@@ -179,6 +179,42 @@ def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> Non
         assert f"| {game} | {untrained} | {found} |" in README
 
 
+def test_other_causes_come_from_the_committed_report_and_widths() -> None:
+    folder = RESULTS / "decoupled_arms"
+    report = (folder / "report.md").read_text()
+    shown = README.split("**What else might keep")[1].split("**One more seed of Atari's")[0]
+    widths = load("live_features.py").width_table(
+        json.loads((folder / "feature_width.json").read_text())["cells"]
+    )
+    assert widths in shown
+    rows = [line for line in shown.replace(widths, "").splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 4 + 2 + 5 + 2 + 6
+    known = report.split("## PPO: what the features know (converged), compared")[1].splitlines()
+    assert [row for row in rows if row not in known] == []
+    text = " ".join(shown.split())
+    differences = {tuple(row.split(" | ")[:1]): row.split(" | ")[2] for row in rows[8:13]}
+    assert f"there again, {differences[('| infonce',)]};" in text
+    against_untrained = {row.split(" | ")[0]: row.split(" | ")[1] for row in rows[15:]}
+    assert {arm for arm, words in against_untrained.items() if words == "lower"} == {
+        "| horizon_8",
+        "| unclipped",
+    }
+    assert "higher" not in against_untrained.values()
+    by_arm = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in widths.splitlines()[2:]}
+    assert f"lose {by_arm['infonce'][7][1:7]} of the {by_arm['infonce'][6][1:7]}." in text
+    assert f"untrained ones ({by_arm['decoupled'][8]})" in text
+    with (folder / "runs.csv").open() as file:
+        boxing: dict[str, list[float]] = {}
+        for run in csv.DictReader(file):
+            if run["game"] == "boxing":
+                boxing.setdefault(run["arm"], []).append(float(run["area"]))
+    own, stock, slow = (
+        f"{sum(boxing[arm]) / len(boxing[arm]):.1f}"
+        for arm in ("decoupled", "baseline", "decoupled_slow")
+    )
+    assert f"({own} against {stock} points, {slow} at a tenth of the rate)" in text
+
+
 def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     printed = load("ppo_arms.py").table(RESULTS / "ppo_arms")
     assert "Missing" not in printed
