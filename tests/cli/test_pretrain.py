@@ -200,7 +200,7 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
     assert provenance["labels"] == "anand2019"
     assert provenance["labels_hash"] == labels_hash("breakout", "anand2019")
     printed = capsys.readouterr().out
-    assert "--policy random-without-noop --labels anand2019\n" in printed
+    assert "--policy random-without-noop --labels anand2019 --output told/probes\n" in printed
     assert pretrain(*supervised) == 1
     assert "labels='anand2019' (not 'corrected')" in capsys.readouterr().err
     monkeypatch.setattr("rl_infonce.atari.labels.labels_hash", lambda game, version: "another")

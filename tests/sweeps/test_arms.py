@@ -11,8 +11,8 @@ from rl_infonce.sweeps.grid import Cell
 
 pytestmark = pytest.mark.atari
 
-# A rollout of PPO, a quarter as long as by default, and 20 updates of DQN at every fourth step.
-N_STEPS = {"ppo": 1, "dqn": 180}
+# A rollout of PPO, a quarter as long as by default, and ten of DQN's steps with updates.
+N_STEPS = {"ppo": 1, "dqn": 140}
 SHORT = {"hyperparameters": {"ppo": {"n_steps": 32}}}
 
 
