@@ -353,7 +353,7 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     )
     n_failed = 0
     for name, settings, value in run_study(folder, grid, train, scales or None):
-        words = "failed" if value is None else f"{value:+.4f}"
+        words = _no_value(name, codes) if value is None else f"{value:+.4f}"
         print(f"{name}: {words} with {dict(settings)}", flush=True)
         n_failed += value is None
         if n_failed == _FAILED_AT_FIRST and best_trial(folder) is None:
@@ -372,6 +372,13 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     if best is None:
         print("rl-infonce sweep: no trial of the study has a value", file=sys.stderr)
     return 1 if n_failed or best is None else 0
+
+
+def _no_value(trial: str, codes: dict[str, int]) -> str:
+    """Return why a trial has no value, from the exit codes of all cells by name."""
+    if any(code for cell, code in codes.items() if f"-{trial}-" in cell):
+        return "failed"
+    return "no value, as no episode ended in time in a run of it (raise n_timesteps),"
 
 
 def _words(state: CellState, code: int, run_dir: Path) -> str:

@@ -361,6 +361,18 @@ def test_a_study_stops_when_all_of_its_first_trials_fail(
     assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
 
 
+def test_a_trial_in_which_no_episode_ended_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("optuna")
+    engine_of(monkeypatch, status="done")
+    study = {"n_trials": 1, "search": {"n_pairs": {"choices": [8]}}}
+    grid = str(write_grid(tmp_path / "grid.toml", study=study))
+    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--optimize", "--force") == 1
+    said = capsys.readouterr().out
+    assert "trial_000: no value, as no episode ended in time in a run of it (raise n_ti" in said
+
+
 def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
