@@ -335,26 +335,22 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     from rl_infonce.sweeps.study import best_trial, run_study
 
     codes: dict[str, int] = {}
+    ended: dict[str, set[str]] = {}
 
     def train(cells: Sequence[Cell], own: Grid) -> bool:
         states = folder.states(own)
         left = _to_train(cells, states)
         codes.update(_work(arguments, _engine(arguments, own, left, folder), own, folder))
+        ended[own.arms[0]] = {state.status for state in folder.states(own).values()}
         return INTERRUPTED not in codes.values()
 
     scales = human_scores()
     if not set(grid.games) <= scales.keys():
         scales = {}
-    measure = (grid.study or {}).get("measure")
-    what = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
-    print(
-        f"Trials' values are the {what[str(measure)]}, mean over the grid"
-        + (", where 0 is a random agent and 1 a human." if scales else ".")
-    )
+    _print_measure(grid, is_scaled=bool(scales))
     n_failed = 0
     for name, settings, value in run_study(folder, grid, train, scales or None):
-        words = _no_value(name, codes) if value is None else f"{value:+.4f}"
-        print(f"{name}: {words} with {dict(settings)}", flush=True)
+        print(f"{name}: {_outcome(value, ended[name])} with {dict(settings)}", flush=True)
         n_failed += value is None
         if n_failed == _FAILED_AT_FIRST and best_trial(folder) is None:
             print(
@@ -374,11 +370,22 @@ def _optimize(arguments: argparse.Namespace, grid: Grid, folder: SweepFolder) ->
     return 1 if n_failed or best is None else 0
 
 
-def _no_value(trial: str, codes: dict[str, int]) -> str:
-    """Return why a trial has no value, from the exit codes of all cells by name."""
-    if any(code for cell, code in codes.items() if f"-{trial}-" in cell):
-        return "failed"
-    return "no value, as no episode ended in time in a run of it (raise n_timesteps),"
+def _print_measure(grid: Grid, *, is_scaled: bool) -> None:
+    """Print what the values of a study's trials are."""
+    what = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
+    print(
+        f"Trials' values are the {what[str((grid.study or {}).get('measure'))]}, mean over the grid"
+        + (", where 0 is a random agent and 1 a human." if is_scaled else ".")
+    )
+
+
+def _outcome(value: float | None, ended: set[str]) -> str:
+    """Return a trial's value, or why it has none, from how its cells ended."""
+    if value is not None:
+        return f"{value:+.4f}"
+    if ended == {"done"}:
+        return "no value, as no episode ended in time in a run of it (raise n_timesteps),"
+    return "failed"
 
 
 def _words(state: CellState, code: int, run_dir: Path) -> str:

@@ -31,7 +31,7 @@ from rl_infonce.sweeps.run_cell import Job
 
 __all__ = ["SweepFolder", "remove_checkpoints"]
 
-_GRID, _CELLS = "grid.toml", "sweep.json"
+_GRID, _SWEEP = "grid.toml", "sweep.json"
 _FORMAT_VERSION = 1
 
 
@@ -115,11 +115,11 @@ class SweepFolder:
         """
         record = self._with_cells(grid)
         replace_bytes(self.path / _GRID, content)
-        replace_json(self.path / _CELLS, record)
+        replace_json(self.path / _SWEEP, record)
 
     def note_cells(self, grid: Grid) -> None:
         """Note what the cells of a grid are, which is not the sweep's; otherwise as `adopt`."""
-        replace_json(self.path / _CELLS, self._with_cells(grid))
+        replace_json(self.path / _SWEEP, self._with_cells(grid))
 
     def _with_cells(self, grid: Grid) -> dict[str, Any]:
         """Return the record with the cells of a grid, after checking them."""
@@ -195,14 +195,14 @@ class SweepFolder:
             **software(),
         }
         record["sessions"] = [*record.get("sessions", []), session]
-        replace_json(self.path / _CELLS, record)
+        replace_json(self.path / _SWEEP, record)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return who worked on the sweep, and with what."""
         return list(self._record().get("sessions", []))
 
     def _record(self) -> dict[str, Any]:
-        path = self.path / _CELLS
+        path = self.path / _SWEEP
         if not path.is_file():
             return {"format_version": _FORMAT_VERSION, "sessions": []}
         try:

@@ -371,6 +371,11 @@ def test_a_trial_in_which_no_episode_ended_says_so(
     assert sweep(grid, "-o", str(tmp_path / "sweep"), "--optimize", "--force") == 1
     said = capsys.readouterr().out
     assert "trial_000: no value, as no episode ended in time in a run of it (raise n_ti" in said
+    foreign = tmp_path / "other" / "cells" / "breakout-ppo-trial_000-0"
+    foreign.mkdir(parents=True)
+    write_record(foreign, new_record({"n_envs": 7}, 0))
+    assert sweep(grid, "-o", str(tmp_path / "other"), "--optimize", "--force") == 1
+    assert "trial_000: failed with" in capsys.readouterr().out
 
 
 def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
