@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from rl_infonce.encoders import STDIMEncoder
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
     Budget,

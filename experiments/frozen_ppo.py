@@ -28,7 +28,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.checks import differences
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.files.durable import replace_text
+from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     PretrainingSettings,
     make_objective,
@@ -38,10 +40,8 @@ from rl_infonce.pretraining import (
 )
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.durable import replace_text
 from rl_infonce.runs.run_directory import software
-from rl_infonce.saved_encoder import load_encoder, read_header, save_encoder
-from rl_infonce.sb3.atari_model import make_atari_model
+from rl_infonce.training.atari_model import make_atari_model
 
 GAME, OBJECTIVE, BUDGET, N_FRAMES = "boxing", "stdim", "250k frames", 100_000
 SEEDS, N_STEPS, N_ENVS = (0, 1, 2), 200_000, 8

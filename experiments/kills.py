@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from rl_infonce.files.durable import PARTIAL
+from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
-from rl_infonce.runs.durable import PARTIAL
 from rl_infonce.runs.run_directory import software
-from rl_infonce.runs.state_file import StateBytes, unpack_state
 
 TRAIN = {
     "ppo": ("-n", "3072", "--n-envs", "2", "--save-freq", "256"),

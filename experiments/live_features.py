@@ -22,16 +22,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.cache import cached_frames
+from rl_infonce.files.durable import replace_json, replace_text
 from rl_infonce.probing import ProbingTask, extract_features, make_task, probe_features
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import t_difference
-from rl_infonce.report.tables import markdown_table
-from rl_infonce.runs.durable import replace_json, replace_text
-from rl_infonce.sb3.atari_model import make_atari_model
-from rl_infonce.sb3.saved_model import read_encoder
-from rl_infonce.scoring.cells import TASKS
+from rl_infonce.scoring.probe_runner import TASKS
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from rl_infonce.training.atari_model import make_atari_model
 
 N_FRAMES, N_STATES = 10_000, 2000
 COLUMNS = {

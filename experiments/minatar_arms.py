@@ -35,12 +35,12 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.files.durable import replace_text
 from rl_infonce.report.bootstrap import bootstrap_improvement
 from rl_infonce.report.curves import area_under_curve, final_return
 from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.durable import replace_text
 from rl_infonce.runs.run_directory import software
 
 # The same in all games; by default it would be the number of channels, as if they were frames.

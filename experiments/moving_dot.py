@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rl_infonce.device import has_fast_bf16
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     Budget,
     PretrainingSettings,

@@ -24,15 +24,20 @@ import torch
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.cli import main as rl_infonce
+from rl_infonce.files.durable import replace_json
+from rl_infonce.networks.encoder_file import load_encoder, untrained
 from rl_infonce.probing import extract_features
+from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table_by_game, with_references
+from rl_infonce.report.return_tables import (
+    comparison_table,
+    markdown_table,
+    returns_table,
+    to_markdown,
+)
 from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
-from rl_infonce.report.tables import comparison_table, markdown_table, returns_table, to_markdown
 from rl_infonce.report.wall_clock import scores_at_equal_time
-from rl_infonce.report.words import notes_on_arms
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.durable import replace_json
-from rl_infonce.saved_encoder import load_encoder, untrained
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Grid, read_grid

@@ -32,12 +32,13 @@ import numpy as np
 import torch
 
 from rl_infonce.atari.cache import cached_frames
-from rl_infonce.atari.frames import LabelledFrames
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.labelled_frames import LabelledFrames
 from rl_infonce.atari.labels import labels_hash, load_labels
 from rl_infonce.atari.published import published_scores
 from rl_infonce.device import processor_name
-from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.files.durable import replace_text
+from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.pretraining import (
     PretrainingSettings,
     make_objective,
@@ -45,7 +46,7 @@ from rl_infonce.pretraining import (
     pretrain,
     training_and_validation,
 )
-from rl_infonce.pretraining.registry import default_batch_size
+from rl_infonce.pretraining.objectives import default_batch_size
 from rl_infonce.probing import (
     ProbeScores,
     drop_low_entropy,
@@ -56,9 +57,8 @@ from rl_infonce.probing import (
 )
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
-from rl_infonce.runs.durable import replace_text
 from rl_infonce.runs.run_directory import software
-from rl_infonce.scoring.cells import TASKS
+from rl_infonce.scoring.probe_runner import TASKS
 
 PROTOCOLS = ("anand2019", "converged")
 GAMES = ("pong", "breakout", "boxing", "ms_pacman", "space_invaders", "freeway")

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_infonce.atari import make_atari_vec_env
-    from rl_infonce.sb3 import (
-        InfoNCECallback,
-        InfoNCECombinedExtractor,
-        InfoNCEExtractor,
-        NanGuardCallback,
-        ProbeCallback,
-        ResumeCallback,
-    )
+    from rl_infonce.live_probes import ProbeCallback
+    from rl_infonce.resuming import NanGuardCallback, ResumeCallback
+    from rl_infonce.sb3 import InfoNCECallback, InfoNCECombinedExtractor, InfoNCEExtractor
 
 __version__ = "0.1.0"
 
@@ -35,9 +30,9 @@ _HOMES = {
     "InfoNCECallback": "rl_infonce.sb3",
     "InfoNCECombinedExtractor": "rl_infonce.sb3",
     "InfoNCEExtractor": "rl_infonce.sb3",
-    "NanGuardCallback": "rl_infonce.sb3",
-    "ProbeCallback": "rl_infonce.sb3",
-    "ResumeCallback": "rl_infonce.sb3",
+    "NanGuardCallback": "rl_infonce.resuming",
+    "ProbeCallback": "rl_infonce.live_probes",
+    "ResumeCallback": "rl_infonce.resuming",
     "make_atari_vec_env": "rl_infonce.atari",
 }
 

@@ -18,8 +18,8 @@ from rl_infonce.nce import (
     log_candidates,
     retrieval_accuracy,
 )
-from rl_infonce.presets import InfoNCESettings
-from rl_infonce.recurrent import GRUSummary
+from rl_infonce.networks.recurrent import GRUSummary
+from rl_infonce.settings import InfoNCESettings
 
 __all__ = [
     "ContrastBatch",

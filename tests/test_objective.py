@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rl_infonce.networks.recurrent import GRUSummary
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE, centred
-from rl_infonce.presets import PRESETS, InfoNCESettings
-from rl_infonce.recurrent import GRUSummary
+from rl_infonce.settings import PRESETS, InfoNCESettings
 from tests import oracles
 
 B, D, C, SIDE, HORIZONS = 5, 6, 3, 2, (4, 7)

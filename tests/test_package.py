@@ -33,7 +33,7 @@ def test_importing_the_package_is_light() -> None:
     assert not imported_by("import rl_infonce") & heavy
 
 
-@pytest.mark.parametrize("room", ["nce", "temporal", "encoders", "objective", "probing", "report"])
+@pytest.mark.parametrize("room", ["nce", "temporal", "networks", "objective", "probing", "report"])
 def test_numeric_rooms_know_no_host(room: str) -> None:
     heavy = {"stable_baselines3", "ale_py", "matplotlib", "gymnasium"}
     assert not imported_by(f"import rl_infonce.{room}") & heavy

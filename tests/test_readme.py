@@ -20,12 +20,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce import InfoNCEExtractor, nce
 from rl_infonce.cli import make_parser
 from rl_infonce.cli.pretrain import _name
-from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.presets import PRESETS, InfoNCESettings
+from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import OBJECTIVES
-from rl_infonce.saved_encoder import save_encoder
+from rl_infonce.settings import PRESETS, InfoNCESettings
 from rl_infonce.sweeps.search import STUDY_SETTINGS
-from rl_infonce.sweeps.tables import PROBE_SETTINGS, SETTINGS
+from rl_infonce.sweeps.settings_check import PROBE_SETTINGS, SETTINGS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

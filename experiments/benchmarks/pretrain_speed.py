@@ -25,10 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.pretraining import OBJECTIVES, EpisodeFrames, FrameBatch, make_objective
 from rl_infonce.pretraining.gradients import backward
-from rl_infonce.pretraining.registry import default_batch_size
+from rl_infonce.pretraining.objectives import default_batch_size
 
 N_FRAMES, EPISODE_LENGTH = 2_000, 200
 Step = Callable[[], int]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.atari.collect import collect
-from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.games import games, resolve_game
+from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
 from rl_infonce.atari.labels import (
     decode,
     label_versions,

@@ -14,7 +14,7 @@ from rl_infonce.atari.shards import VIEWS
 from rl_infonce.checks import check_choice, check_count
 
 if TYPE_CHECKING:
-    from rl_infonce.atari.frames import LabelledFrames
+    from rl_infonce.atari.labelled_frames import LabelledFrames
 
 __all__ = ["N_SHARDS", "cached_frames", "default_cache_folder"]
 

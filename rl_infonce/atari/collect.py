@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import ale_py
 
-from rl_infonce.atari.frames import LabelledFrames, load_frames
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
 from rl_infonce.atari.manifest import MOST_SHARDS, folder_path
 from rl_infonce.atari.shards import VIEWS
 from rl_infonce.checks import check_choice, check_count, check_flag
@@ -63,7 +63,7 @@ def collect(
         policy: "random", uniform over the game's own actions; "random_without_noop", the paper's,
             without NOOP; or a function from uint8 [B, 4, 84, 84] to actions [B], called in
             lock-step for up to 8 shards at once, such as
-            `rl_infonce.sb3.policies.epsilon_greedy_policy(model, 0.2, rng)`.
+            `rl_infonce.agents.epsilon_greedy_policy(model, 0.2, rng)`.
         policy_name: What the manifest calls a function, not empty. A folder is completed, or read,
             by the policy of that name only, so name all that decides the actions: the weights,
             epsilon. None takes the function's own name, where that tells it from others: a lambda,
@@ -171,7 +171,7 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
         raise TypeError(
             f"Expected `policy` to be one of {RANDOM_POLICIES} or a function of observations, got "
             f"{type(policy).__name__}. For a model of Stable-Baselines3 pass "
-            "rl_infonce.sb3.policies.epsilon_greedy_policy(model, epsilon, rng), for another "
+            "rl_infonce.agents.epsilon_greedy_policy(model, epsilon, rng), for another "
             "network a function that returns its actions."
         )
     if policy_name is None:

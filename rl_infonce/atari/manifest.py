@@ -10,8 +10,8 @@ from typing import Any
 
 from rl_infonce.atari.games import games
 from rl_infonce.atari.shards import columns
-from rl_infonce.json_text import read_json
-from rl_infonce.runs.durable import replace_bytes
+from rl_infonce.files.durable import replace_bytes
+from rl_infonce.files.json_text import read_json
 
 __all__ = [
     "FORMAT_VERSION",

@@ -105,7 +105,7 @@ def checked_actions(actions: Any, n_observations: int, n_actions: int) -> list[i
     if isinstance(actions, tuple):
         raise TypeError(
             "Expected `policy` to return actions [B], got a tuple. For `predict` of a model of "
-            "Stable-Baselines3 pass rl_infonce.sb3.policies.epsilon_greedy_policy(model, ...)."
+            "Stable-Baselines3 pass rl_infonce.agents.epsilon_greedy_policy(model, ...)."
         )
     array = np.asarray(actions)
     if array.shape != (n_observations,):

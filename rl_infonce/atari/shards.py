@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.npy_rows import RowsOnDisk, npy_header, read_rows
-from rl_infonce.runs.durable import sync, sync_folder
+from rl_infonce.files.durable import sync, sync_folder
+from rl_infonce.files.npy_rows import RowsOnDisk, npy_header, read_rows
 
 __all__ = [
     "AGENT_SIZE",

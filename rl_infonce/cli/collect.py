@@ -163,8 +163,8 @@ def _policy(arguments: argparse.Namespace) -> tuple[str | Policy, str | None]:
         return arguments.policy.replace("-", "_"), None
     import numpy as np
 
-    from rl_infonce.sb3.policies import epsilon_greedy_policy
-    from rl_infonce.sb3.saved_agent import find_model, open_policy
+    from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
+    from rl_infonce.agents.saved_agent import find_model, open_policy
 
     path = find_model(Path(arguments.policy))
     model = open_policy(path, trust_pickle=arguments.trust_pickle)

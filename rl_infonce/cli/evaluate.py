@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
 
 if TYPE_CHECKING:
-    from rl_infonce.sb3.evaluation import Episode
+    from rl_infonce.agents.evaluation import Episode
 
 __all__ = ["add_parser", "run"]
 
@@ -110,9 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _checked(arguments: argparse.Namespace) -> tuple[Path, str]:
     """Return the model's file and its game, after checking all flags."""
+    from rl_infonce.agents.saved_agent import find_model, game_of
     from rl_infonce.checks import check_number
     from rl_infonce.report.video import check_video_path
-    from rl_infonce.sb3.saved_agent import find_model, game_of
 
     check_number("--n-episodes", arguments.n_episodes, at_least=1)
     check_number("--n-envs", arguments.n_envs, at_least=1)
@@ -160,10 +160,10 @@ def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:
     import numpy as np
     from tqdm import tqdm
 
+    from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
+    from rl_infonce.agents.evaluation import play_episodes
+    from rl_infonce.agents.saved_agent import open_policy, saved_exploration_rate
     from rl_infonce.atari import make_atari_vec_env
-    from rl_infonce.sb3.evaluation import play_episodes
-    from rl_infonce.sb3.policies import epsilon_greedy_policy
-    from rl_infonce.sb3.saved_agent import open_policy, saved_exploration_rate
 
     digest = hashlib.sha256(path.read_bytes()).hexdigest()  # training may replace it meanwhile
     model = open_policy(path, trust_pickle=arguments.trust_pickle)
@@ -237,7 +237,7 @@ def _write(
     settings: dict[str, Any],
     seconds: float,
 ) -> None:
-    from rl_infonce.runs.durable import replace_json
+    from rl_infonce.files.durable import replace_json
     from rl_infonce.runs.evaluation_file import evaluation_record
     from rl_infonce.runs.run_directory import now, software
 

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rl_infonce.checks import check_choice, check_number
     from rl_infonce.device import usable_device
     from rl_infonce.pretraining import OBJECTIVES, parse_budget
-    from rl_infonce.pretraining.registry import paints_screens
+    from rl_infonce.pretraining.objectives import paints_screens
 
     try:
         check_choice("--objective", arguments.objective, OBJECTIVES)
@@ -144,7 +144,7 @@ def _labels(arguments: argparse.Namespace) -> dict[str, str]:
 def _settings(arguments: argparse.Namespace, device: Any) -> Any:
     from rl_infonce.device import has_fast_bf16
     from rl_infonce.pretraining import PretrainingSettings
-    from rl_infonce.pretraining.registry import default_batch_size
+    from rl_infonce.pretraining.objectives import default_batch_size
 
     return PretrainingSettings(
         batch_size=default_batch_size(arguments.objective)
@@ -193,9 +193,9 @@ def _pretrain(
     import torch
     from tqdm import tqdm
 
+    from rl_infonce.networks.encoder_file import save_encoder
     from rl_infonce.pretraining import make_objective, pretrain
     from rl_infonce.runs.run_directory import software
-    from rl_infonce.saved_encoder import save_encoder
 
     is_first = os.environ.get("RANK", "0") == "0"
     shows = is_first and shows_progress(arguments)
@@ -295,8 +295,8 @@ def _show(progress: Progress, bar: Any, curves: _Curves | None) -> None:
 
 
 def _encoder(name: str, generator: Any) -> Any:
-    from rl_infonce.encoders import STDIMEncoder
-    from rl_infonce.pixel_encoder import PixelEncoder
+    from rl_infonce.networks.architectures import STDIMEncoder
+    from rl_infonce.networks.pixel_encoder import PixelEncoder
 
     if name == "stdim":
         return STDIMEncoder(generator)

@@ -14,11 +14,11 @@ from rl_infonce.checks import check_number
 from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shows_progress
 from rl_infonce.runs.claim import held
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS, SEEDS
-from rl_infonce.scoring.encoders import MAJORITY, RANDOM
+from rl_infonce.scoring.feature_sources import MAJORITY, RANDOM
 
 if TYPE_CHECKING:
-    from rl_infonce.scoring.cells import Plan
-    from rl_infonce.scoring.encoders import ProbedEncoder
+    from rl_infonce.scoring.feature_sources import ProbedEncoder
+    from rl_infonce.scoring.probe_runner import Plan
     from rl_infonce.scoring.scores_file import ScoresFile
 
 __all__ = ["add_parser", "run"]
@@ -123,8 +123,8 @@ def _plan(
     arguments: argparse.Namespace, games: list[str], view: str, encoders: list[ProbedEncoder]
 ) -> Plan:
     from rl_infonce.device import usable_device
-    from rl_infonce.scoring.cells import Plan
-    from rl_infonce.scoring.frames import find_frames
+    from rl_infonce.scoring.frame_source import find_frames
+    from rl_infonce.scoring.probe_runner import Plan
 
     if arguments.min_episode_length is not None:
         check_number("--min-episode-length", arguments.min_episode_length, at_least=1)
@@ -166,7 +166,7 @@ def _scores_file(folder: Path, plan: Plan) -> ScoresFile:
 
 
 def _score(plan: Plan, games: list[str], scores: ScoresFile, command: str) -> int:
-    from rl_infonce.scoring.cells import probe_games
+    from rl_infonce.scoring.probe_runner import probe_games
 
     try:
         return 0 if probe_games(plan, games, scores, command=command) else 1
@@ -195,7 +195,7 @@ def _games(names: list[str], labels: str) -> list[str]:
 
 def _encoders(arguments: argparse.Namespace) -> tuple[list[ProbedEncoder], Any]:
     """Return what is asked for, and a function from the view to what stands beside it."""
-    from rl_infonce.scoring.encoders import majority, open_encoder, paper_encoder
+    from rl_infonce.scoring.feature_sources import majority, open_encoder, paper_encoder
 
     for seed in arguments.seeds:
         if seed < 0:

@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     import numpy as np
 
     from rl_infonce.atari.human_scores import human_scores
+    from rl_infonce.files.durable import replace_text
     from rl_infonce.report.report import make_report
-    from rl_infonce.runs.durable import replace_text
     from rl_infonce.sweeps.results import read_results
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 

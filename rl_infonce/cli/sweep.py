@@ -399,7 +399,7 @@ def _words(state: CellState, code: int, run_dir: Path) -> str:
 
 
 def _ending(codes: dict[str, int], grid: Grid, folder: SweepFolder) -> int:
-    from rl_infonce.report.words import counted
+    from rl_infonce.report.formatting import counted
     from rl_infonce.sweeps.display import counts
 
     states = folder.states(grid)

@@ -69,7 +69,7 @@ def usable_gpus() -> int:
 
 def print_plan(grid: Grid, folder: SweepFolder, states: dict[str, CellState]) -> None:
     """Print every cell and where it stands."""
-    from rl_infonce.report.words import counted
+    from rl_infonce.report.formatting import counted
     from rl_infonce.sweeps.display import counts
 
     print(

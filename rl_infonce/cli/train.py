@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shown
 from rl_infonce.cli.train_arguments import ENCODER, EXTRACTOR_FLAGS, named_folder, planned
 from rl_infonce.cli.train_run import TrainRun
+from rl_infonce.files.durable import replace_bytes
 from rl_infonce.hyperparameters import parse_hyperparameters
-from rl_infonce.runs.durable import replace_bytes
 from rl_infonce.runs.run_directory import claim_run_directory, hold_run
 
 if TYPE_CHECKING:
@@ -169,10 +169,10 @@ def _make_model(
 ) -> BaseAlgorithm:
     import torch
 
+    from rl_infonce.agents.pretrained import pixel_encoder
     from rl_infonce.checks import check_number
     from rl_infonce.device import usable_device
-    from rl_infonce.sb3.atari_model import make_atari_model
-    from rl_infonce.sb3.pretrained import pixel_encoder
+    from rl_infonce.training.atari_model import make_atari_model
 
     check_number("--n-timesteps", arguments.n_timesteps, at_least=1)
     check_number("--save-freq", arguments.save_freq, at_least=1)

@@ -119,7 +119,7 @@ def _new_run(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Na
     if arguments.game is None:
         raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
     if arguments.n_envs is None:
-        from rl_infonce.sb3.atari_model import N_ENVS
+        from rl_infonce.training.atari_model import N_ENVS
 
         arguments.n_envs = N_ENVS[arguments.algo]
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
@@ -153,7 +153,7 @@ def _recorded(
     arguments: argparse.Namespace, record: Mapping[str, Any], path: Path
 ) -> dict[str, Any]:
     """Return the settings of a record, which may be anyone's; what it lacks has its default."""
-    from rl_infonce.sb3.atari_model import N_ENVS
+    from rl_infonce.training.atari_model import N_ENVS
 
     found = {}
     for name, (is_fit, kind) in _kinds().items():
@@ -172,8 +172,8 @@ def _recorded(
 
 def _kinds() -> dict[str, Any]:
     """Return what each recorded setting but the seed must be, and that in words."""
-    from rl_infonce.sb3.atari_model import ALGORITHMS
-    from rl_infonce.sweeps.tables import SETTINGS, is_int, is_text
+    from rl_infonce.sweeps.settings_check import SETTINGS, is_int, is_text
+    from rl_infonce.training.atari_model import ALGORITHMS
 
     def is_texts(value: Any) -> bool:
         return isinstance(value, list) and all(map(is_text, value))

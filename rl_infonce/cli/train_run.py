@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import shows_progress
 from rl_infonce.cli.train_arguments import budget_of, counterpart
-from rl_infonce.runs.durable import replace_bytes
+from rl_infonce.files.durable import replace_bytes
 from rl_infonce.runs.run_directory import now, software, write_record
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 
@@ -46,9 +46,9 @@ class TrainRun:
         self, model: BaseAlgorithm, arguments: argparse.Namespace, own: Sequence[BaseCallback]
     ) -> int:
         """Train what is left, save whatever happens, and return the exit code."""
-        from rl_infonce.sb3.episode_log import EpisodeLogCallback
-        from rl_infonce.sb3.nan_guard import NanGuardCallback
-        from rl_infonce.sb3.resume import ResumeCallback
+        from rl_infonce.resuming.episode_log import EpisodeLogCallback
+        from rl_infonce.resuming.nan_guard import NanGuardCallback
+        from rl_infonce.resuming.resume_callback import ResumeCallback
 
         self.callbacks = own
         self.resume = ResumeCallback(
@@ -125,7 +125,7 @@ class TrainRun:
             )
 
     def _open_logs(self, model: BaseAlgorithm, arguments: argparse.Namespace) -> None:
-        from rl_infonce.sb3.run_logs import run_logger
+        from rl_infonce.resuming.run_logs import run_logger
 
         self.episodes.open(model.num_timesteps)
         logger = run_logger(
@@ -163,7 +163,7 @@ class TrainRun:
         callbacks: list[BaseCallback],
         session: dict[str, Any],
     ) -> int:
-        from rl_infonce.sb3.resume import NotSavedError
+        from rl_infonce.resuming.resume_callback import NotSavedError
 
         progress = shows_progress(arguments, sys.stdout)
         status, code, start = "failed", 1, time.perf_counter()
@@ -236,7 +236,7 @@ class TrainRun:
             return False
 
     def _print_models(self) -> None:
-        from rl_infonce.sb3.best_model import find_best
+        from rl_infonce.resuming.best_model import find_best
 
         print(f"Model:  {self.model_file}")
         if (best := find_best(self.run_dir / "checkpoints")) is not None:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.agents.saved_agent import find_model, game_of
+from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
+from rl_infonce.agents.saved_policy import read_policy
 from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES, digest
+from rl_infonce.networks.encoder_file import describe, load_encoder, read_header
+from rl_infonce.resuming.best_model import find_best
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import read_record, software, software_of
-from rl_infonce.saved_encoder import describe, load_encoder, read_header
-from rl_infonce.sb3.best_model import find_best
-from rl_infonce.sb3.saved_agent import find_model, game_of
-from rl_infonce.sb3.saved_model import NotRebuildableError, read_encoder
-from rl_infonce.sb3.saved_policy import read_policy
-from rl_infonce.scoring.encoders import content_key
+from rl_infonce.scoring.feature_sources import content_key
 from rl_infonce.scoring.scores_file import read_scores
 
 __all__ = ["Bundle", "make_bundle"]

@@ -10,7 +10,7 @@ from typing import Any
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER, digest
-from rl_infonce.report.tables import markdown_table
+from rl_infonce.report.return_tables import markdown_table
 
 __all__ = ["game_id", "model_card", "probe_rows"]
 
@@ -73,7 +73,7 @@ def _use(repo: str, bundle: Bundle) -> str:
     lines = ["from huggingface_hub import hf_hub_download", ""]
     imports, calls = [], []
     if ENCODER in bundle.files:
-        imports.append("from rl_infonce.saved_encoder import load_encoder")
+        imports.append("from rl_infonce.networks.encoder_file import load_encoder")
         calls.append(
             f'encoder = load_encoder(hf_hub_download("{repo}", "{ENCODER}"))'
             "  # uint8 [B, C, H, W] -> features [B, D]"

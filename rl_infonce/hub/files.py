@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.json_text import read_json
+from rl_infonce.agents.saved_extractor import read_encoder
+from rl_infonce.files.json_text import read_json
+from rl_infonce.networks.encoder_file import load_encoder
 from rl_infonce.runs.evaluation_file import read_evaluation
-from rl_infonce.saved_encoder import load_encoder
-from rl_infonce.sb3.saved_model import read_encoder
 from rl_infonce.scoring.scores_file import read_scores
 
 __all__ = [

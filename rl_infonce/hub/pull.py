@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rl_infonce.checks import check_count
+from rl_infonce.files.durable import new_folder, replace_json, sync
 from rl_infonce.hub.client import HubError, answered, api, check_repo, patiently
 from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
-from rl_infonce.runs.durable import new_folder, replace_json, sync
 from rl_infonce.runs.run_directory import now
 
 __all__ = ["Pulled", "pull"]

@@ -1,14 +1,14 @@
 """Self-supervised encoders from collected frames: the objectives of the ST-DIM table and ours."""
 
+from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingLoss, PretrainingObjective
 from rl_infonce.pretraining.budget import Budget, parse_budget
 from rl_infonce.pretraining.checkpoint import Progress
-from rl_infonce.pretraining.frames import (
+from rl_infonce.pretraining.episode_frames import (
     EpisodeFrames,
     hold_out_episodes,
     training_and_validation,
 )
-from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
-from rl_infonce.pretraining.registry import OBJECTIVES, make_objective
+from rl_infonce.pretraining.objectives import OBJECTIVES, make_objective
 from rl_infonce.pretraining.trainer import PretrainingSettings, pretrain
 
 __all__ = [

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
-from rl_infonce.pretraining.objective import FrameBatch, PretrainingObjective
+from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingObjective
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.ranks import Ranks
 
 __all__ = ["batch_of_rows", "training_batches"]

@@ -14,9 +14,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from rl_infonce.checks import differences
-from rl_infonce.json_text import parse_json
-from rl_infonce.pretraining.objective import PretrainingObjective
-from rl_infonce.runs.durable import replace_bytes
+from rl_infonce.files.durable import replace_bytes
+from rl_infonce.files.json_text import parse_json
+from rl_infonce.pretraining.base_objective import PretrainingObjective
 
 __all__ = ["Progress", "read_checkpoint", "settings_of_run", "write_checkpoint"]
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.nce import contrast
-from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
-from rl_infonce.pretraining.objective import (
+from rl_infonce.pretraining.base_objective import (
     Encoded,
     Encoder,
     FrameBatch,
@@ -18,6 +17,7 @@ from rl_infonce.pretraining.objective import (
     draw_rows,
     fresh_linear,
 )
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 __all__ = ["CPC"]
 

@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rl_infonce.encoders import STDIMEncoder
-from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
-from rl_infonce.pretraining.objective import (
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.pretraining.base_objective import (
     Encoded,
     Encoder,
     FrameBatch,
@@ -19,6 +18,7 @@ from rl_infonce.pretraining.objective import (
     draw_rows,
     fresh_linear,
 )
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 __all__ = ["PixelPrediction", "VariationalAutoencoder", "screen_decoder"]
 

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE
-from rl_infonce.presets import PRESETS
-from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
-from rl_infonce.pretraining.objective import (
+from rl_infonce.pretraining.base_objective import (
     Encoded,
     Encoder,
     FrameBatch,
@@ -17,6 +15,8 @@ from rl_infonce.pretraining.objective import (
     PretrainingObjective,
     draw_rows,
 )
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
+from rl_infonce.settings import PRESETS
 
 __all__ = ["GlobalInfoNCE"]
 

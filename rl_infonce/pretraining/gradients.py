@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rl_infonce.nce import gather
-from rl_infonce.pretraining.objective import (
+from rl_infonce.pretraining.base_objective import (
     Encoded,
     FrameBatch,
     PretrainingLoss,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_infonce.pretraining.objective import Encoder, fresh_linear
+from rl_infonce.pretraining.base_objective import Encoder, fresh_linear
 from rl_infonce.pretraining.spatial import SpatioTemporalDIM
 
 __all__ = ["PositionalDIM"]

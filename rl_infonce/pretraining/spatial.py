@@ -9,8 +9,7 @@ from torch import Tensor
 
 from rl_infonce.nce import info_nce, retrieval_accuracy
 from rl_infonce.objective import places
-from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
-from rl_infonce.pretraining.objective import (
+from rl_infonce.pretraining.base_objective import (
     Encoded,
     Encoder,
     FrameBatch,
@@ -19,6 +18,7 @@ from rl_infonce.pretraining.objective import (
     draw_rows,
     fresh_linear,
 )
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 __all__ = ["JSDSpatioTemporalDIM", "SpatioTemporalDIM", "StaticDIM"]
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_number
+from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingLoss, PretrainingObjective
 from rl_infonce.pretraining.batches import batch_of_rows, training_batches
 from rl_infonce.pretraining.budget import (
     N_VALIDATIONS,
@@ -29,9 +30,8 @@ from rl_infonce.pretraining.checkpoint import (
     settings_of_run,
     write_checkpoint,
 )
-from rl_infonce.pretraining.frames import EpisodeFrames, IntArray
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
-from rl_infonce.pretraining.objective import FrameBatch, PretrainingLoss, PretrainingObjective
 from rl_infonce.pretraining.ranks import (
     Ranks,
     check_same_on_ranks,

@@ -7,7 +7,7 @@ Shared by all functions here:
 - `scores` maps each task to [..., n_runs] finite scores, usually normalised. Leading axes are
   independent problems, e.g. windows of training or resamples, and are the same for all tasks.
 - Tasks may have unequal numbers of runs. Nothing here can know which runs are missing: ask
-  `rl_infonce.report.scores.missing_runs` before.
+  `rl_infonce.report.run_scores.missing_runs` before.
 - `ValueError` if there is no task, a task has no run, a score is not finite or shapes do not fit.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
-from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores
+from rl_infonce.report.run_scores import Scores, check_same_tasks, checked_scores
 
 __all__ = [
     "interquartile_mean",

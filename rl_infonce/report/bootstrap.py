@@ -47,7 +47,12 @@ import numpy.typing as npt
 from rl_infonce.checks import check_count, check_flag, check_number
 from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.aggregates import probability_of_improvement
-from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
+from rl_infonce.report.run_scores import (
+    Scores,
+    check_same_tasks,
+    checked_scores,
+    paired_differences,
+)
 from rl_infonce.report.statistics import Interval
 
 __all__ = [

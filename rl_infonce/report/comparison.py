@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rl_infonce.report.aggregates import interquartile_mean
 from rl_infonce.report.bootstrap import bootstrap_difference, bootstrap_improvement
 from rl_infonce.report.power import detectable_difference
-from rl_infonce.report.scores import normalized
+from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
 __all__ = [

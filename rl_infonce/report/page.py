@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from rl_infonce.report.charts import Chart
-from rl_infonce.report.tables import Table
+from rl_infonce.report.return_tables import Table
 
 __all__ = ["details", "figures", "page", "paragraph", "section", "table_html"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag, check_number, check_shape
 from rl_infonce.report._scipy import scipy_stats
-from rl_infonce.report.scores import Scores, checked_scores, paired_differences
+from rl_infonce.report.run_scores import Scores, checked_scores, paired_differences
 
 __all__ = [
     "detectable_difference",

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rl_infonce.report.formatting import counted, notes_on_arms
+from rl_infonce.report.return_tables import Table
 from rl_infonce.report.runs import Scored, arms_of
-from rl_infonce.report.tables import Table
-from rl_infonce.report.words import counted, notes_on_arms
 
 __all__ = ["probe_table", "probe_table_by_game", "with_references"]
 

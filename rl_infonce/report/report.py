@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rl_infonce.report.charts import charts_of
+from rl_infonce.report.formatting import counted
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
+from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
 from rl_infonce.report.sections import HOW_COMPARED, parts_of
-from rl_infonce.report.tables import runs_csv, to_markdown
-from rl_infonce.report.words import counted
 
 __all__ = ["Report", "make_report"]
 

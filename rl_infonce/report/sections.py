@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rl_infonce.report.comparison import BySeed
+from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, with_references
+from rl_infonce.report.return_tables import Table, comparison_table, returns_table
 from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
-from rl_infonce.report.tables import Table, comparison_table, returns_table
 from rl_infonce.report.wall_clock import scores_at_equal_time
-from rl_infonce.report.words import notes_on_arms
 
 __all__ = ["HOW_COMPARED", "Part", "parts_of"]
 

@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_flag, check_number, check_shape
 from rl_infonce.report._scipy import scipy_stats
-from rl_infonce.report.scores import Scores, check_same_tasks, checked_scores, paired_differences
+from rl_infonce.report.run_scores import (
+    Scores,
+    check_same_tasks,
+    checked_scores,
+    paired_differences,
+)
 
 __all__ = [
     "Interval",

@@ -10,8 +10,8 @@ import numpy as np
 
 from rl_infonce.checks import check_count
 from rl_infonce.report.comparison import BySeed
+from rl_infonce.report.formatting import counted
 from rl_infonce.report.runs import Run, Scored, score_runs
-from rl_infonce.report.words import counted
 
 __all__ = ["EqualTime", "at_equal_time", "scores_at_equal_time", "shortened"]
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.json_text import read_json
-from rl_infonce.runs.durable import (
+from rl_infonce.files.durable import (
     new_folder,
     remove_partial,
     replace_bytes,
     sync_folder,
     write_bytes,
 )
+from rl_infonce.files.json_text import read_json
 
 __all__ = [
     "MANIFEST",

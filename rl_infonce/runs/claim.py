@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rl_infonce.runs.durable import remove_partial
+from rl_infonce.files.durable import remove_partial
 
 __all__ = ["claimed", "held"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from rl_infonce.json_text import is_finite, read_json
+from rl_infonce.files.json_text import is_finite, read_json
 
 __all__ = ["evaluation_record", "mean_and_error", "read_evaluation"]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import rl_infonce
-from rl_infonce.json_text import is_finite, read_json
+from rl_infonce.files.durable import replace_text
+from rl_infonce.files.json_text import is_finite, read_json
 from rl_infonce.runs.claim import held
-from rl_infonce.runs.durable import replace_text
 
 __all__ = [
     "FORMAT_VERSION",

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rl_infonce.encoders import randomise_
 from rl_infonce.nce import retrieval_accuracy
+from rl_infonce.networks.architectures import randomise_
 from rl_infonce.objective import TemporalInfoNCELoss
 
 __all__ = [

@@ -16,16 +16,16 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from torch import Tensor
 
-from rl_infonce.augmentation import random_shift
 from rl_infonce.checks import check_count, check_flag, check_number
 from rl_infonce.nce import is_saturated
+from rl_infonce.networks.moving_average import MovingAverage
+from rl_infonce.networks.random_shift import random_shift
 from rl_infonce.objective import (
     ContrastBatch,
     ObjectiveShape,
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.presets import preset_settings
 from rl_infonce.sb3.attach import (
     AuxiliaryGradients,
     GradientReport,
@@ -33,6 +33,8 @@ from rl_infonce.sb3.attach import (
     auxiliary_gradients,
     watch_gradients,
 )
+from rl_infonce.sb3.batch_encoding import Encoded, contrast_batch, encode_actions, preprocess
+from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
     is_gradient_free,
@@ -49,13 +51,11 @@ from rl_infonce.sb3.diagnostics import (
     random_encoder,
     scalars_of,
 )
-from rl_infonce.sb3.encoding import Encoded, contrast_batch, encode_actions, preprocess
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.image_encoder import ImageEncoder
-from rl_infonce.sb3.sampling import ObservationBatch, SamplingPlan, sample_batch
 from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, resolve_horizons
-from rl_infonce.target import MovingAverage
+from rl_infonce.settings import preset_settings
 
 __all__ = ["InfoNCEExtractor"]
 

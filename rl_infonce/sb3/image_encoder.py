@@ -12,9 +12,9 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_flag
-from rl_infonce.encoders import conv_output_shape, make_trunk
-from rl_infonce.sb3.encoding import Encoded
-from rl_infonce.target import call_with
+from rl_infonce.networks.architectures import conv_output_shape, make_trunk
+from rl_infonce.networks.moving_average import call_with
+from rl_infonce.sb3.batch_encoding import Encoded
 
 __all__ = ["ImageEncoder"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_infonce.json_text import is_finite, read_json
-from rl_infonce.runs.durable import replace_text
-from rl_infonce.scoring.table import scores_table
+from rl_infonce.files.durable import replace_text
+from rl_infonce.files.json_text import is_finite, read_json
+from rl_infonce.scoring.scores_page import scores_table
 
 __all__ = ["ProbeKey", "ScoresFile", "read_scores"]
 

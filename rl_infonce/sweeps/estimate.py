@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.sb3.atari_model import N_ENVS, make_atari_model
+from rl_infonce.agents.pretrained import pixel_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
-from rl_infonce.sb3.pretrained import pixel_encoder
 from rl_infonce.sweeps.grid import Cell
+from rl_infonce.training.atari_model import N_ENVS, make_atari_model
 
 __all__ = ["Disk", "Tried", "disk_of", "disk_of_all", "free_bytes", "seconds_of", "seconds_of_all"]
 

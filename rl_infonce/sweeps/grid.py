@@ -13,11 +13,10 @@ from typing import Any
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.report.runs import PROBED_ENCODERS
-from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
 from rl_infonce.sweeps.search import study_of, study_problems
-from rl_infonce.sweeps.tables import (
+from rl_infonce.sweeps.settings_check import (
     check_loss,
     legal_settings,
     probe_problems,
@@ -25,6 +24,7 @@ from rl_infonce.sweeps.tables import (
     train_problems,
     unknown,
 )
+from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
 
 if sys.version_info >= (3, 11):
     import tomllib

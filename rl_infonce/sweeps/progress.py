@@ -11,7 +11,7 @@ from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Cell, Grid
-from rl_infonce.sweeps.tables import SETTINGS
+from rl_infonce.sweeps.settings_check import SETTINGS
 
 __all__ = ["CellState", "cell_state"]
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rl_infonce.sb3.atari_model import ALGORITHMS, check_hyperparameters
-from rl_infonce.sweeps.tables import (
+from rl_infonce.sweeps.settings_check import (
     SETTINGS,
     Check,
     check_loss,
@@ -25,6 +24,7 @@ from rl_infonce.sweeps.tables import (
     train_problems,
     unknown,
 )
+from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
 
 __all__ = ["NESTED", "STUDY_SETTINGS", "study_of", "study_problems"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
-from rl_infonce.report.scores import normalized
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.results import read_results

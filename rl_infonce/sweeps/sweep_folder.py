@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.checks import listed
-from rl_infonce.json_text import read_json
+from rl_infonce.files.durable import replace_bytes, replace_json
+from rl_infonce.files.json_text import read_json
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
-from rl_infonce.runs.durable import replace_bytes, replace_json
 from rl_infonce.runs.run_directory import (
     RECORD,
     differing_versions,

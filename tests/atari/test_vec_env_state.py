@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
-from rl_infonce.runs.state_file import pack_state, unpack_state
+from rl_infonce.files.state_file import pack_state, unpack_state
 
 pytestmark = pytest.mark.atari
 

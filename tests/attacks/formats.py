@@ -14,20 +14,20 @@ import torch
 from stable_baselines3 import DQN
 from torch import nn
 
+from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari import load_frames
 from rl_infonce.atari.manifest import write_manifest
 from rl_infonce.atari.shards import ShardWriter, columns
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.files.csv_log import CSVLog
+from rl_infonce.networks.encoder_file import load_encoder, save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import Progress
 from rl_infonce.pretraining.checkpoint import read_checkpoint, write_checkpoint
+from rl_infonce.resuming.resume_callback import ResumeCallback
 from rl_infonce.runs.checkpoints import DamagedCheckpointError, checkpoints
-from rl_infonce.runs.csv_log import CSVLog
 from rl_infonce.runs.run_directory import new_record, read_record, write_record
-from rl_infonce.saved_encoder import load_encoder, save_encoder
-from rl_infonce.sb3.resume import ResumeCallback
-from rl_infonce.sb3.saved_model import read_encoder
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
-from rl_infonce.scoring.table import scores_table
+from rl_infonce.scoring.scores_page import scores_table
 from tests.sb3.worlds import ALGORITHMS, policy_kwargs
 
 RUN_SETTINGS = {"batch_size": 4, "seed": 0}

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.runs.csv_log import CSVLog
-from rl_infonce.runs.state_file import StateBytes, unpack_state
-from rl_infonce.sb3.model_zip import read_model_zip
+from rl_infonce.agents.model_zip import read_model_zip
+from rl_infonce.files.csv_log import CSVLog
+from rl_infonce.files.state_file import StateBytes, unpack_state
 from tests.attacks.forging import (
     forge,
     members_of,

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
+from rl_infonce.resuming.resume_callback import ResumeCallback
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
-from rl_infonce.sb3.resume import ResumeCallback
 from tests.attacks.damages import Damage, damages
 from tests.attacks.formats import FORMATS, good_files, read_run, small_dqn
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.sb3.resume import ResumeCallback
+from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.attacks.forging import forge
 from tests.attacks.formats import FORMATS, good_files, small_dqn
 

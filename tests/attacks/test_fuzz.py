@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_infonce.runs.state_file import StateBytes, unpack_state
-from rl_infonce.sb3.saved_policy import read_policy
+from rl_infonce.agents.saved_policy import read_policy
+from rl_infonce.files.state_file import StateBytes, unpack_state
 from tests.attacks.forging import (
     members_of,
     parts_of_safetensors,

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 import torch
 
-from rl_infonce.sb3.model_zip import mapping_of, read_model_zip
-from rl_infonce.sb3.saved_model import read_encoder
-from rl_infonce.sb3.saved_policy import read_policy
+from rl_infonce.agents.model_zip import mapping_of, read_model_zip
+from rl_infonce.agents.saved_extractor import read_encoder
+from rl_infonce.agents.saved_policy import read_policy
 from tests.attacks.forging import (
     Payload,
     forge,
@@ -336,7 +336,7 @@ def test_what_is_no_file_is_not_read(
 
 def read_a_log(path: Path) -> None:
     """Begin a table where something else is; what a link names stays as it is."""
-    from rl_infonce.runs.csv_log import CSVLog
+    from rl_infonce.files.csv_log import CSVLog
 
     if path.is_dir():
         with pytest.raises(OSError, match=r"progress\.csv"):

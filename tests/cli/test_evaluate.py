@@ -15,11 +15,11 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.agents import evaluation
 from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
-from rl_infonce.sb3 import evaluation
 
 pytestmark = pytest.mark.atari
 

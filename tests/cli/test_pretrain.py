@@ -17,14 +17,14 @@ import torch
 from safetensors import safe_open
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rl_infonce.atari.frames import LabelledFrames
+from rl_infonce.atari.labelled_frames import LabelledFrames
 from rl_infonce.atari.labels import labels_hash
 from rl_infonce.cli import main
 from rl_infonce.cli import pretrain as pretrain_command
-from rl_infonce.encoders import STDIMEncoder
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import trainer
-from rl_infonce.saved_encoder import load_encoder, read_header, save_encoder
 
 pytestmark = pytest.mark.atari
 
@@ -143,7 +143,7 @@ def test_what_agents_see_is_pretrained_and_trained_on(
     more = ["--encoder", "own/encoder.safetensors", "--freeze-encoder"]
     assert main([*train, *flags, *more]) == 0
     assert "--encoder own/encoder.safetensors" in capsys.readouterr().out
-    from rl_infonce.sb3.saved_model import read_encoder
+    from rl_infonce.agents.saved_extractor import read_encoder
 
     kept: Any = read_encoder(here / "logs" / "ppo" / "breakout_1" / "model.zip")
     for name, tensor in pretrained.state_dict().items():

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.atari import collect, labels_hash
 from rl_infonce.cli import main, make_parser
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.probing import ProbeScores, extract_features, majority_scores
 from rl_infonce.runs.claim import held
-from rl_infonce.saved_encoder import save_encoder
-from rl_infonce.scoring import cells as scoring_cells
+from rl_infonce.scoring import probe_runner as scoring_cells
 
 pytestmark = pytest.mark.atari
 

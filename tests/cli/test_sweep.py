@@ -18,15 +18,15 @@ from stable_baselines3 import PPO
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train_arguments import planned
+from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
-from rl_infonce.runs.state_file import StateBytes, unpack_state
 from rl_infonce.sweeps.estimate import Tried, disk_of
 from rl_infonce.sweeps.grid import Cell, read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
-from tests.runs.test_state_file import assert_same
 from tests.sweeps.grids import write_grid
 
 pytestmark = [

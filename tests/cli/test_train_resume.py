@@ -25,15 +25,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import run
-from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.runs import durable
+from rl_infonce.files import durable
+from rl_infonce.files.state_file import StateBytes, unpack_state
+from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.resuming.best_model import keep_best
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import hold_run, read_record, write_record
-from rl_infonce.runs.state_file import StateBytes, unpack_state
-from rl_infonce.saved_encoder import save_encoder
-from rl_infonce.sb3.best_model import keep_best
+from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
-from tests.runs.test_state_file import assert_same
 
 pytestmark = pytest.mark.atari
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.saved_encoder import load_encoder
+from rl_infonce.networks.encoder_file import load_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from tests.experiments.loading import load
 
 

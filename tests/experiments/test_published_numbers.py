@@ -14,8 +14,8 @@ from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.atari.published import published_scores
 from rl_infonce.cli import main
 from rl_infonce.pretraining import OBJECTIVES
+from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.statistics import t_difference
-from rl_infonce.report.tables import comparison_table
 from tests.experiments.loading import EXPERIMENTS, load
 
 README = (EXPERIMENTS / "README.md").read_text()

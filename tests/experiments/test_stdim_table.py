@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rl_infonce.atari.published import published_scores
-from rl_infonce.encoders import STDIMEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.probing import ProbeScores, Score
 from tests.experiments.loading import load
 

@@ -19,19 +19,19 @@ from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.agents.saved_extractor import NotRebuildableError
+from rl_infonce.agents.saved_policy import read_policy
 from rl_infonce.cli import main
+from rl_infonce.files import durable
+from rl_infonce.files.durable import replace_json
 from rl_infonce.hub import HubError, client, make_bundle, pull, push
 from rl_infonce.hub.card import game_id, probe_rows
 from rl_infonce.hub.files import MOST_BYTES, digest
-from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.runs import durable
+from rl_infonce.networks.encoder_file import load_encoder, save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.runs.checkpoints import write_checkpoint
-from rl_infonce.runs.durable import replace_json
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import new_record, write_record
-from rl_infonce.saved_encoder import load_encoder, save_encoder
-from rl_infonce.sb3.saved_model import NotRebuildableError
-from rl_infonce.sb3.saved_policy import read_policy
 from tests.attacks.forging import payloads
 from tests.hub.stand_in import COMMIT, StandIn, running
 

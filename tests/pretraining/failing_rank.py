@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from rl_infonce.cli import pretrain as command
-from rl_infonce.encoders import STDIMEncoder
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     Budget,
     EpisodeFrames,

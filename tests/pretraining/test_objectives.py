@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_infonce.encoders import STDIMEncoder
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
     EpisodeFrames,
@@ -23,8 +23,8 @@ from rl_infonce.pretraining import (
 from rl_infonce.pretraining.cpc import CPC
 from rl_infonce.pretraining.generative import screen_decoder
 from rl_infonce.pretraining.global_infonce import GlobalInfoNCE
+from rl_infonce.pretraining.objectives import paints_screens
 from rl_infonce.pretraining.positional import PositionalDIM
-from rl_infonce.pretraining.registry import paints_screens
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
 from rl_infonce.device import has_fast_bf16
-from rl_infonce.encoders import STDIMEncoder
-from rl_infonce.pixel_encoder import PixelEncoder
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
     Budget,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.runs import durable
+from rl_infonce.files import durable
 from rl_infonce.runs.checkpoints import (
     MANIFEST,
     SEAL,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rl_infonce.files.durable import PARTIAL
 from rl_infonce.runs.claim import claimed, held
-from rl_infonce.runs.durable import PARTIAL
 
 
 def test_a_file_is_made_by_one_and_once(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import (
 from torch import nn
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
-from rl_infonce.sb3.sampling import sample_batch
+from rl_infonce.sb3.batch_sampling import sample_batch
 from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.sb3.fakes import StampedEnv, decode, stamped_vec_env
 from tests.sb3.test_bit_identity import streams

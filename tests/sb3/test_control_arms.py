@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.augmentation import random_shift
+from rl_infonce.networks.random_shift import random_shift
 from tests.sb3.worlds import ALGORITHMS, policy_kwargs
 
 

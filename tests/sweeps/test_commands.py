@@ -13,7 +13,7 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.cli import make_parser
 from rl_infonce.cli.train_arguments import EXTRACTOR_FLAGS
 from rl_infonce.hyperparameters import parse_hyperparameters
-from rl_infonce.presets import InfoNCESettings, preset_settings
+from rl_infonce.settings import InfoNCESettings, preset_settings
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import GridError, make_grid

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from rl_infonce.pixel_encoder import PixelEncoder
-from rl_infonce.saved_encoder import save_encoder
+from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.estimate import Disk
 from rl_infonce.sweeps.grid import Cell, read_grid

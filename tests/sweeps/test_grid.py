@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_infonce.sb3.atari_model import ALGORITHMS
 from rl_infonce.sweeps.arms import ARMS, control_problems, hyperparameters_for, merged
 from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
+from rl_infonce.training.atari_model import ALGORITHMS
 from tests.sweeps.grids import GRID, write_grid
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.json_text import read_json
-from rl_infonce.runs import durable
+from rl_infonce.files import durable
+from rl_infonce.files.json_text import read_json
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, make_grid, read_grid
 from rl_infonce.sweeps.run_cell import Job

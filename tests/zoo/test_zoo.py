@@ -14,8 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import rl_infonce
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.sb3.model_zip import read_model_zip
-from rl_infonce.sb3.saved_policy import read_policy
+from rl_infonce.agents.model_zip import read_model_zip
+from rl_infonce.agents.saved_policy import read_policy
 
 FOLDER = Path(rl_infonce.__file__).parent / "zoo"
 GAME = "BreakoutNoFrameskip-v4"

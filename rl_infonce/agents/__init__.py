@@ -1,0 +1,15 @@
+"""Models of SB3 as they are saved, opened, started from an encoder, and played."""
+
+from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
+from rl_infonce.agents.features import feature_function
+from rl_infonce.agents.pretrained import use_encoder
+from rl_infonce.agents.saved_extractor import read_encoder
+from rl_infonce.agents.saved_policy import read_policy
+
+__all__ = [
+    "epsilon_greedy_policy",
+    "feature_function",
+    "read_encoder",
+    "read_policy",
+    "use_encoder",
+]

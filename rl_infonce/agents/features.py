@@ -1,0 +1,173 @@
+"""The features of any Stable-Baselines3 model as a function of raw images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BaseModel, BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
+from stable_baselines3.common.vec_env import VecNormalize
+from torch import Tensor
+
+from rl_infonce.probing.features import evaluating
+from rl_infonce.sb3.batch_encoding import preprocess
+
+__all__ = [
+    "FeatureFunction",
+    "acting_extractor",
+    "acting_network",
+    "check_observes",
+    "feature_function",
+    "untrained_policy",
+]
+
+FeatureFunction = Callable[[Tensor], Tensor]
+"""Images uint8 [B, C, H, W] on any device -> features [B, D] on the model's."""
+
+_ACTING = ("actor", "q_net", "quantile_net")
+
+
+def acting_network(policy: BasePolicy) -> BaseModel:
+    """Return the part of a policy that picks actions and owns the features they depend on.
+
+    SAC, TD3, TQC and CrossQ: the actor; DQN: the online Q network; QR-DQN: the online quantile
+    network; PPO, A2C and others: the policy itself, whose `features_extractor` is the shared one
+    or, with `share_features_extractor=False`, the actor's.
+    """
+    for name in _ACTING:
+        network = getattr(policy, name, None)
+        if isinstance(network, BaseModel):
+            return network
+    return policy
+
+
+def acting_extractor(policy: BasePolicy) -> BaseFeaturesExtractor:
+    """Return the features extractor of the acting network.
+
+    Raises:
+        ValueError: If it has none.
+    """
+    extractor = acting_network(policy).features_extractor
+    if extractor is None:
+        raise ValueError(
+            f"Expected `policy` with a features extractor, got {type(policy).__name__} without one."
+        )
+    return extractor
+
+
+def feature_function(
+    model: BaseAlgorithm | BasePolicy, *, vec_normalize: VecNormalize | None = None
+) -> FeatureFunction:
+    """Return the function from raw images to the features that a model acts on.
+
+    Images are preprocessed as SB3 does when the agent acts (and by the statistics of a
+    `VecNormalize` around the environment). Each call runs in evaluation mode without gradients,
+    and leaves every module in the mode it was in; an `InfoNCEExtractor` then neither computes its
+    loss nor draws pairs. The function follows the model: after more training it returns the new
+    features. Of a recurrent policy, these are the features before the LSTM.
+
+    Args:
+        model: An algorithm or its policy.
+        vec_normalize: Whose statistics normalise the images; None takes the algorithm's own.
+
+    Returns:
+        uint8 tensor [B, C, H, W], channels first as in `model.observation_space`, to float32
+        [B, D] on the model's device.
+
+    Raises:
+        ValueError: By the function, if the images do not have the model's shape.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from stable_baselines3.common.envs import FakeImageEnv
+        >>> env = FakeImageEnv(screen_height=36, screen_width=36, n_channels=4, channel_first=True)
+        >>> features = feature_function(PPO("CnnPolicy", env))
+        >>> features(torch.zeros(2, 4, 36, 36, dtype=torch.uint8)).shape
+        torch.Size([2, 512])
+    """
+    if vec_normalize is None and isinstance(model, BaseAlgorithm):
+        vec_normalize = model.get_vec_normalize_env()
+
+    def features(images: Tensor) -> Tensor:
+        policy = model if isinstance(model, BasePolicy) else model.policy
+        network = acting_network(policy)
+        shape = network.observation_space.shape
+        if tuple(images.shape[1:]) != shape:
+            raise ValueError(
+                f"Expected `images` of shape [B, *{shape}], got {tuple(images.shape)}."
+            )
+        extractor = acting_extractor(policy)
+        with evaluating(extractor), torch.no_grad():
+            inputs = _normalized(images, vec_normalize).to(network.device)
+            encoded: Tensor = extractor(
+                preprocess(
+                    inputs, network.observation_space, normalize_images=network.normalize_images
+                )
+            )
+        return encoded.flatten(1).float()
+
+    return features
+
+
+def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
+    """Return a policy as the model's was before training, with other random weights.
+
+    Args:
+        model: Whose architecture to build again.
+        seed: Of the weights; torch's global stream is left as it was.
+    """
+    kwargs = dict(model.policy_kwargs)
+    if "use_sde" not in kwargs and model.use_sde:
+        kwargs["use_sde"] = True
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
+        policy = model.policy_class(
+            model.observation_space, model.action_space, model.lr_schedule, **kwargs
+        )
+    return policy.to(model.device)
+
+
+def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
+    """Raise unless a model encodes uint8 images of this shape.
+
+    Args:
+        model: To be probed.
+        shape: (C, H, W) of the images.
+
+    Raises:
+        TypeError: If the model observes anything but one array.
+        ValueError: If shape or type differ, or the features are the pixels themselves.
+    """
+    space = model.observation_space
+    wanted = f"uint8 images {shape}"
+    if not isinstance(space, spaces.Box):
+        raise TypeError(f"Expected `model` to observe {wanted}, got {space}.")
+    if space.shape != shape:
+        raise ValueError(
+            f"Expected `model` to observe {wanted}, as the labelled set holds, got {space.shape}. "
+            "Train on environments with the standard preprocessing (rl_infonce.make_atari_vec_env, "
+            "or SB3's make_atari_env with VecFrameStack 4), or pass LabelledObservations of that "
+            "shape."
+        )
+    if space.dtype != np.uint8 and model.get_vec_normalize_env() is None:
+        raise ValueError(
+            f"Expected `model` to observe {wanted}, got {space.dtype}: how these are made from "
+            "pixels is not known. Observe uint8 images, or use VecNormalize."
+        )
+    if isinstance(acting_extractor(model.policy), FlattenExtractor):
+        raise ValueError(
+            "Expected `model` to learn features from images, got FlattenExtractor, whose features "
+            "are the pixels (MlpPolicy). Use CnnPolicy."
+        )
+
+
+def _normalized(images: Tensor, vec_normalize: VecNormalize | None) -> Tensor:
+    if vec_normalize is None or not vec_normalize.norm_obs:
+        return images
+    normalized = vec_normalize.normalize_obs(images.cpu().numpy())
+    assert isinstance(normalized, np.ndarray)  # noqa: S101 (narrows SB3's union type)
+    return torch.as_tensor(normalized)

@@ -1,0 +1,215 @@
+"""What can be read of an SB3 model file without executing anything in it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import pickle
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rl_infonce.agents.tensor_pickle import check_tensor_pickle
+from rl_infonce.files.json_text import parse_json
+
+__all__ = ["SavedPolicy", "class_name", "mapping_of", "read_model_zip"]
+
+_LARGEST = {"data": 2**26, "policy.pth": 2**30}
+"""Member -> bytes it may have unpacked. NatureCNN's policies take some 10 MB; `data` holds the last
+observation of every environment, 40 kB for one of Atari."""
+
+_FREELY_UNPACKED, _MOST_TIMES_SMALLER = 2**24, 20
+"""Bytes beyond which a member must be packed as weights are: hardly. SB3 does not pack at all."""
+
+_OF_NUMBERS = (RuntimeError, ValueError, OverflowError, OSError)
+"""What zipfile raises for places and versions that are none."""
+
+_OF_TORCH = (
+    *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError, TypeError),
+    *(LookupError, AttributeError, AssertionError, ArithmeticError),
+)
+"""What torch's unpickler raises for pickles that nobody's `torch.save` wrote."""
+
+
+class SavedPolicy(NamedTuple):
+    """The readable text and the tensors of a saved model.
+
+    Attributes:
+        text: What `data` says in plain JSON; pickles are in it as strings that nobody decodes.
+        tensors: Name to tensor of the policy.
+    """
+
+    text: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def mapping_of(entry: Any) -> dict[str, Any]:
+    """Return an entry of `data` if it is a mapping, else an empty one."""
+    return dict(entry) if isinstance(entry, dict) else {}
+
+
+def class_name(entry: Any) -> str:
+    """Return the Box of "<class 'gymnasium.spaces.box.Box'>", and other text as it is."""
+    return re.sub(r"^<class '(?:\w+\.)*(\w+)'>$", r"\1", str(entry))
+
+
+def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
+    """Read text and policy tensors of a file written by SB3's `model.save`.
+
+    SB3 keeps pickles in such a file, and `PPO.load` executes them. They are left alone here: of
+    `data` only the JSON is parsed, and `policy.pth` is read with torch's restricted unpickler,
+    which builds tensors and nothing else. Sizes are compared with limits before anything is
+    unpacked.
+
+    Raises:
+        ValueError: If the file is no zip file, is damaged, is not SB3's, or looks made to harm.
+        OSError: If the file cannot be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected a saved SB3 model at {path}, got no such file.")
+    with contextlib.ExitStack() as opened:
+        with _damage_named(path):
+            archive = opened.enter_context(zipfile.ZipFile(path))
+        _check_members(path, archive)
+        with _damage_named(path):
+            text, weights = (_read_member(archive, name) for name in _LARGEST)
+    return SavedPolicy(_parse_text(path, text), _read_tensors(path, weights))
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, *_OF_NUMBERS) as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of a place before the file
+            raise
+        raise ValueError(
+            f"Expected {path} to be a whole zip file as SB3's model.save writes it, got: {error}."
+        ) from error
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Unpack no more than the declared size, which may lie; zipfile's own `read` unpacks all."""
+    with archive.open(name) as member:
+        return member.read(archive.getinfo(name).file_size)
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
+    names = [member.filename for member in archive.infolist()]
+    for name in names:
+        parts = name.replace("\\", "/").split("/")
+        if ".." in parts or name.startswith(("/", "\\")) or ":" in name:
+            raise ValueError(f"Expected plain member names in {path}, got {name!r}.")
+    for name, largest in _LARGEST.items():
+        if names.count(name) != 1:
+            raise ValueError(
+                f"Expected {path} to hold one `{name}`, as whole files of SB3's model.save do, got "
+                f"{names.count(name)} among {sorted(names)[:10]}."
+            )
+        _check_size(f"`{name}` in {path}", archive.getinfo(name), largest)
+
+
+def _check_size(where: str, member: zipfile.ZipInfo, largest: int) -> None:
+    size, packed = member.file_size, member.compress_size
+    if size > largest:
+        raise ValueError(f"Expected {where} to have at most {largest:,} bytes, got {size:,}.")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(
+            f"Expected {where} stored or deflated, got compression type {member.compress_type}."
+        )
+    if size > max(_FREELY_UNPACKED, _MOST_TIMES_SMALLER * packed):
+        raise ValueError(
+            f"Expected {where} packed as weights are, at most {_MOST_TIMES_SMALLER} times smaller, "
+            f"got {size:,} bytes packed into {packed:,}."
+        )
+
+
+def _parse_text(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        text = parse_json(content, most_bytes=_LARGEST["data"], allow_nan=True)
+    except ValueError as error:
+        raise ValueError(f"Expected `data` in {path} to be JSON, got: {error}.") from error
+    if not isinstance(text, dict):
+        raise ValueError(f"Expected `data` in {path} to be a JSON object, got {type(text)}.")
+    return text
+
+
+def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
+    where = f"`policy.pth` in {path}"
+    records = _checked_records(where, content)
+    try:
+        tensors = torch.load(_packed(records), map_location="cpu", weights_only=True)
+    except _OF_TORCH as error:
+        raise ValueError(
+            f"Expected {where} to hold tensors alone, got: {_reason(error)}"
+        ) from error
+    if not isinstance(tensors, dict):
+        raise ValueError(f"Expected {where} to hold named tensors, got {type(tensors).__name__}.")
+    for name, tensor in dict.items(tensors):  # a file can give its OrderedDict other `items`
+        if not isinstance(name, str):
+            raise ValueError(f"Expected {where} to hold named tensors, got one of no name.")
+        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_meta:
+            raise ValueError(
+                f"Expected {where} to hold dense tensors, got {type(tensor).__name__} at {name!r}."
+            )
+        # A broadcast element can claim any shape, and a copy of it would fill the memory.
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(
+                f"Expected {name!r} of {where} to have as many elements as its shape says, got "
+                f"shape {tuple(tensor.shape)} on {tensor.untyped_storage().nbytes():,} bytes."
+            )
+    return dict(dict.items(tensors))
+
+
+def _reason(error: Exception) -> str:
+    """Return the line of torch's long message that says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    return next((line for line in lines if "Unsupported" in line or "GLOBAL" in line), lines[0])
+
+
+def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
+    """Return the records of torch's zip format, unpacked no larger than packed, of tensors."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+            unpacked = sum(entry.file_size for entry in entries)
+            is_stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+            fits = is_stored and unpacked <= len(content)
+            records = {entry.filename: archive.read(entry) for entry in entries} if fits else {}
+    except (zipfile.BadZipFile, EOFError, *_OF_NUMBERS) as error:
+        raise ValueError(f"Expected {where} in torch's zip format, got: {error}.") from error
+    if not fits:
+        raise ValueError(
+            f"Expected {where} to be stored without compression, as torch does, got {unpacked:,} "
+            f"bytes packed into {len(content):,}."
+        )
+    pickles = [name for name in records if name.lower().endswith("/data.pkl")]
+    if len(pickles) != 1 or len(records) != len(entries):
+        raise ValueError(
+            f"Expected {where} in torch's zip format, got {len(pickles)} data.pkl among "
+            f"{len(entries)} records of {len(records)} names."
+        )
+    try:
+        check_tensor_pickle(records[pickles[0]])
+    except ValueError as error:
+        raise ValueError(f"Expected {where} to hold dense tensors alone, got: {error}.") from error
+    return records
+
+
+def _packed(records: dict[str, bytes]) -> io.BytesIO:
+    """Pack records anew: torch's own zip reader may find others in a file that was made for it."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for name, record in records.items():
+            archive.writestr(name, record)
+    packed.seek(0)
+    return packed

@@ -1,0 +1,129 @@
+"""Start an SB3 model from a pretrained encoder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import nn
+
+from rl_infonce.networks.encoder_file import describe, load_encoder
+from rl_infonce.networks.moving_average import MovingAverage
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+
+__all__ = ["freeze_encoder", "pixel_encoder", "use_encoder"]
+
+
+def use_encoder(
+    model: BaseAlgorithm, encoder: nn.Module | str | os.PathLike[str], *, freeze: bool = False
+) -> None:
+    """Give every features extractor of a model the weights of a pretrained encoder.
+
+    On the built model and not in `features_extractor_kwargs`: SB3 draws the weights of PPO's and
+    A2C's extractors anew after building them. Target networks get the weights, too.
+
+    Example:
+        >>> from stable_baselines3 import PPO
+        >>> from stable_baselines3.common.envs import FakeImageEnv
+        >>> env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
+        >>> model = PPO("CnnPolicy", env)
+        >>> encoder = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0))
+        >>> use_encoder(model, encoder, freeze=True)
+        >>> bool((model.policy.features_extractor.cnn[0].weight == encoder.cnn[0].weight).all())
+        True
+
+    Args:
+        model: With SB3's `NatureCNN` or `InfoNCEExtractor`.
+        encoder: A `PixelEncoder`, or a file of `save_encoder` or `rl-infonce pretrain`.
+        freeze: Whether RL and InfoNCE leave the encoder's weights alone. SB3 does not save this:
+            call again after loading a model.
+
+    Raises:
+        TypeError: If the encoder is of another class.
+        ValueError: If no extractor is of these classes, or architecture, shapes or preprocessing
+            differ; they are named. Nothing was changed then.
+        OSError: If the file cannot be read.
+    """
+    source = pixel_encoder(encoder)
+    extractors = _extractors(model)
+    for extractor in extractors:
+        _check_fit(model, extractor, source)
+    for extractor in extractors:
+        with torch.no_grad():
+            for name, tensor in source.state_dict().items():
+                extractor.get_parameter(name).copy_(tensor)
+        for name in source.state_dict():
+            extractor.get_parameter(name).requires_grad_(True)
+        average = getattr(extractor, "target", None)
+        if isinstance(average, MovingAverage):  # of "atc" and "curl": its next update copies
+            average.get_buffer("n_updates").zero_()
+    if freeze:
+        freeze_encoder(model)
+
+
+def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
+    """Return a pretrained encoder that an agent can start from, or read it from its file.
+
+    Raises:
+        TypeError: If it is of another class.
+        ValueError: If the file holds no encoder.
+        OSError: If the file cannot be read.
+    """
+    found = encoder if isinstance(encoder, nn.Module) else load_encoder(Path(encoder))
+    if not isinstance(found, PixelEncoder):
+        raise TypeError(
+            f"Expected `encoder` to be a PixelEncoder, which reads what agents see, got "
+            f"{type(found).__name__}. Pretrain with --encoder nature or impala."
+        )
+    return found
+
+
+def freeze_encoder(model: BaseAlgorithm) -> None:
+    """Leave the encoders of a model as they are from now on, by RL and InfoNCE.
+
+    SB3 does not save this: call again after loading a model.
+
+    Args:
+        model: With SB3's `NatureCNN` or `InfoNCEExtractor`.
+
+    Raises:
+        ValueError: If it has neither.
+    """
+    for extractor in _extractors(model):
+        for name, parameter in extractor.named_parameters():
+            if name.startswith(("cnn.", "linear.")):
+                parameter.requires_grad_(False)
+
+
+def _extractors(model: BaseAlgorithm) -> list[NatureCNN]:
+    extractors = [each for each in model.policy.modules() if isinstance(each, NatureCNN)]
+    if not extractors:
+        raise ValueError(
+            "Expected a model with NatureCNN or InfoNCEExtractor as its features extractor, got "
+            f"a policy {type(model.policy).__name__} without any."
+        )
+    return extractors
+
+
+def _check_fit(model: BaseAlgorithm, extractor: NatureCNN, source: PixelEncoder) -> None:
+    own = dict(extractor.named_parameters())
+    divide_by = 255 if getattr(model.policy, "normalize_images", True) else 1
+    wanted = {
+        "images": tuple(extractor._observation_space.shape or ()),
+        "pixels divided by": divide_by,
+        **{name: tuple(own[name].shape) if name in own else None for name in source.state_dict()},
+    }
+    got = {
+        "images": source.image_shape,
+        "pixels divided by": source.divide_by,
+        **{name: tuple(tensor.shape) for name, tensor in source.state_dict().items()},
+    }
+    for key, expected in wanted.items():
+        if got[key] != expected:
+            raise ValueError(
+                f"Expected an encoder that fits the model's {type(extractor).__name__}, got "
+                f'"{describe(source)}": {key} {got[key]} instead of {expected}.'
+            )

@@ -1,0 +1,114 @@
+"""The features of a saved SB3 model whose own code may run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.save_util import load_from_zip_file
+from torch import Tensor, nn
+
+from rl_infonce.agents.features import acting_extractor, feature_function
+
+__all__ = ["TrustedEncoder", "read_trusted_encoder"]
+
+
+_NEEDED = {"observation_space", "action_space", "policy_class", "policy_kwargs"}
+
+
+class TrustedEncoder(nn.Module):
+    """The features a policy acts on, of any extractor class, as a module.
+
+    Args:
+        policy: Of one uint8 image per observation.
+
+    Attributes:
+        image_shape: Channels, height, width.
+        features_dim: D, number of features.
+        extractor_name: Class of the extractor.
+    """
+
+    def __init__(self, policy: BasePolicy) -> None:
+        super().__init__()
+        self.policy = policy
+        self.image_shape = tuple(policy.observation_space.shape or ())
+        extractor = acting_extractor(policy)
+        self.features_dim = extractor.features_dim
+        self.extractor_name = type(extractor).__name__
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        return feature_function(self.policy)(images)
+
+
+def read_trusted_encoder(
+    path: str | os.PathLike[str], *, untrained_seed: int | None = None
+) -> TrustedEncoder:
+    """Return the features of a saved model, with SB3's own loading.
+
+    This executes the pickles in the file, with all your rights: do it only to files of people whom
+    you would let use your computer. `read_encoder` needs no trust.
+
+    Args:
+        path: A file of `model.save`.
+        untrained_seed: Leave the weights as the policy's class draws them from this seed.
+
+    Raises:
+        TypeError: If the observations are no uint8 images.
+        ValueError: If the file is no model, a class of it cannot be imported or has changed, or its
+            policy has no features extractor.
+        OSError: If the file cannot be read.
+    """
+    data, parameters = _load(path)
+    space = data["observation_space"]
+    if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) != 3:
+        raise TypeError(f"Expected {path} to observe uint8 images [C, H, W], got {space}.")
+    kwargs = dict(data["policy_kwargs"] or {})
+    if data.get("use_sde"):
+        kwargs.setdefault("use_sde", True)
+    with torch.random.fork_rng(devices=[]):  # layers draw from torch's global stream
+        torch.default_generator.manual_seed(untrained_seed or 0)
+        try:
+            policy: BasePolicy = data["policy_class"](space, data["action_space"], _rate, **kwargs)
+            if untrained_seed is None:
+                policy.load_state_dict(parameters["policy"])
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            # torch names all tensors, a line each
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
+            raise ValueError(
+                f"Expected the classes of {path} as they were when it was saved, got: {reason}"
+            ) from error
+    policy.set_training_mode(False)
+    return TrustedEncoder(policy).eval()
+
+
+def _load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a model says of itself, its pickles executed, and its parameters."""
+    try:
+        data, parameters, _ = load_from_zip_file(os.fspath(path), device="cpu")
+    except ImportError as error:
+        raise ValueError(
+            f"Expected to import the classes of {path}, got: {error}. Name the folder of their "
+            "module in PYTHONPATH."
+        ) from error
+    if data is None or "policy" not in parameters:
+        raise ValueError(f"Expected {path} to hold an SB3 model, got a zip file without a policy.")
+    missing = sorted(_NEEDED - data.keys())
+    if missing:
+        raise ValueError(
+            f"Expected to rebuild {', '.join(missing)} of {path}, got an error that SB3 warns of. "
+            "Was a class renamed or moved since it was saved?"
+        )
+    return data, parameters
+
+
+def _rate(_progress: float) -> float:
+    """Return a learning rate, which SB3 wants before it builds a policy."""
+    return 1e-4

@@ -1,0 +1,114 @@
+"""A table of numbers by step that grows, also when its run is interrupted and goes on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from rl_infonce.files.durable import replace_bytes, sync
+
+__all__ = ["CSVLog"]
+
+STEP = "step"
+_IS_STEP = re.compile("[0-9]{1,18}")
+_MOST_BYTES = 2**28
+
+
+class CSVLog:
+    """Appends rows to a CSV file whose first column is the step.
+
+    Args:
+        path: A file that is there keeps its rows up to `last_step`; a torn last line is dropped.
+        last_step: Where the run goes on.
+
+    Raises:
+        ValueError: If the file is no text, or larger than any run's table; it is named.
+        OSError: If the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, last_step: int) -> None:
+        self._path = path
+        self._columns = [STEP]
+        kept = [row for row in _rows(path) if int(row[STEP]) <= last_step]
+        if kept:
+            self._columns = list(kept[0])
+        self._file = self._begin(kept)
+
+    def append(self, step: int, numbers: Mapping[str, float | str]) -> None:
+        """Add a row; a number that was not there before adds a column.
+
+        Raises:
+            ValueError: If the file has been replaced by something else.
+            OSError: If the file cannot be written.
+        """
+        row = {STEP: str(step), **{name: str(value) for name, value in numbers.items()}}
+        new = [name for name in row if name not in self._columns]
+        if new:
+            self._file.close()
+            rows = _rows(self._path)
+            self._columns += new
+            self._file = self._begin([*rows, row])
+        else:
+            _writer(self._file, self._columns).writerow(row)
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the disk has all rows, which a checkpoint will take for written.
+
+        Raises:
+            OSError: If they cannot be written.
+        """
+        if not self._file.closed:
+            sync(self._file)
+
+    def close(self) -> None:
+        """Close the file, and wait until the disk has it.
+
+        Raises:
+            OSError: If it cannot be written; it is closed then, too.
+        """
+        try:
+            self.sync()
+        finally:
+            self._file.close()
+
+    def _begin(self, rows: Iterable[Mapping[str, str]]) -> TextIO:
+        """Write the file anew, in one move, and return it open at its end."""
+        text = io.StringIO(newline="")
+        writer = _writer(text, self._columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        replace_bytes(self._path, text.getvalue().encode())
+        return self._path.open("a", newline="", encoding="utf-8")
+
+
+def _writer(file: TextIO | io.StringIO, columns: list[str]) -> csv.DictWriter[str]:
+    return csv.DictWriter(file, columns, restval="", lineterminator="\n")
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    """Return the whole rows of a file, none if there is no such file."""
+    if not path.is_file():  # to open a pipe would wait for its writer
+        return []
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{path.stat().st_size:,} bytes")
+        text = path.read_bytes().decode("utf-8")
+        whole_lines = text[: text.rfind("\n") + 1]  # of a torn number nothing else tells
+        rows = csv.DictReader(io.StringIO(whole_lines, newline=""))
+        if whole_lines and STEP not in (rows.fieldnames or ()):
+            raise ValueError(f"the columns {whole_lines.partition(chr(10))[0][:80]!r}")
+        return [row for row in rows if _is_whole(row)]
+    except (ValueError, csv.Error) as error:
+        raise ValueError(
+            f"Expected numbers by step, as CSV, in {path}, got: {error}. Move that file away."
+        ) from error
+
+
+def _is_whole(row: Mapping[str | None, str | None]) -> bool:
+    step = row.get(STEP) or ""
+    return None not in row and None not in row.values() and _IS_STEP.fullmatch(step) is not None

@@ -1,0 +1,172 @@
+"""A tree of tensors, arrays and plain values as bytes that can hold no code, and back.
+
+Two files: JSON for the tree, safetensors for its numbers. What JSON has no word for is an object
+with a single key that begins with "$".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from rl_infonce.files.json_text import check_json_size, parse_json
+
+__all__ = ["StateBytes", "pack_state", "unpack_state"]
+
+_MOST_BYTES_OF_TEXT = 2**26
+_MOST_LEVELS = 64
+
+
+class StateBytes(NamedTuple):
+    """A packed tree.
+
+    Attributes:
+        text: UTF-8 JSON.
+        tensors: In the safetensors format.
+    """
+
+    text: bytes
+    tensors: bytes
+
+
+def pack_state(tree: Any) -> StateBytes:
+    """Pack a tree of dict, list, tuple, deque, set-free plain values, tensors and arrays.
+
+    Every leaf comes back equal to the last bit, of its own type; tensors come back on the CPU and
+    contiguous. Tensors that share memory come back apart.
+
+    Args:
+        tree: Keys of dicts are strings or integers; integers may be of any size.
+
+    Raises:
+        TypeError: If a leaf is of another type; its place in the tree is named.
+        ValueError: If it has more plain values or text than `unpack_state` reads.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    text = json.dumps(_pack(tree, "state", tensors), allow_nan=False).encode()
+    check_json_size(text, most_bytes=_MOST_BYTES_OF_TEXT)
+    return StateBytes(text, save(tensors))
+
+
+def unpack_state(packed: StateBytes) -> Any:
+    """Return the tree that was packed.
+
+    Nothing is executed; memory stays within a few times the size of the bytes.
+
+    Raises:
+        ValueError: If the bytes are damaged or not from `pack_state`.
+    """
+    try:
+        tree = parse_json(packed.text, most_bytes=_MOST_BYTES_OF_TEXT)
+        return _unpack(tree, load(packed.tensors), _MOST_LEVELS)
+    except (SafetensorError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError(f"Expected a packed state, got: {error!r:.500}.") from error
+
+
+def _pack(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, bytes):
+        content = torch.from_numpy(np.frombuffer(value, np.uint8).copy())
+        return {"$bytes": _add(content, place, tensors)}
+    if isinstance(value, torch.Tensor):
+        return {"$tensor": _add(value.detach().cpu().contiguous().clone(), place, tensors)}
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
+        name = _add(torch.from_numpy(np.array(value, order="C")), place, tensors)
+        return {"$array" if isinstance(value, np.ndarray) else "$scalar": name}
+    if isinstance(value, Mapping):
+        return _pack_mapping(value, place, tensors)
+    if isinstance(value, list | tuple | deque):
+        return _pack_sequence(value, place, tensors)
+    raise TypeError(
+        f"Expected numbers, text, tensors, arrays and containers of them at {place}, got "
+        f"{type(value).__name__}."
+    )
+
+
+def _add(tensor: torch.Tensor, place: str, tensors: dict[str, torch.Tensor]) -> str:
+    name = place
+    while name in tensors:  # the keys "a/b" and "a", "b" spell the same place
+        name += "'"
+    tensors[name] = tensor
+    return name
+
+
+def _pack_sequence(
+    value: list[Any] | tuple[Any, ...] | deque[Any], place: str, tensors: dict[str, torch.Tensor]
+) -> Any:
+    items = [_pack(each, f"{place}/{i}", tensors) for i, each in enumerate(value)]
+    if isinstance(value, deque):
+        return {"$deque": [value.maxlen, *items]}
+    return {"$tuple": items} if isinstance(value, tuple) else items
+
+
+def _pack_mapping(value: Mapping[Any, Any], place: str, tensors: dict[str, torch.Tensor]) -> Any:
+    packed = {key: _pack(each, f"{place}/{key}", tensors) for key, each in value.items()}
+    if all(type(key) is str and not key.startswith("$") for key in packed):
+        return packed
+    for key in packed:
+        if type(key) not in (str, int):
+            raise TypeError(f"Expected keys of text or integers at {place}, got {key!r}.")
+    return {"$dict": [[key, each] for key, each in packed.items()]}
+
+
+def _unpack(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> Any:
+    if levels == 0:
+        raise ValueError(f"Expected at most {_MOST_LEVELS} levels of containers, got more.")
+    if isinstance(value, list):
+        return [_unpack(each, tensors, levels - 1) for each in value]
+    if not isinstance(value, dict):
+        return value
+    marks = [key for key in value if key.startswith("$")]
+    if not marks:
+        return {key: _unpack(each, tensors, levels - 1) for key, each in value.items()}
+    if len(value) > 1 or marks[0] not in _UNPACKERS:
+        raise ValueError(f"Expected one of {sorted(_UNPACKERS)} alone, got {sorted(value)}.")
+    return _UNPACKERS[marks[0]](value[marks[0]], tensors, levels - 1)
+
+
+def _unpack_items(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list, got {type(value).__name__}")
+    return [_unpack(each, tensors, levels) for each in value]
+
+
+def _unpack_dict(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> dict[Any, Any]:
+    pairs = [tuple(pair) for pair in _unpack_items(value, tensors, levels)]
+    for key, _ in pairs:
+        if type(key) not in (str, int):
+            raise TypeError(f"a key {key!r}")
+    return dict(pairs)
+
+
+def _unpack_deque(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> deque[Any]:
+    most, *items = _unpack_items(value, tensors, levels)
+    return deque(items, maxlen=most)
+
+
+_Unpacker = Callable[[Any, Mapping[str, torch.Tensor], int], Any]
+_UNPACKERS: dict[str, _Unpacker] = {
+    "$float": lambda value, _tensors, _levels: {
+        "nan": math.nan,
+        "inf": math.inf,
+        "-inf": -math.inf,
+    }[value],
+    "$bytes": lambda value, tensors, _levels: tensors[value].numpy().tobytes(),
+    "$tensor": lambda value, tensors, _levels: tensors[value],
+    "$array": lambda value, tensors, _levels: tensors[value].numpy(),
+    "$scalar": lambda value, tensors, _levels: tensors[value].numpy()[()],
+    "$tuple": lambda *given: tuple(_unpack_items(*given)),
+    "$deque": _unpack_deque,
+    "$dict": _unpack_dict,
+}

@@ -1,0 +1,341 @@
+"""ProbeCallback: what do the features know about the game, while they are trained?"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Image, Logger, TensorBoardOutputFormat
+
+from rl_infonce.agents.features import check_observes, feature_function, untrained_policy
+from rl_infonce.checks import check_choice, check_count, check_flag
+from rl_infonce.live_probes.probe_figures import (
+    Predictions,
+    critic_figures,
+    overlay_figure,
+    score_figures,
+    thumbnails,
+)
+from rl_infonce.live_probes.probe_scalars import chart_layout, on_screen, probe_scalars
+from rl_infonce.probing import (
+    PROTOCOLS,
+    Converged,
+    LabelledObservations,
+    ProbeScores,
+    ProbingTask,
+    extract_features,
+    majority_scores,
+    make_task,
+    probe_features,
+)
+from rl_infonce.report.rendering import has_matplotlib, rendered
+from rl_infonce.report.tensorboard import write_chart_layout, write_projector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.policies import BasePolicy
+    from torch.utils.tensorboard import SummaryWriter
+
+    from rl_infonce.probing.probe import Protocol
+
+__all__ = ["QUICK", "ProbeCallback"]
+
+Features = npt.NDArray[np.float32]
+
+QUICK = Converged(penalties=(1e-3,), tolerance=1e-2, path_tolerance=1e-2)
+"""Logistic regression with one fixed penalty, stopped early: seconds instead of minutes."""
+
+_N_PROJECTED = 1000
+_ONLY_TENSORBOARD = ("stdout", "log", "json", "csv")
+
+
+class ProbeCallback(BaseCallback):
+    """Probe the features of any Stable-Baselines3 model while it trains.
+
+    A linear classifier per variable of the game's state (where is the ball? what is the score?) is
+    fitted on frozen features and scored on episodes it has not seen, as in Anand et al. 2019. The
+    frames come from a random agent, the same for every run: they are collected once, when training
+    first starts, and kept in a cache. Beside the scores stand those of an untrained network of the
+    same architecture and of the most frequent class.
+
+    Probed are the features that the policy acts on (`rl_infonce.agents.features.feature_function`),
+    with or without an `InfoNCEExtractor`. Training does not notice: weights and random streams are
+    bit-identical with and without the callback. Features that cannot be probed (NaN, or all
+    equal) give a warning and no scores.
+
+    Scores go to the logger under `probe/`, at the start, every `probe_freq` steps and at the end;
+    figures go to TensorBoard if matplotlib is installed.
+
+    Args:
+        game: A game with RAM labels in any spelling, or labelled observations of your own.
+        probe_freq: Calls of `env.step` between probes, >= 1; each is one step of all `n_envs`
+            environments.
+        n_frames: Labelled frames, >= 1000; on Pong, a probe of 10,000 takes 2 to 5 seconds on two
+            cores, figures included.
+        protocols: "converged" chooses the penalty of every variable, "anand2019" is the published
+            protocol; both take minutes. The default, `Converged(penalties=(1e-3,),
+            tolerance=1e-2, path_tolerance=1e-2)`, takes seconds. `Converged(...)` and
+            `Anand2019(...)` of `rl_infonce.probing` take settings of your own. Figures show the
+            first.
+        label_version: Of the labels, one of `rl_infonce.atari.label_versions()`.
+        seed: Of the labelled frames, their split, and the untrained network; not of the training.
+        figures: Whether to draw figures.
+        projector: Whether to show features in TensorBoard's projector when training ends.
+        cache_folder: None takes `$XDG_CACHE_HOME/rl_infonce` or `~/.cache/rl_infonce`.
+        verbose: 1 says when frames are collected, with a progress bar.
+
+    Attributes:
+        task: Split and labels, once training has started.
+        history: Training step and scores by protocol, oldest first.
+        untrained: Scores of the untrained network, by protocol.
+        majority: Scores of the most frequent class.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, or the game has no labels; when training
+            starts, if the model observes something else than the labelled frames, or these are too
+            few.
+
+    Example:
+        >>> ProbeCallback("pong", probe_freq=5000).game
+        'pong'
+        >>> ProbeCallback("tetris")
+        Traceback (most recent call last):
+        ValueError: Expected `game` with RAM labels in version 'corrected', got 'tetris'. ...
+    """
+
+    def __init__(
+        self,
+        game: str | LabelledObservations,
+        probe_freq: int = 10_000,
+        *,
+        n_frames: int = 10_000,
+        protocols: Sequence[Protocol] = (QUICK,),
+        label_version: str = "corrected",
+        seed: int = 0,
+        figures: bool = True,
+        projector: bool = False,
+        cache_folder: str | os.PathLike[str] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        check_count("probe_freq", probe_freq)
+        check_count("n_frames", n_frames, at_least=1000)
+        check_count("seed", seed, at_least=0)
+        check_flag("figures", figures)
+        check_flag("projector", projector)
+        self.protocols = _named_protocols(protocols)
+        self.game = _checked_game(game, label_version)
+        self.probe_freq = probe_freq
+        self.n_frames = n_frames
+        self.label_version = label_version
+        self.seed = seed
+        self.figures = figures
+        self.projector = projector
+        self.cache_folder = cache_folder
+        self.labelled = None if isinstance(game, str) else game
+        self.task: ProbingTask | None = None
+        self.history: list[tuple[int, dict[str, ProbeScores]]] = []
+        self.untrained: dict[str, ProbeScores] = {}
+        self.majority: ProbeScores | None = None
+        self._judged: BasePolicy | None = None
+        self._last_step = 0
+
+    # -- when -------------------------------------------------------------------------------------
+
+    def _on_training_start(self) -> None:
+        self._last_step = self.locals["total_timesteps"]
+        labelled = self._labelled()
+        check_observes(self.model, tuple(labelled.observations.shape[1:]))
+        if self.task is None:
+            self.task = make_task(labelled, np.random.default_rng(self.seed))
+            self.majority = majority_scores(self.task, seed=self.seed)
+        if self._judged is not self.model.policy:
+            self._judged = self.model.policy
+            policy = untrained_policy(self.model, self.seed)
+            self.untrained, _ = self._scores(self._features(policy))
+        if self.history and not 0 < self.history[-1][0] <= self.num_timesteps:
+            self.history = []  # another training than the last one
+        for writer in self._writers():
+            categories = list(self.untrained[self._first].categories)
+            write_chart_layout(writer, chart_layout(list(self.protocols), categories))
+        if self._draws and not has_matplotlib():
+            self.figures = False
+            warnings.warn(
+                "ProbeCallback writes no figures, because matplotlib is missing. Install it with "
+                '`pip install "rl-infonce[plots]"`, or pass figures=False.',
+                UserWarning,
+                stacklevel=2,
+            )
+        self._probe_once()
+
+    def _on_step(self) -> bool:
+        # The last step is probed after the last update instead.
+        if self.n_calls % self.probe_freq == 0 and self.num_timesteps < self._last_step:
+            self._probe()
+        return True
+
+    def _on_training_end(self) -> None:
+        self._probe_once()
+        if self.projector:
+            self._project()
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the scores so far."""
+        return {
+            "history": [
+                [step, {name: each.to_json() for name, each in scores.items()}]
+                for step, scores in self.history
+            ]
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on after the scores of another run; a probe of this one at its start stays."""
+        former = [
+            (step, {name: ProbeScores.from_json(each) for name, each in scores.items()})
+            for step, scores in state["history"]
+        ]
+        steps = {step for step, _ in former}
+        self.history = former + [each for each in self.history if each[0] not in steps]
+
+    def _probe_once(self) -> None:
+        """Probe unless that was done at this very step, before a pause in training."""
+        if not self.history or self.history[-1][0] < self.num_timesteps:
+            self._probe()
+
+    # -- what -------------------------------------------------------------------------------------
+
+    def _labelled(self) -> LabelledObservations:
+        if self.labelled is None:
+            from rl_infonce.atari.cache import cached_frames
+
+            frames = cached_frames(
+                self.game,
+                self.n_frames,
+                seed=self.seed,
+                cache_folder=self.cache_folder,
+                progress=self.verbose > 0,
+            )
+            self.labelled = frames.labelled("agent", self.label_version)
+        return self.labelled
+
+    def _features(self, model: BaseAlgorithm | BasePolicy) -> Features:
+        normalize = self.model.get_vec_normalize_env()
+        function = feature_function(model, vec_normalize=normalize)
+        return extract_features(function, self._labelled().observations)
+
+    def _scores(self, features: Features) -> tuple[dict[str, ProbeScores], Predictions]:
+        """Return scores by protocol, and the predictions of the first."""
+        assert self.task is not None  # noqa: S101 (made when training starts)
+        found = {
+            name: probe_features(
+                features, self.task, protocol=protocol, seed=self.seed, device=self.model.device
+            )
+            for name, protocol in self.protocols.items()
+        }
+        return {name: scores for name, (scores, _) in found.items()}, found[self._first][1]
+
+    def _probe(self) -> None:
+        start = time.perf_counter()
+        try:
+            scores, predictions = self._scores(self._features(self.model))
+        except ValueError as error:
+            warnings.warn(
+                f"No probe at step {self.num_timesteps}: {error}", RuntimeWarning, stacklevel=2
+            )
+            return
+        self.history.append((self.num_timesteps, scores))
+        self._log(scores, predictions, start)
+        if self._draws:
+            # Figures are cycles of thousands of objects, which a training hardly ever makes Python
+            # look for: 10 MB would be kept of every probe.
+            gc.collect()
+
+    def _log(self, scores: dict[str, ProbeScores], predictions: Predictions, start: float) -> None:
+        assert self.majority is not None  # noqa: S101 (made when training starts)
+        # A logger of our own on the same outputs: dumping the model's would cut its averages short.
+        logger = Logger(None, self.logger.output_formats)
+        logger.set_level(self.logger.level)
+        for protocol, each in scores.items():
+            for tag, number in probe_scalars(each, self.untrained[protocol], self.majority).items():
+                logger.record(tag, number, exclude=None if on_screen(tag) else "stdout")
+        if self._draws:
+            for name, figure in self._figures(predictions).items():
+                picture = Image(rendered(figure), "HWC")
+                logger.record(f"probe_figures/{name}", picture, exclude=_ONLY_TENSORBOARD)
+        logger.record("probe/seconds", time.perf_counter() - start)
+        logger.dump(self.num_timesteps)
+
+    def _figures(self, predictions: Predictions) -> dict[str, Figure]:
+        assert self.task is not None  # noqa: S101 (made when training starts)
+        assert self.majority is not None  # noqa: S101
+        labelled, protocol = self._labelled(), self._first
+        history = [(step, scores[protocol]) for step, scores in self.history]
+        title = f"{self.game}, {protocol} probe"
+        now = f"{title}, step {self.num_timesteps:,}"
+        untrained = self.untrained[protocol]
+        return {
+            **score_figures(history, untrained, self.majority, self.task, title=title),
+            "predictions": overlay_figure(labelled, self.task, predictions, title=now),
+            **critic_figures(self.model.policy, labelled, seed=self.seed, title=now),
+        }
+
+    def _project(self) -> None:
+        assert self.task is not None  # noqa: S101 (made when training starts)
+        labelled, features = self._labelled(), self._features(self.model)
+        test = self.task.split.test
+        rows = test[np.linspace(0, len(test) - 1, min(len(test), _N_PROJECTED)).astype(int)]
+        labels = {"episode": labelled.episode_ids[rows]}
+        labels |= {name: values[rows] for name, values in self.task.labels.items()}
+        for writer in self._writers():
+            write_projector(
+                writer,
+                features[rows],
+                labels,
+                thumbnails(labelled.observations, rows),
+                step=self.num_timesteps,
+                tag="features",
+            )
+
+    @property
+    def _first(self) -> str:
+        """Name of the protocol that figures show."""
+        return next(iter(self.protocols))
+
+    @property
+    def _draws(self) -> bool:
+        """Whether somebody sees figures."""
+        return self.figures and bool(self._writers())
+
+    def _writers(self) -> list[SummaryWriter]:
+        outputs = self.logger.output_formats
+        return [each.writer for each in outputs if isinstance(each, TensorBoardOutputFormat)]
+
+
+def _named_protocols(protocols: Sequence[Protocol]) -> dict[str, Protocol]:
+    """Return name to protocol, in order."""
+    names = [p if isinstance(p, str) else type(p).__name__.lower() for p in protocols]
+    if isinstance(protocols, str) or not names or len(set(names)) != len(names):
+        raise ValueError(
+            f"Expected `protocols` to be distinct protocols of {PROTOCOLS}, got {protocols!r}."
+        )
+    for name in names:
+        check_choice("protocols", name, PROTOCOLS)
+    return dict(zip(names, protocols, strict=True))
+
+
+def _checked_game(game: str | LabelledObservations, label_version: str) -> str:
+    if isinstance(game, LabelledObservations):
+        return str(game.provenance.get("game", "unnamed"))
+    from rl_infonce.atari import load_labels, resolve_game
+
+    load_labels(game, label_version)
+    return resolve_game(game)

@@ -1,0 +1,131 @@
+"""The figures of one probe: what TensorBoard shows beside the curves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rl_infonce.agents.features import acting_extractor, acting_network
+from rl_infonce.live_probes.similarity import CriticScores, critic_scores, has_critic
+from rl_infonce.report.overlay import Place, prediction_overlay
+from rl_infonce.report.probe_figures import probe_heat_map, probe_table_figure
+from rl_infonce.report.similarity_figure import similarity_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from stable_baselines3.common.policies import BasePolicy
+
+    from rl_infonce.probing import LabelledObservations, ProbeScores, ProbingTask
+
+__all__ = [
+    "Predictions",
+    "critic_figures",
+    "overlay_figure",
+    "score_figures",
+    "thumbnails",
+]
+
+Predictions = dict[str, npt.NDArray[np.uint8]]
+
+_N_OVERLAYS = 6
+
+
+def thumbnails(observations: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return the latest frame of each row, [B, H, W] uint8: the last channel of a stack."""
+    return np.asarray(observations[rows])[:, -1]
+
+
+def score_figures(
+    history: list[tuple[int, ProbeScores]],
+    untrained: ProbeScores,
+    majority: ProbeScores,
+    task: ProbingTask,
+    *,
+    title: str,
+) -> dict[str, Figure]:
+    """Return the table of the latest scores and the heat map of all."""
+    step, now = history[-1]
+    columns = {"now": now, "untrained": untrained, "majority": majority}
+    return {
+        "table": probe_table_figure(columns, task.categories, title=f"{title}, step {step:,}"),
+        "heat_map": probe_heat_map(history, task.categories, untrained=untrained, title=title),
+    }
+
+
+def overlay_figure(
+    labelled: LabelledObservations, task: ProbingTask, predictions: Predictions, *, title: str
+) -> Figure:
+    """Return test frames, always the same ones, with predicted and true values."""
+    test = task.split.test
+    chosen = np.linspace(0, len(test) - 1, min(_N_OVERLAYS, len(test))).astype(np.int64)
+    rows = test[chosen]
+    frames = thumbnails(labelled.observations, rows)
+    labels = {name: np.asarray(values)[rows] for name, values in task.labels.items()}
+    predicted = {name: values[chosen] for name, values in predictions.items()}
+    shape, places = _places(labelled, labels, predicted)
+    return prediction_overlay(
+        frames, labels, predicted, places, screen_shape=shape or frames.shape[1:], title=title
+    )
+
+
+def _places(
+    labelled: LabelledObservations, labels: Predictions, predictions: Predictions
+) -> tuple[tuple[int, int] | None, dict[str, Place]]:
+    """Return shape of the screen and places on it; nothing for data that no emulator view shows."""
+    game, view, version = (
+        labelled.provenance.get(key) for key in ("game", "view", "label_version")
+    )
+    if game is None or version is None or view not in ("agent", "screen"):
+        return None, {}
+    from rl_infonce.atari.pixel_maps import SCREEN_SHAPE, load_pixel_maps, to_pixels
+
+    def pixels(values: npt.NDArray[np.uint8], name: str) -> npt.NDArray[np.float64]:
+        found = to_pixels(values, game, name, version)
+        assert found is not None  # noqa: S101 (it has a map)
+        return found
+
+    return SCREEN_SHAPE, {
+        name: Place(each.axis, pixels(labels[name], name), pixels(predictions[name], name))
+        for name, each in load_pixel_maps(game, version).items()
+        if name in predictions
+    }
+
+
+def critic_figures(
+    policy: BasePolicy, labelled: LabelledObservations, *, seed: int, title: str
+) -> dict[str, Figure]:
+    """Return a similarity picture per horizon; nothing for a model without InfoNCE critic."""
+    extractor = acting_extractor(policy)
+    if not has_critic(extractor):
+        return {}
+    scores = critic_scores(
+        extractor,
+        labelled.observations,
+        labelled.episode_ids,
+        np.random.default_rng(seed),
+        n_steps=max(extractor.horizons) * 2 + 1,
+        normalize_images=acting_network(policy).normalize_images,
+    )
+    if scores is None:
+        return {}
+    return {
+        f"critic_k{horizon}": _critic_figure(labelled, scores, k, horizon, title)
+        for k, horizon in enumerate(extractor.horizons)
+    }
+
+
+def _critic_figure(
+    labelled: LabelledObservations, scores: CriticScores, k: int, horizon: int, title: str
+) -> Figure:
+    steps = np.arange(scores.same.shape[-1])
+    anchor, other = scores.anchors[0], scores.others[0]
+    return similarity_figure(
+        thumbnails(labelled.observations, anchor + steps),
+        thumbnails(labelled.observations, other + steps),
+        scores.same[k],
+        scores.other[k],
+        horizon=horizon,
+        title=title,
+    )

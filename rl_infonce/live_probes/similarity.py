@@ -1,0 +1,156 @@
+"""What the InfoNCE critic of a model takes for the future of an anchor."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.objective import ContrastBatch
+from rl_infonce.probing.features import evaluating
+from rl_infonce.sb3.batch_encoding import Encoded, preprocess
+from rl_infonce.sb3.extractor import InfoNCEExtractor
+
+__all__ = ["CriticScores", "critic_scores", "has_critic"]
+
+IntArray = npt.NDArray[np.int64]
+
+_BATCH = 256
+
+
+class CriticScores(NamedTuple):
+    """Scores of anchors with frames that follow them, and with frames of another episode.
+
+    Attributes:
+        anchors: [B] rows of the anchors.
+        others: [B] rows where the compared stretches of another episode begin.
+        same: [K, B, n] scores of anchor + 0 .. anchor + n - 1, per horizon.
+        other: [K, B, n] scores of other + 0 .. other + n - 1.
+    """
+
+    anchors: IntArray
+    others: IntArray
+    same: npt.NDArray[np.float32]
+    other: npt.NDArray[np.float32]
+
+
+def has_critic(extractor: nn.Module) -> TypeGuard[InfoNCEExtractor]:
+    """Return whether `critic_scores` can ask this extractor.
+
+    A critic that must know the actions in between has no answer for frames alone.
+    """
+    return (
+        isinstance(extractor, InfoNCEExtractor)
+        and extractor.infonce is not None
+        and extractor.infonce.future is None
+    )
+
+
+def critic_scores(
+    extractor: InfoNCEExtractor,
+    observations: Any,
+    episode_ids: IntArray,
+    rng: np.random.Generator,
+    *,
+    n_anchors: int = 32,
+    n_steps: int = 13,
+    normalize_images: bool = True,
+) -> CriticScores | None:
+    """Score frames 0 to `n_steps` - 1 steps after random anchors, and frames of other episodes.
+
+    Unless the settings say `centred=False`, both sides are centred over what is drawn here, as
+    training centres over its batch. The frames go through the target encoder if there is one. Of
+    several terms the first is taken; local scores are averaged over positions.
+
+    Args:
+        extractor: Whose critics to ask; see `has_critic`.
+        observations: K images uint8 [K, C, H, W] that integer arrays index.
+        episode_ids: [K]; consecutive rows of one episode are consecutive steps.
+        rng: Source of anchors and episodes.
+        n_anchors: B, >= 1.
+        n_steps: n, >= 1.
+        normalize_images: As the policy's.
+
+    Returns:
+        The scores, or None if fewer than two episodes are `n_steps` long.
+    """
+    starts = _starts(episode_ids, n_steps)
+    if len(np.unique(episode_ids[starts])) < 2:
+        return None
+    anchors = rng.choice(starts, n_anchors)
+    others = np.array(
+        [rng.choice(starts[episode_ids[starts] != episode_ids[anchor]]) for anchor in anchors]
+    )
+    steps = np.arange(n_steps)
+    candidates = np.concatenate([anchors[:, None] + steps, others[:, None] + steps])  # [2B, n]
+    with evaluating(extractor), torch.no_grad():
+        scores = _scores(
+            extractor, observations, episode_ids, anchors, candidates, normalize_images
+        )
+    ours = scores.reshape(len(scores), n_anchors, 2, n_anchors, n_steps)
+    picked = ours[:, np.arange(n_anchors), :, np.arange(n_anchors)]  # [B, K, 2, n]
+    same, other = picked.transpose(2, 1, 0, 3)
+    return CriticScores(anchors, others, same, other)
+
+
+def _starts(episode_ids: IntArray, n_steps: int) -> IntArray:
+    """Return rows whose episode goes on for `n_steps` rows."""
+    last = len(episode_ids) - n_steps + 1
+    if last <= 0:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(episode_ids[:last] == episode_ids[n_steps - 1 :])
+
+
+def _scores(
+    extractor: InfoNCEExtractor,
+    observations: Any,
+    episode_ids: IntArray,
+    anchors: IntArray,
+    candidates: IntArray,
+    normalize_images: bool,
+) -> npt.NDArray[np.float32]:
+    """Return the critics' scores [K, B, M] of the anchors with all candidates."""
+    objective = extractor.infonce
+    assert objective is not None  # noqa: S101 (has_critic)
+
+    def encode(rows: IntArray, averages: dict[str, Tensor] | None = None) -> Encoded:
+        parts = []
+        for start in range(0, len(rows), _BATCH):
+            images = torch.as_tensor(np.asarray(observations[rows[start : start + _BATCH]]))
+            inputs = preprocess(
+                images.to(extractor.device),
+                extractor._observation_space,
+                normalize_images=normalize_images,
+            )
+            parts.append(extractor.encode(inputs, averages))
+        return Encoded(*(torch.cat(field) for field in zip(*parts, strict=True)))
+
+    averages = None if extractor.target is None else extractor.target.averages()
+    settings = extractor.settings
+    length = settings.n_context_steps
+    rows = np.maximum(anchors[:, None] - np.arange(length)[::-1], 0)  # [B, L]
+    used = episode_ids[rows] == episode_ids[anchors][:, None]
+    used &= anchors[:, None] >= np.arange(length)[::-1]
+    past, future = encode(rows.reshape(-1)), encode(candidates.reshape(-1), averages)
+    n_horizons = len(extractor.horizons)
+
+    def repeated(encoded: Tensor) -> Tensor:
+        return encoded.expand(n_horizons, *encoded.shape)
+
+    maps = past.maps.reshape(len(anchors), length, *past.maps.shape[1:])[:, -1]
+    batch = ContrastBatch(
+        context=past.features.reshape(len(anchors), length, -1),
+        context_used=torch.as_tensor(used, device=extractor.device),
+        futures=repeated(future.features),
+        mask=torch.empty(0),
+        anchor_maps=maps if settings.uses_maps else None,
+        future_maps=repeated(future.maps) if settings.uses_maps else None,
+    )
+    predictions = objective.predict(batch, extractor.horizons)
+    term = settings.terms[0]
+    found = [objective.scores(term, batch, predictions, k) for k in range(n_horizons)]
+    averaged = [each if each.dim() == 2 else each.mean(0) for each in found]
+    return torch.stack(averaged).float().cpu().numpy()

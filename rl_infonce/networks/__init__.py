@@ -1,0 +1,1 @@
+"""Networks from images to features, their parts, and encoders as files."""

@@ -1,0 +1,254 @@
+"""Encoders as files: tensors and a JSON description in safetensors, which can hold no code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from rl_infonce.files.durable import replace_bytes
+from rl_infonce.files.json_text import parse_json
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+
+__all__ = [
+    "assign_tensors",
+    "describe",
+    "encoder_settings",
+    "load_encoder",
+    "read_header",
+    "save_encoder",
+    "untrained",
+]
+
+FORMAT = "rl_infonce encoder"
+FORMAT_VERSION = 1
+_PREPROCESSINGS = [{"pixels": "uint8", "divide_by": divide_by} for divide_by in (255, 1)]
+_PIXEL_SETTINGS = ("features_dim", "encoder", "precision", "channels_last")
+
+
+def save_encoder(
+    encoder: nn.Module, path: str | os.PathLike[str], *, provenance: Mapping[str, Any] | None = None
+) -> None:
+    """Write an encoder's tensors and everything needed to build it again.
+
+    Example:
+        >>> import tempfile
+        >>> encoder = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_encoder(encoder, f"{folder}/pong.safetensors")
+        ...     load_encoder(f"{folder}/pong.safetensors").features_dim
+        512
+
+    Args:
+        encoder: A `PixelEncoder` or an `STDIMEncoder`; `rl_infonce.agents.read_encoder`
+            makes one of a saved model.
+        path: File to write, in one move; one of that name is replaced.
+        provenance: Kept in the file, as JSON: where the weights come from.
+
+    Raises:
+        TypeError: If the encoder is of another class, or `provenance` is not JSON.
+        OSError: If the file cannot be written; one of that name is kept.
+    """
+    header = {
+        "format_version": FORMAT_VERSION,
+        **encoder_settings(encoder),
+        "provenance": dict(provenance or {}),
+    }
+    tensors = {name: t.detach().cpu().contiguous() for name, t in encoder.state_dict().items()}
+    metadata = {"format": FORMAT, "header": json.dumps(header)}
+    replace_bytes(Path(path), save(tensors, metadata=metadata))
+
+
+def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
+    """Return the encoder in a file of `save_encoder`: uint8 [K, C, H, W] -> features [K, D].
+
+    It has the attributes `image_shape` and `features_dim`. Nothing in the file is executed, and
+    nothing is allocated before shapes were compared.
+
+    Raises:
+        ValueError: If the file is no saved encoder, is damaged, or describes an architecture,
+            preprocessing or shape that does not fit this version or its own tensors.
+        OSError: If the file cannot be read.
+    """
+    path = Path(path)
+    header = read_header(path)
+    encoder = _build(path, header)
+    try:
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            _check_shapes(str(path), _shapes_of(encoder), shapes)
+            assign_tensors(str(path), encoder, {name: file.get_tensor(name) for name in shapes})
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
+        raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
+    return encoder.eval()
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the description in a file of `save_encoder`, with the `provenance` given there.
+
+    Raises:
+        ValueError: If the file is no saved encoder.
+        OSError: If the file cannot be read.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"Expected a saved encoder at {path}, got no such file. "
+            "rl-infonce pretrain writes one, encoder.safetensors, and pull downloads one."
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _parse_header(path, file.metadata() or {})
+    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
+        raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
+
+
+def untrained(encoder: nn.Module, seed: int) -> nn.Module:
+    """Return an encoder of the same architecture, its weights drawn from `seed`.
+
+    Raises:
+        TypeError: If the encoder is of a class that is not saved here.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    header = encoder_settings(encoder)
+    return _BUILDERS[header["class"]](header, generator).eval()
+
+
+def describe(encoder: nn.Module) -> str:
+    """Return the architecture in few words, e.g. "nature 512 on 4x84x84, fp32"."""
+    settings = encoder_settings(encoder)
+    arguments = settings["arguments"]
+    name = arguments.get("encoder", settings["class"].removesuffix("Encoder").lower())
+    shape = "x".join(map(str, settings["image_shape"]))
+    precision = arguments.get("precision", "fp32")
+    return f"{name} {settings['features_dim']} on {shape}, {precision}"
+
+
+def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give an encoder the tensors of a file, as float32 of its own, contiguous.
+
+    Args:
+        where: Names the file in messages.
+        encoder: Whose parameters are replaced, also those on the meta device.
+        tensors: By name.
+
+    Raises:
+        ValueError: If names, shapes or number formats differ.
+    """
+    _check_shapes(where, _shapes_of(encoder), {name: tuple(t.shape) for name, t in tensors.items()})
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32:
+            raise ValueError(f"Expected `{name}` in {where} to be float32, got {tensor.dtype}.")
+    owned = {n: t.clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
+    encoder.load_state_dict(owned, assign=True)
+
+
+def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
+    """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
+
+    Raises:
+        TypeError: If the encoder is of a class that is not saved here.
+    """
+    if type(encoder) is PixelEncoder:
+        arguments = {name: getattr(encoder, name) for name in _PIXEL_SETTINGS}
+        divide_by = encoder.divide_by
+    elif type(encoder) is STDIMEncoder:
+        arguments, divide_by = {}, 255
+    else:
+        raise TypeError(
+            f"Expected an encoder of class {' or '.join(_BUILDERS)}, got {type(encoder).__name__}. "
+            "Of an SB3 model, rl_infonce.agents.saved_extractor.read_encoder makes one."
+        )
+    return {
+        "class": type(encoder).__name__,
+        "arguments": arguments,
+        "image_shape": list(encoder.image_shape),
+        "features_dim": encoder.features_dim,
+        "preprocessing": {"pixels": "uint8", "divide_by": divide_by},
+    }
+
+
+def _pixel_encoder(header: Mapping[str, Any], generator: torch.Generator | None) -> nn.Module:
+    divide_by = header["preprocessing"]["divide_by"]
+    arguments = header["arguments"]
+    shape = header["image_shape"]
+    return PixelEncoder(shape, generator=generator, divide_by=divide_by, **arguments)
+
+
+def _stdim_encoder(header: Mapping[str, Any], generator: torch.Generator | None) -> nn.Module:
+    if header["arguments"]:
+        raise TypeError("STDIMEncoder takes no arguments")
+    return STDIMEncoder(generator)
+
+
+_BUILDERS: dict[str, Callable[[Mapping[str, Any], torch.Generator | None], nn.Module]] = {
+    "PixelEncoder": _pixel_encoder,
+    "STDIMEncoder": _stdim_encoder,
+}
+
+
+def _parse_header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"Expected {path} to be written by rl_infonce's save_encoder, got a safetensors file "
+            f"with format={metadata.get('format')!r}. Tensors alone do not say what they compute."
+        )
+    try:
+        header = parse_json(metadata["header"], allow_nan=True)
+        version = header["format_version"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"Expected a JSON header in {path}, got: {error!r}.") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"Expected {path} in format {FORMAT_VERSION}, got {version!r}. Update rl_infonce."
+        )
+    return dict(header)
+
+
+def _build(path: Path, header: Mapping[str, Any]) -> nn.Module:
+    """Return the described encoder without weights, and check that it is what the header says."""
+    preprocessing = header.get("preprocessing")
+    if preprocessing not in _PREPROCESSINGS:
+        raise ValueError(
+            f"Expected the preprocessing of {path} to be one of {_PREPROCESSINGS}, got "
+            f"{preprocessing!r}. Its features would differ from those it was saved with."
+        )
+    try:
+        encoder = _BUILDERS[header["class"]](header, None)
+        described = encoder_settings(encoder)
+    except KeyError as error:
+        raise ValueError(
+            f"Expected {path} to hold one of {sorted(_BUILDERS)}, got {error}. Update rl_infonce."
+        ) from error
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ValueError(f"Expected arguments of an encoder in {path}, got: {error}.") from error
+    for key in ("image_shape", "features_dim", "preprocessing"):
+        if header.get(key) != described[key]:
+            raise ValueError(
+                f"Expected `{key}` of {path} to be {described[key]} as its class has it, got "
+                f"{header.get(key)!r}."
+            )
+    return encoder
+
+
+def _shapes_of(encoder: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in encoder.state_dict().items()}
+
+
+def _check_shapes(
+    where: str, expected: Mapping[str, tuple[int, ...]], got: Mapping[str, tuple[int, ...]]
+) -> None:
+    for name in sorted(expected.keys() | got.keys()):
+        if expected.get(name) != got.get(name):
+            raise ValueError(
+                f"Expected tensor `{name}` in {where} of shape {expected.get(name, 'none')}, got "
+                f"{got.get(name, 'none')}."
+            )

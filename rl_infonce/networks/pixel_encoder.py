@@ -1,0 +1,111 @@
+"""PixelEncoder: raw uint8 images to features, with nothing left for the caller to preprocess."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
+from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
+
+__all__ = ["PixelEncoder"]
+
+
+class PixelEncoder(nn.Module):
+    """A convolutional trunk `cnn` and a layer `linear`, fed with images as an emulator shows them.
+
+    It computes what `NatureCNN` and `InfoNCEExtractor` make of an observation inside an SB3
+    policy, operation for operation, and holds their tensors under their names; it knows no host.
+
+    Args:
+        image_shape: Channels, height, width.
+        features_dim: D, number of features, >= 1.
+        generator: Source of the initial weights (orthogonal with ReLU's gain, zero biases, as SB3
+            initialises PPO's); None leaves the parameters on the meta device, for
+            `load_state_dict(..., assign=True)`.
+        encoder: "nature" or "impala".
+        divide_by: Pixels are divided by it: 255, or 1 for policies with normalize_images=False.
+        precision: "fp32", or "bf16" for bfloat16 autocast.
+        channels_last: Whether convolutions run channels-last.
+
+    Raises:
+        TypeError: If a number is no integer.
+        ValueError: If an argument is out of range or the images are too small.
+    """
+
+    def __init__(
+        self,
+        image_shape: Sequence[int],
+        features_dim: int = 512,
+        *,
+        generator: torch.Generator | None,
+        encoder: str = "nature",
+        divide_by: int = 255,
+        precision: str = "fp32",
+        channels_last: bool = False,
+    ) -> None:
+        super().__init__()
+        if len(image_shape) != 3:
+            raise ValueError(
+                f"Expected `image_shape` to be (channels, height, width), got {image_shape!r}."
+            )
+        for size in image_shape:
+            check_count("image_shape", size)
+        check_count("features_dim", features_dim)
+        if divide_by not in (1, 255):
+            raise ValueError(f"Expected `divide_by` to be 255 or 1, got {divide_by!r}.")
+        check_choice("precision", precision, ("fp32", "bf16"))
+        check_flag("channels_last", channels_last)
+        channels, height, width = image_shape
+        self.image_shape = (channels, height, width)
+        self.features_dim = features_dim
+        self.encoder = encoder
+        self.divide_by = divide_by
+        self.precision = precision
+        self.channels_last = channels_last
+        with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+            trunk = make_trunk(encoder, self.image_shape)
+            map_shape = conv_output_shape(trunk, self.image_shape)
+            self.local_dim, self.n_places = map_shape[0], map_shape[1] * map_shape[2]
+            n_inputs = math.prod(map_shape)
+            self.cnn = nn.Sequential(*trunk, nn.Flatten())
+            self.linear = nn.Sequential(nn.Linear(n_inputs, features_dim), nn.ReLU())
+        if generator is not None:
+            self.to_empty(device=generator.device)
+            randomise_(self, generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        half = self.precision == "bf16"
+        autocast = torch.autocast(images.device.type, dtype=torch.bfloat16)
+        with autocast if half else contextlib.nullcontext():
+            features = self.head(self.local_features(images))
+        return features.float()
+
+    def local_features(self, images: Tensor) -> Tensor:
+        """Return the map [K, local_dim, height, width] that the trunk makes of images.
+
+        Raises:
+            ValueError: If the images are of another shape.
+        """
+        check_shape("images", images, ("K", *self.image_shape))
+        pixels = images.float()
+        if self.divide_by != 1:
+            pixels = pixels / self.divide_by
+        if self.channels_last:
+            pixels = pixels.contiguous(memory_format=torch.channels_last)
+        maps: Tensor = self.cnn[:-1](pixels)
+        return maps
+
+    def head(self, maps: Tensor) -> Tensor:
+        """Return features [K, D] of a map of `local_features`."""
+        features: Tensor = self.linear(maps.flatten(1))
+        return features

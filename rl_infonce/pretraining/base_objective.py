@@ -1,0 +1,181 @@
+"""What every pretraining objective is: frames to draw, an encoder, and a loss of what it says."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
+
+__all__ = [
+    "Encoded",
+    "Encoder",
+    "FrameBatch",
+    "PretrainingLoss",
+    "PretrainingObjective",
+    "draw_default_weights_",
+    "draw_rows",
+    "fresh_linear",
+]
+
+Encoded = tuple[Tensor, ...]
+Encoder = STDIMEncoder | PixelEncoder
+
+
+@dataclass(frozen=True)
+class FrameBatch:
+    """Frames of B samples, of a batch that several ranks may share.
+
+    Attributes:
+        images: [B, L, C, H, W] uint8, the L frames of each sample.
+        labels: Variable to [B] int64 of each sample's first frame; empty where nobody asks.
+        seed: Of whatever an objective draws, the same on all ranks.
+        first: Where in the batch of all ranks these samples begin.
+        n_all: Samples of all ranks; None where these are all.
+    """
+
+    images: Tensor
+    labels: Mapping[str, Tensor] = field(default_factory=dict)
+    seed: int = 0
+    first: int = 0
+    n_all: int | None = None
+
+    def normal(self, n_features: int) -> Tensor:
+        """Return standard normal noise [B, n_features], the same however many ranks share it.
+
+        Every rank draws the noise of all and keeps its own: a number of features per sample, little
+        beside encoding one.
+        """
+        generator = torch.Generator(self.images.device).manual_seed(self.seed)
+        shape = (self.n_all or len(self.images), n_features)
+        noise = torch.randn(shape, generator=generator, device=self.images.device)
+        return noise[self.first : self.first + len(self.images)]
+
+
+class PretrainingLoss(NamedTuple):
+    """A loss, and how often the right answer came first.
+
+    Attributes:
+        loss: [] what is minimised.
+        accuracy: [] in 0..1, detached; of several terms, that of the one which reads the features;
+            NaN for objectives that pick nothing.
+    """
+
+    loss: Tensor
+    accuracy: Tensor
+
+
+class PretrainingObjective(nn.Module, ABC):
+    """An encoder with what trains it; its heads are thrown away afterwards.
+
+    What all objectives share beside the paper's: Adam with eps 1e-5 (CPC's is 1e-8 there), a
+    learning rate that rises and falls over the budget, early stopping on the validation loss, and
+    the best weights, where the published code keeps a constant rate, judges some objectives by
+    accuracy, and keeps the last.
+
+    `encode` treats every sample on its own, `loss` may compare them: so a large batch can be
+    encoded in parts, or on several machines.
+
+    Args:
+        encoder: An `STDIMEncoder`, or a `PixelEncoder` of stacked frames.
+        generator: Source of the initial weights of the heads.
+
+    Attributes:
+        encoder: What is kept.
+        horizon: Frames from now to the future: as many as the encoder sees at once, so that both
+            share none.
+        contrasts: Whether the samples of a batch are one another's negatives.
+        default_batch_size: Samples per step.
+    """
+
+    contrasts: ClassVar[bool] = True
+    default_batch_size: ClassVar[int] = 64
+
+    def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
+        super().__init__()
+        if not hasattr(encoder, "local_features"):
+            raise TypeError(
+                "Expected `encoder` to be an STDIMEncoder or a PixelEncoder, whose map has places, "
+                f"got {type(encoder).__name__}."
+            )
+        self.encoder = encoder
+        self.horizon = encoder.image_shape[0]
+
+    @abstractmethod
+    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
+        """Return the rows [B, L] of B samples.
+
+        Raises:
+            ValueError: If no episode is long enough, or there are too few frames for the batch.
+        """
+
+    @abstractmethod
+    def encode(self, images: Tensor) -> Encoded:
+        """Return what the loss needs to know of images [B, L, C, H, W], each [B, ...]."""
+
+    @abstractmethod
+    def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
+        """Return the loss of encoded samples; `encoded` is float32."""
+
+
+def draw_rows(
+    frames: EpisodeFrames, n_samples: int, offsets: Sequence[int], rng: np.random.Generator
+) -> IntArray:
+    """Return rows [B, L] at fixed offsets from distinct starts within episodes, equally likely.
+
+    Args:
+        frames: To draw from.
+        n_samples: B.
+        offsets: L of them, from 0, ascending.
+        rng: Source of all randomness.
+
+    Raises:
+        ValueError: If no episode is long enough, or there are fewer than B starts: a repeated one
+            would be its own negative.
+    """
+    starts = frames.starts(offsets[-1] + 1)
+    if len(starts) < n_samples:
+        raise ValueError(
+            f"Expected at least {n_samples} frames with {offsets[-1]} more of their episode after "
+            f"them, one for each sample of a batch, got {len(starts)}. Collect more frames, or "
+            "lower the batch size."
+        )
+    chosen = rng.choice(starts, size=n_samples, replace=False)
+    rows: IntArray = chosen[:, None] + np.asarray(offsets)
+    return rows
+
+
+def fresh_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a linear layer with torch's usual initial weights, from `generator`."""
+    with torch.device("meta"):  # elsewhere the layer would draw from torch's global stream
+        layer = nn.Linear(n_inputs, n_outputs)
+    draw_default_weights_(layer.to_empty(device=generator.device), generator)
+    return layer
+
+
+def draw_default_weights_(module: nn.Module, generator: torch.Generator) -> None:
+    """Fill linear, convolutional and recurrent layers as torch does, from `generator`, in place."""
+    for layer in module.modules():
+        own = dict(layer.named_parameters(recurse=False))
+        if not own:
+            continue
+        bound = 1 / math.sqrt(_fan_in(layer, own))
+        with torch.no_grad():
+            for parameter in own.values():
+                parameter.uniform_(-bound, bound, generator=generator)
+
+
+def _fan_in(layer: nn.Module, own: Mapping[str, Any]) -> int:
+    if isinstance(layer, nn.RNNBase):
+        return int(layer.hidden_size)
+    weight: Tensor = own["weight"]
+    return math.prod(weight.shape[1:])

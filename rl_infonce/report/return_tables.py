@@ -1,0 +1,184 @@
+"""The tables of a report, as rows of text, for HTML and Markdown alike."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rl_infonce.report.comparison import (
+    BySeed,
+    Comparison,
+    compared,
+    of_each_game,
+    paired_scores,
+)
+from rl_infonce.report.formatting import counted, notes_on_arms
+from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
+
+__all__ = [
+    "Table",
+    "comparison_table",
+    "markdown_table",
+    "returns_table",
+    "runs_csv",
+    "to_markdown",
+]
+
+_NO_WIDTH = 1e-9
+
+
+class Table(NamedTuple):
+    """Rows of text below a header.
+
+    Attributes:
+        header: [columns].
+        rows: Each [columns].
+        notes: Below the table.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+
+def returns_table(
+    runs: Sequence[Scored], algo: str, measure: str, expected: Mapping[str, int]
+) -> Table:
+    """Return games by arms: mean over seeds, lowest to highest, and how many seeds there are.
+
+    Args:
+        runs: Of any algorithms.
+        algo: Wanted.
+        measure: "area" or "final".
+        expected: Arm to the number of seeds that were planned for each game.
+    """
+    found, arms = scores_by_arm(runs, algo, measure), arms_of(runs)
+    games = sorted({each.run.game for each in runs if each.run.algo == algo})
+    rows = []
+    for game in games:
+        cells = [_of_seeds(found.get(a, {}).get(game, {}), expected.get(a, 0)) for a in arms]
+        rows.append([game, *cells])
+    return Table(["game", *arms], rows, [])
+
+
+def _of_seeds(scores: Mapping[int, float], n_expected: int) -> str:
+    if not scores:
+        return "missing"
+    values = list(scores.values())
+    text = _number(float(np.mean(values)))
+    if len(values) > 1:
+        text += f" ({_number(min(values))} to {_number(max(values))})"
+    return text if len(values) >= n_expected else f"{text}, {len(values)} of {n_expected} seeds"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def comparison_table(
+    pairs: Mapping[str, tuple[BySeed, BySeed]],
+    against: str,
+    *,
+    scales: Mapping[str, tuple[float, float]] | None,
+    rng: np.random.Generator,
+) -> Table:
+    """Return arms against what each is compared with, on the games and seeds that both have.
+
+    Below each arm stands every game on its own, if they are several: over all, one may decide.
+
+    Args:
+        pairs: Arm to its scores and the others, game -> seed -> score.
+        against: What they are compared with, in words.
+        scales: Game -> scores that become 0 and 1; None compares the scores as they are.
+        rng: Of the bootstrap.
+    """
+    header = [f"against {against}", "in words", "difference", "found in 4 of 5", "of IQMs"]
+    header += ["P(better)", "pairs"]
+    rows, notes = [], {}
+    for arm, (ours, theirs) in pairs.items():
+        found = paired_scores(ours, theirs, scales)
+        overall = compared(found, rng=rng)
+        rows.append([arm, *_comparison(overall)])
+        if len(found.ours) > 1:
+            rows += [
+                [f"{arm}: {game}", *_comparison(compared(alone, rng=rng))]
+                for game, alone in of_each_game(found).items()
+            ]
+        notes[arm] = [f"left out {each}" for each in found.left_out]
+        if overall is not None and _has_no_width(overall.difference):
+            notes[arm].append("all pairs differ by the same, so their scatter cannot be told")
+    return Table(header, rows, notes_on_arms(notes))
+
+
+def _has_no_width(interval: tuple[float, float, float]) -> bool:
+    """Return whether an interval beside 0 is a point."""
+    value, low, high = interval
+    return value != 0 and high - low < _NO_WIDTH
+
+
+def _comparison(found: Comparison | None) -> list[str]:
+    if found is None:
+        return ["not compared, see below", "missing", "missing", "missing", "missing", "0"]
+    return [
+        found.verdict,
+        _interval(found.difference, f"+.{_decimals(found.difference)}f"),
+        _detectable(found.detectable),
+        _interval(found.iqm, f"+.{_decimals(found.iqm)}f"),
+        _interval(found.improvement, ".2f"),
+        f"{found.n_pairs} in {counted(found.n_games, 'game')}",
+    ]
+
+
+def _detectable(difference: float | None) -> str:
+    if difference is None:
+        return "cannot be told"
+    return f"{difference:.{_digits_after_the_point(difference)}f}"
+
+
+def _decimals(interval: tuple[float, float, float]) -> int:
+    """Return how many decimals of an interval say something: two digits of its half width."""
+    _, low, high = interval
+    return _digits_after_the_point((high - low) / 2)
+
+
+def _digits_after_the_point(scale: float) -> int:
+    if scale < _NO_WIDTH:
+        return 3
+    return max(1 - math.floor(math.log10(scale)), 0)
+
+
+def _interval(interval: tuple[float, float, float], form: str) -> str:
+    value, low, high = (format(each, form) for each in interval)
+    return f"{value} ({low} to {high})"
+
+
+def to_markdown(table: Table) -> str:
+    """Return a table as Markdown, its notes below."""
+    return "\n\n".join([markdown_table(table.header, table.rows), *table.notes])
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown; bars within cells become slashes."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)
+
+
+def runs_csv(runs: Sequence[Scored]) -> str:
+    """Return every run with its scores, as CSV."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    protocols = sorted({protocol for each in runs for protocol in each.run.probes})
+    names = ["game", "algo", "arm", "seed", "n_steps", "n_episodes", "area", "final", "seconds"]
+    writer.writerow([*names, *(f"f1_{protocol}" for protocol in protocols)])
+    for each in runs:
+        run = each.run
+        f1 = [run.probes.get(p, {}).get("trained", {}).get("mean", "") for p in protocols]
+        scores = ["" if score is None else score for score in (each.area, each.final)]
+        cell = [run.game, run.algo, run.arm, run.seed, run.n_steps, len(run.steps)]
+        writer.writerow([*cell, *scores, run.seconds, *f1])
+    return text.getvalue()

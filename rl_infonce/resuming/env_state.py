@@ -1,0 +1,253 @@
+"""Where vectorised environments are, as numbers and text, and going there again.
+
+An environment, wrapper or vectorised environment of a user's own takes part by having
+`get_state()`, which returns what `rl_infonce.files.state_file` can pack, and `set_state(state)`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import wrappers
+from gymnasium.envs.classic_control import (
+    AcrobotEnv,
+    CartPoleEnv,
+    Continuous_MountainCarEnv,
+    MountainCarEnv,
+    PendulumEnv,
+)
+from stable_baselines3.common import atari_wrappers
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecCheckNan,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+)
+from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
+
+__all__ = ["UnknownStateError", "get_env_state", "set_env_state"]
+
+# Of these, every number that a step can change is an attribute; tests play each of them twice.
+_KNOWN_ENVS = (
+    AcrobotEnv,
+    CartPoleEnv,
+    Continuous_MountainCarEnv,
+    MountainCarEnv,
+    PendulumEnv,
+    wrappers.AtariPreprocessing,
+    wrappers.FrameStackObservation,
+    wrappers.OrderEnforcing,
+    wrappers.PassiveEnvChecker,
+    wrappers.TimeLimit,
+    Monitor,
+    atari_wrappers.AtariWrapper,
+    atari_wrappers.ClipRewardEnv,
+    atari_wrappers.EpisodicLifeEnv,
+    atari_wrappers.FireResetEnv,
+    atari_wrappers.MaxAndSkipEnv,
+    atari_wrappers.NoopResetEnv,
+    atari_wrappers.StickyActionEnv,
+    atari_wrappers.WarpFrame,
+)
+_CHANGING: dict[type, tuple[str, ...]] = {
+    VecCheckNan: (),
+    VecFrameStack: (),
+    VecMonitor: ("episode_returns", "episode_lengths", "episode_count"),
+    VecNormalize: ("returns", "old_reward", "old_obs"),
+    VecTransposeImage: (),
+}
+_NOT_STATE = {"env", "ale", "spec", "t_start"}
+
+
+class UnknownStateError(TypeError):
+    """An environment whose state cannot be read; it is named."""
+
+
+def get_env_state(env: VecEnv) -> dict[str, Any]:
+    """Return where an environment is.
+
+    Args:
+        env: An `AtariVecEnv`, or a `DummyVecEnv` of Gymnasium's Atari and classic control games,
+            with Gymnasium's and SB3's usual wrappers; any with `get_state` of its own.
+
+    Raises:
+        UnknownStateError: If it has a part of another class, e.g. processes of its own.
+    """
+    return {"layers": [_layer_state(layer) for layer in _layers(env)]}
+
+
+def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
+    """Put an environment of the same classes where another one was; no reset is needed.
+
+    Raises:
+        ValueError: If its layers are others.
+    """
+    layers = list(_layers(env))
+    found = [type(layer).__name__ for layer in layers]
+    expected = [each["class"] for each in state["layers"]]
+    if found != expected:
+        raise ValueError(f"Expected an environment made of {expected}, got {found}.")
+    for layer, each in zip(layers, state["layers"], strict=True):
+        _set_layer_state(layer, each)
+
+
+def _layers(env: VecEnv) -> Iterator[VecEnv]:
+    yield env
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+        yield env
+
+
+def _layer_state(layer: Any) -> dict[str, Any]:
+    name = type(layer).__name__
+    if hasattr(type(layer), "get_state"):
+        return {"class": name, "own": layer.get_state()}
+    if type(layer) is DummyVecEnv:
+        return {
+            "class": name,
+            "seeds": list(layer._seeds),
+            "envs": [_game_state(env) for env in layer.envs],
+        }
+    if type(layer) not in _CHANGING:
+        raise UnknownStateError(
+            f"Expected environments whose state can be read, got {name}. Use make_atari_vec_env or "
+            "DummyVecEnv, or give the class get_state() and set_state(state)."
+        )
+    # VecNormalize has no `old_obs` before its first reset
+    present = [key for key in _CHANGING[type(layer)] if key in vars(layer)]
+    state = {key: _copied(getattr(layer, key)) for key in present}
+    if isinstance(layer, VecFrameStack):
+        state["stack"] = _copied(layer.stacked_obs.stacked_obs)
+    if isinstance(layer, VecNormalize):
+        kept = [key for key in ("obs_rms", "ret_rms") if hasattr(layer, key)]
+        state["means"] = {key: _moments(getattr(layer, key)) for key in kept}
+    return {"class": name, **state}
+
+
+def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
+    if "own" in state:
+        layer.set_state(state["own"])
+    elif type(layer) is DummyVecEnv:
+        _set_games(layer, state)
+    else:
+        for key in _CHANGING[type(layer)]:
+            if key in state:
+                setattr(layer, key, _copied(state[key]))
+    if isinstance(layer, VecFrameStack):
+        layer.stacked_obs.stacked_obs = _copied(state["stack"])
+    if isinstance(layer, VecNormalize):
+        for key, moments in state["means"].items():
+            _set_moments(getattr(layer, key), moments)
+
+
+def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
+    if len(state["envs"]) != len(env.envs):
+        raise ValueError(f"Expected {len(state['envs'])} games, got {len(env.envs)}.")
+    env._seeds = list(state["seeds"])
+    for game, each in zip(env.envs, state["envs"], strict=True):
+        _set_game_state(game, each)
+
+
+def _games(env: gym.Env[Any, Any]) -> Iterator[Any]:
+    yield env
+    while isinstance(env, gym.Wrapper):
+        env = env.env
+        yield env
+
+
+def _game_state(env: gym.Env[Any, Any]) -> list[dict[str, Any]]:
+    return [_part_state(part) for part in _games(env)]
+
+
+def _part_state(part: Any) -> dict[str, Any]:
+    name = type(part).__name__
+    if hasattr(type(part), "get_state"):
+        return {"class": name, "own": part.get_state()}
+    if not _is_atari(part) and type(part) not in _KNOWN_ENVS:
+        raise UnknownStateError(
+            f"Expected games whose state can be read, got {name}. Give the class get_state() and "
+            "set_state(state)."
+        )
+    numbers, streams = {}, {}
+    for key, value in vars(part).items():
+        if isinstance(value, np.random.Generator):
+            streams[key] = value.bit_generator.state
+        elif key not in _NOT_STATE and _is_plain(value):
+            numbers[key] = _copied(value)
+    state = {"class": name, "numbers": numbers, "streams": streams}
+    if _is_atari(part):
+        from rl_infonce.atari.ale_state import get_ale_state
+
+        state["ale"] = get_ale_state(part.ale)
+    return state
+
+
+def _set_game_state(env: gym.Env[Any, Any], state: list[dict[str, Any]]) -> None:
+    parts = list(_games(env))
+    found, expected = [type(part).__name__ for part in parts], [each["class"] for each in state]
+    if found != expected:
+        raise ValueError(f"Expected games made of {expected}, got {found}.")
+    for part, each in zip(parts, state, strict=True):
+        if "own" in each:
+            part.set_state(each["own"])
+            continue
+        for key, value in each["numbers"].items():
+            setattr(part, key, _copied(value))
+        for key, stream in each["streams"].items():
+            generator = np.random.Generator(np.random.PCG64())
+            generator.bit_generator.state = stream
+            setattr(part, key, generator)
+        if "ale" in each:
+            from rl_infonce.atari.ale_state import set_ale_state
+
+            set_ale_state(part.ale, each["ale"])
+
+
+def _is_atari(part: Any) -> bool:
+    kind = type(part)
+    return (kind.__module__, kind.__name__) == ("ale_py.env", "AtariEnv")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple | deque):
+        return all(_is_plain(each) for each in value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biuf"
+    return value is None or isinstance(value, bool | int | float | str | np.generic)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, deque):
+        return deque((_copied(each) for each in value), value.maxlen)
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(each) for each in value)
+    return value
+
+
+def _moments(statistics: Any) -> Any:
+    if isinstance(statistics, dict):
+        return {key: _moments(each) for key, each in statistics.items()}
+    return {key: _copied(getattr(statistics, key)) for key in ("mean", "var", "count")}
+
+
+def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments: Any) -> None:
+    if isinstance(statistics, dict):
+        for key, each in statistics.items():
+            _set_moments(each, moments[key])
+        return
+    for key, value in moments.items():
+        setattr(statistics, key, _copied(value))

@@ -1,0 +1,313 @@
+"""All that the next step of an SB3 model depends on, and putting it into another one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common import callbacks as sb3_callbacks
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.save_util import recursive_getattr
+from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
+
+from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_env_state
+from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
+from rl_infonce.sb3.extractor import InfoNCEExtractor
+
+__all__ = [
+    "differing_settings",
+    "flat",
+    "get_run_state",
+    "model_settings",
+    "set_run_state",
+    "set_streams",
+]
+
+_COUNTERS = (
+    "num_timesteps",
+    "_total_timesteps",
+    "_num_timesteps_at_start",
+    "_n_updates",
+    "_episode_num",
+    "_n_calls",
+    "_current_progress_remaining",
+    "exploration_rate",
+)
+_OBSERVED = ("_last_obs", "_last_episode_starts", "_last_original_obs")
+_LSTM = ("_last_lstm_states",)
+_STATISTICS = ("ep_info_buffer", "ep_success_buffer")
+_PLAIN = (bool, int, float, str)
+_STRUCTURED = (
+    *("policy_kwargs", "learning_rate", "clip_range", "clip_range_vf", "train_freq"),
+    *("replay_buffer_class", "replay_buffer_kwargs"),
+)
+_NOT_SETTINGS = {*_COUNTERS, "start_time", "verbose", "tensorboard_log", "_custom_logger", "device"}
+_OF_CALLBACKS: dict[type, tuple[str, ...]] = {
+    sb3_callbacks.EvalCallback: (
+        *("best_mean_reward", "last_mean_reward", "evaluations_results"),
+        *("evaluations_timesteps", "evaluations_length", "evaluations_successes"),
+    ),
+    sb3_callbacks.EveryNTimesteps: ("last_time_trigger",),
+    sb3_callbacks.StopTrainingOnMaxEpisodes: ("n_episodes", "_total_max_episodes"),
+    sb3_callbacks.StopTrainingOnNoModelImprovement: (
+        *("last_best_mean_reward", "no_improvement_evals"),
+    ),
+}
+
+
+def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) -> dict[str, Any]:
+    """Return the state of a run between two rollouts, but for a replay buffer's rows.
+
+    Weights, target networks, heads, optimizers, counters, schedules' progress, random streams (the
+    process's, the action space's, those of pairs), observations, the environments, statistics of
+    episodes, callbacks, and what the logger has not written yet.
+
+    Args:
+        model: At the start of a rollout, where SB3 calls `on_rollout_start`.
+        callbacks: That train with it; SB3's own, and those with `get_state` and `set_state`.
+
+    Returns:
+        What `rl_infonce.files.state_file` packs. "inexact" lists, in words, what could not be read.
+    """
+    inexact = []
+    try:
+        env = None if model.env is None else get_env_state(model.env)
+    except UnknownStateError as error:
+        env = None
+        inexact.append(str(error))
+    noise = getattr(model, "action_noise", None)
+    if noise is not None:
+        inexact.append(f"Action noise {type(noise).__name__} starts anew.")
+    return {
+        "settings": model_settings(model),
+        "parameters": model.get_parameters(),
+        "variables": {name: recursive_getattr(model, name) for name in _variables(model)},
+        "counters": _attributes(model, _COUNTERS),
+        "observed": _attributes(model, _OBSERVED),
+        "statistics": _attributes(model, _STATISTICS),
+        "lstm": _attributes(model, _LSTM),
+        "exploration": _exploration_matrices(model),
+        "env": env,
+        "inexact": inexact,
+        "streams": get_random_streams(),
+        "action_space": model.action_space.np_random.bit_generator.state,
+        "extractors": [each.get_state() for each in _extractors(model)],
+        "callbacks": [_callback_state(each) for each in flat(callbacks)],
+        "logger": _pending(model),
+    }
+
+
+def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool = True) -> None:
+    """Put a model where another one was; then call `learn(..., reset_num_timesteps=False)`.
+
+    What `learn` itself moves before its first rollout is set by `set_streams`, there.
+
+    Args:
+        model: Built as the other one was, with its environment.
+        state: Of `get_run_state`.
+        exact: Whether the environment goes on, too; otherwise it begins with new episodes.
+
+    Raises:
+        ValueError: If tensors or environments do not fit.
+    """
+    # Given a name instead of a dict, SB3 would load a file of that name.
+    model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
+    for name in _variables(model):
+        recursive_getattr(model, name).data.copy_(state["variables"][name])
+    _set_attributes(model, state["counters"], _COUNTERS)
+    _set_attributes(model, state["statistics"], _STATISTICS)
+    if not exact or state["env"] is None or model.env is None:
+        model._last_obs = None  # learn() resets the environment
+        return
+    set_env_state(model.env, state["env"])
+    _set_attributes(model, state["observed"], _OBSERVED)
+    lstm = {name: _like(getattr(model, name), state["lstm"][name]) for name in state["lstm"]}
+    _set_attributes(model, lstm, _LSTM)
+
+
+def set_streams(
+    model: BaseAlgorithm, state: Mapping[str, Any], callbacks: Iterable[BaseCallback] = ()
+) -> None:
+    """Put random streams, callbacks and logger where they were, at the start of the first rollout.
+
+    Raises:
+        ValueError: If there are not as many extractors as there were.
+    """
+    extractors = list(_extractors(model))
+    if len(extractors) != len(state["extractors"]):
+        raise ValueError(
+            f"Expected {len(state['extractors'])} InfoNCEExtractors, got {len(extractors)}."
+        )
+    for extractor, each in zip(extractors, state["extractors"], strict=True):
+        extractor.set_state(each, games_go_on=state["env"] is not None)
+    former = list(state["callbacks"])
+    for callback in flat(callbacks):
+        own = next((each for each in former if each["class"] == type(callback).__name__), None)
+        if own is not None:  # one that was not there before begins with this run
+            former.remove(own)
+            _set_callback_state(callback, own)
+    _set_exploration_matrices(model, state["exploration"])
+    _set_pending(model, state["logger"])
+    model.action_space.np_random.bit_generator.state = state["action_space"]
+    set_random_streams(state["streams"])
+
+
+def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
+    """Return what decides how a model trains, as far as it has a name: JSON, names dotted."""
+    plain = {
+        name: value
+        for name, value in vars(model).items()
+        if name not in _NOT_SETTINGS and (value is None or type(value) in _PLAIN)
+    }
+    structured = {name: getattr(model, name) for name in _STRUCTURED if hasattr(model, name)}
+    return {
+        **plain,
+        **dict(_leaves("", structured)),
+        "algorithm": type(model).__name__,
+        "policy": type(model.policy).__name__,
+        "observation_space": str(model.observation_space),
+        "action_space": str(model.action_space),
+    }
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a setting by dotted name; of what is no plain value, its class."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), each)
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _leaves(f"{name}.{index}", each)
+        yield f"{name}.length", len(value)
+    elif value is None or type(value) in _PLAIN:
+        yield name, value
+    elif isinstance(value, FloatSchedule | ConstantSchedule | LinearSchedule):
+        yield from _leaves(name, {"schedule": type(value).__name__, **vars(value)})
+    else:
+        yield name, getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
+    """Return, in words, what is set otherwise than it was."""
+    own = {**model_settings(model), "number of GPUs": n_gpus()}
+    former = {**state["settings"], "number of GPUs": len(state["streams"]["cuda"])}
+    return [
+        f"{name} is {own.get(name)!r} (was {former.get(name)!r})"
+        for name in sorted(own | former)
+        if own.get(name) != former.get(name) and _is_decided(name, state)
+    ]
+
+
+def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
+    """Return whether a setting is the user's, and not something that is kept on the way."""
+    if name == "learning_starts" and state.get("replay") is None:
+        return False  # `ResumeCallback.restore` puts it off
+    return not name.startswith("_") or name == "_stats_window_size"
+
+
+def _variables(model: BaseAlgorithm) -> list[str]:
+    """Return the names of tensors outside the policy, e.g. SAC's entropy coefficient."""
+    return list(model._get_torch_save_params()[1])
+
+
+def _attributes(model: BaseAlgorithm, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in names if hasattr(model, name)}
+
+
+def _set_attributes(owner: Any, values: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Set the known names alone: a file may name others."""
+    known = set(names)
+    for name, value in values.items():
+        if name in known:
+            setattr(owner, name, value)
+
+
+def _like(own: Any, value: Any) -> Any:
+    """Return nested tuples of tensors in the types and on the devices of `own`."""
+    if isinstance(own, torch.Tensor):
+        return value.to(own.device)
+    items = [_like(a, b) for a, b in zip(own, value, strict=True)]
+    return type(own)(*items) if hasattr(own, "_fields") else tuple(items)
+
+
+def _extractors(model: BaseAlgorithm) -> Iterable[InfoNCEExtractor]:
+    return (each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor))
+
+
+def _exploration_matrices(model: BaseAlgorithm) -> dict[str, torch.Tensor]:
+    distribution = _state_dependent_noise(model)
+    names = ("exploration_mat", "exploration_matrices")
+    return {name: getattr(distribution, name) for name in names if hasattr(distribution, name)}
+
+
+def _set_exploration_matrices(model: BaseAlgorithm, matrices: Mapping[str, torch.Tensor]) -> None:
+    for name, matrix in matrices.items():
+        setattr(_state_dependent_noise(model), name, matrix.to(model.device))
+
+
+def _state_dependent_noise(model: BaseAlgorithm) -> Any:
+    if not getattr(model, "use_sde", False):
+        return None
+    return getattr(getattr(model, "actor", None) or model.policy, "action_dist", None)
+
+
+def flat(callbacks: Iterable[BaseCallback]) -> Iterable[BaseCallback]:
+    """Yield callbacks and those inside of them."""
+    for callback in callbacks:
+        if isinstance(callback, sb3_callbacks.CallbackList):
+            yield from flat(callback.callbacks)
+            continue
+        yield callback
+        inner = [getattr(callback, name, None) for name in ("callback", "callback_on_new_best")]
+        yield from flat({id(each): each for each in inner if each is not None}.values())
+
+
+def _callback_state(callback: Any) -> dict[str, Any]:
+    state: dict[str, Any] = {"class": type(callback).__name__, "n_calls": callback.n_calls}
+    if hasattr(type(callback), "get_state"):
+        return {**state, "own": callback.get_state()}
+    for kind, names in _OF_CALLBACKS.items():
+        if isinstance(callback, kind):
+            state["numbers"] = {n: getattr(callback, n) for n in names if hasattr(callback, n)}
+    if isinstance(callback, sb3_callbacks.EvalCallback):
+        with contextlib.suppress(UnknownStateError):  # weights do not depend on it
+            state["env"] = get_env_state(callback.eval_env)
+    return state
+
+
+def _set_callback_state(callback: Any, state: Mapping[str, Any]) -> None:
+    callback.n_calls = state["n_calls"]
+    if "own" in state:
+        callback.set_state(state["own"])
+    for names in _OF_CALLBACKS.values():
+        _set_attributes(callback, state.get("numbers", {}), names)
+    if "env" in state:
+        set_env_state(callback.eval_env, state["env"])
+
+
+_LOGGED = ("name_to_value", "name_to_count", "name_to_excluded")
+
+
+def _pending(model: BaseAlgorithm) -> dict[str, Any]:
+    """Return the numbers that the logger has not written yet."""
+    logger = getattr(model, "_logger", None)
+    if logger is None:
+        return {name: {} for name in _LOGGED}
+    numbers = {
+        name
+        for name, value in logger.name_to_value.items()
+        if isinstance(value, int | float | str | np.generic)
+    }
+    return {
+        each: {name: value for name, value in getattr(logger, each).items() if name in numbers}
+        for each in _LOGGED
+    }
+
+
+def _set_pending(model: BaseAlgorithm, pending: Mapping[str, Any]) -> None:
+    for name in _LOGGED:
+        getattr(model.logger, name).update(pending[name])

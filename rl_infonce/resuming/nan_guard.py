@@ -1,0 +1,184 @@
+"""Numbers that go bad are caught before an optimizer keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, GeneratorType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from torch.optim import Optimizer
+
+from rl_infonce.checks import check_choice, check_count
+from rl_infonce.files.durable import new_folder, write_bytes
+from rl_infonce.files.state_file import pack_state
+from rl_infonce.runs.random_streams import get_random_streams
+
+__all__ = ["NanGuardCallback"]
+
+_BATCHES = ("rollout_data", "replay_data")  # what SB3's `train` calls its minibatch
+
+
+class NanGuardCallback(BaseCallback):
+    """Stop, or leave out an update, when a gradient is NaN or infinite.
+
+    Looks at every gradient of every optimizer of the model, in the hook that torch calls before a
+    step: the weights are still those of the update before. A bad loss shows there, too.
+
+    Args:
+        folder: Where a bundle of what led to it is written, as `crash_STEP`: the minibatch, its
+            rows in the rollout (a replay buffer does not keep which it drew), the random streams,
+            and the parameters whose gradient was bad. None writes nothing.
+        on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
+        max_skipped: Updates of one optimizer in a row that may be left out, at least 1; then it
+            stops anyway.
+
+    Attributes:
+        n_skipped: Updates left out.
+
+    Raises:
+        ValueError: If an argument is out of range.
+        FloatingPointError: In training, as said.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        on_nan: str = "stop",
+        max_skipped: int = 10,
+    ) -> None:
+        super().__init__()
+        check_choice("on_nan", on_nan, ("stop", "skip"))
+        check_count("max_skipped", max_skipped)
+        self.folder = None if folder is None else Path(folder)
+        self.on_nan = on_nan
+        self.max_skipped = max_skipped
+        self.n_skipped = 0
+        self._n_in_a_row: dict[int, int] = {}  # of each optimizer, by its id
+        self._hooks: list[Any] = []
+        self._learn: float | None = None
+
+    def _on_training_start(self) -> None:
+        self._remove_hooks()  # of a learn() that was interrupted
+        self._learn = self.model.start_time
+        self._hooks = [
+            each.register_step_pre_hook(self._before_step) for each in _optimizers(self.model)
+        ]
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_training_end(self) -> None:
+        self._remove_hooks()
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self.model.start_time != self._learn:
+            return  # of a learn() that was interrupted, too: a hook cannot remove itself and go on
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if not gradients or bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))):
+            self._n_in_a_row.pop(id(optimizer), None)
+            return
+        names = {id(p): name for name, p in self.model.policy.named_parameters()}
+        bad = [
+            names.get(id(p), "a parameter outside the policy")
+            for p in parameters
+            if p.grad is not None and not bool(torch.isfinite(p.grad).all())
+        ]
+        where = self._write_bundle(bad)
+        n_in_a_row = self._n_in_a_row.get(id(optimizer), 0)
+        message = (
+            f"Expected finite gradients in update {self.model._n_updates} at step "
+            f"{self.model.num_timesteps}, got NaN or infinity in {len(bad)} of "
+            f"{len(gradients)} tensors, first in {bad[0] if bad else 'their norm'}.{where}"
+        )
+        if self.on_nan == "stop" or n_in_a_row >= self.max_skipped:
+            self._remove_hooks()
+            raise FloatingPointError(
+                f"{message} The weights are those before it. Lower the learning rate or "
+                "infonce_coef, or look for NaN in observations and rewards."
+            )
+        self.n_skipped += 1
+        self._n_in_a_row[id(optimizer)] = n_in_a_row + 1
+        for parameter in parameters:
+            parameter.grad = None  # optimizers pass over parameters without a gradient
+        warnings.warn(f"{message} The update is left out.", RuntimeWarning, stacklevel=2)
+
+    def _write_bundle(self, bad: list[str]) -> str:
+        """Write what led to it, once per step, and say where; a full disk must not hide it."""
+        if self.folder is None:
+            return ""
+        path = self.folder / f"crash_{self.model.num_timesteps:012d}"
+        if not path.exists():
+            bundle = {
+                "step": self.model.num_timesteps,
+                "n_updates": self.model._n_updates,
+                "parameters": bad,
+                "minibatch": _minibatch(sys._getframe()),
+                "rows": _rollout_rows(getattr(self.model, "rollout_buffer", None)),
+                "streams": get_random_streams(),
+            }
+            with contextlib.suppress(OSError, TypeError), new_folder(path) as partial:
+                packed = pack_state(bundle)
+                write_bytes(partial / "bundle.json", packed.text)
+                write_bytes(partial / "bundle.safetensors", packed.tensors)
+        return f" What led to it is in {path}." if path.exists() else ""
+
+
+def _optimizers(model: BaseAlgorithm) -> Iterator[Optimizer]:
+    """Yield each optimizer of a model and of the modules it consists of, once."""
+    seen: set[int] = set()
+    for owner in (model, *model.policy.modules()):
+        for value in vars(owner).values():
+            if isinstance(value, Optimizer) and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def _minibatch(frame: FrameType | None) -> dict[str, Any]:
+    """Return the tensors of the minibatch in SB3's `train`, which calls this from afar."""
+    while frame is not None:
+        for name in _BATCHES:
+            batch: Any = frame.f_locals.get(name)
+            if hasattr(batch, "_asdict"):
+                return {k: v for k, v in batch._asdict().items() if _is_packable(v)}
+        frame = frame.f_back
+    return {}
+
+
+def _rollout_rows(buffer: Any) -> npt.NDArray[np.int64]:
+    """Return the rows of SB3's minibatch in the flattened rollout, environment by environment.
+
+    Only the generator that SB3 draws minibatches from knows them, and no variable holds it.
+    """
+    for each in gc.get_objects():
+        # isinstance would ask proxies for their class
+        if type(each) is not GeneratorType or each.gi_code.co_name != "get":
+            continue
+        names = {} if each.gi_frame is None else each.gi_frame.f_locals
+        if names.get("self", each) is buffer and {"indices", "start_idx"} <= names.keys():
+            end = names["start_idx"] + (names.get("batch_size") or len(names["indices"]))
+            return np.asarray(names["indices"][names["start_idx"] : end], np.int64)
+    return np.empty(0, np.int64)
+
+
+def _is_packable(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(each, torch.Tensor) for each in value.values())
+    return isinstance(value, torch.Tensor)

@@ -1,0 +1,165 @@
+"""A replay buffer as files of some rows each, of which a checkpoint writes those that changed."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+
+from rl_infonce.files.durable import replace_bytes
+from rl_infonce.files.npy_rows import open_rows
+from rl_infonce.runs.checkpoints import SHARED
+
+__all__ = ["ReplayShards", "UnknownBufferError", "load_replay"]
+
+_BYTES_OF_A_SHARD = 2**24
+_KNOWN = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
+
+Array = npt.NDArray[Any]
+
+
+class UnknownBufferError(TypeError):
+    """A replay buffer of a class whose rows are not all there is to it."""
+
+
+class ReplayShards:
+    """Writes a replay buffer into a folder that all checkpoints of a run share.
+
+    Args:
+        folder: Of the checkpoints.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._written: dict[str, str] = {}  # place in the buffer to path
+        self._digests: dict[str, str] = {}
+        self._n_added = 0
+
+    def save(self, buffer: ReplayBuffer, n_added: int) -> dict[str, Any]:
+        """Write the rows added since the last call, and return what `load_replay` needs.
+
+        Args:
+            buffer: A `ReplayBuffer`, `DictReplayBuffer` or `NStepReplayBuffer`.
+            n_added: Rows ever added to it.
+
+        Raises:
+            UnknownBufferError: If it is of another class.
+            OSError: If rows cannot be written; the next call writes them.
+        """
+        if type(buffer) not in _KNOWN:
+            names = ", ".join(each.__name__ for each in _KNOWN)
+            raise UnknownBufferError(
+                f"Expected a buffer of {names}, got {type(buffer).__name__}, whose rows are not "
+                "saved."
+            )
+        n_rows = buffer.buffer_size if buffer.full else buffer.pos
+        fresh = min(n_added - self._n_added, n_rows)
+        changed = (buffer.pos - 1 - np.arange(fresh)) % buffer.buffer_size
+        shards: dict[str, list[str]] = {}
+        for name, array in _arrays(buffer):
+            n_per_shard = _rows_per_shard(array)
+            stale = set((changed // n_per_shard).tolist())
+            shards[name] = [
+                self._shard(name, index, array[:n_rows], n_per_shard, index in stale)
+                for index in range(-(-n_rows // n_per_shard))
+            ]
+        self._n_added = n_added
+        return {
+            "pos": buffer.pos,
+            "full": buffer.full,
+            "n_added": n_added,
+            "shards": shards,
+            "sha256": {path: self._digests[path] for each in shards.values() for path in each},
+        }
+
+    def adopt(self, saved: Mapping[str, Any]) -> None:
+        """Take over what an earlier process wrote, after its rows were loaded."""
+        self._digests = dict(saved["sha256"])
+        self._written = {path.rpartition("-")[0]: path for path in self._digests}
+        self._n_added = int(saved["n_added"])
+
+    def _shard(self, name: str, index: int, rows: Array, n_per_shard: int, is_stale: bool) -> str:
+        """Return the path of a shard below the folder, written if it has changed."""
+        place = f"{SHARED}/{quote(name, safe='')}-{index:06d}"
+        if place in self._written and not is_stale:
+            return self._written[place]
+        content = _npy(rows[index * n_per_shard : (index + 1) * n_per_shard])
+        digest = hashlib.sha256(content).hexdigest()
+        path = f"{place}-{digest[:16]}.npy"
+        (self._folder / SHARED).mkdir(parents=True, exist_ok=True)
+        replace_bytes(self._folder / path, content)  # one of that name may be damaged
+        self._digests.pop(self._written.get(place, ""), None)
+        self._written[place], self._digests[path] = path, digest
+        return path
+
+
+def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) -> None:
+    """Fill a replay buffer with the rows of another one.
+
+    Args:
+        buffer: Of the same sizes.
+        saved: Of `ReplayShards.save`.
+        folder: Of the checkpoints; its files agree with their digests.
+
+    Raises:
+        ValueError: If shapes or number formats differ, or a name leads out of the folder.
+        OSError: If a file cannot be read.
+    """
+    if saved["pos"] not in range(buffer.buffer_size):
+        raise ValueError(
+            f"Expected a row of {buffer.buffer_size} to be next, got {saved['pos']!r}."
+        )
+    n_rows = buffer.buffer_size if saved["full"] else int(saved["pos"])
+    arrays = dict(_arrays(buffer))
+    if arrays.keys() != saved["shards"].keys():
+        raise ValueError(
+            f"Expected a replay buffer of {sorted(saved['shards'])}, got {sorted(arrays)}."
+        )
+    for name, paths in saved["shards"].items():
+        start = 0
+        for path in paths:
+            rows = open_rows(_inside(folder, path), arrays[name].dtype, arrays[name].shape[1:])
+            target = arrays[name][start : start + len(rows)]
+            if len(target) != len(rows):
+                raise ValueError(
+                    f"Expected at most {len(target)} rows in {folder / path}, got {len(rows)}. Is "
+                    "`buffer_size` the same?"
+                )
+            target[...] = rows
+            start += len(rows)
+        if start != n_rows:
+            raise ValueError(f"Expected {n_rows} rows of {name}, got {start}.")
+    buffer.pos, buffer.full = int(saved["pos"]), bool(saved["full"])
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a path below a folder: names in a state may be from anyone."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"Expected the name of a file inside {folder}, got {name!r}.")
+    return folder / name
+
+
+def _arrays(buffer: ReplayBuffer) -> Iterator[tuple[str, Array]]:
+    for name, value in vars(buffer).items():
+        if isinstance(value, np.ndarray):
+            yield name, value
+        elif isinstance(value, dict) and name in ("observations", "next_observations"):
+            for key, array in value.items():
+                yield f"{name}.{key}", array
+
+
+def _rows_per_shard(array: Array) -> int:
+    return max(_BYTES_OF_A_SHARD // max(array[:1].nbytes, 1), 1)
+
+
+def _npy(rows: Array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.ascontiguousarray(rows), allow_pickle=False)
+    return file.getvalue()

@@ -1,0 +1,363 @@
+"""Checkpoints of a training that can be killed at any time and goes on as if it had not been."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from rl_infonce.checks import check_count, check_flag
+from rl_infonce.files.durable import remove_partial
+from rl_infonce.files.state_file import StateBytes, pack_state, unpack_state
+from rl_infonce.resuming.best_model import BestModel, find_best, keep_best
+from rl_infonce.resuming.episode_log import EpisodeLogCallback
+from rl_infonce.resuming.model_state import (
+    differing_settings,
+    flat,
+    get_run_state,
+    set_run_state,
+    set_streams,
+)
+from rl_infonce.resuming.replay_shards import ReplayShards, UnknownBufferError, load_replay
+from rl_infonce.resuming.run_logs import CSVFormat
+from rl_infonce.runs.checkpoints import (
+    Checkpoint,
+    latest_checkpoint,
+    prune_checkpoints,
+    write_checkpoint,
+)
+from rl_infonce.runs.run_directory import differing_versions, software
+from rl_infonce.sb3.callbacks import InfoNCECallback
+
+__all__ = ["NotSavedError", "ResumeCallback"]
+
+_MOST_FAILURES = 5
+_MISFITS = (
+    *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
+    SystemError,  # of ale_py, for bytes that are no state of an emulator
+)
+
+
+class NotSavedError(OSError):
+    """The disk refused five checkpoints in a row."""
+
+
+class ResumeCallback(BaseCallback):
+    """Save a training so that it can be killed at any time, and go on exactly.
+
+    The same script starts and continues a run:
+
+        callback = ResumeCallback("runs/pong")
+        callback.restore(model)  # False the first time
+        model.learn(1_000_000 - model.num_timesteps, reset_num_timesteps=False, callback=callback)
+
+    A training that was killed and restored ends with the very weights of one that was not: on the
+    same machine and versions, on the CPU or deterministic CUDA, for environments whose state can be
+    read (`rl_infonce.resuming.env_state`). What cannot be read is named once, and there new
+    episodes begin.
+
+    Checkpoints are taken between rollouts, and are whole or not there, whenever the process dies.
+    One that the disk refuses is a warning; five in a row end the training with `NotSavedError`.
+    Nothing is unpickled when they are read, and every byte is compared with its digest. Of someone
+    you do not trust, a checkpoint of an Atari game could still crash the process: ale_py takes the
+    bytes of an emulator as they are. Put it last among the callbacks.
+
+    Args:
+        folder: Of the checkpoints of this run; `resume` and `latest` checkpoints of others in it
+            would be taken for its own.
+        save_freq: Calls of `env.step` between checkpoints, at least 1; the next rollout's start
+            counts. Each is one step of all `n_envs` environments.
+        n_kept: Checkpoints to keep, at least 1.
+        save_zip: Whether SB3's `model.zip` lies beside the state, for `PPO.load`.
+        save_best: Whether the model with the highest `rollout/ep_rew_mean` at a checkpoint is kept
+            too, once SB3's window of 100 episodes is full.
+        verbose: 1 says when a checkpoint is written.
+
+    Attributes:
+        is_exact: Whether the run so far is one that was never interrupted.
+        saved_step: `num_timesteps` of the last checkpoint that this object wrote; None before.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        save_freq: int = 10_000,
+        *,
+        n_kept: int = 2,
+        save_zip: bool = True,
+        save_best: bool = True,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        check_count("save_freq", save_freq)
+        check_count("n_kept", n_kept)
+        check_flag("save_zip", save_zip)
+        check_flag("save_best", save_best)
+        self.folder = Path(folder)
+        self.save_freq = save_freq
+        self.n_kept = n_kept
+        self.save_zip = save_zip
+        self.save_best = save_best
+        self.is_exact = True
+        self.saved_step: int | None = None
+        self._shards = ReplayShards(self.folder)
+        self._restored: tuple[Path, Mapping[str, Any]] | None = None
+        self._first_step: int | None = None
+        self._begun_at = 0
+        self._last_save = 0
+        self._n_failures = 0
+        self._stop_asked = False
+        self._stops = False
+
+    # -- going on ---------------------------------------------------------------------------------
+
+    def restore(
+        self, model: BaseAlgorithm, *, inexact: bool = False, fall_back: bool = False
+    ) -> bool:
+        """Put a model where the newest checkpoint is; False if there is none.
+
+        Args:
+            model: Built as the one that was saved, with its environment, before `learn`.
+            inexact: Go on although settings or versions differ, or the environment's state cannot
+                be set; episodes begin anew then, and so do callbacks: EvalCallback forgets its best
+                model and replaces the file.
+            fall_back: Take the newest checkpoint that is whole if the newest is damaged.
+
+        Raises:
+            DamagedCheckpointError: If a file was changed or cut short; it is named.
+            ValueError: If settings or versions differ; they are listed. If the state is not of
+                such a model; what was set before that was noticed stays set.
+            OSError: If a file cannot be read.
+        """
+        remove_partial(self.folder)
+        try:
+            checkpoint = latest_checkpoint(self.folder, fall_back=fall_back)
+        except FileNotFoundError:
+            return False
+        state = _read_state(checkpoint)
+        with _misfits_named(checkpoint.path):
+            differing = [*_differing_versions(checkpoint), *differing_settings(model, state)]
+        if differing and not inexact:
+            raise ValueError(
+                f"Expected the settings and versions of {checkpoint.path} to go on exactly, got: "
+                f"{'; '.join(differing)}. Change them back, or go on inexactly."
+            )
+        exact = not differing
+        with _misfits_named(checkpoint.path):
+            set_run_state(model, state, exact=exact)
+            if state["replay"] is not None:
+                load_replay(model.replay_buffer, state["replay"], self.folder)  # type: ignore[attr-defined]
+                self._shards.adopt(state["replay"])
+            elif isinstance(model, OffPolicyAlgorithm):
+                _put_off_updates(model)
+            self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
+        self._restored = (checkpoint.path, state) if exact else None
+        self._first_step = model.num_timesteps
+        return True
+
+    @property
+    def best(self) -> BestModel | None:
+        """The best model, for `PPO.load(callback.best.path)`; None if there is none yet."""
+        return find_best(self.folder)
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def ask_to_stop(self) -> None:
+        """Save at the end of the current update and leave `learn`; signal handlers may call it."""
+        self._stop_asked = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the last `learn` left early, as it was asked to."""
+        return self._stops
+
+    def _init_callback(self) -> None:
+        if self._first_step not in (None, self.model.num_timesteps):
+            raise ValueError(
+                f"Expected `learn` to go on at the restored step {self._first_step}, got "
+                f"{self.model.num_timesteps}: its checkpoints would be taken for older ones. Pass "
+                "reset_num_timesteps=False."
+            )
+        self._first_step = None
+        self._stops = False
+        if self._restored is None:  # `learn` may count steps anew, which tell what has changed
+            self._shards = ReplayShards(self.folder)
+
+    def _on_training_start(self) -> None:
+        _check_order(self, self._others())
+        self._begun_at = self.model.num_timesteps
+
+    def _on_rollout_start(self) -> None:
+        if self._restored is not None:
+            (path, state), self._restored = self._restored, None
+            with _misfits_named(path):
+                set_streams(self.model, state, self._others())
+            self._last_save = self.n_calls
+        elif self._stop_asked or self.n_calls - self._last_save >= self.save_freq:
+            self._try_to_save()
+        if self._stop_asked:
+            self._stop_asked, self._stops = False, True
+
+    def _on_step(self) -> bool:
+        return not self._stops
+
+    def _on_training_end(self) -> None:
+        # Left in the middle of a rollout, a training goes on from the checkpoint before it; with
+        # nothing left to do, it has not set the streams that a checkpoint would hold.
+        has_trained = self.num_timesteps > self._begun_at
+        if has_trained and not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
+            self._try_to_save()
+
+    def _others(self) -> Iterable[BaseCallback]:
+        """Return the callbacks that train beside this one, and itself for its count of calls."""
+        root = self.locals.get("callback", self)
+        return root.callbacks if isinstance(root, CallbackList) else [root]
+
+    def _try_to_save(self) -> None:
+        """Save; a disk that is full now may not be so an interval later."""
+        self._last_save = self.n_calls
+        try:
+            self._save()
+        except OSError as error:
+            self._n_failures += 1
+            what = (
+                f"No checkpoint at step {self.num_timesteps}: {error}. The one before it is whole"
+            )
+            if self._n_failures >= _MOST_FAILURES:
+                raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
+            warnings.warn(
+                f"{what}, training goes on, and the next is tried after "
+                f"{self.save_freq * self.model.n_envs} more steps "
+                f"({self._n_failures} of {_MOST_FAILURES}).",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        self._n_failures = 0
+
+    def _save(self) -> None:
+        start = time.perf_counter()
+        model = self.model
+        _check_finite(model)
+        _sync_tables(model, self._others())
+        state = get_run_state(model, self._others())
+        state["replay"] = self._replay(model, state["inexact"])
+        if state["inexact"] and self.is_exact:
+            self.is_exact = False
+            warnings.warn(
+                f"This run cannot be resumed exactly: {' '.join(state['inexact'])}",
+                UserWarning,
+                stacklevel=2,
+            )
+        if (
+            self.save_best
+        ):  # before the checkpoint: a run that is killed between them comes by again
+            keep_best(self.folder, model, lambda: _zip_of(model))
+        packed = pack_state(state)
+        files = {"state.json": packed.text, "state.safetensors": packed.tensors}
+        if self.save_zip:
+            files["model.zip"] = _zip_of(model)
+        about = {**software(), "is_exact": self.is_exact, "n_envs": model.n_envs}
+        shared = (state["replay"] or {}).get("sha256", {})
+        path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
+        # A damaged checkpoint that was passed over may look newer.
+        prune_checkpoints(self.folder, self.n_kept, also=[path])
+        self.saved_step = self.num_timesteps
+        if self.verbose:
+            seconds = time.perf_counter() - start
+            print(f"ResumeCallback: {path} in {seconds:.2f} s")  # noqa: T201
+
+    def _replay(self, model: BaseAlgorithm, inexact: list[str]) -> dict[str, Any] | None:
+        buffer = getattr(model, "replay_buffer", None)
+        if buffer is None:
+            return None
+        try:
+            return self._shards.save(buffer, model.num_timesteps // model.n_envs)
+        except UnknownBufferError as error:
+            inexact.append(str(error))
+            return None
+
+
+def _put_off_updates(model: OffPolicyAlgorithm) -> None:
+    """Let a replay buffer whose rows were not saved fill as it did at first."""
+    model.learning_starts += model.num_timesteps
+    warnings.warn(
+        f"The rows of {type(model.replay_buffer).__name__} were not saved: updates go on at step "
+        f"{model.learning_starts}, when `learning_starts` new steps are there.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:
+    later = list(flat(callbacks))  # SB3 puts them in a list of its own beside a progress bar
+    later = later[later.index(own) + 1 :] if own in later else []
+    if any(isinstance(each, InfoNCECallback) and each.decoupled for each in later):
+        raise ValueError(
+            "Expected InfoNCECallback(decoupled=True) before ResumeCallback, got it after: its "
+            "updates would be pending whenever a checkpoint is due. Change their order in `learn`."
+        )
+
+
+def _sync_tables(model: BaseAlgorithm, callbacks: Iterable[BaseCallback]) -> None:
+    """Let the disk have the rows before a checkpoint, from which on they are not written again."""
+    for each in (*flat(callbacks), *model.logger.output_formats):
+        if isinstance(each, EpisodeLogCallback | CSVFormat):
+            each.sync()
+
+
+def _check_finite(model: BaseAlgorithm) -> None:
+    for name, tensor in model.policy.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise FloatingPointError(
+                f"Expected finite weights at step {model.num_timesteps}, got NaN or infinity in "
+                f"{name}. The last checkpoint is kept; go on from it with a lower learning rate."
+            )
+
+
+def _zip_of(model: BaseAlgorithm) -> bytes:
+    file = io.BytesIO()
+    model.save(file)
+    return file.getvalue()
+
+
+def _read_state(checkpoint: Checkpoint) -> dict[str, Any]:
+    path = checkpoint.path
+    packed = StateBytes(
+        (path / "state.json").read_bytes(), (path / "state.safetensors").read_bytes()
+    )
+    with _misfits_named(path):
+        return dict(unpack_state(packed))
+
+
+@contextlib.contextmanager
+def _misfits_named(path: Path) -> Iterator[None]:
+    """Name the checkpoint whose state cannot be set; its bytes are whole, but may be anyone's."""
+    try:
+        yield
+    except _MISFITS as error:
+        raise ValueError(
+            f"Expected a state of this model in {path}, got {type(error).__name__}: {error}"
+        ) from error
+
+
+def _differing_versions(checkpoint: Checkpoint) -> list[str]:
+    own = software()["versions"]
+    return [
+        f"{name} is {own.get(name)} (was {former})"
+        for name, former in differing_versions(own, checkpoint.about["versions"]).items()
+    ]

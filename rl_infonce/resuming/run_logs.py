@@ -1,0 +1,236 @@
+"""A run's logs: in the terminal, in TensorBoard and as CSV, without a second start's scars.
+
+Rows that a full disk refuses wait in memory until it takes them; training goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.logger import (
+    HumanOutputFormat,
+    KVWriter,
+    Logger,
+    TensorBoardOutputFormat,
+)
+
+from rl_infonce.files.csv_log import CSVLog
+
+__all__ = ["CSVFormat", "run_logger"]
+
+
+def run_logger(
+    run_dir: Path, tb_dir: Path, *, first_step: int, goes_on: bool, on_screen: bool
+) -> Logger:
+    """Return a logger that goes on after a step, and forgets what was logged beyond it.
+
+    Args:
+        run_dir: `progress.csv` is there.
+        tb_dir: Of TensorBoard's files.
+        first_step: Where training begins.
+        goes_on: Whether there may be logs of the run already.
+        on_screen: Whether to print tables.
+
+    Raises:
+        ValueError: If `progress.csv` is no such table.
+        OSError: If a file cannot be written now.
+    """
+    table = CSVFormat(run_dir / "progress.csv", first_step)
+    board = _Board(str(tb_dir))
+    if goes_on:
+        board.begin_file(purge_step=first_step + 1)
+    formats: list[KVWriter] = [board, table]
+    if on_screen:
+        formats.append(HumanOutputFormat(sys.stdout))
+    return Logger(str(tb_dir), formats)
+
+
+Row = tuple[dict[str, Any], dict[str, tuple[str, ...]], int]
+
+
+class _Waiting:
+    """Rows that are to be written, and wait while the disk refuses them.
+
+    Args:
+        name: Of the file, for people.
+        write: Hands a row over; the other two begin a new file and close it. They raise OSError.
+        n_unsure: How many of the rows just handed over may be lost when the next one is refused.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        write: Callable[..., None],
+        reopen: Callable[[], None],
+        close: Callable[[], None],
+        *,
+        n_unsure: int = 0,
+    ) -> None:
+        self._name, self._n_unsure = name, n_unsure
+        self._write, self._reopen, self._close = write, reopen, close
+        self._rows: deque[Row] = deque()
+        self._n_handed_over = 0
+        self._is_broken = self._has_warned = False
+
+    def add(self, row: Row) -> None:
+        """Write a row and those that wait before it, or let it wait."""
+        self._rows.append(row)
+        self._hand_over()
+
+    def sync(self, sync: Callable[[], None]) -> None:
+        """Write what waits, and wait until the disk has all rows but those that it refuses.
+
+        Args:
+            sync: Waits for the disk.
+        """
+        self._hand_over()
+        if not self._is_broken:
+            with self._refusals():
+                sync()
+
+    def close(self) -> None:
+        """Write what waits and close the file, or say what is lost."""
+        for _ in range(2):
+            self._hand_over()
+            if not self._is_broken:
+                with self._refusals():
+                    self._close()
+                    return
+        warnings.warn(
+            f"{self._name} may lack its last {len(self._rows)} rows, which could not be written.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _hand_over(self) -> None:
+        with self._refusals():
+            if self._is_broken:
+                self._reopen()
+                self._is_broken, self._n_handed_over = False, 0
+            while self._n_handed_over < len(self._rows):
+                self._write(*self._rows[self._n_handed_over])
+                self._n_handed_over += 1
+                if self._n_handed_over > self._n_unsure:
+                    self._rows.popleft()
+                    self._n_handed_over -= 1
+                    self._has_warned = False
+
+    @contextlib.contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._is_broken = True
+            if not self._has_warned:
+                self._has_warned = True
+                warnings.warn(
+                    f"{self._name} was not written: {error}. Its numbers wait in memory until they "
+                    "can be.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+
+
+class _Board(TensorBoardOutputFormat):
+    """TensorBoard's files, the next one of which is begun where the disk refused the last."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self._waiting = _Waiting(
+            f"TensorBoard's log in {folder}",
+            super().write,
+            self._reopen,
+            super().close,
+            n_unsure=1,  # a thread writes them, and tells of a refusal at the next row
+        )
+
+    def _reopen(self) -> None:
+        # A thread that dies of a full disk prints its traceback and leaves an empty file.
+        with tempfile.TemporaryFile(dir=self.writer.log_dir) as file:
+            file.write(bytes(2**16))
+        self.begin_file()
+
+    def begin_file(self, purge_step: int | None = None) -> None:
+        """Begin a new file, which may take back what those before it say from a step on."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = self.writer.log_dir
+        with contextlib.suppress(OSError):
+            self.writer.close()
+        self.writer = SummaryWriter(folder, purge_step=purge_step)
+
+    def write(
+        self,
+        key_values: dict[str, Any],
+        key_excluded: dict[str, tuple[str, ...]],
+        step: int = 0,
+    ) -> None:
+        self._waiting.add((dict(key_values), dict(key_excluded), step))
+
+    def close(self) -> None:
+        self._waiting.close()
+
+
+class CSVFormat(KVWriter):
+    """What the terminal may show, in a CSV file whose first column is the step.
+
+    Args:
+        path: A file that is there keeps its rows up to `last_step`.
+        last_step: Where the run goes on.
+
+    Raises:
+        ValueError: If the file is no such table.
+        OSError: If it cannot be written now.
+    """
+
+    def __init__(self, path: Path, last_step: int) -> None:
+        self._path = path
+        self._log = CSVLog(path, last_step)
+        self._last_step = last_step
+        self._waiting = _Waiting(str(path), self._append, self._reopen, self._close)
+
+    def write(
+        self,
+        key_values: dict[str, Any],
+        key_excluded: dict[str, tuple[str, ...]],
+        step: int = 0,
+    ) -> None:
+        """Add a row of what is a number or text, or let it wait for room on the disk."""
+        numbers = {
+            name: value
+            for name, value in sorted(key_values.items())
+            if "csv" not in (key_excluded.get(name) or ()) and _is_plain(value)
+        }
+        if numbers:
+            self._waiting.add((numbers, {}, step))
+
+    def sync(self) -> None:
+        """Wait until the disk has all rows but those that it refuses."""
+        self._waiting.sync(lambda: self._log.sync())  # which may be a new one by then
+
+    def _append(self, numbers: dict[str, Any], _: Any, step: int) -> None:
+        self._log.append(step, numbers)
+        self._last_step = step
+
+    def _reopen(self) -> None:
+        with contextlib.suppress(OSError):
+            self._log.close()
+        self._log = CSVLog(self._path, self._last_step)
+
+    def _close(self) -> None:
+        self._log.close()
+
+    def close(self) -> None:
+        """Write what waits and close the file, or warn of what is lost."""
+        self._waiting.close()
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str) or hasattr(value, "__float__")

@@ -1,0 +1,184 @@
+"""What `rl-infonce probe` probes: saved models, saved encoders, untrained ones, the majority."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = [
+    "MAJORITY",
+    "RANDOM",
+    "ProbedEncoder",
+    "content_key",
+    "majority",
+    "open_encoder",
+    "paper_encoder",
+]
+
+MAJORITY, RANDOM = "majority", "random"
+
+
+@dataclass(frozen=True)
+class ProbedEncoder:
+    """One row of the table.
+
+    Attributes:
+        name: As the user wrote it.
+        kind: "file", "random" or "majority".
+        key: Changes with the weights and the architecture; scores are kept under it.
+        description: The architecture in few words.
+        image_shape: Channels, height, width it reads; None reads nothing.
+        of_seed: Returns the module; only untrained ones look at the seed.
+        place: Of a file: differs for files of one name in different folders, and tells none.
+    """
+
+    name: str
+    kind: str
+    key: str
+    description: str
+    image_shape: tuple[int, ...] | None
+    of_seed: Callable[[int], nn.Module]
+    place: str | None = None
+
+    def for_json(self) -> dict[str, Any]:
+        """Return what `scores.json` says of it."""
+        said = {"name": self.name, "kind": self.kind, "description": self.description}
+        return said if self.place is None else {**said, "place": self.place}
+
+
+def majority() -> ProbedEncoder:
+    """Return the row of the most frequent training label, which needs no features."""
+
+    def of_seed(_seed: int) -> nn.Module:
+        raise TypeError("The majority class has no encoder.")
+
+    return ProbedEncoder(MAJORITY, MAJORITY, MAJORITY, "most frequent label", None, of_seed)
+
+
+def paper_encoder(view: str) -> ProbedEncoder:
+    """Return untrained weights of the paper's encoder ("screen") or of NatureCNN ("agent")."""
+    import torch
+
+    from rl_infonce.networks.architectures import STDIMEncoder
+    from rl_infonce.networks.pixel_encoder import PixelEncoder
+
+    if view == "screen":
+        return _untrained_like(STDIMEncoder(torch.Generator().manual_seed(0)))
+    return _untrained_like(PixelEncoder((4, 84, 84), generator=None))
+
+
+def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, ProbedEncoder]:
+    """Return the encoder in a file and, beside it, untrained weights of its architecture.
+
+    Args:
+        name: A zip file of SB3's `model.save` (with or without the ending), a run directory of
+            `rl-infonce train`, or a file of `save_encoder`.
+        trust_pickle: Whether a model that cannot be read safely may execute its own code.
+
+    Raises:
+        ValueError: If the file cannot be read or rebuilt; the message says why.
+        OSError: If there is no such file.
+    """
+    from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
+    from rl_infonce.networks.encoder_file import describe, load_encoder
+
+    path = _find(name)
+    if path.suffix == ".safetensors":
+        encoder: Any = load_encoder(path)
+    else:
+        try:
+            encoder = read_encoder(path)
+        except NotRebuildableError:
+            if not trust_pickle:
+                raise
+            return _open_trusted(name, path)
+    probed = ProbedEncoder(
+        name,
+        "file",
+        content_key(path.read_bytes()),
+        describe(encoder),
+        encoder.image_shape,
+        lambda _seed: encoder,
+        _place_key(path),
+    )
+    return probed, _untrained_like(encoder)
+
+
+def _place_key(path: Path) -> str:
+    """Return what stands for the absolute path of a file, and does not say it."""
+    return content_key(os.fsencode(path.resolve()))
+
+
+def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
+    from rl_infonce.agents.trusted_model import read_trusted_encoder
+
+    warnings.warn(
+        f"Executing the code that {path} contains, with all your rights (--trust-pickle).",
+        stacklevel=2,
+    )
+    encoder = read_trusted_encoder(path)
+    shape = "x".join(map(str, encoder.image_shape))
+    description = f"{encoder.extractor_name} {encoder.features_dim} on {shape}"
+    key = content_key(path.read_bytes())
+    trained = ProbedEncoder(
+        name,
+        "file",
+        key,
+        description,
+        encoder.image_shape,
+        lambda _seed: encoder,
+        _place_key(path),
+    )
+    untrained = ProbedEncoder(
+        RANDOM,
+        RANDOM,
+        f"random-{key}",
+        description,
+        encoder.image_shape,
+        lambda seed: read_trusted_encoder(path, untrained_seed=seed),
+    )
+    return trained, untrained
+
+
+def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
+    from rl_infonce.networks.encoder_file import describe, encoder_settings, untrained
+
+    settings = encoder_settings(encoder)
+    # The layout of convolutions changes rounding alone: no reason for a second untrained row.
+    settings["arguments"].pop("channels_last", None)
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return ProbedEncoder(
+        RANDOM,
+        RANDOM,
+        f"random-{digest}",
+        describe(encoder),
+        tuple(settings["image_shape"]),
+        lambda seed: untrained(encoder, seed),
+    )
+
+
+def _find(name: str) -> Path:
+    from rl_infonce.agents.saved_agent import found_instead, model_file
+
+    place = Path(name)
+    path = model_file(place)
+    if path is None:
+        raise FileNotFoundError(
+            f"Expected `--encoder` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
+            f"directory with a model.zip or a file of save_encoder, got {found_instead(place)}."
+        )
+    return path
+
+
+def content_key(content: bytes) -> str:
+    """Return the key under which `scores.json` knows a file."""
+    return hashlib.sha256(content).hexdigest()[:16]

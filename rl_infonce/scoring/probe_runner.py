@@ -1,0 +1,267 @@
+"""Features, probes and scores, one cell after the other."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from tqdm import tqdm
+
+from rl_infonce.atari.labels import labels_hash
+from rl_infonce.atari.pixel_maps import screen_positions
+from rl_infonce.device import hardware_name, processor_name
+from rl_infonce.files.durable import replace_text
+from rl_infonce.probing import (
+    extract_features,
+    knn_scores,
+    majority_scores,
+    make_task,
+    mean_position_scores,
+    probe_features,
+    ridge_probe,
+)
+from rl_infonce.runs.run_directory import now, software
+from rl_infonce.scoring.feature_sources import MAJORITY, RANDOM, ProbedEncoder
+from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
+from rl_infonce.scoring.scores_page import encoder_names, scores_table
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from rl_infonce.probing import LabelledObservations, ProbingTask
+    from rl_infonce.scoring.frame_source import FrameSource
+
+__all__ = ["TASKS", "Plan", "probe_games"]
+
+TASKS: dict[str, dict[str, Any]] = {
+    "converged": {},
+    # The published filters; games are shuffled, as the published code meant to do.
+    "anand2019": {"min_episode_length": 65, "entropy_on": "all"},
+    "knn": {},
+    "ridge": {},
+}
+Features = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to score, and how.
+
+    Attributes:
+        source: Of the frames.
+        encoders: By key.
+        seeds: Of split, untrained weights and probe.
+        protocols: Of `TASKS`.
+        labels: Version of the variables.
+        min_episode_length: Frames that an episode must have to be used; None leaves it to the
+            protocol.
+        precision: "fp32", or "bf16" for bfloat16 autocast of the encoders.
+        device: For encoders and probes.
+        progress: Whether to show bars.
+        say: Receives a line about what is done.
+        complain: Receives a line about what failed.
+    """
+
+    source: FrameSource
+    encoders: Mapping[str, ProbedEncoder]
+    seeds: Sequence[int]
+    protocols: Sequence[str]
+    labels: str
+    min_episode_length: int | None
+    precision: str
+    device: torch.device
+    progress: bool
+    say: Callable[[str], object]
+    complain: Callable[[str], object]
+
+    def cells(self, game: str) -> Iterator[ProbeKey]:
+        """Yield the cells of a game, in an order in which features are needed once."""
+        for key in self.encoders:
+            for seed in self.seeds:
+                for protocol in self.protocols:
+                    yield ProbeKey(game, key, seed, protocol)
+
+
+def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command: str) -> bool:
+    """Score what is missing, write `scores.json` and `scores.md`; return whether all succeeded.
+
+    Raises:
+        KeyboardInterrupt: As it came; what is done is written.
+    """
+    for encoder in plan.encoders.values():
+        if scores.name_encoder(encoder.key, encoder.for_json()):
+            plan.say(f"{encoder.name} has changed: the scores of its earlier content are dropped.")
+    for game in sorted({entry["game"] for entry in scores.scored()}):
+        if scores.drop_others(game, labels_hash=labels_hash(game, plan.labels)):
+            plan.say(f"{game}: labels have changed, the scores of the earlier ones are dropped")
+    run = {"command": command, "start_time": now(), **software(), "hardware": _hardware(plan)}
+    scores.content["runs"].append(run)
+    start, succeeded = time.perf_counter(), True
+    try:
+        for game in games:
+            succeeded &= _probe_game(plan, game, scores)
+            replace_text(scores.table_path, scores_table(scores.content))
+    finally:
+        run["wall_seconds"] = round(time.perf_counter() - start, 1)
+        scores.write()
+        replace_text(scores.table_path, scores_table(scores.content))
+    return succeeded
+
+
+def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
+    missing = [cell for cell in plan.cells(game) if not scores.done(cell)]
+    n_kept = len(list(plan.cells(game))) - len(missing)
+    if n_kept:
+        plan.say(f"{game}: {n_kept} finished before")
+    if not missing:
+        return True
+    try:
+        frames = plan.source.open(game, progress=plan.progress)
+        labelled = frames.labelled(plan.source.view, plan.labels)
+    except Exception as error:  # noqa: BLE001 (the other games are to be scored)
+        for cell in missing:
+            _fail(cell, plan, scores, error)
+        return False
+    if scores.drop_others(game, frames_hash=frames.frames_hash):
+        plan.say(f"{game}: frames have changed, the scores of the earlier ones are dropped")
+        missing = list(plan.cells(game))
+    score_cell = _scorer(plan, labelled)
+    about = {
+        "labels_hash": labels_hash(game, plan.labels),
+        "frames_hash": frames.frames_hash,
+    }
+    succeeded = True
+    for cell in missing:
+        start = time.perf_counter()
+        try:
+            found, headline = score_cell(cell)
+        except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
+            _fail(cell, plan, scores, error)
+            succeeded = False
+            continue
+        seconds = round(time.perf_counter() - start, 2)
+        scores.put(cell, status="done", seconds=seconds, **about, scores=found)
+        plan.say(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)")
+    return succeeded
+
+
+Scored = tuple[dict[str, Any], str]
+"""Scores as JSON, and the figure to print."""
+
+
+def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[ProbeKey], Scored]:
+    """Return the function that scores a cell; it keeps tasks, and the features used last."""
+
+    @functools.cache
+    def task_of(seed: int, protocol: str) -> ProbingTask:
+        settings = dict(TASKS[protocol])
+        if plan.min_episode_length is not None:
+            settings["min_episode_length"] = plan.min_episode_length
+        return make_task(labelled, np.random.default_rng(seed), **settings)
+
+    @functools.lru_cache(maxsize=1)
+    def features_of(key: str, seed: int | None) -> Features:
+        module = plan.encoders[key].of_seed(seed or 0)
+        return _extract(plan, module, labelled.observations, plan.encoders[key].name)
+
+    def score_cell(cell: ProbeKey) -> Scored:
+        task = task_of(cell.seed, cell.protocol)
+        kind = plan.encoders[cell.encoder].kind
+        features = None
+        if kind != MAJORITY:
+            features = features_of(cell.encoder, cell.seed if kind == RANDOM else None)
+        if cell.protocol == "ridge":
+            return _positions(features, task, cell.game, plan.labels)
+        return _classes(features, task, cell, plan.device)
+
+    return score_cell
+
+
+def _classes(
+    features: Features | None, task: ProbingTask, cell: ProbeKey, device: torch.device
+) -> Scored:
+    """Score predicted classes; without features, the most frequent one."""
+    if features is None:
+        found = majority_scores(task, seed=cell.seed)
+    elif cell.protocol == "knn":
+        found = knn_scores(features, task, seed=cell.seed, device=device)
+    else:
+        found, _ = probe_features(
+            features, task, protocol=cell.protocol, seed=cell.seed, device=device
+        )
+    return found.to_json(), f"F1 {found.mean.f1_weighted:.3f}"
+
+
+def _positions(features: Features | None, task: ProbingTask, game: str, labels: str) -> Scored:
+    """Score positions in pixels; without features, their mean.
+
+    Raises:
+        ValueError: If no variable of the task has a place on the screen that was measured.
+    """
+    positions = screen_positions(task.labels, game, labels)
+    seen = {
+        name: values
+        for name, values in positions.items()
+        if all(np.isfinite(values[rows]).any() for rows in task.split)
+    }
+    if not seen:
+        raise ValueError(f"{game} has no position that varies and whose pixels were measured")
+    if features is None:
+        found = mean_position_scores(seen, task.split)
+    else:
+        found, _ = ridge_probe(features, seen, task.split)
+    variables = {
+        name: {
+            "r2": None if np.isnan(score.r2) else score.r2,
+            "median_absolute_error": score.median_absolute_error,
+        }
+        for name, score in found.items()
+    }
+    median = np.median([score.median_absolute_error for score in found.values()])
+    return {"variables": variables}, f"median error {median:.1f} px"
+
+
+def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Features:
+    module = module.to(plan.device)
+    half = plan.precision == "bf16"
+    if half:
+        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with tqdm(
+        total=len(observations), desc=name, unit="frame", disable=not plan.progress, leave=False
+    ) as bar:
+
+        def encode(images: Tensor) -> Tensor:
+            with torch.autocast(plan.device.type, dtype=torch.bfloat16, enabled=half):
+                features: Tensor = module(images)
+            bar.update(len(images))
+            return features
+
+        return extract_features(encode, observations, device=plan.device)
+
+
+def _fail(cell: ProbeKey, plan: Plan, scores: ScoresFile, error: Exception) -> None:
+    text = f"{type(error).__name__}: {error}"
+    scores.put(cell, status="failed", error=text)
+    plan.complain(f"{_shown(cell, scores)}: FAILED: {text}")
+
+
+def _shown(cell: ProbeKey, scores: ScoresFile) -> str:
+    name = encoder_names(scores.content["encoders"])[cell.encoder]
+    return f"{cell.game}, {name}, seed {cell.seed}, {cell.protocol}"
+
+
+def _hardware(plan: Plan) -> dict[str, Any]:
+    on_gpu = plan.device.type == "cuda"
+    return {
+        "cpu": processor_name(),
+        "n_cores": os.cpu_count(),
+        "n_torch_threads": torch.get_num_threads(),
+        "device": hardware_name(plan.device) if on_gpu else str(plan.device),
+    }

@@ -1,0 +1,1 @@
+"""One training of `rl-infonce train` in its run directory."""

@@ -1,0 +1,146 @@
+"""PPO and DQN on an Atari game with RL Zoo's settings and an `InfoNCEExtractor`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.utils import LinearSchedule
+
+from rl_infonce.agents.pretrained import freeze_encoder, use_encoder
+from rl_infonce.atari import make_atari_vec_env
+from rl_infonce.checks import check_choice
+from rl_infonce.hyperparameters import is_schedule, schedule_start
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.sb3.extractor import InfoNCEExtractor
+
+__all__ = ["ALGORITHMS", "N_ENVS", "check_hyperparameters", "make_atari_model"]
+
+ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "dqn": DQN}
+N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
+_OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}
+_SCHEDULED = {"learning_rate", "clip_range", "clip_range_vf"}
+
+
+def make_atari_model(
+    algorithm: str,
+    game: str,
+    *,
+    n_timesteps: int,
+    n_envs: int,
+    seed: int,
+    device: str,
+    extractor: Mapping[str, Any],
+    hyperparameters: Mapping[str, Any] | None = None,
+    encoder: PixelEncoder | None = None,
+    freeze: bool = False,
+) -> BaseAlgorithm:
+    """Return an untrained model; RL Zoo's settings where nothing is said.
+
+    Args:
+        algorithm: "ppo" or "dqn".
+        game: Any spelling `resolve_game` understands.
+        n_timesteps: Agent steps it will train; DQN's buffer holds as many at most, and its warm-up
+            takes a tenth of them at most, where RL Zoo fixes 100,000 for both.
+        n_envs: Games played at once.
+        seed: Of weights, games and pairs.
+        device: Of the model.
+        extractor: Arguments of `InfoNCEExtractor`.
+        hyperparameters: Of the algorithm, in the place of RL Zoo's; "lin_X" falls linearly from X.
+        encoder: Pretrained, whose architecture and weights are taken over.
+        freeze: Whether the encoder's weights stay, pretrained or not; without an `infonce_coef` in
+            `extractor` there is no loss then, which has nothing to train.
+
+    Raises:
+        ValueError: If an argument is out of range or the encoder does not fit.
+        TypeError: If an argument has the wrong type.
+    """
+    changes = dict(hyperparameters or {})
+    check_hyperparameters(algorithm, changes)
+    given = dict(extractor)
+    if encoder is not None:
+        given |= {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
+    if freeze:
+        given.setdefault("infonce_coef", 0.0)
+    env = make_atari_vec_env(game, n_envs, seed=seed)
+    try:
+        model = ALGORITHMS[algorithm](
+            "CnnPolicy",
+            env,
+            policy_kwargs={
+                "features_extractor_class": InfoNCEExtractor,
+                "features_extractor_kwargs": given,
+                "net_arch": [],  # as SB3 does for NatureCNN, so that coefficient 0 is its baseline
+            },
+            device=device,
+            seed=seed,
+            **_settings(algorithm, n_timesteps, n_envs, changes),
+        )
+    except AssertionError as error:  # SB3's way of refusing sizes
+        raise ValueError(f"{algorithm.upper()} of Stable-Baselines3: {error}") from error
+    if encoder is not None:
+        use_encoder(model, encoder)
+    if freeze:
+        freeze_encoder(model)
+    return model
+
+
+def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) -> None:
+    """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values.
+
+    Raises:
+        ValueError: If a name is unknown, a schedule stands where SB3 takes none, or other text
+            where it takes one.
+    """
+    known = set(inspect.signature(ALGORITHMS[algorithm]).parameters) - _OURS
+    legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
+    for name, value in hyperparameters.items():
+        check_choice("hyperparameter", name, sorted(legal | {"buffer_size"} & known))
+        if name in _SCHEDULED and isinstance(value, str):
+            schedule_start(name, value)
+        elif is_schedule(value):
+            raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
+
+
+def _settings(
+    algorithm: str, n_timesteps: int, n_envs: int, changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    settings = _SETTINGS[algorithm](n_timesteps, n_envs) | dict(changes)
+    if algorithm == "ppo" and "batch_size" not in changes:  # DQN's n_steps are those of returns
+        settings["batch_size"] = min(settings["batch_size"], settings["n_steps"] * n_envs)
+    for name in _SCHEDULED & settings.keys():
+        if isinstance(settings[name], str):
+            settings[name] = LinearSchedule(schedule_start(name, settings[name]), 0.0, 1.0)
+    return settings
+
+
+def _ppo_settings(_n_timesteps: int, _n_envs: int) -> dict[str, Any]:
+    return {
+        "n_steps": 128,
+        "batch_size": 256,
+        "n_epochs": 4,
+        "learning_rate": "lin_2.5e-4",
+        "clip_range": "lin_0.1",
+        "vf_coef": 0.5,
+        "ent_coef": 0.01,
+    }
+
+
+def _dqn_settings(n_timesteps: int, n_envs: int) -> dict[str, Any]:
+    return {
+        "buffer_size": max(min(100_000, n_timesteps), n_envs),
+        "learning_rate": 1e-4,
+        "batch_size": 32,
+        "learning_starts": min(100_000, n_timesteps // 10),
+        "target_update_interval": 1000,
+        "train_freq": 4,
+        "gradient_steps": 1,
+        "exploration_fraction": 0.1,
+        "exploration_final_eps": 0.01,
+    }
+
+
+_SETTINGS = {"ppo": _ppo_settings, "dqn": _dqn_settings}

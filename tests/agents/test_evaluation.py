@@ -1,0 +1,198 @@
+"""Scores are those of whole games, in the game's own points."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.envs import FakeImageEnv
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import NatureCNN
+
+from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy
+from rl_infonce.agents.evaluation import Episode, play_episodes
+from rl_infonce.agents.saved_agent import find_model, game_of, open_policy, saved_exploration_rate
+from rl_infonce.agents.saved_extractor import NotRebuildableError
+from rl_infonce.agents.saved_policy import SavedPolicyNetwork
+from rl_infonce.runs.evaluation_file import evaluation_record, read_evaluation
+from rl_infonce.runs.run_directory import new_record, write_record
+
+GAME, N_ACTIONS = "ms_pacman", 9  # points beyond 1, and several lives
+
+
+class OwnCNN(NatureCNN):
+    """A class that only its own code can rebuild."""
+
+
+def uniform(n_actions: int = N_ACTIONS, seed: int = 0) -> EpsilonGreedyPolicy:
+    rng = np.random.default_rng(seed)
+    return EpsilonGreedyPolicy(
+        lambda images: torch.zeros(len(images), n_actions), n_actions, 1.0, rng, is_sampling=False
+    )
+
+
+def by_hand(n_envs: int, n_games: int) -> list[list[tuple[float, int]]]:
+    """Return score and length of the first games of each environment: rewards, added up."""
+    env = make_atari_vec_env(GAME, n_envs, seed=3, clip_reward=False, terminal_on_life_loss=False)
+    policy = uniform()
+    observations: Any = env.reset()
+    games: list[list[tuple[float, int]]] = [[] for _ in range(n_envs)]
+    total, length = np.zeros(n_envs), np.zeros(n_envs, int)
+    while min(map(len, games)) < n_games:
+        observations, rewards, dones, _ = env.step(policy(observations))
+        total, length = total + rewards, length + 1
+        for i in np.flatnonzero(dones):
+            games[i].append((float(total[i]), int(length[i])))
+            total[i] = length[i] = 0
+    return [each[:n_games] for each in games]
+
+
+@pytest.mark.atari
+@pytest.mark.parametrize("training_settings", [True, False])
+def test_episodes_are_whole_games_in_raw_points(training_settings: bool) -> None:
+    env = make_atari_vec_env(
+        GAME,
+        2,
+        seed=3,
+        clip_reward=training_settings,
+        terminal_on_life_loss=training_settings,
+    )
+    shown: list[Episode] = []
+    episodes = play_episodes(uniform(), env, 4, show=shown.append)
+    assert shown == episodes
+    for index, games in enumerate(by_hand(2, 2)):
+        assert [(e.score, e.length) for e in episodes if e.env == index] == games
+        assert all(score >= 60 for score, _ in games), "not a game's worth of points"
+    assert not any(episode.is_cut for episode in episodes)
+
+
+@pytest.mark.atari
+def test_long_games_are_cut_and_say_so() -> None:
+    env = make_atari_vec_env(GAME, 1, seed=0, max_frames_per_episode=200)
+    episodes = play_episodes(uniform(), env, 2)
+    assert [episode.is_cut for episode in episodes] == [True, True]
+    assert all(40 <= episode.length <= 50 for episode in episodes)  # no-ops count, too
+
+
+@pytest.mark.atari
+def test_a_model_of_another_game_is_refused() -> None:
+    env = make_atari_vec_env("pong", 1)
+    with pytest.raises(ValueError, match=r"model of 6 actions, .*got one of 9"):
+        play_episodes(uniform(), env, 1)
+    with pytest.raises(ValueError, match="n_episodes"):
+        play_episodes(uniform(6), env, 0)
+    with pytest.raises(TypeError, match=r"`n_episodes` to be an integer, got 2\.5"):
+        play_episodes(uniform(6), env, 2.5)  # type: ignore[arg-type]
+
+
+# -- saved agents -----------------------------------------------------------------------------
+
+
+def save(path: Path, algorithm: Any = PPO, extractor: Any = InfoNCEExtractor) -> Path:
+    env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
+    kwargs = {
+        "features_extractor_class": extractor,
+        "features_extractor_kwargs": {"features_dim": 16},
+    }
+    settings = {"buffer_size": 10} if algorithm is DQN else {"n_steps": 8, "batch_size": 8}
+    model = algorithm("CnnPolicy", env, policy_kwargs=kwargs, **settings)
+    if algorithm is DQN:
+        model.exploration_rate = 0.25
+    model.save(path)
+    return path
+
+
+def test_models_are_found_by_file_name_and_run(tmp_path: Path) -> None:
+    (tmp_path / "pong_1").mkdir()
+    for path in (tmp_path / "pong_1" / "model.zip", tmp_path / "ppo.zip"):
+        path.touch()
+    assert find_model(tmp_path / "pong_1") == tmp_path / "pong_1" / "model.zip"
+    assert find_model(tmp_path / "ppo") == find_model(tmp_path / "ppo.zip") == tmp_path / "ppo.zip"
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        find_model(tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"got the folder .*, which has none"):
+        find_model(tmp_path)
+    (tmp_path / "run.json").touch()
+    with pytest.raises(FileNotFoundError, match=r"the run .* without a model.zip, .* --resume /"):
+        find_model(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"best model in .*when 100 episodes"):
+        find_model(tmp_path / "pong_1", best=True)
+    with pytest.raises(ValueError, match="run directory beside --best"):
+        find_model(tmp_path / "ppo.zip", best=True)
+
+
+def test_a_run_names_its_game(tmp_path: Path) -> None:
+    assert game_of(tmp_path) is None
+    write_record(tmp_path, new_record({"game": "ms_pacman"}, seed=0))
+    assert game_of(tmp_path) == game_of(tmp_path / "model.zip") == "ms_pacman"
+    write_record(tmp_path, new_record({"game": 3}, seed=0))
+    assert game_of(tmp_path) is None
+
+
+def test_policies_are_opened_without_code_if_that_is_possible(tmp_path: Path) -> None:
+    assert isinstance(open_policy(save(tmp_path / "ppo.zip")), SavedPolicyNetwork)
+    own = save(tmp_path / "own.zip", extractor=OwnCNN)
+    with pytest.raises(NotRebuildableError, match="OwnCNN"):
+        open_policy(own)
+    with pytest.warns(UserWarning, match="Executing the code"):
+        assert isinstance(open_policy(own, trust_pickle=True), BasePolicy)
+
+
+def test_the_exploration_of_a_dqn_is_read(tmp_path: Path) -> None:
+    assert saved_exploration_rate(save(tmp_path / "dqn.zip", DQN)) == 0.25
+    assert saved_exploration_rate(save(tmp_path / "ppo.zip")) == 0.0
+
+
+# -- the file ---------------------------------------------------------------------------------
+
+EPISODES = [
+    {"return": 1.0, "length": 10, "is_cut": False},
+    {"return": 4.0, "length": 20, "is_cut": True},
+]
+
+
+def record(**changes: Any) -> dict[str, Any]:
+    about = {"settings": {"seed": 0}, "versions": {"torch": "2"}}
+    return evaluation_record("pong", EPISODES, **about) | changes
+
+
+def test_a_record_says_mean_and_standard_error(tmp_path: Path) -> None:
+    written = record()
+    assert (written["mean_return"], written["mean_length"], written["n_cut"]) == (2.5, 15.0, 1)
+    assert written["standard_error"] == pytest.approx(np.std([1, 4], ddof=1) / 2**0.5)
+    assert evaluation_record("pong", EPISODES[:1])["standard_error"] is None
+    (tmp_path / "e.json").write_text(json.dumps(written))
+    assert read_evaluation(tmp_path / "e.json") == written
+
+
+def test_the_mean_is_that_of_the_episodes_whatever_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "e.json").write_text(json.dumps(record(mean_return=21.0)))
+    assert read_evaluation(tmp_path / "e.json")["mean_return"] == 2.5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": "scores"},
+        {"format_version": 2},
+        {"episodes": []},
+        {"episodes": [{"return": "many"}]},
+        {"episodes": {"return": 1}},
+        {"episodes": [{**EPISODES[0], "return": "nan"}]},
+        {"episodes": [{**EPISODES[0], "return": 10**400}]},
+        {"episodes": [{**EPISODES[0], "return": 1e308}] * 2},
+        {"episodes": [{**EPISODES[0], "length": 1.5}]},
+        {"game": None},
+        {"versions": []},
+    ],
+)
+def test_other_json_is_no_evaluation(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "e.json").write_text(json.dumps(record(**changes)))
+    with pytest.raises(ValueError, match=r"e.json to be written by `rl-infonce evaluate"):
+        read_evaluation(tmp_path / "e.json")

@@ -1,0 +1,167 @@
+"""A pretrained encoder in a model: its weights arrive, and stay or move as asked."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import A2C, DQN, PPO, SAC
+from stable_baselines3.common.envs import FakeImageEnv
+from torch import Tensor
+
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.agents.pretrained import use_encoder
+from rl_infonce.agents.saved_extractor import read_encoder
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+
+SHAPE = (4, 40, 40)
+INFONCE: dict[str, Any] = {
+    "features_extractor_class": InfoNCEExtractor,
+    "features_extractor_kwargs": {"features_dim": 64, "n_pairs": 8, "channels_last": False},
+}
+STOCK: dict[str, Any] = {"features_extractor_kwargs": {"features_dim": 64}}
+ON_POLICY: dict[str, Any] = {"n_steps": 32}
+OFF_POLICY: dict[str, Any] = {
+    "buffer_size": 100,
+    "learning_starts": 10,
+    "batch_size": 8,
+    "train_freq": 4,
+}
+
+
+def env(*, discrete: bool = True) -> FakeImageEnv:
+    return FakeImageEnv(
+        screen_height=40, screen_width=40, n_channels=4, channel_first=True, discrete=discrete
+    )
+
+
+def encoder(seed: int = 7, **changes: Any) -> PixelEncoder:
+    given: dict[str, Any] = {"image_shape": SHAPE, "features_dim": 64, **changes}
+    return PixelEncoder(**given, generator=torch.Generator().manual_seed(seed))
+
+
+def model_of(algorithm: Any, policy_kwargs: dict[str, Any]) -> Any:
+    on_policy = algorithm in (PPO, A2C)
+    settings = ON_POLICY if on_policy else OFF_POLICY
+    if algorithm is PPO:
+        settings = {**settings, "batch_size": 16, "n_epochs": 1}
+    world = env(discrete=algorithm is not SAC)
+    return algorithm("CnnPolicy", world, policy_kwargs=dict(policy_kwargs), seed=0, **settings)
+
+
+def extractor_weights(model: Any) -> list[Tensor]:
+    return [
+        tensor.clone()
+        for name, tensor in model.policy.state_dict().items()
+        if ".cnn." in name or ".linear." in name
+    ]
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, DQN, SAC])
+@pytest.mark.parametrize("policy_kwargs", [STOCK, INFONCE], ids=["stock", "infonce"])
+def test_features_are_those_of_the_encoder(
+    tmp_path: Path, algorithm: Any, policy_kwargs: dict[str, Any]
+) -> None:
+    model = model_of(algorithm, policy_kwargs)
+    pretrained = encoder()
+    save_encoder(pretrained, tmp_path / "encoder.safetensors")
+    use_encoder(model, tmp_path / "encoder.safetensors")
+    model.save(tmp_path / "model.zip")
+    images = torch.as_tensor(np.random.default_rng(0).integers(0, 256, (5, *SHAPE), dtype=np.uint8))
+    with torch.no_grad():
+        assert torch.equal(read_encoder(tmp_path / "model.zip")(images), pretrained(images))
+    per_extractor = len(pretrained.state_dict())
+    weights = extractor_weights(model)
+    assert len(weights) % per_extractor == 0
+    for index, tensor in enumerate(weights):  # of target networks, too
+        assert torch.equal(tensor, list(pretrained.state_dict().values())[index % per_extractor])
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+@pytest.mark.parametrize("policy_kwargs", [STOCK, INFONCE], ids=["stock", "infonce"])
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_frozen_encoder_stays_and_another_learns(
+    algorithm: Any, policy_kwargs: dict[str, Any], freeze: bool
+) -> None:
+    model = model_of(algorithm, policy_kwargs)
+    use_encoder(model, encoder(), freeze=freeze)
+    warned = freeze and policy_kwargs is INFONCE
+    before, heads = extractor_weights(model), [p.clone() for p in model.policy.parameters()]
+    with pytest.warns(UserWarning, match="encoder is frozen") if warned else nullcontext():
+        model.learn(64)
+    changed = [not torch.equal(a, b) for a, b in zip(before, extractor_weights(model), strict=True)]
+    assert any(changed) != freeze
+    assert any(not torch.equal(a, b) for a, b in zip(heads, model.policy.parameters(), strict=True))
+    if freeze and policy_kwargs is INFONCE:
+        extractor = next(m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor))
+        assert extractor.last_infonce["loss"] > 0
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_an_extractor_frozen_as_sb3_advises_stays_and_the_rest_learns(
+    algorithm: Any, decoupled: bool
+) -> None:
+    model = model_of(algorithm, INFONCE)
+    extractors = [m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor)]
+    frozen = [parameter for each in extractors for parameter in each.parameters()]
+    for parameter in frozen:
+        parameter.requires_grad = False
+    before = [parameter.clone() for parameter in model.policy.parameters()]
+    with pytest.warns(UserWarning, match="InfoNCE loss trains nothing") as caught:
+        model.learn(64, callback=InfoNCECallback(decoupled=decoupled))
+    assert len(caught) == 1
+    pairs = list(zip(before, model.policy.parameters(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in pairs)
+    assert all(torch.equal(a, b) for a, b in pairs if any(b is parameter for parameter in frozen))
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_frozen_heads_stay_and_the_encoder_learns(decoupled: bool) -> None:
+    model = model_of(PPO, INFONCE)
+    (extractor,) = (m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor))
+    assert extractor.infonce is not None
+    extractor.infonce.requires_grad_(False)
+    heads = [parameter.clone() for parameter in extractor.infonce.parameters()]
+    encoder_weights = [tensor.clone() for tensor in extractor_weights(model)]
+    model.learn(64, callback=InfoNCECallback(decoupled=decoupled))
+    assert all(map(torch.equal, heads, extractor.infonce.parameters()))
+    assert not any(map(torch.equal, encoder_weights, extractor_weights(model)))
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (lambda: encoder(image_shape=(4, 44, 44)), ValueError, "images (4, 44, 44) instead of"),
+        (lambda: encoder(features_dim=32), ValueError, "instead of (64, 64)"),
+        (lambda: encoder(divide_by=1), ValueError, "pixels divided by 1 instead of 255"),
+        (
+            lambda: encoder(encoder="impala"),
+            ValueError,
+            '"impala 64 on 4x40x40, fp32": cnn.0.weight',
+        ),
+        (lambda: STDIMEncoder(torch.Generator()), TypeError, "--encoder nature"),
+        (lambda: "nowhere.safetensors", FileNotFoundError, "nowhere.safetensors"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_nothing_changes(
+    given: Any, error: type[Exception], message: str
+) -> None:
+    model = model_of(PPO, STOCK)
+    before = extractor_weights(model)
+    with pytest.raises(error) as caught:
+        use_encoder(model, given())
+    assert message in str(caught.value)
+    for a, b in zip(before, extractor_weights(model), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_model_without_images_is_refused() -> None:
+    with pytest.raises(ValueError, match="NatureCNN or InfoNCEExtractor"):
+        use_encoder(PPO("MlpPolicy", "CartPole-v1"), encoder())

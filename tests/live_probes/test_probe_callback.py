@@ -1,0 +1,398 @@
+"""ProbeCallback: scores of the current features, and a training that never notices."""
+
+from __future__ import annotations
+
+import gc
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import NatureCNN
+from stable_baselines3.common.utils import set_random_seed
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rl_infonce import InfoNCECallback, InfoNCEExtractor, ProbeCallback, make_atari_vec_env
+from rl_infonce.agents.features import acting_extractor, feature_function, untrained_policy
+from rl_infonce.atari import labelled_games
+from rl_infonce.live_probes.probe_callback import QUICK
+from rl_infonce.live_probes.probe_scalars import chart_layout, probe_scalars
+from rl_infonce.probing import (
+    Anand2019,
+    LabelledObservations,
+    extract_features,
+    make_task,
+    probe_features,
+)
+from tests.sb3.labelled import stamped_observations
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    assert_same_weights,
+    policy_kwargs,
+    record_logger,
+)
+
+LABELLED = stamped_observations()
+
+
+def probe(probe_freq: int = 20, **settings: Any) -> ProbeCallback:
+    settings.setdefault("figures", False)
+    return ProbeCallback(LABELLED, probe_freq, **settings)
+
+
+def read(folder: Path) -> EventAccumulator:
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0})
+    events.Reload()
+    return events
+
+
+def logged(model: BaseAlgorithm, folder: Path, *formats: str) -> BaseAlgorithm:
+    model.set_logger(configure(str(folder), list(formats or ("tensorboard",))))
+    return model
+
+
+# -- training does not notice ----------------------------------------------------------------------
+
+
+def streams(model: BaseAlgorithm) -> tuple[Any, ...]:
+    name, keys, *position = np.random.get_state()  # noqa: NPY002 (the host's own stream)
+    extractor = acting_extractor(model.policy)
+    session = getattr(extractor, "_session", None)
+    return (
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        (name, np.asarray(keys).tolist(), position),
+        model.action_space.np_random.bit_generator.state,
+        None if session is None else session.rng.bit_generator.state,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "extractor"),
+    [
+        ("PPO", NatureCNN),
+        ("PPO", InfoNCEExtractor),
+        ("DQN", NatureCNN),
+        ("DQN", InfoNCEExtractor),
+        ("SAC", NatureCNN),
+        ("QRDQN", InfoNCEExtractor),
+    ],
+)
+def test_weights_and_streams_are_the_same_to_the_last_bit(
+    name: str, extractor: type[NatureCNN], tmp_path: Path
+) -> None:
+    plain = ALGORITHMS[name](policy_kwargs(extractor))
+    plain.learn(N_STEPS)
+    after_plain = streams(plain)
+    model = logged(ALGORITHMS[name](policy_kwargs(extractor)), tmp_path)
+    # another seed than the model's: a stream that is reseeded alike would not show
+    callback = probe(30, seed=7, figures=name == "PPO", projector=name == "PPO")
+    model.learn(N_STEPS, callback=callback)
+    assert len(callback.history) >= 2
+    assert_same_weights(model.policy, plain.policy)
+    assert streams(model) == after_plain
+
+
+def test_other_curves_are_what_they_were_without_the_callback(tmp_path: Path) -> None:
+    numbers = []
+    for callback in (None, probe(27)):
+        model = ALGORITHMS["PPO"]()
+        numbers.append(record_logger(model))
+        model.learn(N_STEPS, callback=callback)
+    plain, probed = numbers
+    timed = {"time/fps", "time/time_elapsed"}
+    for tag in set(plain) - timed:
+        assert probed[tag] == plain[tag], tag
+
+
+class _Modes(BaseCallback):
+    """Notes the mode of every module after the callbacks before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[list[bool]] = []
+
+    def _on_step(self) -> bool:
+        self.seen.append([module.training for module in self.model.policy.modules()])
+        return True
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_modes_are_what_they_were(name: str) -> None:
+    plain, probed = _Modes(), _Modes()
+    ALGORITHMS[name]().learn(N_STEPS, callback=plain)
+    ALGORITHMS[name]().learn(N_STEPS, callback=[probe(30), probed])
+    assert probed.seen == plain.seen
+
+
+# -- the numbers -----------------------------------------------------------------------------------
+
+
+def test_event_files_hold_the_scores_computed_by_hand(tmp_path: Path) -> None:
+    model = logged(ALGORITHMS["PPO"](), tmp_path)
+    model.learn(N_STEPS, callback=probe(20))
+    events = read(tmp_path)
+    task = make_task(LABELLED, np.random.default_rng(0))
+    steps = [event.step for event in events.Scalars("probe/f1_mean")]
+    # 2 environments: every 40 steps; at the start; and after the last update instead of at 120
+    assert steps == [0, 40, 80, 128]
+
+    def by_hand(policy: Any) -> Any:
+        features = extract_features(feature_function(policy), LABELLED.observations)
+        return probe_features(features, task, protocol=QUICK)[0]
+
+    now, untrained = by_hand(model), by_hand(untrained_policy(model, 0))
+    assert set(now.variables) == {"disc_x", "disc_y"}
+    last = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
+    assert last["probe/f1_mean"] == pytest.approx(now.mean.f1_weighted)
+    assert last["probe/accuracy_mean"] == pytest.approx(now.mean.accuracy)
+    assert last["probe/f1_place"] == pytest.approx(now.categories["place"].f1_weighted)
+    assert last["probe_variables/disc_x"] == pytest.approx(now.variables["disc_x"].f1_weighted)
+    assert last["probe/untrained_f1_mean"] == pytest.approx(untrained.mean.f1_weighted)
+    assert last["probe/majority_f1_mean"] < last["probe/untrained_f1_mean"]
+    assert last["probe/seconds"] > 0
+    lines = {event.value for event in events.Scalars("probe/untrained_f1_mean")}
+    assert len(lines) == 1
+
+
+def test_the_layout_names_curves_that_exist(tmp_path: Path) -> None:
+    model = logged(ALGORITHMS["PPO"](), tmp_path)
+    model.learn(64, callback=probe())
+    tags = set(read(tmp_path).Tags()["scalars"])
+    layout = chart_layout(["converged"], ["place", "slow"])
+    assert list(layout["probe"]) == ["F1 mean", "F1 place", "F1 slow"]
+    assert {tag for chart in layout["probe"].values() for tag in chart} <= tags
+    assert read(tmp_path).Tags()["tensors"] == ["custom_scalars__config__"]
+
+
+def test_the_second_protocol_has_a_section_of_its_own(tmp_path: Path) -> None:
+    model = logged(ALGORITHMS["PPO"](), tmp_path)
+    callback = probe(1000, protocols=(Anand2019(max_epochs=2), QUICK))
+    model.learn(64, callback=callback)
+    events = read(tmp_path)
+    for section, protocol in (("probe", "converged"), ("probe_anand2019", "anand2019")):
+        expected = callback.history[-1][1][protocol].mean.f1_weighted
+        assert events.Scalars(f"{section}/f1_mean")[-1].value == pytest.approx(expected)
+
+
+def test_names_fit_the_table_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    ALGORITHMS["PPO"](verbose=1).learn(64, callback=probe(1000))
+    shown = capsys.readouterr().out
+    assert "untrained_f1_mean" in shown
+    assert "disc_x" not in shown  # TensorBoard only
+
+
+def test_the_untrained_network_is_not_the_one_that_was_trained_before() -> None:
+    model = ALGORITHMS["PPO"]()
+    with torch.no_grad():
+        for parameter in acting_extractor(model.policy).parameters():
+            parameter.mul_(3.0)
+    first, second = probe(1000), probe(1000)
+    model.learn(64, callback=first)
+    model.learn(64, callback=second)  # counts from 0 again
+    assert second.untrained == first.untrained
+    assert second.history[0][1] != second.untrained
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+def test_a_run_shorter_than_the_frequency_is_probed_at_both_ends() -> None:
+    callback = probe(10_000)
+    ALGORITHMS["DQN"]().learn(N_STEPS, callback=callback)
+    assert [step for step, _ in callback.history] == [0, N_STEPS]
+
+
+def test_continued_training_continues_the_curve(tmp_path: Path) -> None:
+    callback = probe(16)
+    model = ALGORITHMS["PPO"]()
+    model.learn(64, callback=callback)
+    untrained = callback.untrained
+    model.learn(64, callback=callback, reset_num_timesteps=False)
+    assert [step for step, _ in callback.history] == [0, 32, 64, 96, 128]
+    assert callback.untrained is untrained
+    model.learn(64, callback=callback)
+    assert [step for step, _ in callback.history] == [0, 32, 64]
+
+
+def test_it_takes_its_place_among_other_callbacks(tmp_path: Path) -> None:
+    callback = probe(1000)
+    others: list[BaseCallback] = [InfoNCECallback(), CheckpointCallback(16, str(tmp_path))]
+    ALGORITHMS["PPO"]().learn(64, callback=[others[0], callback, others[1]])
+    assert [step for step, _ in callback.history] == [0, 64]
+    assert list(tmp_path.glob("*.zip"))
+
+
+def test_features_that_cannot_be_probed_give_a_warning_and_training_goes_on() -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs(NatureCNN), learning_rate=0.0)
+    callback = probe(16)
+
+    class Kill(BaseCallback):
+        def _on_step(self) -> bool:
+            if self.n_calls == 10:
+                with torch.no_grad():
+                    extractor: Any = acting_extractor(self.model.policy)
+                    extractor.linear[0].bias.fill_(-1e6)
+            return True
+
+    with pytest.warns(RuntimeWarning, match=r"No probe at step (32|64): .*vary"):
+        model.learn(64, callback=[Kill(), callback])
+    assert [step for step, _ in callback.history] == [0]
+    assert model.num_timesteps == 64
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_a_game_without_labels_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match="Labelled are") as refused:
+        ProbeCallback("tetris")
+    assert all(game in str(refused.value) for game in labelled_games())
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"probe_freq": 0}, ValueError, "probe_freq"),
+        ({"n_frames": 10}, ValueError, "n_frames"),
+        ({"protocols": ("linear",)}, ValueError, "'anand2019', 'converged'"),
+        ({"protocols": "converged"}, ValueError, "distinct protocols"),
+        ({"protocols": ()}, ValueError, "distinct protocols"),
+        ({"seed": -1}, ValueError, "seed"),
+        ({"figures": 1}, TypeError, "figures"),
+        ({"label_version": "mine"}, ValueError, "anand2019"),
+    ],
+)
+def test_bad_settings_are_named(settings: dict[str, Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        ProbeCallback("pong", **settings)
+
+
+def test_another_image_size_is_refused_before_training() -> None:
+    images = LABELLED.observations[:, :3]
+    labelled = LabelledObservations(images, LABELLED.labels, LABELLED.episode_ids)
+    model = ALGORITHMS["PPO"]()
+    with pytest.raises(ValueError, match=r"\(3, 36, 36\).*got \(4, 36, 36\)"):
+        model.learn(64, callback=ProbeCallback(labelled))
+    assert model.num_timesteps == 0
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def test_figures_and_projector_reach_tensorboard(tmp_path: Path) -> None:
+    model = logged(ALGORITHMS["PPO"](), tmp_path, "tensorboard", "csv", "json", "stdout")
+    model.learn(64, callback=probe(1000, figures=True, projector=True))
+    model.logger.close()
+    events = read(tmp_path)
+    assert events.Tags()["images"] == [
+        f"probe_figures/{name}" for name in ("critic_k4", "heat_map", "predictions", "table")
+    ]
+    assert [image.step for image in events.Images("probe_figures/table")] == [0, 64]
+    (config,) = tmp_path.glob("projector_config.pbtxt")
+    assert "features:00064" in config.read_text()
+    (metadata,) = tmp_path.glob("*/features/metadata.tsv")
+    header, *rows = metadata.read_text().splitlines()
+    assert header.split("\t") == ["episode", "disc_y", "disc_x"]
+    assert len(rows) > 10
+    assert (tmp_path / "progress.csv").read_text().count("probe/f1_mean") == 1
+
+
+def test_no_figure_outlives_its_probe(tmp_path: Path) -> None:
+    matplotlib_figure = pytest.importorskip("matplotlib.figure")
+    model = logged(ALGORITHMS["PPO"](), tmp_path, "tensorboard")
+    gc.collect()
+    gc.disable()  # as good as off while a training makes few objects
+    try:
+        model.learn(64, callback=probe(1000, figures=True))
+        alive = [each for each in gc.get_objects() if type(each) is matplotlib_figure.Figure]
+    finally:
+        gc.enable()
+        model.logger.close()
+    assert not alive
+
+
+def test_without_matplotlib_there_are_scalars_and_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_infonce.live_probes.probe_callback.has_matplotlib", lambda: False)
+    model = logged(ALGORITHMS["PPO"](), tmp_path)
+    callback = probe(16, figures=True)
+    with pytest.warns(UserWarning, match="matplotlib is missing") as warned:
+        model.learn(64, callback=callback)
+    assert len(warned) == 1
+    tags = read(tmp_path).Tags()
+    assert tags["images"] == []
+    assert "probe/f1_mean" in tags["scalars"]
+
+
+def test_plain_models_have_no_picture_of_a_critic(tmp_path: Path) -> None:
+    model = logged(ALGORITHMS["PPO"](policy_kwargs(NatureCNN)), tmp_path)
+    model.learn(64, callback=probe(1000, figures=True))
+    assert "probe_figures/critic_k4" not in read(tmp_path).Tags()["images"]
+
+
+# -- a real game -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of a callback that collected a thousand frames."""
+    folder = tmp_path_factory.mktemp("pong")
+    ProbeCallback("pong", n_frames=1000, cache_folder=folder)._labelled()
+    return folder
+
+
+@pytest.mark.atari
+def test_pong_is_collected_once_whatever_the_training_seed(pong: Path, tmp_path: Path) -> None:
+    files = sorted(pong.glob("frames/*/*/agent.npy"))
+    assert len(files) == 8
+    times = [path.stat().st_mtime_ns for path in files]
+    env = make_atari_vec_env("pong", n_envs=2, seed=0)
+    kwargs = policy_kwargs(NatureCNN)
+    model = PPO("CnnPolicy", env, n_steps=16, batch_size=32, policy_kwargs=kwargs, seed=0)
+    callback = ProbeCallback("pong", n_frames=1000, cache_folder=pong)
+    logged(model, tmp_path / "run").learn(32, callback=callback)
+    assert [step for step, _ in callback.history] == [0, 32]
+    assert "probe_figures/predictions" in read(tmp_path / "run").Tags()["images"]
+    data = callback.history[-1][1]["converged"].settings["data"]
+    assert (data["game"], data["view"], data["n_steps"]) == ("pong", "agent", 1000)
+    set_random_seed(1)
+    again = ProbeCallback("pong", n_frames=1000, cache_folder=pong)._labelled()
+    assert again.provenance["frames_hash"] == data["frames_hash"]
+    # other labels come from the same frames
+    other = ProbeCallback("pong", n_frames=1000, cache_folder=pong, label_version="anand2019")
+    assert other._labelled().provenance["label_version"] == "anand2019"
+    assert other._labelled().provenance["frames_hash"] == data["frames_hash"]
+    assert [path.stat().st_mtime_ns for path in files] == times
+
+
+@pytest.mark.atari
+def test_frames_of_other_settings_in_the_cache_are_refused_by_name(
+    pong: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(pong, tmp_path, dirs_exist_ok=True)
+    (folder,) = (tmp_path / "frames").iterdir()
+    folder.rename(folder.with_name(folder.name.replace("1000", "1001")))
+    other = ProbeCallback("pong", n_frames=1001, cache_folder=tmp_path)
+    with pytest.raises(ValueError, match=r"n_steps=1000 \(not 1001\)"):
+        other._labelled()
+
+
+def test_scalars_are_named_by_section() -> None:
+    callback = probe(1000)
+    ALGORITHMS["PPO"]().learn(64, callback=callback)
+    scores, majority = callback.history[-1][1]["converged"], callback.majority
+    assert majority is not None
+    numbers = probe_scalars(scores, callback.untrained["converged"], majority)
+    assert {tag.split("/")[0] for tag in numbers} == {"probe", "probe_variables"}
+    # SB3's table cuts names at 36 characters, section left out
+    assert all(len(tag.split("/")[1]) <= 33 for tag in numbers)

@@ -1,0 +1,132 @@
+"""Critic scores of an anchor with its own episode and with another, against a loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.agents.features import acting_extractor
+from rl_infonce.live_probes.similarity import critic_scores, has_critic
+from tests.sb3.labelled import stamped_observations
+from tests.sb3.worlds import ALGORITHMS, policy_kwargs
+
+LABELLED = stamped_observations(n_episodes=3, length=10)
+IMAGES = torch.as_tensor(LABELLED.observations)
+
+
+def extractor_with(**settings: Any) -> InfoNCEExtractor:
+    model = ALGORITHMS["PPO"](policy_kwargs(**settings))
+    extractor = acting_extractor(model.policy)
+    assert has_critic(extractor)
+    return extractor
+
+
+def found(extractor: InfoNCEExtractor, n_anchors: int = 5) -> Any:
+    scores = critic_scores(
+        extractor,
+        LABELLED.observations,
+        LABELLED.episode_ids,
+        np.random.default_rng(0),
+        n_anchors=n_anchors,
+        n_steps=6,
+    )
+    assert scores is not None
+    return scores
+
+
+def test_stretches_stay_in_their_episode_and_differ() -> None:
+    scores = found(extractor_with(), n_anchors=40)
+    ids = LABELLED.episode_ids
+    assert (ids[scores.anchors] == ids[scores.anchors + 5]).all()
+    assert (ids[scores.others] == ids[scores.others + 5]).all()
+    assert (ids[scores.anchors] != ids[scores.others]).all()
+    # every place from which 6 steps fit occurs, the last one included
+    assert set(scores.anchors % 10) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("settings", [{}, {"horizons": (4, 5)}, {"critic": "cosine"}])
+def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> None:
+    extractor = extractor_with(**settings)
+    scores = found(extractor)
+    with torch.no_grad():
+        encoded = extractor.eval().encode(IMAGES / 255).features
+    anchors = encoded[scores.anchors] - encoded[scores.anchors].mean(0)
+    rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
+    centre = encoded[rows].mean(0)
+    assert extractor.infonce is not None
+    critic: Any = extractor.infonce.critics["global"]
+    for k in range(len(extractor.horizons)):
+        for b in range(5):
+            for start, ours in ((scores.anchors, scores.same), (scores.others, scores.other)):
+                for i in range(6):
+                    candidate = encoded[start[b] + i] - centre
+                    expected = critic(anchors[b : b + 1], candidate[None], k)
+                    assert ours[k, b, i] == pytest.approx(expected.item(), rel=1e-4, abs=1e-4)
+
+
+def test_local_scores_are_averaged_over_positions() -> None:
+    extractor = extractor_with(preset="stdim")
+    scores = found(extractor)
+    with torch.no_grad():
+        encoded = extractor.eval().encode(IMAGES / 255)
+    features, maps = encoded.features[scores.anchors], encoded.maps.flatten(2)
+    rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
+    assert extractor.infonce is not None
+    critic: Any = extractor.infonce.critics["global_local"]
+    centred = features - features.mean(0)
+    per_position = [
+        critic(centred, maps[rows, :, p] - maps[rows, :, p].mean(0)) for p in range(maps.shape[2])
+    ]
+    expected = torch.stack(per_position).mean(0).reshape(5, 2, 5, 6).detach()
+    for b in range(5):
+        np.testing.assert_allclose(scores.same[0, b], expected[b, 0, b], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(scores.other[0, b], expected[b, 1, b], rtol=1e-3, atol=1e-4)
+
+
+def test_a_context_is_read_from_the_anchors_own_episode() -> None:
+    extractor = extractor_with(context="gru", context_length=3)
+    assert extractor.infonce is not None
+    past: Any = extractor.infonce.past
+    seen: list[Any] = []
+    past.register_forward_pre_hook(
+        lambda _module, inputs, kwargs: seen.append((inputs[0], kwargs["used"])), with_kwargs=True
+    )
+    scores = found(extractor, n_anchors=30)
+    ((context, used),) = seen
+    with torch.no_grad():
+        encoded = extractor.eval().encode(IMAGES / 255).features
+    for b, anchor in enumerate(scores.anchors):
+        for back in range(3):
+            in_episode = anchor % 10 >= back
+            assert bool(used[b, 2 - back]) == in_episode
+            if in_episode:
+                torch.testing.assert_close(context[b, 2 - back], encoded[anchor - back])
+
+
+def test_futures_go_through_the_target_encoder() -> None:
+    extractor = extractor_with(preset="atc", augmentation="none")
+    before = found(extractor)
+    assert extractor.target is not None
+    for average in extractor.target.averages().values():
+        average.zero_()
+    after = found(extractor)
+    assert np.ptp(before.same) > 0
+    np.testing.assert_allclose(after.same - after.other, 0.0, atol=1e-6)
+
+
+def test_nothing_is_said_without_a_second_episode_or_a_critic() -> None:
+    extractor = extractor_with()
+    rng = np.random.default_rng(0)
+    one = LABELLED.episode_ids[:10]
+    assert critic_scores(extractor, LABELLED.observations[:10], one, rng, n_steps=6) is None
+    assert (
+        critic_scores(extractor, LABELLED.observations, LABELLED.episode_ids, rng, n_steps=11)
+        is None
+    )
+    assert not has_critic(torch.nn.Identity())
+    conditioned = ALGORITHMS["PPO"](policy_kwargs(action_conditioning=True))
+    assert not has_critic(acting_extractor(conditioned.policy))

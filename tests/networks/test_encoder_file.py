@@ -1,0 +1,218 @@
+"""Encoders saved as safetensors come back bit for bit, or are refused by name."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.encoder_file import (
+    describe,
+    load_encoder,
+    read_header,
+    save_encoder,
+    untrained,
+)
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from tests.full_disk import full_disk
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pixels(*shape: int) -> Tensor:
+    array = np.random.default_rng(0).integers(0, 256, (5, *shape), dtype=np.uint8)
+    return torch.from_numpy(array)
+
+
+def small(**arguments: Any) -> PixelEncoder:
+    return PixelEncoder((3, 40, 44), 16, generator=seeded(), **arguments)
+
+
+ENCODERS: dict[str, nn.Module] = {
+    "nature": small(),
+    "impala": small(encoder="impala", channels_last=True),
+    "half": small(precision="bf16", divide_by=1),
+    "stdim": STDIMEncoder(seeded()),
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_saved_encoder_computes_the_same_features(tmp_path: Path, name: str) -> None:
+    encoder: Any = ENCODERS[name]
+    path = tmp_path / "encoder.safetensors"
+    save_encoder(encoder, path, provenance={"game": "pong"})
+    loaded: Any = load_encoder(path)
+    images = pixels(*encoder.image_shape)
+    with torch.no_grad():
+        assert torch.equal(loaded(images), encoder(images))
+    assert (type(loaded), loaded.image_shape) == (type(encoder), encoder.image_shape)
+    assert not loaded.training
+    assert read_header(path)["provenance"] == {"game": "pong"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["encoder.safetensors"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_an_encoder_that_cannot_be_saved_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "encoder.safetensors"
+    save_encoder(small(), path)
+    before = path.read_bytes()
+    with full_disk(), pytest.raises(OSError, match=r"encoder\.safetensors"):
+        save_encoder(small(), path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["encoder.safetensors"]
+    with pytest.raises(FileNotFoundError, match=r"none/encoder.safetensors"):
+        save_encoder(small(), tmp_path / "none" / "encoder.safetensors")
+
+
+def test_a_pixel_encoder_divides_pixels_and_ends_with_relu() -> None:
+    encoder = small()
+    images = pixels(3, 40, 44)
+    maps = (images / 255).to(torch.float64)
+    for layer in (module for module in encoder.cnn if isinstance(module, nn.Conv2d)):
+        weight, bias = layer.weight.double(), layer.bias
+        assert bias is not None
+        maps = nn.functional.conv2d(maps, weight, bias.double(), layer.stride).clamp(min=0)
+    (last,) = (layer for layer in encoder.linear if isinstance(layer, nn.Linear))
+    expected = (maps.flatten(1) @ last.weight.double().T + last.bias.double()).clamp(min=0)
+    torch.testing.assert_close(encoder(images).double(), expected, rtol=1e-4, atol=1e-5)
+    raw = small(divide_by=1)
+    torch.testing.assert_close(raw(images), encoder(images) * 255, rtol=1e-3, atol=1e-3)
+
+
+def test_an_untrained_encoder_has_the_architecture_and_the_seeds_weights() -> None:
+    for encoder in ENCODERS.values():
+        first, again, other = (untrained(encoder, seed).state_dict() for seed in (1, 1, 2))
+        assert first.keys() == encoder.state_dict().keys()
+        for name, tensor in first.items():
+            assert torch.equal(tensor, again[name])
+            assert tensor.dim() == 1 or not torch.equal(tensor, other[name])
+    assert describe(untrained(ENCODERS["impala"], 0)) == "impala 16 on 3x40x44, fp32"
+    assert describe(ENCODERS["stdim"]) == "stdim 256 on 1x210x160, fp32"
+
+
+def test_an_encoder_of_another_class_is_refused(tmp_path: Path) -> None:
+    class Own(PixelEncoder):
+        pass
+
+    own = Own((3, 40, 44), 16, generator=seeded())
+    with pytest.raises(TypeError, match=r"PixelEncoder or STDIMEncoder, got Own.*read_encoder"):
+        save_encoder(own, tmp_path / "encoder.safetensors")
+    with pytest.raises(TypeError, match="got Linear"):
+        untrained(nn.Linear(2, 2), 0)
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    save_encoder(small(), path)
+    return read_header(path)
+
+
+def rewrite(path: Path, header: Any, tensors: dict[str, Tensor] | None = None) -> None:
+    own = {name: tensor.contiguous() for name, tensor in small().state_dict().items()}
+    text = header if isinstance(header, str) else json.dumps(header)
+    metadata = {"format": "rl_infonce encoder", "header": text}
+    save_file(own if tensors is None else tensors, path, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format_version": 2}, "in format 1, got 2. Update"),
+        ({"class": "Evil"}, r"one of \['PixelEncoder', 'STDIMEncoder'\], got 'Evil'"),
+        ({"class": ["x"]}, "arguments of an encoder"),
+        ({"preprocessing": {"pixels": "uint8", "divide_by": 128}}, "preprocessing .*128"),
+        ({"preprocessing": {"pixels": "float32", "divide_by": 255}}, "preprocessing .*float32"),
+        ({"preprocessing": None}, "preprocessing .*None"),
+        ({"image_shape": [3, 40, 10**9]}, r"`linear.0.weight` in .*, got \(16, 128\)"),
+        ({"image_shape": [10**9, 40, 44]}, r"`cnn.0.weight` .* got \(32, 3, 8, 8\)"),
+        ({"image_shape": [3, 40]}, r"arguments of an encoder .*channels, height, width"),
+        ({"image_shape": "340"}, "arguments of an encoder .*image_shape"),
+        ({"image_shape": [3, 8, 8]}, "at least 36x36"),
+        ({"features_dim": 17}, "`features_dim` of .* 16 .*got 17"),
+        ({"arguments": {"features_dim": 10**12}, "features_dim": 10**12}, "tensor `linear.0"),
+        ({"arguments": {"encoder": "natur"}}, "Did you mean 'nature'"),
+        ({"arguments": {"generator": None}}, "arguments of an encoder"),
+        ({"arguments": 3}, "arguments of an encoder"),
+    ],
+)
+def test_a_header_that_does_not_fit_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "encoder.safetensors"
+    rewrite(path, header_of(path) | changes)
+    with pytest.raises(ValueError, match=message) as refusal:
+        load_encoder(path)
+    assert str(path) in str(refusal.value)
+
+
+def test_tensors_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "encoder.safetensors"
+    header = header_of(path)
+    tensors = {name: tensor.contiguous() for name, tensor in small().state_dict().items()}
+    bias = "linear.0.bias"
+    for wrong, message in (
+        ({bias: torch.zeros(17)}, rf"`{bias}` in .* of shape \(16,\), got \(17,\)"),
+        ({bias: torch.zeros(16, dtype=torch.float64)}, rf"`{bias}` in .* float32, got .*float64"),
+        ({"extra": torch.zeros(1)}, r"`extra` in .* of shape none, got \(1,\)"),
+    ):
+        rewrite(path, header, tensors | wrong)
+        with pytest.raises(ValueError, match=message):
+            load_encoder(path)
+    del tensors[bias]
+    rewrite(path, header, tensors)
+    with pytest.raises(ValueError, match=rf"`{bias}` in .* got none"):
+        load_encoder(path)
+
+
+@pytest.mark.parametrize("header", ["[", "[1]", "{}", "[" * 100_000])
+def test_a_header_that_is_no_json_object_is_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "encoder.safetensors"
+    rewrite(path, header)
+    with pytest.raises(ValueError, match=r"JSON header in .*encoder.safetensors"):
+        load_encoder(path)
+
+
+def test_foreign_broken_and_missing_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "encoder.safetensors"
+    with pytest.raises(FileNotFoundError, match=rf"{path}, got no such file"):
+        load_encoder(path)
+    save_file({"a": torch.zeros(2)}, path)
+    with pytest.raises(ValueError, match=r"save_encoder, got a safetensors file with format=None"):
+        load_encoder(path)
+    save_encoder(small(), path)
+    whole = path.read_bytes()
+    for content in (b"", whole[:100], whole[:-7], struct.pack("<Q", 2**60) + whole[8:], b"PK" * 50):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"safetensors file at {path}"):
+            load_encoder(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (((84, 84),), ValueError, r"`image_shape` to be \(channels, height, width\), got \(84, 84"),
+        (((4, 84, 84.0),), TypeError, "`image_shape` to be an integer, got 84.0"),
+        (((4, 84, 84), 8.5), TypeError, "`features_dim` to be an integer"),
+    ],
+)
+def test_arguments_that_make_no_encoder_are_named(
+    arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        PixelEncoder(*arguments, generator=None)
+    with pytest.raises(ValueError, match=r"`divide_by` to be 255 or 1, got 2\.5"):
+        PixelEncoder((4, 84, 84), generator=None, divide_by=2.5)  # type: ignore[arg-type]
+
+
+def test_the_papers_encoder_is_built_without_weights_of_its_own() -> None:
+    assert all(parameter.is_meta for parameter in STDIMEncoder(None).parameters())
