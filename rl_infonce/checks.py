@@ -8,16 +8,6 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, Protocol
 
-__all__ = [
-    "check_choice",
-    "check_count",
-    "check_flag",
-    "check_number",
-    "check_shape",
-    "differences",
-    "listed",
-]
-
 
 class _HasShape(Protocol):
     @property

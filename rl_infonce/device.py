@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["hardware_name", "has_fast_bf16", "processor_name", "usable_device"]
-
 _BF16_FLAGS = re.compile(r"\b(amx_bf16|avx512_bf16|bf16)\b")  # of Intel, of both, of ARM
 
 

@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["is_schedule", "parse_hyperparameters", "schedule_start"]
-
 _SCHEDULE = "lin_"
 
 

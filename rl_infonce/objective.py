@@ -21,16 +21,6 @@ from rl_infonce.nce import (
 from rl_infonce.networks.recurrent import GRUSummary
 from rl_infonce.settings import InfoNCESettings
 
-__all__ = [
-    "ContrastBatch",
-    "ObjectiveShape",
-    "TemporalInfoNCE",
-    "TemporalInfoNCELoss",
-    "centred",
-    "make_critic",
-    "places",
-]
-
 
 class ObjectiveShape(NamedTuple):
     """Sizes the objective's parameters depend on.

@@ -9,17 +9,6 @@ from typing import Any
 from rl_infonce.checks import check_choice, check_count, check_flag, check_number
 from rl_infonce.temporal import check_horizons
 
-__all__ = [
-    "AUGMENTATIONS",
-    "CONTEXTS",
-    "CRITICS",
-    "POSITIVES",
-    "PRESETS",
-    "TERMS",
-    "InfoNCESettings",
-    "preset_settings",
-]
-
 CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")

@@ -19,8 +19,6 @@ from rl_infonce.agents.saved_policy import SavedPolicyNetwork
 from rl_infonce.checks import check_flag, check_number
 from rl_infonce.probing.features import evaluating
 
-__all__ = ["EpsilonGreedyPolicy", "epsilon_greedy_policy"]
-
 
 class EpsilonGreedyPolicy:
     """Images uint8 [B, C, H, W] -> actions [B], of a model or, with probability epsilon, uniform.

@@ -13,8 +13,6 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy
 from rl_infonce.checks import check_count
 
-__all__ = ["Episode", "play_episodes"]
-
 
 class Episode(NamedTuple):
     """One whole game.

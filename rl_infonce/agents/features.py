@@ -16,15 +16,6 @@ from torch import Tensor
 from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import preprocess
 
-__all__ = [
-    "FeatureFunction",
-    "acting_extractor",
-    "acting_network",
-    "check_observes",
-    "feature_function",
-    "untrained_policy",
-]
-
 FeatureFunction = Callable[[Tensor], Tensor]
 """Images uint8 [B, C, H, W] on any device -> features [B, D] on the model's."""
 

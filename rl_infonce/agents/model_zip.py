@@ -20,8 +20,6 @@ from torch import Tensor
 from rl_infonce.agents.tensor_pickle import check_tensor_pickle
 from rl_infonce.files.json_text import parse_json
 
-__all__ = ["SavedPolicy", "class_name", "mapping_of", "read_model_zip"]
-
 _LARGEST = {"data": 2**26, "policy.pth": 2**30}
 """Member -> bytes it may have unpacked. NatureCNN's policies take some 10 MB; `data` holds the last
 observation of every environment, 40 kB for one of Atari."""

@@ -14,8 +14,6 @@ from rl_infonce.networks.encoder_file import describe, load_encoder
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
-__all__ = ["freeze_encoder", "pixel_encoder", "use_encoder"]
-
 
 def use_encoder(
     model: BaseAlgorithm, encoder: nn.Module | str | os.PathLike[str], *, freeze: bool = False

@@ -15,15 +15,6 @@ from rl_infonce.runs.run_directory import read_record
 if TYPE_CHECKING:
     from stable_baselines3.common.policies import BasePolicy
 
-__all__ = [
-    "find_model",
-    "found_instead",
-    "game_of",
-    "model_file",
-    "open_policy",
-    "saved_exploration_rate",
-]
-
 
 def find_model(place: Path, *, best: bool = False) -> Path:
     """Return the model file of an agent.

@@ -18,8 +18,6 @@ from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.networks.encoder_file import assign_tensors
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
-__all__ = ["NotRebuildableError", "extractor_names", "read_encoder"]
-
 _ACTING = ("features_extractor", "q_net.", "quantile_net.", "actor.")
 """Where the extractor is that chooses actions, by precedence: PPO and A2C, DQN, QR-DQN, SAC."""
 

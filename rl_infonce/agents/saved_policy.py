@@ -15,8 +15,6 @@ from rl_infonce.agents.model_zip import class_name, mapping_of, read_model_zip
 from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
-__all__ = ["SavedPolicyNetwork", "read_policy"]
-
 _ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU}
 
 

@@ -6,8 +6,6 @@ import pickletools
 import re
 import warnings
 
-__all__ = ["check_tensor_pickle"]
-
 _GLOBALS = re.compile(
     r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor_v2|parameter)"
 )

@@ -13,9 +13,6 @@ from torch import Tensor, nn
 
 from rl_infonce.agents.features import acting_extractor, feature_function
 
-__all__ = ["TrustedEncoder", "read_trusted_encoder"]
-
-
 _NEEDED = {"observation_space", "action_space", "policy_class", "policy_kwargs"}
 
 

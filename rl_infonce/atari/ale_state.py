@@ -6,8 +6,6 @@ from typing import Any
 
 import ale_py
 
-__all__ = ["get_ale_state", "set_ale_state"]
-
 
 def get_ale_state(ale: Any) -> bytes:
     """Return machine and random numbers of an `ALEInterface`, some 14 kB."""

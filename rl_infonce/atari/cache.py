@@ -16,8 +16,6 @@ from rl_infonce.checks import check_choice, check_count
 if TYPE_CHECKING:
     from rl_infonce.atari.labelled_frames import LabelledFrames
 
-__all__ = ["N_SHARDS", "cached_frames", "default_cache_folder"]
-
 N_SHARDS = 8  # the emulators of Anand et al. 2019
 
 

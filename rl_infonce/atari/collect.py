@@ -19,8 +19,6 @@ from rl_infonce.checks import check_choice, check_count, check_flag
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
 
-__all__ = ["RANDOM_POLICIES", "collect"]
-
 RANDOM_POLICIES = ("random", "random_without_noop")
 
 

@@ -27,8 +27,6 @@ from rl_infonce.atari.shards import (
 )
 from rl_infonce.checks import differences
 
-__all__ = ["Collection", "is_finished"]
-
 _logger = logging.getLogger(__name__)
 
 

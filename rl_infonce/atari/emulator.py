@@ -13,17 +13,6 @@ from ale_py import roms
 
 from rl_infonce.atari.shards import AGENT_SIZE
 
-__all__ = [
-    "FRAME_SKIP",
-    "MAX_FRAMES_PER_GAME",
-    "NOOP_MAX",
-    "N_SEEDS",
-    "Emulator",
-    "GameFacts",
-    "game_facts",
-    "make_ale",
-]
-
 Image = npt.NDArray[np.uint8]
 
 FRAME_SKIP = 4

@@ -8,8 +8,6 @@ from functools import cache
 
 from ale_py import roms
 
-__all__ = ["games", "resolve_game"]
-
 # These cartridges have no single-player mode: ale_py aborts the whole process when it loads one.
 _MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 

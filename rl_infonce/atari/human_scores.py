@@ -6,8 +6,6 @@ import json
 from functools import cache
 from importlib import resources
 
-__all__ = ["human_scores"]
-
 
 @cache
 def human_scores() -> dict[str, tuple[float, float]]:

@@ -27,8 +27,6 @@ from rl_infonce.files.npy_rows import RowsOnDisk
 if TYPE_CHECKING:
     from rl_infonce.probing.data import LabelledObservations
 
-__all__ = ["FrameView", "LabelledFrames", "load_frames"]
-
 Images = npt.NDArray[np.uint8]
 
 

@@ -18,16 +18,6 @@ import numpy.typing as npt
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_choice, check_shape
 
-__all__ = [
-    "CATEGORIES",
-    "Variable",
-    "decode",
-    "label_versions",
-    "labelled_games",
-    "labels_hash",
-    "load_labels",
-]
-
 CATEGORIES = (
     "agent_localization",
     "small_object_localization",

@@ -13,15 +13,6 @@ from rl_infonce.atari.shards import columns
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.json_text import read_json
 
-__all__ = [
-    "FORMAT_VERSION",
-    "MANIFEST",
-    "MOST_SHARDS",
-    "folder_path",
-    "read_manifest",
-    "write_manifest",
-]
-
 FORMAT = "rl_infonce labelled frames"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

@@ -15,8 +15,6 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import load_labels
 from rl_infonce.checks import check_choice
 
-__all__ = ["SCREEN_SHAPE", "PixelMap", "load_pixel_maps", "screen_positions", "to_pixels"]
-
 SCREEN_SHAPE = (210, 160)
 """Height and width of the screen in pixels."""
 

@@ -14,8 +14,6 @@ from rl_infonce.atari.collection import Collection
 from rl_infonce.atari.random_play import play_at_random
 from rl_infonce.atari.shard_player import ShardPlayer
 
-__all__ = ["Policy", "checked_actions", "play"]
-
 Policy = Callable[[npt.NDArray[np.uint8]], npt.ArrayLike]
 
 _GROUP_SIZE = 8  # shards in lock-step: what an interruption loses, and a network's batch

@@ -10,8 +10,6 @@ from typing import Any
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_choice
 
-__all__ = ["PUBLISHED_SOURCE", "published_categories", "published_scores"]
-
 PUBLISHED_SOURCE = 'Anand et al. 2019, "Unsupervised State Representation Learning in Atari"'
 
 

@@ -19,8 +19,6 @@ from rl_infonce.atari.collection import Collection
 from rl_infonce.atari.shard_player import ShardPlayer
 from rl_infonce.atari.shards import n_rows_on_disk, remove_partial_shard
 
-__all__ = ["play_at_random", "play_shard"]
-
 _REFRESH_SECONDS = 0.2
 _IDLE_SECONDS = 10  # after which a process ends that nobody gives a shard: its parent may be dead
 _MIN_ROWS_PER_PROCESS = 2_000  # one second, of which a process takes half to start

@@ -12,8 +12,6 @@ from ale_py.vector_env import AtariVectorEnv
 from rl_infonce.atari.emulator import game_facts
 from rl_infonce.atari.vec_env import game_rules
 
-__all__ = ["replay_screens"]
-
 
 def replay_screens(state: Mapping[str, Any], index: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
     """Yield the screens [H, W, 3] of a game, from its first observation to its last.

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from rl_infonce.atari.emulator import N_SEEDS, NOOP_MAX, Emulator
 from rl_infonce.atari.shards import AGENT_SIZE, N_STACKED, ShardWriter, columns, shard_rows
 
-__all__ = ["ShardPlayer"]
-
 
 class ShardPlayer:
     """One emulator and the shard it fills: `observe`, then `act`, once per row.

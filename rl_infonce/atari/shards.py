@@ -20,23 +20,6 @@ import numpy.typing as npt
 from rl_infonce.files.durable import sync, sync_folder
 from rl_infonce.files.npy_rows import RowsOnDisk, npy_header, read_rows
 
-__all__ = [
-    "AGENT_SIZE",
-    "N_STACKED",
-    "VIEWS",
-    "Column",
-    "ShardWriter",
-    "check_shard_files",
-    "columns",
-    "n_bytes",
-    "n_rows_on_disk",
-    "open_shard",
-    "remove_partial_shard",
-    "remove_shard",
-    "shard_folder",
-    "shard_rows",
-]
-
 VIEWS = ("screen", "agent")
 
 AGENT_SIZE = 84  # pixels per side, Mnih et al. 2015

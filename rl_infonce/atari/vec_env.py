@@ -20,8 +20,6 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.shards import AGENT_SIZE
 from rl_infonce.checks import check_count, check_flag, check_number, differences
 
-__all__ = ["AtariVecEnv", "game_rules", "make_atari_vec_env"]
-
 _MOST = 2**31 - 1  # of a count, which the emulator keeps in a signed 32-bit integer
 
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-__all__ = ["add_progress", "game_argument", "made_folder", "shown", "shows_progress"]
-
 
 def game_argument(name: str) -> str:
     """Return a game in the package's spelling.

@@ -14,8 +14,6 @@ from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_p
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
 
-__all__ = ["add_parser", "run"]
-
 _RANDOM = ("random", "random-without-noop")
 _VIEWS = ("screen", "agent")
 _EPSILON = 0.2  # Anand et al. 2019

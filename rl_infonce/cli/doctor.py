@@ -13,8 +13,6 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["CHECKS", "Finding", "add_parser", "run"]
-
 _GIGABYTE = 10**9
 _PACKAGES = ("torch", "stable-baselines3", "gymnasium", "ale-py", "numpy", "tensorboard")
 _MODULES = (

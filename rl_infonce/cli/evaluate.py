@@ -16,8 +16,6 @@ from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_p
 if TYPE_CHECKING:
     from rl_infonce.agents.evaluation import Episode
 
-__all__ = ["add_parser", "run"]
-
 _N_ENVS = 8
 _MAX_FRAMES = 108_000
 _FRAMES_PER_STEP, _FRAMES_PER_SECOND = 4, 60

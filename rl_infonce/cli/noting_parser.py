@@ -6,8 +6,6 @@ import argparse
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["NotingParser"]
-
 _NOT_GIVEN = object()
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from rl_infonce.pretraining import EpisodeFrames, PretrainingObjective, Progress
 
-__all__ = ["add_parser", "run"]
-
 _ENCODERS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
 _POLICIES = ("random-without-noop", "random")
 _RANKS_WAIT = timedelta(minutes=10)  # the first one checks the frames while others wait

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rl_infonce.scoring.probe_runner import Plan
     from rl_infonce.scoring.scores_file import ScoresFile
 
-__all__ = ["add_parser", "run"]
-
 _VIEWS = {"screen": (1, 210, 160), "agent": (4, 84, 84)}
 
 

@@ -6,8 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-__all__ = ["add_parser", "run"]
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `pull` and its flags."""

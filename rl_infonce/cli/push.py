@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rl_infonce.cli.arguments import game_argument
 
-__all__ = ["add_parser", "run"]
-
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `push` and its flags."""

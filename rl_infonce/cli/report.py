@@ -11,8 +11,6 @@ from rl_infonce.cli.arguments import made_folder
 if TYPE_CHECKING:
     from rl_infonce.sweeps.results import SweepResults
 
-__all__ = ["add_parser", "run"]
-
 _BOOTSTRAP_SEED = 0
 
 

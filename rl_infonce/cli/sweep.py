@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rl_infonce.sweeps.progress import CellState
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["add_parser", "run"]
-
 _ENGINES_OF = {
     "n_jobs": ("local", "ray"),  # a Ray that starts here
     "address": ("ray",),

@@ -11,16 +11,6 @@ if TYPE_CHECKING:
     from rl_infonce.sweeps.progress import CellState
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = [
-    "check_disk",
-    "gpus_per_cell",
-    "is_far_ray",
-    "jobs_at_once_here",
-    "print_estimate",
-    "print_plan",
-    "usable_gpus",
-]
-
 _GIB = 2**30
 
 

@@ -15,8 +15,6 @@ from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
 
-__all__ = ["ENCODER", "EXTRACTOR_FLAGS", "budget_of", "counterpart", "named_folder", "planned"]
-
 ENCODER = "encoder.safetensors"
 """In a run's folder: with which it began."""
 

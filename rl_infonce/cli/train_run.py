@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.callbacks import BaseCallback
 
-__all__ = ["TrainRun"]
-
 
 class TrainRun:
     """A run directory that this process holds.

@@ -11,8 +11,6 @@ from typing import TextIO
 
 from rl_infonce.files.durable import replace_bytes, sync
 
-__all__ = ["CSVLog"]
-
 STEP = "step"
 _IS_STEP = re.compile("[0-9]{1,18}")
 _MOST_BYTES = 2**28

@@ -10,18 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-__all__ = [
-    "PARTIAL",
-    "new_folder",
-    "remove_partial",
-    "replace_bytes",
-    "replace_json",
-    "replace_text",
-    "sync",
-    "sync_folder",
-    "write_bytes",
-]
-
 PARTIAL = ".rl_infonce-partial"
 """Ends the names of what is being written, and of nobody else's; the next start removes it."""
 

@@ -8,8 +8,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-__all__ = ["check_json_size", "is_finite", "parse_json", "read_json"]
-
 _MOST_BYTES = 2**24
 _BYTES_PER_VALUE = 16
 _MOST_LEVELS = 100

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RowsOnDisk", "npy_header", "open_rows", "read_rows"]
-
 _MAGIC = b"\x93NUMPY\x01\x00"
 _N_START = len(_MAGIC) + 2  # and the length of the text
 

@@ -19,8 +19,6 @@ from safetensors.torch import load, save
 
 from rl_infonce.files.json_text import check_json_size, parse_json
 
-__all__ = ["StateBytes", "pack_state", "unpack_state"]
-
 _MOST_BYTES_OF_TEXT = 2**26
 _MOST_LEVELS = 64
 

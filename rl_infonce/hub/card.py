@@ -12,8 +12,6 @@ from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER, digest
 from rl_infonce.report.return_tables import markdown_table
 
-__all__ = ["game_id", "model_card", "probe_rows"]
-
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
 _OWN_TAGS = ["rl-infonce", "contrastive-learning", "infonce", "atari"]
 

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["HubError", "answered", "api", "check_repo", "library", "patiently"]
-
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?(/[!-~]*)?")

@@ -14,18 +14,6 @@ from rl_infonce.networks.encoder_file import load_encoder
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.scoring.scores_file import read_scores
 
-__all__ = [
-    "AGENT",
-    "CARD",
-    "CONFIG",
-    "ENCODER",
-    "EVALUATION",
-    "MOST_BYTES",
-    "SCORES",
-    "check_content",
-    "digest",
-]
-
 ENCODER, AGENT = "encoder.safetensors", "model.zip"
 CARD, CONFIG = "README.md", "config.json"
 EVALUATION, SCORES = "evaluation.json", "scores.json"

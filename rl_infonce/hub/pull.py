@@ -13,8 +13,6 @@ from rl_infonce.hub.client import HubError, answered, api, check_repo, patiently
 from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
 from rl_infonce.runs.run_directory import now
 
-__all__ = ["Pulled", "pull"]
-
 _BLOCK = 2**20
 _SECONDS = 30.0  # without a byte
 _COMMIT = re.compile(r"[0-9a-f]{40}")

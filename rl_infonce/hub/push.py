@@ -7,8 +7,6 @@ from rl_infonce.hub.card import model_card
 from rl_infonce.hub.client import answered, api, check_repo, library
 from rl_infonce.hub.files import CARD, MOST_BYTES
 
-__all__ = ["push"]
-
 
 def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     """Upload a bundle with its model card and return the address of the commit.

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from rl_infonce.probing.probe import Protocol
 
-__all__ = ["QUICK", "ProbeCallback"]
-
 Features = npt.NDArray[np.float32]
 
 QUICK = Converged(penalties=(1e-3,), tolerance=1e-2, path_tolerance=1e-2)

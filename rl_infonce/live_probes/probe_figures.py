@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from rl_infonce.probing import LabelledObservations, ProbeScores, ProbingTask
 
-__all__ = [
-    "Predictions",
-    "critic_figures",
-    "overlay_figure",
-    "score_figures",
-    "thumbnails",
-]
-
 Predictions = dict[str, npt.NDArray[np.uint8]]
 
 _N_OVERLAYS = 6

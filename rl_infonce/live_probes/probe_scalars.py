@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rl_infonce.probing import ProbeScores
 
-__all__ = ["chart_layout", "on_screen", "probe_scalars", "section_of"]
-
 _ON_SCREEN = ("f1_", "untrained_f1_mean", "majority_f1_mean")
 
 

@@ -14,8 +14,6 @@ from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import Encoded, preprocess
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["CriticScores", "critic_scores", "has_critic"]
-
 IntArray = npt.NDArray[np.int64]
 
 _BATCH = 256

@@ -11,18 +11,6 @@ from torch import Tensor
 from rl_infonce.checks import check_shape
 from rl_infonce.nce._precision import at_least_float32
 
-__all__ = [
-    "allowed_negatives",
-    "allowed_scores",
-    "check_device",
-    "check_finite",
-    "check_like",
-    "check_scores",
-    "expand_mask",
-    "positives_of",
-    "row_numbers",
-]
-
 _NAMED_ROWS = 8
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from rl_infonce.checks import check_count, check_shape
 
-__all__ = ["Negatives", "positives_in_block", "timeline"]
-
 
 @dataclass(frozen=True)
 class Negatives:

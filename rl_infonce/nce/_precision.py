@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-__all__ = ["at_least_float32", "autocast_off", "in_range", "lengths", "unit_vectors"]
-
 
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Return half and bfloat16 tensors as float32; float32 and float64 stay as they are."""

@@ -13,8 +13,6 @@ from rl_infonce.checks import check_shape
 from rl_infonce.nce._candidates import check_device, check_finite, check_like, row_numbers
 from rl_infonce.nce._precision import at_least_float32
 
-__all__ = ["Samples", "blank", "check_targets", "checked_samples", "without_masked"]
-
 
 class Samples(NamedTuple):
     """Checked scores and log q of data and noise, in at least float32.

@@ -22,8 +22,6 @@ from rl_infonce.nce._precision import (
 )
 from rl_infonce.nce.tiled import tiled_info_nce
 
-__all__ = ["contrast"]
-
 # Measured on a CPU at D = 128: the batch from which tiles win, and their best side.
 CROSSOVER = {"one way": 1200, "symmetric": 512}
 BEST_TILE = 768

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from rl_infonce.checks import check_count, check_number, check_shape
 from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
 
-__all__ = ["BilinearCritic", "CosineCritic", "Critic", "SeparableMLPCritic"]
-
 MAX_LOG_SCALE = math.log(100.0)
 
 

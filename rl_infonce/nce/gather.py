@@ -11,8 +11,6 @@ from torch import Tensor
 
 from rl_infonce.nce._precision import at_least_float32
 
-__all__ = ["gather"]
-
 
 def gather(tensor: Tensor) -> Tensor:
     """Return the rows of all ranks, with gradients that reach the rank they came from.

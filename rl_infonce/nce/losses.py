@@ -34,16 +34,6 @@ from rl_infonce.nce._candidates import (
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
-__all__ = [
-    "debiased_info_nce",
-    "decoupled_info_nce",
-    "hard_negative_info_nce",
-    "info_nce",
-    "multi_positive_info_nce",
-    "soft_info_nce",
-    "symmetric_info_nce",
-]
-
 
 def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True) -> Tensor:
     """Return the InfoNCE loss of each anchor.

@@ -24,17 +24,6 @@ from rl_infonce.nce._candidates import (
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 from rl_infonce.nce.losses import info_nce
 
-__all__ = [
-    "density_ratio_score",
-    "dv_estimate",
-    "info_nce_bound",
-    "is_saturated",
-    "log_candidates",
-    "moving_log_mean_exp",
-    "nwj_bound",
-    "smile_estimate",
-]
-
 
 def info_nce_bound(
     scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from rl_infonce.checks import check_count, check_number, check_shape
 
-__all__ = ["CategoricalNoise", "accidental_hits", "uniform_noise", "unigram_noise"]
-
 
 class CategoricalNoise:
     """A distribution q over V outcomes, with O(V) set-up and O(1) work per draw.

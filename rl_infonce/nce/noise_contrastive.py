@@ -33,15 +33,6 @@ from rl_infonce.nce._samples import (
     without_masked,
 )
 
-__all__ = [
-    "effective_sample_size",
-    "exact_nll",
-    "local_nce",
-    "negative_sampling",
-    "partition_nll",
-    "ranking_nce",
-]
-
 
 def exact_nll(scores: Tensor, targets: Tensor, *, validate_args: bool = True) -> Tensor:
     """Return the negative log-likelihood under a softmax over the whole support.

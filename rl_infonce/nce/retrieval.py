@@ -7,8 +7,6 @@ from torch import Tensor
 
 from rl_infonce.nce._candidates import allowed_scores, check_scores, expand_mask, positives_of
 
-__all__ = ["retrieval_accuracy"]
-
 
 def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Return whether the positive has the best score of its row, ties shared.

@@ -35,8 +35,6 @@ from torch import Tensor
 from rl_infonce.nce._negatives import Negatives, positives_in_block
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
-__all__ = ["tiled_info_nce"]
-
 # Shared exponentials span exp(-50) to exp(50): float32 holds both, and what underflows beside
 # a sum of exp(-50), exp(-87), is below its resolution.
 SAFE_RANGE = 50.0

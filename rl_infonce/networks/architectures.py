@@ -7,16 +7,6 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_shape
 
-__all__ = [
-    "ENCODERS",
-    "STDIMEncoder",
-    "conv_output_shape",
-    "impala_trunk",
-    "make_trunk",
-    "nature_trunk",
-    "randomise_",
-]
-
 
 def nature_trunk(in_channels: int) -> nn.Sequential:
     """Return the three convolutions of the Nature DQN (Mnih et al. 2015), layer for layer SB3's.

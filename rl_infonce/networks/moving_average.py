@@ -6,8 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-__all__ = ["MovingAverage", "call_with"]
-
 
 def call_with(
     module: nn.Module, prefix: str, inputs: Tensor, parameters: dict[str, Tensor] | None

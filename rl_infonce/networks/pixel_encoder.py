@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
 
-__all__ = ["PixelEncoder"]
-
 
 class PixelEncoder(nn.Module):
     """A convolutional trunk `cnn` and a layer `linear`, fed with images as an emulator shows them.

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from rl_infonce.checks import check_count, check_shape
 
-__all__ = ["random_shift"]
-
 
 def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> Tensor:
     """Return each image moved by up to `pad` pixels, its border repeated.

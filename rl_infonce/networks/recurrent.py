@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_shape
 
-__all__ = ["GRUSummary"]
-
 
 class GRUSummary(nn.Module):
     """A gated recurrent unit (Cho et al. 2014) over a short, possibly shorter, sequence.

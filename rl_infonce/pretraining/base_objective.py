@@ -16,17 +16,6 @@ from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
-__all__ = [
-    "Encoded",
-    "Encoder",
-    "FrameBatch",
-    "PretrainingLoss",
-    "PretrainingObjective",
-    "draw_default_weights_",
-    "draw_rows",
-    "fresh_linear",
-]
-
 Encoded = tuple[Tensor, ...]
 Encoder = STDIMEncoder | PixelEncoder
 

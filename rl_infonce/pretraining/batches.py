@@ -12,8 +12,6 @@ from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingObjecti
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.ranks import Ranks
 
-__all__ = ["batch_of_rows", "training_batches"]
-
 
 def batch_of_rows(
     frames: EpisodeFrames, rows: IntArray, seed: int, ranks: Ranks, device: torch.device

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from rl_infonce.checks import check_count, check_number
 
-__all__ = ["Budget", "Schedule", "check_budget", "learning_rate_factor", "parse_budget", "plan"]
-
 N_VALIDATIONS = 40
 _VALIDATION_SHARE = 0.2  # of a budget in seconds, at most
 _SECONDS = {"s": 1, "m": 60, "h": 3600}

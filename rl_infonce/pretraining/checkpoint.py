@@ -18,8 +18,6 @@ from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.json_text import parse_json
 from rl_infonce.pretraining.base_objective import PretrainingObjective
 
-__all__ = ["Progress", "read_checkpoint", "settings_of_run", "write_checkpoint"]
-
 _FORMAT = "rl_infonce pretraining checkpoint 1"
 _NUMBER = (int, float)
 _KINDS: dict[str, Any] = {

@@ -19,8 +19,6 @@ from rl_infonce.pretraining.base_objective import (
 )
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
-__all__ = ["CPC"]
-
 _LENGTH = 100
 _OFFSETS = range(1, _LENGTH - 1, 4)  # 1, 5, ..., 97
 

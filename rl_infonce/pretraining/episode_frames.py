@@ -12,8 +12,6 @@ import numpy.typing as npt
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.probing.data import check_integers, check_labels
 
-__all__ = ["EpisodeFrames", "hold_out_episodes", "training_and_validation"]
-
 IntArray = npt.NDArray[np.int64]
 
 

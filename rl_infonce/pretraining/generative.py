@@ -20,8 +20,6 @@ from rl_infonce.pretraining.base_objective import (
 )
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
-__all__ = ["PixelPrediction", "VariationalAutoencoder", "screen_decoder"]
-
 
 def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
     """Return features [B, n_inputs] -> gray screens [B, 1, 210, 160] in 0..1.

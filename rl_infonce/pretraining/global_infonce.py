@@ -18,8 +18,6 @@ from rl_infonce.pretraining.base_objective import (
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.settings import PRESETS
 
-__all__ = ["GlobalInfoNCE"]
-
 
 class GlobalInfoNCE(PretrainingObjective):
     """The loss of `InfoNCEExtractor`: features pick those of the frame one horizon ahead.

@@ -17,8 +17,6 @@ from rl_infonce.pretraining.base_objective import (
     PretrainingObjective,
 )
 
-__all__ = ["average_gradients_", "backward", "evaluate"]
-
 
 @torch.no_grad()
 def evaluate(

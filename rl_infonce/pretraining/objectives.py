@@ -15,8 +15,6 @@ from rl_infonce.pretraining.positional import PositionalDIM
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
 
-__all__ = ["OBJECTIVES", "default_batch_size", "make_objective", "paints_screens"]
-
 _SELF_SUPERVISED: Mapping[str, type[PretrainingObjective]] = {
     "stdim": SpatioTemporalDIM,
     "positional_dim": PositionalDIM,

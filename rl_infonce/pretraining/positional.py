@@ -8,8 +8,6 @@ from torch import Tensor
 from rl_infonce.pretraining.base_objective import Encoder, fresh_linear
 from rl_infonce.pretraining.spatial import SpatioTemporalDIM
 
-__all__ = ["PositionalDIM"]
-
 
 class PositionalDIM(SpatioTemporalDIM):
     """ST-DIM (Anand et al. 2019) with a predictor of its own for each place.

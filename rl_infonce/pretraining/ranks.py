@@ -21,16 +21,6 @@ from rl_infonce.nce import gather
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
-__all__ = [
-    "Ranks",
-    "check_same_on_ranks",
-    "checksum",
-    "join_ranks",
-    "mean_over_ranks",
-    "name_of_life",
-    "naming_lost_ranks",
-]
-
 _POLL_SECONDS = 0.05
 
 

@@ -20,8 +20,6 @@ from rl_infonce.pretraining.base_objective import (
 )
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
-__all__ = ["JSDSpatioTemporalDIM", "SpatioTemporalDIM", "StaticDIM"]
-
 
 class _SpatialObjective(PretrainingObjective):
     """Features and maps of every frame of a sample, and a linear predictor from features."""

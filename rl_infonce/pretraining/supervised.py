@@ -20,8 +20,6 @@ from rl_infonce.pretraining.base_objective import (
 )
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
-__all__ = ["Supervised"]
-
 _N_VALUES = 256  # of a byte of RAM
 
 

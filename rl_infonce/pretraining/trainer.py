@@ -41,8 +41,6 @@ from rl_infonce.pretraining.ranks import (
 )
 from rl_infonce.runs.claim import held
 
-__all__ = ["CHECKPOINT", "PretrainingSettings", "pretrain"]
-
 CHECKPOINT = "checkpoint.safetensors"
 _N_TIMED_STEPS = 10
 _UNKNOWN_N_STEPS = 10**6

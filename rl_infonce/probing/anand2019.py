@@ -16,8 +16,6 @@ from rl_infonce.probing.data import IntArray, Labels
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.splits import Split
 
-__all__ = ["Anand2019", "draw_rows", "fit_anand2019"]
-
 N_CLASSES = 256
 
 

@@ -22,8 +22,6 @@ from rl_infonce.probing.softmax_loss import SoftmaxLosses
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation, principal_axes
 
-__all__ = ["Converged", "fit_converged"]
-
 _FAST_TOLERANCE = 3e-5  # nats; products of rounded factors do not resolve less
 _PENALTY_WITHOUT_VALIDATION = 1e-3
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
 
-__all__ = ["LabelledObservations", "check_labels"]
-
 IntArray = npt.NDArray[np.int64]
 Labels = Mapping[str, npt.NDArray[Any]]
 

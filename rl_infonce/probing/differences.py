@@ -12,8 +12,6 @@ from rl_infonce.probing.resampling import resampled_f1, widened_interval
 from rl_infonce.probing.scores import averaged_scores
 from rl_infonce.probing.task import ProbingTask
 
-__all__ = ["F1Difference", "f1_differences"]
-
 Predictions = Mapping[str, npt.NDArray[Any]]
 
 

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_count
 
-__all__ = ["extract_features"]
-
 
 def extract_features(
     encoder: nn.Module | Callable[[Tensor], Tensor],

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["BatchedLBFGS", "Pair"]
-
 _SUFFICIENT_DECREASE = 1e-4  # Nocedal and Wright 2006, eq. 3.6a
 _SHRINK_STEP = 0.3
 _SMALLEST_STEP = 1e-6

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from rl_infonce.checks import check_shape
 
-__all__ = ["Classifier", "Probe"]
-
 _ROWS_PER_PRODUCT = 8192
 
 

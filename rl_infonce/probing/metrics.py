@@ -11,18 +11,6 @@ import numpy.typing as npt
 from rl_infonce.checks import check_shape
 from rl_infonce.probing.data import check_classes
 
-__all__ = [
-    "ClassCounts",
-    "Score",
-    "accuracy",
-    "bootstrap_weights",
-    "bootstrap_widening",
-    "class_counts",
-    "f1_macro",
-    "f1_weighted",
-    "score",
-]
-
 N_CLASSES = 256  # a label is a byte
 # 0.975 quantiles of the normal and, for 1, 2, ... degrees of freedom, of Student's distribution
 _Z = 1.959964

@@ -15,8 +15,6 @@ from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
 from rl_infonce.probing.task import ProbingTask
 
-__all__ = ["knn_predictions", "knn_scores"]
-
 _DISTANCES_PER_BLOCK = 2**24  # 64 MB of float32
 
 

@@ -16,8 +16,6 @@ from rl_infonce.probing.linear import Probe
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
 
-__all__ = ["PROTOCOLS", "Protocol", "check_features", "fit_probe", "protocol_settings"]
-
 PROTOCOLS = ("converged", "anand2019")
 Protocol = str | Anand2019 | Converged
 

@@ -15,8 +15,6 @@ from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
 
-__all__ = ["RidgeScore", "mean_position_scores", "ridge_probe"]
-
 _PENALTIES = tuple(float(10.0**exponent) for exponent in range(-6, 3))
 
 

@@ -19,8 +19,6 @@ from rl_infonce.probing.metrics import (
 )
 from rl_infonce.probing.task import ProbingTask
 
-__all__ = ["check_predictions", "resampled_f1", "variables_of_categories", "widened_interval"]
-
 _N_RESAMPLES = 1000
 
 

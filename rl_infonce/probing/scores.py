@@ -26,14 +26,6 @@ from rl_infonce.probing.resampling import (
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.task import ProbingTask
 
-__all__ = [
-    "ProbeScores",
-    "averaged_scores",
-    "majority_scores",
-    "probe_features",
-    "score_predictions",
-]
-
 Predictions = dict[str, npt.NDArray[np.uint8]]
 _MIN_VALIDATION_GROUPS = 3
 

@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["SoftmaxLosses", "fast_products"]
-
 _ROWS_PER_BLOCK = 4096  # scores of a block stay in the cache
 # oneDNN compiles a kernel of 1 MB for every shape of fast products, and keeps a thousand
 _ROWS, _COLUMNS = 128, 64

@@ -12,15 +12,6 @@ import numpy.typing as npt
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.probing.data import IntArray, Labels, check_integers
 
-__all__ = [
-    "Split",
-    "drop_low_entropy",
-    "drop_seen_frames",
-    "entropy",
-    "frame_digests",
-    "split_episodes",
-]
-
 _FRAMES_PER_READ = 256  # 8.6 MB of 210x160 screens
 
 

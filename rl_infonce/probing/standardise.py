@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Standardisation", "principal_axes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

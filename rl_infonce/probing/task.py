@@ -19,8 +19,6 @@ from rl_infonce.probing.splits import (
     split_episodes,
 )
 
-__all__ = ["ProbingTask", "make_task"]
-
 
 @dataclass(frozen=True)
 class ProbingTask:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["scipy_stats"]
-
 
 def scipy_stats() -> Any:
     """Return `scipy.stats`.

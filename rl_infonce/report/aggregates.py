@@ -19,15 +19,6 @@ import numpy.typing as npt
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.report.run_scores import Scores, check_same_tasks, checked_scores
 
-__all__ = [
-    "interquartile_mean",
-    "mean",
-    "median",
-    "optimality_gap",
-    "performance_profile",
-    "probability_of_improvement",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 

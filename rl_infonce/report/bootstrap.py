@@ -55,14 +55,6 @@ from rl_infonce.report.run_scores import (
 )
 from rl_infonce.report.statistics import Interval
 
-__all__ = [
-    "Band",
-    "bootstrap_band",
-    "bootstrap_difference",
-    "bootstrap_improvement",
-    "stratified_bootstrap",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Arrays = dict[str, FloatArray]
 Draws = dict[str, npt.NDArray[np.int64]]

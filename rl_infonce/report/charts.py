@@ -16,16 +16,6 @@ from rl_infonce.report.curves import return_curve
 from rl_infonce.report.rendering import new_figure
 from rl_infonce.report.runs import Run, Scored, arms_of
 
-__all__ = [
-    "Chart",
-    "Curves",
-    "charts_of",
-    "curves_svg",
-    "line_style",
-    "logged_curves",
-    "return_curves",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 # Okabe and Ito's colours, which the colour-blind tell apart.

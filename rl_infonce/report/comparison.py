@@ -14,16 +14,6 @@ from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
-__all__ = [
-    "BySeed",
-    "Comparison",
-    "PairedScores",
-    "compared",
-    "in_common",
-    "of_each_game",
-    "paired_scores",
-]
-
 FloatArray = npt.NDArray[np.float64]
 BySeed = Mapping[str, Mapping[int, float]]
 

@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_number, check_shape
 
-__all__ = ["area_under_curve", "final_return", "return_curve"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["counted", "notes_on_arms"]
-
 
 def counted(number: int, noun: str) -> str:
     """Return "1 pair" or "2 pairs"."""

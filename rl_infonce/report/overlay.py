@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Place", "objects_of", "prediction_overlay"]
-
 Values = Mapping[str, npt.NDArray[Any]]
 
 TRUE_COLOUR = "#2ca25f"

@@ -9,8 +9,6 @@ from html import escape
 from rl_infonce.report.charts import Chart
 from rl_infonce.report.return_tables import Table
 
-__all__ = ["details", "figures", "page", "paragraph", "section", "table_html"]
-
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 80rem; padding: 1rem;
   color: #111; background: #fff; overflow-wrap: anywhere; }

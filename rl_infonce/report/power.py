@@ -16,13 +16,6 @@ from rl_infonce.checks import check_count, check_flag, check_number, check_shape
 from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.run_scores import Scores, checked_scores, paired_differences
 
-__all__ = [
-    "detectable_difference",
-    "detectable_effect",
-    "smallest_difference",
-    "within_task_spreads",
-]
-
 FloatArray = npt.NDArray[np.float64]
 _ROUNDING = 1e-13  # of scores in float64
 _ENOUGH_PAIRS = 3  # two differences say next to nothing of how differences scatter

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from rl_infonce.probing import ProbeScores
 
-__all__ = ["grouped_variables", "probe_heat_map", "probe_table_figure"]
-
 Categories = Mapping[str, tuple[str, ...]]
 
 _ROW_INCHES = 0.26

@@ -10,8 +10,6 @@ from rl_infonce.report.formatting import counted, notes_on_arms
 from rl_infonce.report.return_tables import Table
 from rl_infonce.report.runs import Scored, arms_of
 
-__all__ = ["probe_table", "probe_table_by_game", "with_references"]
-
 _REFERENCES = ("majority", "untrained")
 _F1ByGame = dict[str, list[Mapping[str, float]]]
 

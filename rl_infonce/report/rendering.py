@@ -11,8 +11,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["has_matplotlib", "new_figure", "rendered"]
-
 _DOTS_PER_INCH = 100
 
 

@@ -15,8 +15,6 @@ from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
 from rl_infonce.report.sections import HOW_COMPARED, parts_of
 
-__all__ = ["Report", "make_report"]
-
 _HOW_DRAWN = (
     "Thick lines are means over runs, thin ones single runs. Bands are 95 % bootstrap intervals of "
     "the means, widened for few runs; they may reach beyond the axes."

@@ -20,15 +20,6 @@ from rl_infonce.report.comparison import (
 from rl_infonce.report.formatting import counted, notes_on_arms
 from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 
-__all__ = [
-    "Table",
-    "comparison_table",
-    "markdown_table",
-    "returns_table",
-    "runs_csv",
-    "to_markdown",
-]
-
 _NO_WIDTH = 1e-9
 
 

@@ -10,15 +10,6 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
 
-__all__ = [
-    "Scores",
-    "check_same_tasks",
-    "checked_scores",
-    "missing_runs",
-    "normalized",
-    "paired_differences",
-]
-
 FloatArray = npt.NDArray[np.float64]
 Scores = Mapping[str, npt.ArrayLike]
 

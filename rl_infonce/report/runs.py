@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from rl_infonce.report.curves import area_under_curve, final_return
 
-__all__ = ["PROBED_ENCODERS", "Run", "Scored", "arms_of", "mean_f1", "score_runs", "scores_by_arm"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 PROBED_ENCODERS = ("trained", "untrained", "majority")

@@ -14,8 +14,6 @@ from rl_infonce.report.return_tables import Table, comparison_table, returns_tab
 from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
-__all__ = ["HOW_COMPARED", "Part", "parts_of"]
-
 Scales = Mapping[str, tuple[float, float]] | None
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
 _MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["similarity_figure"]
-
 Scores = npt.NDArray[np.floating[Any]]
 Images = npt.NDArray[np.uint8]
 

@@ -18,15 +18,6 @@ from rl_infonce.report.run_scores import (
     paired_differences,
 )
 
-__all__ = [
-    "Interval",
-    "Verdict",
-    "t_difference",
-    "t_interval",
-    "t_interval_over_runs",
-    "verdict",
-]
-
 
 class Interval(NamedTuple):
     """A mean and the interval about it.

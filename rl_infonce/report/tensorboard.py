@@ -14,8 +14,6 @@ from rl_infonce.checks import check_shape
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["write_chart_layout", "write_projector"]
-
 
 def write_chart_layout(
     writer: SummaryWriter, charts: Mapping[str, Mapping[str, Sequence[str]]]

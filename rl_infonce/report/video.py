@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_number
 
-__all__ = ["check_video_path", "write_video"]
-
 Image = npt.NDArray[np.uint8]
 
 _MP4_SCALE = 2  # players smear the single pixels of a small video

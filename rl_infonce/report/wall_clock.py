@@ -13,8 +13,6 @@ from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.formatting import counted
 from rl_infonce.report.runs import Run, Scored, score_runs
 
-__all__ = ["EqualTime", "at_equal_time", "scores_at_equal_time", "shortened"]
-
 
 class EqualTime(NamedTuple):
     """Scores of two arms whose runs of the same game and seed took the same time.

@@ -21,8 +21,6 @@ from rl_infonce.runs.checkpoints import (
 )
 from rl_infonce.runs.run_directory import software
 
-__all__ = ["BestModel", "find_best", "keep_best", "mean_return"]
-
 _FOLDER, _FILE = "best", "model.zip"
 
 

@@ -33,8 +33,6 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
-__all__ = ["UnknownStateError", "get_env_state", "set_env_state"]
-
 # Of these, every number that a step can change is an attribute; tests play each of them twice.
 _KNOWN_ENVS = (
     AcrobotEnv,

@@ -8,8 +8,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.resuming.run_logs import CSVFormat
 
-__all__ = ["EpisodeLogCallback"]
-
 
 class EpisodeLogCallback(BaseCallback):
     """Write the return and length of every episode, when it ends, to a CSV file.

@@ -18,15 +18,6 @@ from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_
 from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = [
-    "differing_settings",
-    "flat",
-    "get_run_state",
-    "model_settings",
-    "set_run_state",
-    "set_streams",
-]
-
 _COUNTERS = (
     "num_timesteps",
     "_total_timesteps",

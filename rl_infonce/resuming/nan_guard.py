@@ -24,8 +24,6 @@ from rl_infonce.files.durable import new_folder, write_bytes
 from rl_infonce.files.state_file import pack_state
 from rl_infonce.runs.random_streams import get_random_streams
 
-__all__ = ["NanGuardCallback"]
-
 _BATCHES = ("rollout_data", "replay_data")  # what SB3's `train` calls its minibatch
 
 

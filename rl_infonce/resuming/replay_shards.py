@@ -17,8 +17,6 @@ from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.npy_rows import open_rows
 from rl_infonce.runs.checkpoints import SHARED
 
-__all__ = ["ReplayShards", "UnknownBufferError", "load_replay"]
-
 _BYTES_OF_A_SHARD = 2**24
 _KNOWN = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 

@@ -39,8 +39,6 @@ from rl_infonce.runs.checkpoints import (
 from rl_infonce.runs.run_directory import differing_versions, software
 from rl_infonce.sb3.callbacks import InfoNCECallback
 
-__all__ = ["NotSavedError", "ResumeCallback"]
-
 _MOST_FAILURES = 5
 _MISFITS = (
     *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),

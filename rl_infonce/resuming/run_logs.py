@@ -23,8 +23,6 @@ from stable_baselines3.common.logger import (
 
 from rl_infonce.files.csv_log import CSVLog
 
-__all__ = ["CSVFormat", "run_logger"]
-
 
 def run_logger(
     run_dir: Path, tb_dir: Path, *, first_step: int, goes_on: bool, on_screen: bool

@@ -20,20 +20,6 @@ from rl_infonce.files.durable import (
 )
 from rl_infonce.files.json_text import read_json
 
-__all__ = [
-    "MANIFEST",
-    "SEAL",
-    "SHARED",
-    "Checkpoint",
-    "DamagedCheckpointError",
-    "checkpoints",
-    "latest_checkpoint",
-    "prune_checkpoints",
-    "read_checkpoint",
-    "seal_of",
-    "write_checkpoint",
-]
-
 MANIFEST = "MANIFEST.json"
 SEAL = "MANIFEST.sha256"
 SHARED = "replay"

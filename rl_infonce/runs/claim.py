@@ -10,8 +10,6 @@ from pathlib import Path
 
 from rl_infonce.files.durable import remove_partial
 
-__all__ = ["claimed", "held"]
-
 
 @contextmanager
 def claimed(path: Path, locks: Path) -> Iterator[bool]:

@@ -10,8 +10,6 @@ from typing import Any
 
 from rl_infonce.files.json_text import is_finite, read_json
 
-__all__ = ["evaluation_record", "mean_and_error", "read_evaluation"]
-
 FORMAT = "rl_infonce evaluation"
 FORMAT_VERSION = 1
 

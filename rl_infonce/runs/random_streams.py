@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["get_random_streams", "n_gpus", "set_random_streams"]
-
 
 def n_gpus() -> int:
     """Return how many GPUs have random streams here."""

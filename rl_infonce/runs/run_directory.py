@@ -21,22 +21,6 @@ from rl_infonce.files.durable import replace_text
 from rl_infonce.files.json_text import is_finite, read_json
 from rl_infonce.runs.claim import held
 
-__all__ = [
-    "FORMAT_VERSION",
-    "RECORD",
-    "claim_run_directory",
-    "differing_versions",
-    "git_commit",
-    "hold_run",
-    "new_record",
-    "now",
-    "read_record",
-    "seconds_of",
-    "software",
-    "software_of",
-    "write_record",
-]
-
 FORMAT_VERSION = 2
 RECORD = "run.json"
 _KINDS: dict[str, type] = {

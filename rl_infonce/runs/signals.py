@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["INTERRUPTED", "stopping_signals"]
-
 INTERRUPTED = 75
 """Exit code of a command that a signal stopped and that can go on: EX_TEMPFAIL, try later."""
 

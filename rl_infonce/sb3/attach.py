@@ -11,14 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = [
-    "AuxiliaryGradients",
-    "GradientReport",
-    "attach_gradients",
-    "auxiliary_gradients",
-    "watch_gradients",
-]
-
 
 class AuxiliaryGradients(NamedTuple):
     """Gradients of an auxiliary loss, waiting for the host's backward.

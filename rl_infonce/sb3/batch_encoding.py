@@ -15,8 +15,6 @@ from torch import Tensor
 from rl_infonce.objective import ContrastBatch
 from rl_infonce.sb3.batch_sampling import ObservationBatch
 
-__all__ = ["Encoded", "Encoder", "contrast_batch", "encode_actions", "preprocess"]
-
 
 class Encoded(NamedTuple):
     """Features [K, D] and the convolutional map [K, C, H, W] they come from."""

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.temporal import distinct_mask, negative_mask
 
-__all__ = ["ObservationBatch", "SamplingPlan", "sample_batch"]
-
 
 class SamplingPlan(NamedTuple):
     """What to draw from an experience.

@@ -11,17 +11,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BaseModel
 from torch import nn
 
-__all__ = [
-    "constructing_algorithm",
-    "is_gradient_free",
-    "is_of_target_network",
-    "is_updating",
-    "known_action_space",
-    "place_of",
-    "training_algorithm",
-    "unfit_for_attaching",
-]
-
 _COMPILED = "_orig_mod."  # torch.compile puts it before names
 _MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
 

@@ -19,8 +19,6 @@ from rl_infonce.sb3.episode_index import Array, Clock, EpisodeIndex, Ring
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.temporal import IntArray
 
-__all__ = ["ExperienceReader", "UnreadableBufferError"]
-
 
 class UnreadableBufferError(Exception):
     """A buffer whose observations cannot be paired in time."""

@@ -18,8 +18,6 @@ from rl_infonce.sb3.binding import is_gradient_free, is_of_target_network, unfit
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["InfoNCECallback", "decoupled_callback", "trained_extractors"]
-
 Schedule = Callable[[float], float]
 
 

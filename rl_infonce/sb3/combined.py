@@ -12,8 +12,6 @@ from torch import nn
 from rl_infonce.checks import check_count
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["InfoNCECombinedExtractor"]
-
 
 class InfoNCECombinedExtractor(CombinedExtractor):
     """SB3's `CombinedExtractor` whose images are encoded by an `InfoNCEExtractor` each.

@@ -13,19 +13,6 @@ from rl_infonce.nce import retrieval_accuracy
 from rl_infonce.networks.architectures import randomise_
 from rl_infonce.objective import TemporalInfoNCELoss
 
-__all__ = [
-    "dead_share",
-    "effective_rank",
-    "feature_scalars",
-    "feature_std",
-    "has_collapsed",
-    "overlap_floors",
-    "pixel_floor",
-    "random_encoder",
-    "random_encoder_floor",
-    "scalars_of",
-]
-
 
 def feature_std(features: Tensor) -> Tensor:
     """Return the standard deviation over the batch, averaged over features; 0 means collapse.

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from rl_infonce.temporal import BoolArray, IntArray
 
-__all__ = ["Array", "Clock", "EpisodeIndex", "Ring"]
-
 Array = npt.NDArray[Any]
 
 _COMPARED_ROWS = 64

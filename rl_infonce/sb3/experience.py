@@ -11,8 +11,6 @@ from rl_infonce import temporal
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.temporal import IntArray
 
-__all__ = ["Experience"]
-
 # Below this many starts, listing every legal anchor is as fast as drawing at random.
 _LISTED_STARTS = 4096
 _DRAWING_ROUNDS = 4

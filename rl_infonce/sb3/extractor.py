@@ -57,8 +57,6 @@ from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.sb3.spaces import check_image_space, check_single_frame_skip, resolve_horizons
 from rl_infonce.settings import preset_settings
 
-__all__ = ["InfoNCEExtractor"]
-
 _STREAM = 0x1F0CE
 """Keeps the pairs' random stream apart from others grown from the same seed."""
 

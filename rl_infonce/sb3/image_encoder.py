@@ -16,8 +16,6 @@ from rl_infonce.networks.architectures import conv_output_shape, make_trunk
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.sb3.batch_encoding import Encoded
 
-__all__ = ["ImageEncoder"]
-
 
 class ImageEncoder(NatureCNN):
     """A convolutional trunk `cnn` and a layer `linear`, as in NatureCNN.

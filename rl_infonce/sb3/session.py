@@ -14,8 +14,6 @@ from torch import nn
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
 
-__all__ = ["DETAILS_FREQ", "LASTING", "MAX_NONFINITE", "Session", "Steering"]
-
 MAX_NONFINITE = 100
 """Consecutive non-finite auxiliary losses after which training stops."""
 

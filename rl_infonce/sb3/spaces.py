@@ -10,8 +10,6 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 
-__all__ = ["check_image_space", "check_single_frame_skip", "frame_stack_of", "resolve_horizons"]
-
 
 def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> spaces.Box:
     """Return the space if it holds one channels-first image.

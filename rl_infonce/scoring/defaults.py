@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LABELS", "OTHER_PROTOCOLS", "POLICIES", "PROTOCOLS", "SEEDS"]
-
 PROTOCOLS = ("converged", "anand2019")
 OTHER_PROTOCOLS = ("knn", "ridge")
 POLICIES = ("random", "random-without-noop")

@@ -14,16 +14,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = [
-    "MAJORITY",
-    "RANDOM",
-    "ProbedEncoder",
-    "content_key",
-    "majority",
-    "open_encoder",
-    "paper_encoder",
-]
-
 MAJORITY, RANDOM = "majority", "random"
 
 

@@ -13,8 +13,6 @@ from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
 from rl_infonce.atari.manifest import MANIFEST, read_manifest
 from rl_infonce.checks import check_count
 
-__all__ = ["FrameSource", "find_frames"]
-
 _DEFAULTS: dict[str, Any] = {"n_steps": 50_000, "policy": "random", "seed": 0}
 _FLAGS = {"n_steps": "--n-frames", "policy": "--policy", "seed": "--data-seed"}
 

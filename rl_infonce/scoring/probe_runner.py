@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from rl_infonce.probing import LabelledObservations, ProbingTask
     from rl_infonce.scoring.frame_source import FrameSource
 
-__all__ = ["TASKS", "Plan", "probe_games"]
-
 TASKS: dict[str, dict[str, Any]] = {
     "converged": {},
     # The published filters; games are shuffled, as the published code meant to do.

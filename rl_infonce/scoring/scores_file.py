@@ -11,8 +11,6 @@ from rl_infonce.files.durable import replace_text
 from rl_infonce.files.json_text import is_finite, read_json
 from rl_infonce.scoring.scores_page import scores_table
 
-__all__ = ["ProbeKey", "ScoresFile", "read_scores"]
-
 FORMAT_VERSION = 1
 _MOST_BYTES = 2**26
 _KINDS: dict[str, type] = {"settings": dict, "encoders": dict, "runs": list, "cells": list}

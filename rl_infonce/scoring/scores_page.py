@@ -11,8 +11,6 @@ from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
 from rl_infonce.report.return_tables import markdown_table
 
-__all__ = ["encoder_names", "scores_table"]
-
 _PUBLISHED = ("maj-clf", "random-cnn", "pretrained-rl-agent", "cpc", "st-dim", "supervised")
 _SHORT = {
     "agent_localization": "agent",

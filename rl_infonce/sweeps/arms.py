@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["ARMS", "Settings", "control_problems", "hyperparameters_for", "merged"]
-
 Settings = Mapping[str, Any]
 
 ARMS: Mapping[str, Settings] = {

@@ -9,8 +9,6 @@ from typing import Any
 from rl_infonce.hyperparameters import is_schedule
 from rl_infonce.sweeps.grid import Cell, Grid
 
-__all__ = ["probe_command", "train_command"]
-
 
 def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = False) -> list[str]:
     """Return the arguments of `rl-infonce` that start a cell's training or go on with it.

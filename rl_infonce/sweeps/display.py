@@ -12,8 +12,6 @@ from rich.text import Text
 
 from rl_infonce.sweeps.progress import CellState
 
-__all__ = ["counts", "live_table"]
-
 _MOST_ROWS = 16
 
 

@@ -20,8 +20,6 @@ from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sweeps.grid import Cell
 from rl_infonce.training.atari_model import N_ENVS, make_atari_model
 
-__all__ = ["Disk", "Tried", "disk_of", "disk_of_all", "free_bytes", "seconds_of", "seconds_of_all"]
-
 _N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which holds the environments, too.
 _ZIP, _STATE = 3, 6

@@ -31,8 +31,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Cell", "Grid", "GridError", "make_grid", "parse_grid", "read_grid"]
-
 _MOST_BYTES = 2**20
 _ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a folder is called after it
 

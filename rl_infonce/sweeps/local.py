@@ -13,8 +13,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
-__all__ = ["run_locally"]
-
 
 def run_locally(
     jobs: Sequence[Job], *, n_jobs: int, n_gpus: int = 0, n_threads: int = 1

@@ -13,8 +13,6 @@ from typing import Any
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
-__all__ = ["check_address", "run_on_ray"]
-
 _SECONDS = 5.0
 
 

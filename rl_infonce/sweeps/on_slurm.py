@@ -16,8 +16,6 @@ from rl_infonce.checks import check_count
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
-__all__ = ["check_parameters", "check_slurm", "run_on_slurm"]
-
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_TO_SAVE = 60.0  # submitit asks Slurm for the signal 90 s before the end
 _MOST_TIMEOUTS = "slurm_max_num_timeout"

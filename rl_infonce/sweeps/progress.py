@@ -13,8 +13,6 @@ from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.settings_check import SETTINGS
 
-__all__ = ["CellState", "cell_state"]
-
 
 class CellState(NamedTuple):
     """How far a cell has come.

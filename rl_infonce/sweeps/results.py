@@ -20,8 +20,6 @@ from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["SweepResults", "f1_by_category", "read_results"]
-
 _CURVES = ("infonce/grad_ratio", "infonce/mi_lower_bound")
 _MOST_BYTES = 2**28
 _WORDS = {"trained": "trained; its return counts, its features are not probed yet"}

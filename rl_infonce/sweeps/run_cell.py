@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import rl_infonce
 from rl_infonce.runs.signals import INTERRUPTED
 
-__all__ = ["Job", "run_job", "thread_limits"]
-
 _STOPPED = (130, -signal.SIGINT)  # by Ctrl-C at once, or before a command could listen to it
 _SOURCE = str(Path(rl_infonce.__file__).absolute().parents[1])
 # `-m rl_infonce` would look for it, and for torch, in the working directory first.

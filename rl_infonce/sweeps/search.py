@@ -26,8 +26,6 @@ from rl_infonce.sweeps.settings_check import (
 )
 from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
 
-__all__ = ["NESTED", "STUDY_SETTINGS", "study_of", "study_problems"]
-
 NESTED = "hyperparameters."
 STUDY_SETTINGS: dict[str, tuple[Check, str]] = {
     "n_trials": (is_int, "an int >= 1"),

@@ -19,25 +19,6 @@ from rl_infonce.scoring.frame_source import find_frames
 from rl_infonce.settings import InfoNCESettings, preset_settings
 from rl_infonce.training.atari_model import ALGORITHMS
 
-__all__ = [
-    "PROBE_SETTINGS",
-    "SETTINGS",
-    "check_loss",
-    "is_flag",
-    "is_int",
-    "is_ints",
-    "is_number",
-    "is_table",
-    "is_text",
-    "legal",
-    "legal_settings",
-    "probe_problems",
-    "said",
-    "table_problems",
-    "train_problems",
-    "unknown",
-]
-
 Check = Callable[[Any], bool]
 
 

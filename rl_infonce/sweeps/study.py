@@ -17,8 +17,6 @@ from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.search import NESTED
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-__all__ = ["best_trial", "run_study", "trial_value", "trials_grid"]
-
 _JOURNAL = "study.log"
 _STUDY = "study"  # whatever the folder is called: it may be moved
 

@@ -29,8 +29,6 @@ from rl_infonce.sweeps.grid import Cell, Grid, read_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.run_cell import Job
 
-__all__ = ["SweepFolder", "remove_checkpoints"]
-
 _GRID, _SWEEP = "grid.toml", "sweep.json"
 _FORMAT_VERSION = 1
 

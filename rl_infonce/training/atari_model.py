@@ -17,8 +17,6 @@ from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
-__all__ = ["ALGORITHMS", "N_ENVS", "check_hyperparameters", "make_atari_model"]
-
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "dqn": DQN}
 N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
 _OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}

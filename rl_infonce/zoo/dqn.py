@@ -6,8 +6,6 @@ from typing import Any
 
 from rl_infonce.sb3 import InfoNCEExtractor
 
-__all__ = ["hyperparams"]
-
 hyperparams: dict[str, dict[str, Any]] = {
     "atari": {
         "env_wrapper": ["stable_baselines3.common.atari_wrappers.AtariWrapper"],
