@@ -59,23 +59,26 @@ def check_number(
         raise TypeError(f"Expected `{name}` to be a number, got {value!r}.")
     is_finite = isinstance(value, Integral) or math.isfinite(value)
     if not (is_finite and at_least <= value <= at_most and above < value < below):
-        bounds = [
-            f">= {_shown(at_least)}" if at_least > -math.inf else "",
-            f"> {_shown(above)}" if above > -math.inf else "",
-            f"<= {_shown(at_most)}" if at_most < math.inf else "",
-            f"< {_shown(below)}" if below < math.inf else "",
-        ]
-        wanted = " and ".join(bound for bound in bounds if bound)
-        raise ValueError(
-            f"Expected `{name}` to be a finite number {wanted}".rstrip() + f", got {value!r}."
-        )
+        wanted = f"a finite number {in_words(at_least, above, at_most, below)}".rstrip()
+        raise ValueError(f"Expected `{name}` to be {wanted}, got {value!r}.")
+
+
+def in_words(
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+    below: float = math.inf,
+) -> str:
+    """Return a range as in "> 0 and <= 1"; "" if it has no end."""
+    ends = [(">=", at_least), (">", above), ("<=", at_most), ("<", below)]
+    return " and ".join(f"{sign} {_shown(end)}" for sign, end in ends if math.isfinite(end))
 
 
 def _shown(bound: float) -> str:
     return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
-def check_count(name: str, value: int, *, at_least: int = 1, at_most: float = math.inf) -> None:
+def check_count(name: str, value: int, *, at_least: float = 1, at_most: float = math.inf) -> None:
     """Raise unless `value` is an integer inside the given range.
 
     Raises:
@@ -85,6 +88,37 @@ def check_count(name: str, value: int, *, at_least: int = 1, at_most: float = ma
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")
     check_number(name, int(value), at_least=at_least, at_most=at_most)
+
+
+def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -> tuple[int, ...]:
+    """Return the horizons as an ascending tuple.
+
+    Args:
+        horizons: One horizon or several distinct ones, in agent steps.
+        allow_zero: Whether a horizon of 0 (the anchor itself) is accepted.
+
+    Returns:
+        The distinct horizons in ascending order.
+
+    Raises:
+        TypeError: If a horizon is not an integer.
+        ValueError: If there is none, one is too small, or one appears twice.
+    """
+    is_one = isinstance(horizons, Integral)
+    if isinstance(horizons, str | bytes) or (isinstance(horizons, Real) and not is_one):
+        raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
+    values: list[Any] = [horizons] if is_one else list(horizons)  # type: ignore[arg-type]
+    smallest = 0 if allow_zero else 1
+    if not values:
+        raise ValueError("Expected `horizons` to hold at least one integer, got none.")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise TypeError(f"Expected `horizons` to hold integers, got {value!r}.")
+        if int(value) < smallest:
+            raise ValueError(f"Expected `horizons` to be at least {smallest}, got {value}.")
+    if len(set(values)) != len(values):
+        raise ValueError(f"Expected `horizons` without duplicates, got {values}.")
+    return tuple(sorted(int(value) for value in values))
 
 
 def check_flag(name: str, value: bool) -> None:

@@ -1,84 +1,166 @@
-"""Named settings of the temporal InfoNCE objective and their validation."""
+"""The settings of the loss, each declared once.
+
+The extractor's arguments and their checks, the flags of `rl-infonce train`, the keys of a grid,
+what `run.json` notes and the tables of the pages all come from the declarations here.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
-from rl_infonce.checks import check_choice, check_count, check_flag, check_number
-from rl_infonce.temporal import check_horizons
+from rl_infonce.checks import check_choice, check_horizons
+from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind, Number
 
 CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
 TERMS = ("global", "global_local", "local_local", "positional")
+PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
-class InfoNCESettings:
-    """What the objective contrasts, and how strongly.
+class Horizons:
+    """Distinct gaps in agent steps; 0 is legal between two random views of one observation."""
+
+    words = "a list of distinct ints >= 1, or 0 with an augmentation"
+
+    def check(self, _name: str, value: Any) -> None:
+        """Raise unless `value` holds horizons."""
+        check_horizons(value, allow_zero=True)
+
+    def fits(self, value: Any) -> bool:
+        """Return whether `value` is a list of ints."""
+        is_list = isinstance(value, list | tuple)
+        return is_list and all(type(each) is int for each in value)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a declaration says beside name, type and default.
 
     Attributes:
-        infonce_coef: Weight of the loss (in nats, averaged over pairs and horizons) beside the RL
-            loss, >= 0.
-        horizons: Gaps between anchor and positive, in agent steps; None means "the frame stack,
-            at least 4", the smallest gap at which stacked frames surely share no pixels.
-        n_pairs: Anchors per gradient step, >= 2; each has n_pairs - 1 in-batch negatives.
-        critic: How features are scored: "bilinear", "cosine" or "mlp".
-        temperature: Divides the cosine, > 0.
-        learn_temperature: Whether the temperature is a parameter, kept in [0.01, 1].
-        terms: Which scores are contrasted: "global" (features with features), "global_local"
-            (features with each position of the convolutional map), "local_local", and "positional":
-            as "global_local", each position reading the features by a critic of its own.
-        centred: Whether both sides are centred over the batch before the critic.
-        context: "gru" summarises the last `context_length` features into c_t; "none" uses z_t.
-        context_length: Steps the GRU sees, >= 1.
-        augmentation: "random_shift" moves every image by up to 4 pixels (Kostrikov et al. 2020).
-        target_encoder_tau: None trains through anchors and positives; 1.0 stops the gradient at
-            the positives; between, the positives come from an exponential moving average.
-        positives: "future", or "shuffled" for the future of another anchor of the batch: the
-            placebo, of the same cost and without what time tells.
-        min_gap: Candidates of the anchor's own episode closer than this many steps to the positive
-            are not used as negatives; 0 uses all. With "shuffled" positives all futures but the
-            anchor's own are candidates.
+        kind: Which values are legal, beside None where that is the default.
+        meaning: One sentence for help texts and tables.
+        needs: Another setting and the value that it must have; None if nothing is needed.
     """
 
-    infonce_coef: float = 0.01
-    horizons: tuple[int, ...] | None = None
-    n_pairs: int = 32
-    critic: str = "cosine"
-    temperature: float = 0.1
-    learn_temperature: bool = False
-    terms: tuple[str, ...] = ("global",)
-    centred: bool = True
-    context: str = "none"
-    context_length: int = 8
-    augmentation: str = "none"
-    target_encoder_tau: float | None = None
-    positives: str = "future"
-    min_gap: int = 4
+    kind: Kind
+    meaning: str
+    needs: tuple[str, Any] | None = None
+
+
+def setting(default: Any, kind: Kind, meaning: str, *, needs: tuple[str, Any] | None = None) -> Any:
+    """Declare a field of a dataclass as a setting."""
+    return field(default=default, metadata={"setting": Setting(kind, meaning, needs)})
+
+
+def declared(settings: Any) -> dict[str, Setting]:
+    """Return the settings that a dataclass declares, by name and in order."""
+    return {
+        each.name: each.metadata["setting"]
+        for each in fields(settings)
+        if "setting" in each.metadata
+    }
+
+
+def defaults(settings: Any) -> dict[str, Any]:
+    """Return the default of each setting that a dataclass declares."""
+    own: dict[str, Field[Any]] = {each.name: each for each in fields(settings)}
+    return {name: own[name].default for name in declared(settings)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoNCESettings:
+    """What is contrasted, and how strongly. The losses are in nats, means over pairs and horizons.
+
+    Raises:
+        TypeError: If a setting has the wrong type.
+        ValueError: If one is out of range.
+    """
+
+    infonce_coef: float = setting(
+        0.01,
+        Number(at_least=0),
+        "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline.",
+    )
+    horizons: Sequence[int] | None = setting(
+        None,
+        Horizons(),
+        "Agent steps from anchor to positive; None is the frame stack, at least 4, the smallest "
+        "gap at which stacked frames share no pixels.",
+    )
+    n_pairs: int = setting(
+        32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
+    )
+    critic: str = setting("cosine", Choice(CRITICS), "How pairs of features are scored.")
+    temperature: float = setting(
+        0.1, Number(above=0), "Divides the cosine.", needs=("critic", "cosine")
+    )
+    learn_temperature: bool = setting(
+        False,
+        Flag(),
+        "Whether the temperature is trained, inside [0.01, 1].",
+        needs=("critic", "cosine"),
+    )
+    terms: Sequence[str] = setting(
+        ("global",),
+        Choices(TERMS),
+        "What is contrasted: features with features, with each place of the convolutional map, "
+        "places with places, or features with each place by a critic of its own.",
+    )
+    centred: bool = setting(
+        True, Flag(), "Whether the mean over the batch is subtracted before the critic."
+    )
+    context: str = setting(
+        "none", Choice(CONTEXTS), "Whether a GRU summarises the last features into the anchor."
+    )
+    context_length: int = setting(
+        8, Count(), "Steps that the GRU sees, the anchor included.", needs=("context", "gru")
+    )
+    action_conditioning: bool = setting(
+        False, Flag(), "Whether predictions see the actions in between (CPC|A)."
+    )
+    augmentation: str = setting(
+        "none", Choice(AUGMENTATIONS), "Whether the loss sees images moved by up to 4 pixels."
+    )
+    target_encoder_tau: float | None = setting(
+        None,
+        Number(above=0, at_most=1),
+        "Speed of the averaged encoder of the positives; 1 stops their gradient, and None trains "
+        "through anchors and positives.",
+    )
+    positives: str = setting(
+        "future",
+        Choice(POSITIVES),
+        "Whether positives are the anchors' own futures, or for a placebo those of other anchors.",
+    )
+    min_gap: int = setting(
+        4,
+        Count(0),
+        "Steps that a negative of the anchor's own episode keeps from the anchor's future.",
+    )
+    augment_observations: bool = setting(
+        False, Flag(), "Whether the RL loss also sees images moved by up to 4 pixels (RAD)."
+    )
+    max_grad_ratio: float | None = setting(
+        None,
+        Number(above=0),
+        "Largest norm of the loss's gradient on the encoder, in norms of the RL gradient; None "
+        "sets no bound.",
+    )
+    precision: str = setting(
+        "fp32", Choice(PRECISIONS), "Arithmetic of the encoder; bf16 is bfloat16 autocast."
+    )
 
     def __post_init__(self) -> None:
-        check_number("infonce_coef", self.infonce_coef, at_least=0)
-        check_number("temperature", self.temperature, above=0)
-        check_flag("learn_temperature", self.learn_temperature)
-        check_flag("centred", self.centred)
-        check_count("n_pairs", self.n_pairs, at_least=2)
-        check_count("context_length", self.context_length)
-        check_count("min_gap", self.min_gap, at_least=0)
-        check_choice("critic", self.critic, CRITICS)
-        check_choice("context", self.context, CONTEXTS)
-        check_choice("positives", self.positives, POSITIVES)
-        check_choice("augmentation", self.augmentation, AUGMENTATIONS)
-        _check_terms(self.terms)
-        if self.target_encoder_tau is not None:
-            check_number("target_encoder_tau", self.target_encoder_tau, above=0, at_most=1)
         if self.horizons is not None:
             # With two random views of one observation, horizon 0 is CURL; without, it is trivial.
-            views_differ = self.augmentation != "none"
-            check_horizons(self.horizons, allow_zero=views_differ)
+            check_horizons(self.horizons, allow_zero=self.augmentation != "none")
+        check_declared(self)
 
     @property
     def n_context_steps(self) -> int:
@@ -91,25 +173,44 @@ class InfoNCESettings:
         return any(term != "global" for term in self.terms)
 
 
-def _check_terms(terms: Sequence[str]) -> None:
-    if not terms or len(set(terms)) != len(terms):
-        raise ValueError(
-            f"Expected `terms` to be distinct and non-empty, of {TERMS}, got {terms!r}."
-        )
-    for term in terms:
-        check_choice("terms", term, TERMS)
+@dataclass(frozen=True, kw_only=True)
+class DecoupledSettings:
+    """How `InfoNCECallback` trains the encoder in updates of its own, after those of RL."""
+
+    decoupled: bool = setting(
+        False, Flag(), "Whether the loss trains the encoder in updates of its own, after RL's."
+    )
+    decoupled_learning_rate: float | None = setting(
+        None,
+        Number(above=0),
+        "Learning rate of those updates; None is 0.001.",
+        needs=("decoupled", True),
+    )
+
+
+def check_declared(settings: Any) -> None:
+    """Raise unless each declared setting of a dataclass's instance is legal on its own.
+
+    Raises:
+        TypeError: If a setting has the wrong type.
+        ValueError: If one is out of range.
+    """
+    for name, default in defaults(settings).items():
+        value = getattr(settings, name)
+        if value is not None or default is not None:
+            declared(settings)[name].kind.check(name, value)
 
 
 PRESETS: Mapping[str, InfoNCESettings] = {
     # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it).
     "cpc": InfoNCESettings(),
-    # Anand et al. 2019: only the spatial terms, bilinear, no temperature. Not the loss of
-    # `pretraining.SpatioTemporalDIM`, which keeps to the published code: here both sides pass a
-    # layer norm, scores are divided by the root of the map's channels and have no bias, the batch
-    # is centred, near and equal candidates are masked, and now predicts then, not before.
-    "stdim": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
-    # Ours: ST-DIM, but features must say what stands where.
-    "positional_dim": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
+    # The spatial terms of Anand et al. 2019 in CPC's direction: bilinear, no temperature. Unlike
+    # `pretraining.SpatioTemporalDIM`, which keeps to the published code, both sides pass a layer
+    # norm, scores are divided by the root of the map's channels and have no bias, the batch is
+    # centred, near and equal candidates are masked, and now predicts then, not before.
+    "spatial_cpc": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
+    # Ours: the same, but features must say what stands where.
+    "positional_cpc": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin et al. 2020: two shifted views of one observation, moving target.
@@ -117,26 +218,51 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         critic="bilinear", horizons=(0,), augmentation="random_shift", target_encoder_tau=0.01
     ),
 }
+FORMER_PRESETS = {"stdim": "spatial_cpc", "positional_dim": "positional_cpc"}
+PRESET = Setting(
+    Choice(tuple(PRESETS)), "Which loss, from the literature, the settings begin with."
+)
+
+LOSS_SETTINGS: Mapping[str, Setting] = {
+    "preset": PRESET,
+    **declared(InfoNCESettings),
+    **declared(DecoupledSettings),
+}
+"""All that a training may say about its loss, as flags and in grids."""
+
+
+def current_preset(preset: str) -> str:
+    """Return the name that a preset has now; warn if it had another one.
+
+    `pretraining` has objectives of the former names, which are other losses.
+    """
+    if preset in FORMER_PRESETS:
+        warnings.warn(
+            f"The preset {preset!r} is called {FORMER_PRESETS[preset]!r} now.",
+            FutureWarning,
+            stacklevel=3,
+        )
+    return FORMER_PRESETS.get(preset, preset)
 
 
 def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
     """Return the settings of a preset with the given changes; a change to None keeps the preset's.
 
     Args:
-        preset: A key of `PRESETS`.
+        preset: A key of `PRESETS`, or the name that it had before.
         changes: Field name to new setting.
 
     Raises:
+        TypeError: If a setting has the wrong type.
         ValueError: If the preset or a setting is not legal; the message names the argument.
     """
+    preset = current_preset(preset)
     check_choice("preset", preset, PRESETS)
-    known = {field.name for field in fields(InfoNCESettings)}
     given = {name: change for name, change in changes.items() if change is not None}
     for name in given:
-        check_choice("setting", name, known)
-    for name in ("horizons", "terms"):
-        if name in given:
-            given[name] = _as_tuple(given[name])
+        check_choice("setting", name, declared(InfoNCESettings))
+    for name in {"horizons", "terms"} & given.keys():
+        given[name] = _as_tuple(given[name])
     settings = replace(PRESETS[preset], **given)
     _check_used(settings, given)
     return settings
@@ -144,13 +270,10 @@ def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
 
 def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
     """Raise if a setting was asked for that the others leave without effect."""
-    needs = {
-        "temperature": ("critic", "cosine"),
-        "learn_temperature": ("critic", "cosine"),
-        "context_length": ("context", "gru"),
-    }
-    for name, (other, value) in needs.items():
-        if name in given and getattr(settings, other) != value:
+    for name in given:
+        needs = declared(settings)[name].needs
+        if needs is not None and getattr(settings, needs[0]) != needs[1]:
+            other, value = needs
             raise ValueError(
                 f"Expected `{name}` with {other}={value!r} alone, got it with "
                 f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out."
@@ -165,3 +288,29 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
 def _as_tuple(given: Any) -> tuple[Any, ...]:
     is_one = isinstance(given, str) or not isinstance(given, Iterable)
     return (given,) if is_one else tuple(given)
+
+
+def noted(settings: InfoNCESettings, horizons: Sequence[int]) -> dict[str, Any]:
+    """Return settings as `run.json` notes them, with the horizons that they came to."""
+    return {**asdict(settings), "horizons": list(horizons)}
+
+
+def settings_table(settings: Any = InfoNCESettings) -> str:
+    """Return a Markdown table of all settings that a dataclass declares, with their defaults."""
+    rows = ["| setting | default | other presets | meaning |", "|---|---|---|---|"]
+    own = defaults(settings)
+    for name, each in declared(settings).items():
+        kind = f" ({each.kind.words})" if isinstance(each.kind, Choice | Choices) else ""
+        needs = "" if each.needs is None else f" It needs `{each.needs[0]}={each.needs[1]!r}`."
+        others = _other_presets(name) if settings is InfoNCESettings else ""
+        rows.append(f"| `{name}` | `{own[name]!r}` | {others} | {each.meaning}{kind}{needs} |")
+    return "\n".join(rows) + "\n"
+
+
+def _other_presets(name: str) -> str:
+    """Return which presets have another value of a setting than "cpc", and which."""
+    by_value: dict[str, list[str]] = {}
+    for preset, settings in PRESETS.items():
+        if getattr(settings, name) != getattr(PRESETS["cpc"], name):
+            by_value.setdefault(f"`{getattr(settings, name)!r}`", []).append(preset)
+    return "; ".join(f"{', '.join(presets)}: {value}" for value, presets in by_value.items())

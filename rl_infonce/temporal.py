@@ -6,12 +6,12 @@ every small pattern. Times run along axis 0, oldest first; environments along ax
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_shape
+from rl_infonce.checks import check_count, check_horizons, check_shape
 
 __all__ = [
     "check_horizons",
@@ -25,37 +25,9 @@ __all__ = [
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-
-def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -> tuple[int, ...]:
-    """Return the horizons as an ascending tuple.
-
-    Args:
-        horizons: One horizon or several distinct ones, in agent steps.
-        allow_zero: Whether a horizon of 0 (the anchor itself) is accepted.
-
-    Returns:
-        The distinct horizons in ascending order.
-
-    Raises:
-        TypeError: If a horizon is not an integer.
-        ValueError: If there is none, one is too small, or one appears twice.
-    """
-    if isinstance(horizons, (str, bytes)):
-        raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
-    if isinstance(horizons, (float, np.floating)):
-        raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
-    values = [horizons] if isinstance(horizons, (int, np.integer)) else list(horizons)
-    smallest = 0 if allow_zero else 1
-    if not values:
-        raise ValueError("Expected `horizons` to hold at least one integer, got none.")
-    for value in values:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-            raise TypeError(f"Expected `horizons` to hold integers, got {value!r}.")
-        if value < smallest:
-            raise ValueError(f"Expected `horizons` to be at least {smallest}, got {value}.")
-    if len(set(values)) != len(values):
-        raise ValueError(f"Expected `horizons` without duplicates, got {values}.")
-    return tuple(sorted(int(value) for value in values))
+# Below this many starts, listing every legal anchor is as fast as drawing at random.
+_LISTED_STARTS = 4096
+_DRAWING_ROUNDS = 4
 
 
 def episode_ids(last_step: BoolArray) -> IntArray:
@@ -102,40 +74,72 @@ def sample_pairs(
     horizon: int | Sequence[int],
     n_pairs: int,
     rng: np.random.Generator,
+    *,
+    oldest_row: int = 0,
+    n_steps: int | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Draw anchors whose positives, `horizon` steps later, lie in the same episode.
+    """Draw distinct anchors uniformly whose positives, `horizon` steps later, share their episode.
 
-    A repeated anchor would make its own positive a negative, so anchors repeat only when fewer
-    than `n_pairs` are legal; then each is used equally often, give or take one.
+    No anchor repeats, as a repeated one would make its own positive a negative. Training draws its
+    pairs here.
 
     Args:
-        episode_ids: [T, N] ids that differ between any two episodes of one environment.
+        episode_ids: [R, N] ids that differ between any two episodes of one environment. The rows
+            are steps by age, or a ring of them.
         horizon: One horizon, or several at once; anchors are legal for the largest, hence for all.
-        n_pairs: Number B of anchors to draw, >= 1.
+        n_pairs: Number of anchors wanted, >= 1.
         rng: Source of all randomness.
+        oldest_row: Row of step 0; the rows go round.
+        n_steps: Number T of steps, <= R; None takes all rows.
 
     Returns:
-        Anchor steps [B] and environments [B], in random order.
+        Anchor steps [B] and environments [B] in random order; B is the smaller of `n_pairs` and
+        the number of legal anchors, possibly 0.
 
     Raises:
         TypeError: If `n_pairs` is no integer, or `horizon` does not hold integers.
-        ValueError: If `n_pairs` is below 1, a horizon is negative, or no anchor is legal.
+        ValueError: If `episode_ids` is no matrix, `n_pairs` is below 1, or a horizon is negative.
     """
+    check_shape("episode_ids", episode_ids, ("R", "N"))
     check_count("n_pairs", n_pairs)
     largest = check_horizons(horizon, allow_zero=True)[-1]
-    steps, envs = legal_anchors(episode_ids, largest)
-    n_legal = len(steps)
-    if n_legal == 0:
-        n_steps, n_envs = episode_ids.shape
-        raise ValueError(
-            f"Expected an episode longer than the horizon {largest}, got 0 legal anchors "
-            f"among {n_steps} steps of {n_envs} environments."
-        )
-    n_rounds, n_rest = divmod(n_pairs, n_legal)
-    rest = rng.choice(n_legal, size=n_rest, replace=False)
-    chosen = np.concatenate([np.tile(np.arange(n_legal), n_rounds), rest])
-    rng.shuffle(chosen)
+    n_rows, n_envs = episode_ids.shape
+    n_steps = n_rows if n_steps is None else n_steps
+    n_starts = max(n_steps - largest, 0) * n_envs
+    if n_starts > max(_LISTED_STARTS, 8 * n_pairs):
+
+        def is_legal(steps: IntArray, envs: IntArray) -> BoolArray:
+            rows, later = (steps + oldest_row) % n_rows, (steps + largest + oldest_row) % n_rows
+            same: BoolArray = episode_ids[rows, envs] == episode_ids[later, envs]
+            return same
+
+        drawn = _draw_starts(n_starts, n_envs, n_pairs, is_legal, rng)
+        if len(drawn) == n_pairs:
+            return drawn // n_envs, drawn % n_envs
+    by_age = (np.arange(n_steps) + oldest_row) % max(n_rows, 1)
+    steps, envs = legal_anchors(episode_ids[by_age], largest)
+    chosen = rng.choice(len(steps), size=min(n_pairs, len(steps)), replace=False)
     return steps[chosen], envs[chosen]
+
+
+def _draw_starts(
+    n_starts: int,
+    n_envs: int,
+    n_pairs: int,
+    is_legal: Callable[[IntArray, IntArray], BoolArray],
+    rng: np.random.Generator,
+) -> IntArray:
+    """Draw starts, keep the legal ones once each: at most `n_pairs` of step * N + env."""
+    kept = np.zeros(0, dtype=np.int64)
+    for _ in range(_DRAWING_ROUNDS):
+        drawn = rng.integers(0, n_starts, size=2 * n_pairs + 16)
+        kept = np.concatenate([kept, drawn[is_legal(drawn // n_envs, drawn % n_envs)]])
+        _, first = np.unique(kept, return_index=True)
+        # In the order of drawing: np.unique sorts, and its head would favour old steps.
+        kept = kept[np.sort(first)]
+        if len(kept) >= n_pairs:
+            return kept[:n_pairs]
+    return kept
 
 
 def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: int) -> BoolArray:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shown
-from rl_infonce.cli.train_arguments import ENCODER, EXTRACTOR_FLAGS, named_folder, planned
+from rl_infonce.cli.setting_flags import add_settings
+from rl_infonce.cli.train_arguments import ENCODER, EXTRACTOR_SETTINGS, named_folder, planned
 from rl_infonce.cli.train_run import TrainRun
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import claim_run_directory, hold_run
+from rl_infonce.settings import LOSS_SETTINGS
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -68,39 +69,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--on-nan", choices=("stop", "skip"), default="stop", help=shown("if a gradient is NaN"))
     add_progress(add)
     group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
-    add = group.add_argument
-    add("--preset", metavar="NAME", help="cpc, stdim, positional_dim, atc or curl (cpc)")
-    add("--infonce-coef", type=float, metavar="X", help="weight of the loss; 0 is the baseline")
-    add(
-        "--horizons",
-        type=int,
-        nargs="+",
-        metavar="K",
-        help="steps between anchor and positive, e.g. 4 8",
-    )
-    add("--n-pairs", type=int, metavar="N", help="anchors per gradient step")
-    add("--critic", metavar="NAME", help="bilinear, cosine or mlp")
-    add("--temperature", type=float, metavar="X", help="divides the cosine")
-    _add_switch(add, "--learn-temperature", "train it")
-    add("--terms", nargs="+", metavar="NAME", help="global, global_local, local_local, positional")
-    _add_switch(add, "--centred", "subtract the mean over the batch first")
-    add("--context", metavar="NAME", help="none, or gru to predict from the last observations")
-    add("--context-length", type=int, metavar="N", help="steps that the GRU sees")
-    _add_switch(add, "--action-conditioning", "predictions see the actions in between")
-    add("--augmentation", metavar="NAME", help="none, or random_shift of the loss's images")
-    add("--target-encoder-tau", type=float, metavar="X", help="positives from a moving average")
-    add("--positives", metavar="NAME", help="future, or shuffled for a placebo")
-    add("--min-gap", type=int, metavar="N", help="steps to negatives of the same episode")
-    add("--max-grad-ratio", type=float, metavar="X", help="bound on its gradient, of the RL one's")
-    add("--precision", choices=("fp32", "bf16"), help="of the encoder (fp32)")
-    _add_switch(add, "--augment-observations", "let the RL loss see moved images, too")
-    _add_switch(add, "--decoupled", "train it in updates of its own, after those of RL")
-    add("--decoupled-learning-rate", type=float, metavar="X", help="of that Adam (0.001)")
+    add_settings(group.add_argument, LOSS_SETTINGS)
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
-
-
-def _add_switch(add: Callable[..., argparse.Action], flag: str, words: str) -> None:
-    add(flag, action=argparse.BooleanOptionalAction, help=words)
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
@@ -178,7 +148,7 @@ def _make_model(
     usable_device(arguments.device)
     if arguments.num_threads > 0:
         torch.set_num_threads(arguments.num_threads)
-    given = {flag: getattr(arguments, flag) for flag in EXTRACTOR_FLAGS}
+    given = {name: getattr(arguments, name) for name in EXTRACTOR_SETTINGS}
     hyperparameters = parse_hyperparameters(arguments.hyperparams or ())
     return make_atari_model(
         arguments.algo,

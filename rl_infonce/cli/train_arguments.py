@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import secrets
 import shlex
 import sys
@@ -12,33 +13,15 @@ from typing import Any
 
 from rl_infonce.cli.arguments import made_folder
 from rl_infonce.hyperparameters import parse_hyperparameters
+from rl_infonce.kinds import PATH, TEXT, Choice, Count, Kind, Texts, is_legal
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
+from rl_infonce.settings import FORMER_PRESETS, LOSS_SETTINGS, InfoNCESettings, declared
 
 ENCODER = "encoder.safetensors"
 """In a run's folder: with which it began."""
 
-EXTRACTOR_FLAGS = (
-    "infonce_coef",
-    "horizons",
-    "preset",
-    "precision",
-    "n_pairs",
-    "critic",
-    "temperature",
-    "learn_temperature",
-    "terms",
-    "centred",
-    "context",
-    "context_length",
-    "action_conditioning",
-    "augmentation",
-    "target_encoder_tau",
-    "positives",
-    "min_gap",
-    "max_grad_ratio",
-    "augment_observations",
-)
+EXTRACTOR_SETTINGS = ("preset", *declared(InfoNCESettings))
 _RUN_FLAGS = (
     "algo",
     "hyperparams",
@@ -51,12 +34,10 @@ _RUN_FLAGS = (
     "tensorboard_log",
     "save_freq",
     "on_nan",
-    "decoupled",
-    "decoupled_learning_rate",
 )
 # What a run that goes on may have another one of, and what says where it is.
 _OF_A_SESSION = {"n_timesteps", "save_freq", "tensorboard_log"}
-_RECORDED = ("game", "seed", "freeze_encoder", *_RUN_FLAGS, *EXTRACTOR_FLAGS)
+_RECORDED = ("game", "seed", "freeze_encoder", *_RUN_FLAGS, *LOSS_SETTINGS)
 _FIXED = {*_RECORDED} - _OF_A_SESSION
 
 
@@ -154,11 +135,13 @@ def _recorded(
     from rl_infonce.training.atari_model import N_ENVS
 
     found = {}
-    for name, (is_fit, kind) in _kinds().items():
+    for name, kind in _kinds().items():
         default = arguments.default_of(name)
         value = record["arguments"].get(name, default)
-        if value is not default and not is_fit(value):
-            raise ValueError(f"Expected `{name}` in {path} to be {kind}, got {value!r}.")
+        if name == "preset":
+            value = FORMER_PRESETS.get(value, value)
+        if value is not default and not is_legal(kind, value):
+            raise ValueError(f"Expected `{name}` in {path} to be {kind.words}, got {value!r}.")
         found[name] = value
     if found["game"] is None or "n_timesteps" not in record["arguments"]:
         raise ValueError(f"Expected `game` and `n_timesteps` in the arguments of {path}, got none.")
@@ -168,22 +151,18 @@ def _recorded(
     return {**found, "n_envs": n_envs, "seed": record["seed"]}
 
 
-def _kinds() -> dict[str, Any]:
-    """Return what each recorded setting but the seed must be, and that in words."""
-    from rl_infonce.sweeps.settings_check import SETTINGS, is_int, is_text
+def _kinds() -> dict[str, Kind]:
+    """Return what each recorded setting but the seed must be."""
+    from rl_infonce.sweeps.settings_check import SETTINGS
     from rl_infonce.training.atari_model import ALGORITHMS
 
-    def is_texts(value: Any) -> bool:
-        return isinstance(value, list) and all(map(is_text, value))
-
-    own = {
-        "game": (is_text, "text"),
-        "algo": (tuple(ALGORITHMS).__contains__, "an algorithm"),
-        "n_timesteps": (is_int, "an int >= 1"),
-        "num_threads": (lambda value: type(value) is int, "an int"),
-        "hyperparams": (is_texts, "a list of texts"),
-        "tensorboard_log": (is_text, "a path"),
-        "on_nan": (("stop", "skip").__contains__, "stop or skip"),
+    own: dict[str, Kind] = {
+        "game": TEXT,
+        "algo": Choice(tuple(ALGORITHMS)),
+        "n_timesteps": Count(),
+        "num_threads": Count(-math.inf),
+        "hyperparams": Texts(),
+        "tensorboard_log": PATH,
     }
     return {
         name: (SETTINGS | own)[name] for name in _RECORDED if name not in ("seed", "log_folder")
@@ -228,7 +207,7 @@ def _curves(former: Mapping[str, Any], session: Mapping[str, Any], run_dir: Path
 def counterpart(arguments: argparse.Namespace, seed: int) -> str:
     """Return the command whose run differs from this one in the loss alone."""
     words = ["rl-infonce", "train", "--game", arguments.game, "--seed", str(seed)]
-    for name in _RUN_FLAGS + EXTRACTOR_FLAGS:
+    for name in (*_RUN_FLAGS, *LOSS_SETTINGS):
         given = getattr(arguments, name)
         if name != "infonce_coef" and given != arguments.default_of(name):
             several = given if isinstance(given, list) else [given]

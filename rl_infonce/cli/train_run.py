@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from rl_infonce.cli.train_arguments import budget_of, counterpart
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.runs.run_directory import now, software, write_record
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
+from rl_infonce.settings import noted
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -269,10 +269,7 @@ def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[st
         for name in ("learning_rate", "n_updates", "max_grad_norm")
     }
     return {
-        **asdict(extractor.settings),
-        "horizons": list(extractor.horizons),
-        "max_grad_ratio": extractor.max_grad_ratio,
-        "augment_observations": extractor.augment_observations,
+        **noted(extractor.settings, extractor.horizons),
         **of_updates,
     }
 

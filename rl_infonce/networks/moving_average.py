@@ -40,6 +40,7 @@ class MovingAverage(nn.Module):
     def __init__(self, parameters: dict[str, nn.Parameter], tau: float) -> None:
         super().__init__()
         self.tau = tau
+        self.followed: list[float] = []  # sum of each parameter that it has last moved towards
         self._names = tuple(parameters)
         self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
         for index, parameter in enumerate(parameters.values()):
@@ -48,6 +49,19 @@ class MovingAverage(nn.Module):
     def averages(self) -> dict[str, Tensor]:
         """Return name to averaged tensor."""
         return {name: self.get_buffer(f"average_{i}") for i, name in enumerate(self._names)}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has been updated."""
+        return bool(self.get_buffer("n_updates"))
+
+    @torch.no_grad()
+    def follow(self, parameters: dict[str, nn.Parameter]) -> None:
+        """Update once for the same weights: SAC asks its critic twice a step."""
+        sums = torch.stack([parameter.float().sum() for parameter in parameters.values()]).tolist()
+        if sums != self.followed:
+            self.update(parameters)
+            self.followed = sums
 
     @torch.no_grad()
     def update(self, parameters: dict[str, nn.Parameter]) -> None:

@@ -18,7 +18,7 @@ class AuxiliaryGradients(NamedTuple):
     Attributes:
         parameters: Leaf tensors that require a gradient.
         gradients: One gradient per parameter, of its shape.
-        n_shared: How many of the first parameters the host's loss trains, too.
+        n_shared: How many of the first parameters the host's loss also trains.
     """
 
     parameters: tuple[Tensor, ...]
@@ -33,7 +33,7 @@ def auxiliary_gradients(
 
     Args:
         loss: [] auxiliary loss.
-        shared: Parameters the host's loss trains, too.
+        shared: Parameters that the host's loss also trains.
         own: Parameters of the auxiliary loss alone.
 
     Returns:
@@ -183,6 +183,50 @@ def watch_gradients(
         A function that withdraws the hooks; safe to call at any time.
     """
     return _GradientWatch(auxiliary, on_report, max_ratio).withdraw
+
+
+class Attachment:
+    """Gradients that wait for the host's next backward, and the hooks that watch it."""
+
+    def __init__(self) -> None:
+        self.pending: AuxiliaryGradients | None = None
+        self._withdraw_hooks: Callable[[], None] = _nothing
+
+    def __reduce__(self) -> tuple[type[Attachment], tuple[()]]:
+        """Copy nothing: hooks belong to the parameters that they watch."""
+        return Attachment, ()
+
+    def attach(
+        self,
+        features: Tensor,
+        on_numbers: Callable[[dict[str, float]], None] | None,
+        max_ratio: float | None,
+    ) -> Tensor:
+        """Return features whose backward carries the pending gradients, once.
+
+        Args:
+            features: What the host's loss depends on.
+            on_numbers: Receives the comparison with the host's gradient; None wants none.
+            max_ratio: Bound as in `watch_gradients`.
+        """
+        auxiliary, self.pending = self.pending, None
+        self._withdraw_hooks()  # of a backward that never came
+        if auxiliary is None:
+            return features
+        is_watched = on_numbers is not None or max_ratio is not None
+
+        def tell(report: GradientReport) -> None:
+            if on_numbers is not None:
+                on_numbers(report.scalars())
+
+        if is_watched and auxiliary.n_shared:  # a frozen encoder shares none
+            # SAC's actor loss also passes the critic, and those gradients are thrown away
+            self._withdraw_hooks = watch_gradients(auxiliary, tell, max_ratio=max_ratio)
+        return attach_gradients(features, auxiliary)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _rescale(auxiliary: AuxiliaryGradients, scale: float) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.settings import InfoNCESettings
 from rl_infonce.temporal import distinct_mask, negative_mask
 
 
@@ -30,6 +31,20 @@ class SamplingPlan(NamedTuple):
     min_gap: int
     with_actions: bool
     shuffled: bool = False
+
+
+def sampling_plan(
+    settings: InfoNCESettings, horizons: tuple[int, ...], *, with_actions: bool
+) -> SamplingPlan:
+    """Return what the settings of a loss need to be drawn."""
+    return SamplingPlan(
+        horizons=horizons,
+        n_pairs=settings.n_pairs,
+        context_length=settings.n_context_steps,
+        min_gap=settings.min_gap,
+        with_actions=with_actions,
+        shuffled=settings.positives == "shuffled",
+    )
 
 
 class ObservationBatch(NamedTuple):

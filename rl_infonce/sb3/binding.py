@@ -11,6 +11,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BaseModel
 from torch import nn
 
+from rl_infonce.sb3.spaces import check_single_frame_skip
+
 _COMPILED = "_orig_mod."  # torch.compile puts it before names
 _MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
 
@@ -39,6 +41,34 @@ def constructing_algorithm() -> BaseAlgorithm | None:
 def training_algorithm() -> BaseAlgorithm | None:
     """Return the algorithm whose `train` is among the callers, or None."""
     return next(_callers(BaseAlgorithm, "train"), None)
+
+
+def check_host(model: BaseAlgorithm, horizons: tuple[int, ...]) -> None:
+    """Raise unless a loss of these horizons can be bound to a model.
+
+    Args:
+        model: What was given to `bind`.
+        horizons: Gaps in agent steps; none for a baseline, which needs no pairs.
+
+    Raises:
+        TypeError: If `model` is no algorithm of SB3.
+        ValueError: If a horizon does not fit into its rollouts, or its emulator skips frames twice.
+    """
+    if not isinstance(model, BaseAlgorithm):
+        raise TypeError(f"Expected `model` to be an SB3 algorithm, got {model!r}.")
+    n_steps = getattr(model, "n_steps", None) if hasattr(model, "gae_lambda") else None
+    if n_steps is not None and horizons and max(horizons) >= n_steps:
+        raise ValueError(
+            f"Expected `horizons` below n_steps={n_steps} of {type(model).__name__}, got "
+            f"{horizons}: no rollout would hold a pair. Raise n_steps or lower horizons."
+        )
+    check_single_frame_skip(model)
+
+
+def is_part_of(module: nn.Module, algorithm: BaseAlgorithm) -> bool:
+    """Return whether a module is in an algorithm's policy, or may be while SB3 builds that."""
+    policy = getattr(algorithm, "policy", None)
+    return policy is None or any(each is module for each in policy.modules())
 
 
 def is_updating(algorithm: BaseAlgorithm) -> bool:

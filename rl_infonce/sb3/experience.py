@@ -11,10 +11,6 @@ from rl_infonce import temporal
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.temporal import IntArray
 
-# Below this many starts, listing every legal anchor is as fast as drawing at random.
-_LISTED_STARTS = 4096
-_DRAWING_ROUNDS = 4
-
 
 @dataclass(frozen=True)
 class Experience:
@@ -52,25 +48,21 @@ class Experience:
     def sample_anchors(
         self, horizon: int, n_pairs: int, rng: np.random.Generator
     ) -> tuple[IntArray, IntArray]:
-        """Draw distinct legal anchors uniformly.
+        """Draw distinct legal anchors uniformly; see `temporal.sample_pairs`.
 
         Args:
             horizon: Steps between anchor and positive, >= 0; the largest one if there are several.
             n_pairs: Number of anchors wanted.
             rng: Source of all randomness.
-
-        Returns:
-            Steps [B] and environments [B] in random order; B is the smaller of `n_pairs` and the
-            number of legal anchors, possibly 0.
         """
-        n_starts = max(self.n_steps - horizon, 0) * self.n_envs
-        if n_starts > max(_LISTED_STARTS, 8 * n_pairs):
-            drawn = self._draw_anchors(horizon, n_pairs, n_starts, rng)
-            if len(drawn) == n_pairs:
-                return drawn // self.n_envs, drawn % self.n_envs
-        steps, envs = self.legal_anchors(horizon)
-        chosen = rng.choice(len(steps), size=min(n_pairs, len(steps)), replace=False)
-        return steps[chosen], envs[chosen]
+        return temporal.sample_pairs(
+            self._ids,
+            horizon,
+            n_pairs,
+            rng,
+            oldest_row=self._oldest_row,
+            n_steps=self.n_steps,
+        )
 
     def episodes(self, steps: IntArray, envs: IntArray) -> IntArray:
         """Return the episode id of each (step, env), unique per environment.
@@ -127,20 +119,3 @@ class Experience:
                 f"Expected `steps` in [0, {self.n_steps}), got {steps.min()} to {steps.max()}."
             )
         return (steps + self._oldest_row) % max(len(self._ids), 1)
-
-    def _draw_anchors(
-        self, horizon: int, n_pairs: int, n_starts: int, rng: np.random.Generator
-    ) -> IntArray:
-        """Draw starts, keep the legal ones once each: at most `n_pairs` of step * N + env."""
-        kept = np.zeros(0, dtype=np.int64)
-        for _ in range(_DRAWING_ROUNDS):
-            drawn = rng.integers(0, n_starts, size=2 * n_pairs + 16)
-            steps, envs = drawn // self.n_envs, drawn % self.n_envs
-            legal = self.episodes(steps, envs) == self.episodes(steps + horizon, envs)
-            kept = np.concatenate([kept, drawn[legal]])
-            _, first = np.unique(kept, return_index=True)
-            # In the order of drawing: np.unique sorts, and its head would favour old steps.
-            kept = kept[np.sort(first)]
-            if len(kept) >= n_pairs:
-                return kept[:n_pairs]
-        return kept

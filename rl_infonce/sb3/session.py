@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
 
+from rl_infonce.sb3.binding import place_of, unfit_for_attaching
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
 
@@ -23,11 +25,7 @@ DETAILS_FREQ = 16
 LASTING = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
-_COUNTERS = ("n_updates", "n_nonfinite", "n_nonfinite_in_a_row")
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
-
-
-_WARNED: weakref.WeakKeyDictionary[BaseAlgorithm, set[str]] = weakref.WeakKeyDictionary()
 
 
 class Steering(NamedTuple):
@@ -42,35 +40,67 @@ class Steering(NamedTuple):
     infonce_coef: float | None = None
 
 
-def _nothing() -> None:
-    pass
+@dataclass
+class UpdateCounts:
+    """How many auxiliary losses there were, and how many were NaN or infinite."""
+
+    n_updates: int = 0
+    n_nonfinite: int = 0
+    n_nonfinite_in_a_row: int = 0
+
+    @property
+    def details_due(self) -> bool:
+        """Whether the latest update also reports what costs extra time."""
+        return self.n_updates % DETAILS_FREQ == 1
+
+    def count_finite(self, *, finite: bool) -> None:
+        """Keep count of non-finite losses; warn at the 1st, 10th and 100th.
+
+        Raises:
+            FloatingPointError: After `MAX_NONFINITE` in a row.
+        """
+        if finite:
+            self.n_nonfinite_in_a_row = 0
+            return
+        self.n_nonfinite += 1
+        self.n_nonfinite_in_a_row += 1
+        counts = (
+            f"{self.n_nonfinite} of {self.n_updates} InfoNCE losses so far were NaN or infinite "
+            f"({self.n_nonfinite_in_a_row} in a row)"
+        )
+        if self.n_nonfinite_in_a_row >= MAX_NONFINITE:
+            raise FloatingPointError(
+                f"{counts}. Training stops; none of them changed a weight. Where the weights are "
+                "finite, model.save() keeps them; where they are not, the RL loss diverged also: "
+                "go on from a checkpoint. Lower infonce_coef or the learning rate, or look for NaN "
+                "in the observations."
+            )
+        if self.n_nonfinite in (1, 10, 100):
+            message = f"{counts}. These steps trained the RL loss alone."
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 class Session:
-    """The weak link to the algorithm, the sampler's random stream, and one-time warnings.
+    """The weak link to the algorithm, the stream that pairs are drawn from, and what was said.
 
     Args:
         rng: Source of pairs and augmentations; nothing else draws from it.
         image_key: Entry of the observations, where they are dictionaries.
-
-    Attributes:
-        averaged: Sum of each parameter that the target encoder has last moved towards.
     """
 
     def __init__(self, rng: np.random.Generator, image_key: str | None = None) -> None:
         self.rng = rng
         self.reader = ExperienceReader(image_key)
-        self.n_updates = 0
-        self.n_nonfinite = 0
-        self.n_nonfinite_in_a_row = 0
-        self.averaged: list[float] = []
-        self.frozen_trunk: nn.Module | None = None
-        self.withdraw_hooks: Callable[[], None] = _nothing
+        self.counts = UpdateCounts()
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._steering = Steering()
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
+
+    def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
+        """Copy the stream alone: the weak reference must not travel."""
+        return Session, (self.rng, self.reader.image_key)
 
     @property
     def algorithm(self) -> BaseAlgorithm | None:
@@ -81,6 +111,7 @@ class Session:
         """Point at another algorithm, or at none, and forget the previous one's buffer."""
         if algorithm is not self.algorithm:
             self.reader = ExperienceReader(self.reader.image_key)
+            self._warned = set()
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
 
     @property
@@ -101,17 +132,32 @@ class Session:
 
     def warn_once(self, reason: str, message: str) -> None:
         """Warn, but only the first time for this reason and algorithm, however many encoders."""
-        algorithm = self.algorithm
-        warned = self._warned if algorithm is None else _WARNED.setdefault(algorithm, set())
-        if reason not in warned:
-            warned.add(reason)
-            warnings.warn(message, UserWarning, stacklevel=3)
+        if any(reason in session._warned for session in [self, *_sessions(self.algorithm)]):
+            return
+        self._warned.add(reason)
+        warnings.warn(message, UserWarning, stacklevel=3)
 
     def warn_if_it_lasts(self, reason: str, message: str, *, happens: bool) -> None:
         """Warn once if something happens in `LASTING` calls for this reason without a break."""
         self._n_in_a_row[reason] = self._n_in_a_row.get(reason, 0) + 1 if happens else 0
         if self._n_in_a_row[reason] == LASTING:
             self.warn_once(reason, message)
+
+    def may_attach(self) -> bool:
+        """Return whether the loss may ride on the host's backward, or say once why not."""
+        if self.steering.decoupled:
+            return False
+        if self.algorithm is None:
+            self.warn_once(
+                "unbound",
+                "InfoNCEExtractor trains without its loss: it does not know which algorithm owns "
+                "it. Call extractor.bind(model), or pass InfoNCECallback() to model.learn().",
+            )
+            return False
+        reason = unfit_for_attaching(self.algorithm)
+        if reason is not None:
+            self.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
+        return reason is None
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""
@@ -124,49 +170,21 @@ class Session:
             self.warn_once("unreadable buffer", f"The InfoNCE loss is off: {error}")
             return None
 
-    def count_finite(self, *, finite: bool) -> None:
-        """Keep count of non-finite auxiliary losses; warn at the 1st, 10th and 100th.
-
-        Raises:
-            FloatingPointError: After `MAX_NONFINITE` in a row.
-        """
-        if finite:
-            self.n_nonfinite_in_a_row = 0
-            return
-        self.n_nonfinite += 1
-        self.n_nonfinite_in_a_row += 1
-        counts = (
-            f"{self.n_nonfinite} of {self.n_updates} InfoNCE losses so far were NaN or infinite "
-            f"({self.n_nonfinite_in_a_row} in a row)"
-        )
-        if self.n_nonfinite_in_a_row >= MAX_NONFINITE:
-            raise FloatingPointError(
-                f"{counts}. Training stops; none of them changed a weight. Where the weights are "
-                "finite, model.save() keeps them; where they are not, the RL loss diverged, too: "
-                "go on from a checkpoint. Lower infonce_coef or the learning rate, or look for NaN "
-                "in the observations."
-            )
-        if self.n_nonfinite in (1, 10, 100):
-            message = f"{counts}. These steps trained the RL loss alone."
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
-
-    @property
-    def details_due(self) -> bool:
-        """Whether this update also reports what costs extra time."""
-        return self.n_updates % DETAILS_FREQ == 1
-
-    def log(self, numbers: Mapping[str, float], place: str = "") -> None:
+    def log(self, numbers: Mapping[str, float], extractor: nn.Module) -> None:
         """Add numbers to the algorithm's logger under infonce/, averaged until it is dumped.
 
         The terminal shows the loss, the accuracies and the bound, other outputs everything.
 
         Args:
-            numbers: By name.
-            place: Of the encoder, if there are several: numbers go under infonce/<place>/, too.
+            numbers: Name to number.
+            extractor: Whose numbers they are; where a policy has several, they also go under
+                infonce/<place>/.
         """
         logger = getattr(self.algorithm, "_logger", None)
         if logger is None:
             return
+        policy = getattr(self.algorithm, "policy", None)
+        place = "" if policy is None else place_of(extractor, policy)
         for name, number in numbers.items():
             exclude = None if name.startswith(_ON_SCREEN) else ("stdout",)
             logger.record_mean(f"infonce/{name}", number, exclude=exclude)
@@ -179,8 +197,7 @@ class Session:
         return {
             "n_steps_before": 0 if algorithm is None else self.reader.n_steps_before(algorithm),
             "rng": self.rng.bit_generator.state,
-            "averaged": list(self.averaged),
-            "counters": {name: getattr(self, name) for name in _COUNTERS},
+            "counters": asdict(self.counts),
         }
 
     def set_state(self, state: Mapping[str, Any], *, games_go_on: bool) -> None:
@@ -188,6 +205,13 @@ class Session:
         if self.algorithm is not None and games_go_on:
             self.reader.resume(self.algorithm, state["n_steps_before"])
         self.rng.bit_generator.state = state["rng"]
-        self.averaged = list(state["averaged"])
-        for name in _COUNTERS:
-            setattr(self, name, state["counters"][name])
+        self.counts = UpdateCounts(**state["counters"])
+
+
+def _sessions(algorithm: BaseAlgorithm | None) -> Iterator[Session]:
+    """Yield the sessions of all extractors of an algorithm; its policy is missing at first."""
+    policy = getattr(algorithm, "policy", None)
+    for module in () if policy is None else policy.modules():
+        session = vars(module).get("_session")
+        if isinstance(session, Session):
+            yield session

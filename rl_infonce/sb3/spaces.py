@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import spaces
@@ -55,7 +56,7 @@ def frame_stack_of(image_shape: tuple[int, ...]) -> int:
 
 
 def resolve_horizons(
-    horizons: tuple[int, ...] | None, image_shape: tuple[int, ...]
+    horizons: Sequence[int] | None, image_shape: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return the horizons, by default the smallest whose stacks share no frame, at least 4.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rl_infonce.settings import FORMER_PRESETS
+
 Settings = Mapping[str, Any]
 
 ARMS: Mapping[str, Settings] = {
@@ -24,11 +26,15 @@ ARMS: Mapping[str, Settings] = {
     "decoupled": {"decoupled": True},
     # Features nobody trained: what is left to the heads.
     "frozen_random": {"infonce_coef": 0.0, "freeze_encoder": True},
-    "stdim": {"preset": "stdim"},
-    "positional_dim": {"preset": "positional_dim"},
+    "spatial_cpc": {"preset": "spatial_cpc"},
+    "positional_cpc": {"preset": "positional_cpc"},
     "atc": {"preset": "atc"},
     "curl": {"preset": "curl"},
 }
+FORMER_ARMS: Mapping[str, Settings] = {
+    name: {"preset": preset} for name, preset in FORMER_PRESETS.items()
+}
+"""Arms under the names that their presets had; folders of older sweeps are called after them."""
 
 
 def merged(common: Settings, arm: Settings, algorithm: str) -> dict[str, Any]:

@@ -14,15 +14,18 @@ from typing import Any
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
-from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
+from rl_infonce.sweeps.arms import ARMS, FORMER_ARMS, Settings, control_problems, merged
+from rl_infonce.sweeps.former_names import with_current_names
 from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.settings_check import (
+    DECIDING,
     check_loss,
     legal_settings,
     probe_problems,
     said,
     train_problems,
     unknown,
+    without_decided,
 )
 from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
 
@@ -165,11 +168,12 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     Raises:
         GridError: If any entry is not known or not legal; all are named.
     """
+    content = with_current_names(content)
     problems = list(unknown("entry", content, _ENTRIES))
     own = content.get("arm", {})
     problems += [] if isinstance(own, Mapping) else [f"Expected tables [arm.NAME], got {own!r}."]
     own = own if isinstance(own, Mapping) else {}
-    arms = {**ARMS, **own}
+    arms = {**ARMS, **FORMER_ARMS, **own}
     problems += [
         f"Expected `arm.{name}` not to be a built-in arm; choose another name."
         for name in own
@@ -239,8 +243,6 @@ _LISTS: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], list[Any]]] = {
     "arms": (_arm, ["baseline", "infonce"]),
     "seeds": (_seed, [0, 1, 2]),
 }
-_DECIDING = {"preset", "context", "critic", "augmentation"}  # what other settings may be
-_DECIDED_BY_NONE = {"infonce_coef", "n_pairs"}
 _ENTRIES = {*_LISTS, "n_timesteps", "train", "arm", "probe", "study"}
 
 
@@ -307,6 +309,6 @@ def _loss_problems(where: str, settings: Settings) -> Iterator[str]:
         blamed = next((name for name in left if f"`{name}`" in problems[0]), None)
         if blamed is None:
             return
-        if blamed in _DECIDING:
-            left = {name: left[name] for name in left if name in _DECIDED_BY_NONE | {blamed}}
         del left[blamed]
+        if blamed in DECIDING:
+            left = without_decided(left)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.sweeps.former_names import current_settings
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.settings_check import SETTINGS
 
@@ -60,7 +61,7 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
 def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield in which settings a record is of another run; what it does not say is not compared."""
     own: dict[str, Any] = {"freeze_encoder": False, **cell.settings}
-    given: Mapping[str, Any] = {**record["arguments"], "seed": record["seed"]}
+    given = {**current_settings(record["arguments"]), "seed": record["seed"]}
     whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
     told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
     if told["n_envs"] is None:  # the algorithm's own number is noted

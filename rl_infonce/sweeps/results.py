@@ -15,6 +15,7 @@ from rl_infonce.checks import listed
 from rl_infonce.report.runs import Run
 from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
 from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.settings import InfoNCESettings, defaults
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
@@ -122,10 +123,12 @@ def _of_other_losses(
 
     Settings that neither grid nor flags name are defaults, which may have changed since.
     """
+    usual = defaults(InfoNCESettings)  # of settings that earlier versions did not note
     for session in record["sessions"]:
         loss = session.get("loss")
         if not isinstance(loss, Mapping):  # of versions that did not note it
             continue
+        loss = usual | dict(loss)
         name, was = first.setdefault((cell.algo, cell.arm), (cell.name, loss))
         differing = [
             f"{key} {loss.get(key)} instead of {was.get(key)} of {name}"

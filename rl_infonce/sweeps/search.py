@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rl_infonce.kinds import TABLE, Choice, Count, Flag, Kind, Number
+from rl_infonce.settings import Horizons
 from rl_infonce.sweeps.settings_check import (
     SETTINGS,
-    Check,
     check_loss,
-    is_flag,
-    is_int,
-    is_ints,
-    is_natural,
-    is_number,
-    is_table,
-    is_text,
     legal_settings,
     said,
     table_problems,
@@ -27,10 +20,10 @@ from rl_infonce.sweeps.settings_check import (
 from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
 
 NESTED = "hyperparameters."
-STUDY_SETTINGS: dict[str, tuple[Check, str]] = {
-    "n_trials": (is_int, "an int >= 1"),
-    "measure": (is_text, "text"),
-    "search": (is_table, "a table"),
+STUDY_SETTINGS: dict[str, Kind] = {
+    "n_trials": Count(),
+    "measure": Choice(("area", "final")),
+    "search": TABLE,
 }
 
 
@@ -48,8 +41,6 @@ def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str
     for name in ("n_trials", "search"):
         if name not in study:
             yield f"Expected `study.{name}`, got none."
-    if study.get("measure", "area") not in ("area", "final"):
-        yield f"Expected `study.measure` to be area or final, got {study['measure']!r}."
     search = study.get("search")
     if search == {}:
         yield "Expected `study.search` to have at least one setting, got none."
@@ -84,9 +75,9 @@ def _is_range(spec: Any) -> bool:
     if not {"low", "high"} <= spec.keys() <= {"low", "high", "log"}:
         return False
     low, high, log = spec["low"], spec["high"], spec.get("log", False)
-    if not (is_number(low) and is_number(high) and is_flag(log)):
+    if not (Number().fits(low) and Number().fits(high) and Flag().fits(log)):
         return False
-    return math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not log)
+    return bool(low < high and (low > 0 or not log))
 
 
 def _values(spec: Mapping[str, Any]) -> list[Any]:
@@ -114,24 +105,27 @@ def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> It
 def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a training would refuse of a setting beside those of all trials."""
     for value in values:
-        # One horizon is a list of one.
-        given = legal_settings({name: value}) or legal_settings({name: [value]})
-        yield from train_problems("study.search", given)
-        if not said("", check_loss, train):  # or it is named already
+        kind = SETTINGS.get(name)
+        if kind is None:
+            continue
+        given = {name: value if kind.fits(value) else [value]}  # one horizon is a list of one
+        problems = list(train_problems("study.search", given))
+        yield from problems
+        if not problems and not said("", check_loss, train):  # or it is named already
             yield from said("[study.search]", check_loss, {**train, **given})
 
 
 def _fits(name: str, value: Any, algos: Sequence[str]) -> bool:
     if name.startswith(NESTED):
         return not (isinstance(value, float) and _is_whole(name, algos))
-    check, _ = SETTINGS[name]
-    return check(value) or check([value])  # one horizon is a list of one
+    kind = SETTINGS[name]
+    return kind.fits(value) or kind.fits([value])  # one horizon is a list of one
 
 
 def _is_whole(name: str, algos: Sequence[str]) -> bool:
     """Return whether a setting takes ints alone: a hyperparameter, if its default is one."""
     if not name.startswith(NESTED):
-        return SETTINGS[name][0] in (is_int, is_ints, is_natural)
+        return isinstance(SETTINGS[name], Count | Horizons)
     known = [inspect.signature(ALGORITHMS[algo]).parameters for algo in algos]
     own = name.removeprefix(NESTED)
     return any(own in each and type(each[own].default) is int for each in known)

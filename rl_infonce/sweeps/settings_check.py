@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -12,125 +10,90 @@ from typing import Any
 import torch
 
 from rl_infonce.atari.labels import labelled_games, load_labels
-from rl_infonce.checks import check_choice
+from rl_infonce.kinds import (
+    PATH,
+    TABLE,
+    TEXT,
+    Choice,
+    Choices,
+    Count,
+    Counts,
+    Flag,
+    Kind,
+    Number,
+    is_legal,
+)
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frame_source import find_frames
-from rl_infonce.settings import InfoNCESettings, preset_settings
+from rl_infonce.settings import LOSS_SETTINGS, InfoNCESettings, declared, preset_settings
 from rl_infonce.training.atari_model import ALGORITHMS
 
-Check = Callable[[Any], bool]
-
-
-def is_int(value: Any) -> bool:
-    """Return whether it is an int of at least 1."""
-    return type(value) is int and value >= 1
-
-
-def is_number(value: Any) -> bool:
-    """Return whether it is an int or a float."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def is_text(value: Any) -> bool:
-    """Return whether it is text."""
-    return isinstance(value, str)
-
-
-def is_flag(value: Any) -> bool:
-    """Return whether it is true or false."""
-    return isinstance(value, bool)
-
-
-def is_ints(value: Any) -> bool:
-    """Return whether it is a list of ints."""
-    return isinstance(value, list) and all(type(each) is int for each in value)
-
-
-def is_table(value: Any) -> bool:
-    """Return whether it is a table."""
-    return isinstance(value, Mapping)
-
-
-def _is_positive(value: Any) -> bool:
-    return is_number(value) and 0 < value < math.inf
-
-
-def is_natural(value: Any) -> bool:
-    """Return whether it is an int of at least 0."""
-    return type(value) is int and value >= 0
-
-
-def _is_seeds(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_natural, value))
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_text, value))
-
-
-SETTINGS: dict[str, tuple[Check, str]] = {
-    "infonce_coef": (is_number, "a number"),
-    "horizons": (is_ints, "a list of ints"),
-    "preset": (is_text, "text"),
-    "precision": (is_text, "text"),
-    "n_pairs": (is_int, "an int >= 1"),
-    "critic": (is_text, "text"),
-    "temperature": (_is_positive, "a finite number > 0"),
-    "learn_temperature": (is_flag, "true or false"),
-    "terms": (_is_texts, "a list of at least one name"),
-    "centred": (is_flag, "true or false"),
-    "context": (is_text, "text"),
-    "context_length": (is_int, "an int >= 1"),
-    "action_conditioning": (is_flag, "true or false"),
-    "augmentation": (is_text, "text"),
-    "target_encoder_tau": (_is_positive, "a finite number > 0"),
-    "positives": (is_text, "text"),
-    "min_gap": (is_natural, "an int >= 0"),
-    "max_grad_ratio": (_is_positive, "a finite number > 0"),
-    "augment_observations": (is_flag, "true or false"),
-    "decoupled": (is_flag, "true or false"),
-    "decoupled_learning_rate": (_is_positive, "a finite number > 0"),
-    "freeze_encoder": (is_flag, "true or false"),
-    "encoder": (is_text, "a path"),
-    "hyperparameters": (is_table, "a table"),
-    "n_envs": (is_int, "an int >= 1"),
-    "save_freq": (is_int, "an int >= 1"),
-    "on_nan": (is_text, "text"),
-    "device": (is_text, "text"),
+SETTINGS: dict[str, Kind] = {
+    **{name: each.kind for name, each in LOSS_SETTINGS.items()},
+    "freeze_encoder": Flag(),
+    "encoder": PATH,
+    "hyperparameters": TABLE,
+    "n_envs": Count(),
+    "save_freq": Count(),
+    "on_nan": Choice(("stop", "skip")),
+    "device": TEXT,
 }
-_CHOICES = {"precision": ("fp32", "bf16"), "on_nan": ("stop", "skip")}
-_OF_THE_LOSS = {"preset", *(each.name for each in fields(InfoNCESettings))}
-PROBE_SETTINGS: dict[str, tuple[Check, str]] = {
-    "n_frames": (is_int, "an int >= 1"),
-    "labels": (is_text, "text"),
-    "protocol": (_is_texts, "a list of at least one name"),
-    "policy": (is_text, "text"),
-    "data_seed": (is_natural, "an int >= 0"),
-    "seeds": (_is_seeds, "a list of at least one int >= 0"),
+DECIDING = {"preset", "context", "critic", "augmentation"}
+"""Settings by which others are legal or not."""
+
+_DECIDED_BY_NONE = {"infonce_coef", "n_pairs"}
+PROBE_SETTINGS: dict[str, Kind] = {
+    "n_frames": Count(),
+    "labels": TEXT,
+    "protocol": Choices(PROTOCOLS + OTHER_PROTOCOLS),
+    "policy": Choice(POLICIES),
+    "data_seed": Count(0),
+    "seeds": Counts(),
 }
 
 
-def table_problems(where: str, table: Any, known: Mapping[str, tuple[Check, str]]) -> Iterator[str]:
-    """Yield which names of a table are not known, and which values are of another kind."""
+def table_problems(where: str, table: Any, known: Mapping[str, Kind]) -> Iterator[str]:
+    """Yield which names of a table are not known, and which values are not legal on their own."""
     if not isinstance(table, Mapping):
         yield f"Expected a table [{where}], got {table!r}."
         return
     yield from unknown(f"setting in [{where}]", table, known)
     for name, value in table.items():
-        if name in known and not known[name][0](value):
-            yield f"Expected `{where}.{name}` to be {known[name][1]}, got {value!r}."
+        if name in known:
+            yield from value_problems(f"{where}.{name}", known[name], value)
 
 
-def legal(table: Any, known: Mapping[str, tuple[Check, str]]) -> dict[str, Any]:
+def value_problems(name: str, kind: Kind, value: Any) -> Iterator[str]:
+    """Yield why a value is not legal on its own, if it is not."""
+    if not kind.fits(value):
+        yield f"Expected `{name}` to be {kind.words}, got {value!r}."
+        return
+    try:
+        kind.check(name, value)
+    except (ValueError, TypeError) as error:
+        yield str(error)
+
+
+def legal(table: Any, known: Mapping[str, Kind]) -> dict[str, Any]:
     """Return the entries of a table that `table_problems` has nothing against."""
     given = table if isinstance(table, Mapping) else {}
-    return {name: given[name] for name in given if name in known and known[name][0](given[name])}
+    return {
+        name: given[name] for name in given if name in known and is_legal(known[name], given[name])
+    }
+
+
+def without_decided(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that are legal or not by what others of the loss are."""
+    decided = LOSS_SETTINGS.keys() - _DECIDED_BY_NONE
+    return {name: value for name, value in settings.items() if name not in decided}
 
 
 def legal_settings(table: Any) -> dict[str, Any]:
     """Return the entries of a table of `rl-infonce train` that may be looked at together."""
     settings = legal(table, SETTINGS)
+    if isinstance(table, Mapping) and DECIDING & (table.keys() - settings.keys()):
+        settings = without_decided(settings)
     given = settings.pop("hyperparameters", {})
     sound = {
         name: given[name]
@@ -167,8 +130,8 @@ def check_loss(settings: Mapping[str, Any]) -> None:
         ValueError: If a value is out of range, stands where nothing uses it, or names no preset.
         TypeError: If it has the wrong type.
     """
-    given = {name: settings[name] for name in settings if name in _OF_THE_LOSS}
-    preset_settings(given.pop("preset", "cpc"), given)
+    given = {name: settings[name] for name in settings if name in declared(InfoNCESettings)}
+    preset_settings(settings.get("preset", "cpc"), given)
     decoupled_callback(
         settings.get("decoupled"),
         settings.get("decoupled_learning_rate"),
@@ -197,10 +160,7 @@ def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iter
     yield from table_problems(where, table, SETTINGS)
     if not isinstance(table, Mapping):
         return
-    for name, choices in _CHOICES.items():
-        if is_text(table.get(name)):
-            yield from said(f"[{where}]", check_choice, name, table[name], choices)
-    if is_text(table.get("device")):
+    if isinstance(table.get("device"), str):
         yield from said(f"[{where}]", check_device, table["device"])
     encoder = table.get("encoder")
     if check_files and isinstance(encoder, str) and not Path(encoder).is_file():
@@ -222,7 +182,7 @@ def _hyperparameter_problems(where: str, given: Mapping[str, Any]) -> Iterator[s
 
 
 def _value_problems(where: str, value: Any) -> Iterator[str]:
-    if not (is_text(value) or is_flag(value) or (is_number(value) and math.isfinite(value))):
+    if not (isinstance(value, str | bool) or Number().fits(value)):
         yield (
             f"Expected `{where}` to be a finite number, text, true or false, got {value!r}. "
             f"Tables are for the algorithms {', '.join(sorted(ALGORITHMS))}."
@@ -233,10 +193,6 @@ def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
     """Return what `rl-infonce probe` would refuse of settings on games."""
     problems = list(table_problems("probe", probe, PROBE_SETTINGS))
     probe = legal(probe, PROBE_SETTINGS)
-    for protocol in probe.get("protocol", ()):
-        problems += said("[probe]", check_choice, "protocol", protocol, PROTOCOLS + OTHER_PROTOCOLS)
-    if "policy" in probe:
-        problems += said("[probe]", check_choice, "policy", probe["policy"], POLICIES)
     problems += said(
         "[probe]",
         find_frames,

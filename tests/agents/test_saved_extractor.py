@@ -78,8 +78,8 @@ EXTRACTORS: dict[str, dict[str, Any]] = {
     "bf16": policy_kwargs(precision="bf16", preset="atc"),
     "unnormalised": policy_kwargs(NatureCNN) | {"normalize_images": False},
     "separate": policy_kwargs() | {"share_features_extractor": False},
-    "unwritten": policy_kwargs(preset="stdim") | {"activation_fn": torch.nn.ReLU},
-    "not JSON": policy_kwargs(preset="stdim", horizons=(np.int64(6),)),
+    "unwritten": policy_kwargs(preset="spatial_cpc") | {"activation_fn": torch.nn.ReLU},
+    "not JSON": policy_kwargs(preset="spatial_cpc", horizons=(np.int64(6),)),
 }
 
 

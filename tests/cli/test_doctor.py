@@ -164,7 +164,7 @@ def test_a_loss_that_is_not_finite_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "rl_infonce.sb3.extractor.InfoNCEExtractor._report", lambda *_: None
+        "rl_infonce.sb3.extractor.InfoNCEExtractor._publish", lambda *_: None
     )  # nothing is reported, as if no loss had been computed
     only(monkeypatch, doctor._training)
     assert main(["doctor"]) == 1

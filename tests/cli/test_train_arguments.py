@@ -104,7 +104,7 @@ def test_a_record_does_not_say_where_to_write(
         ({}, "`game` and `n_timesteps` in the arguments of .*run.json"),
         ({"game": "pong"}, "`game` and `n_timesteps`"),
         ({"encoder": 5}, "`encoder` in .*run.json to be a path, got 5"),
-        ({"algo": ["ppo"]}, "`algo` in .*run.json to be an algorithm"),
+        ({"algo": ["ppo"]}, "`algo` in .*run.json to be one of ppo, dqn"),
         ({"n_timesteps": "many"}, "`n_timesteps` in .*run.json to be an int"),
         ({"hyperparams": "n_epochs:2"}, "`hyperparams` in .*run.json to be a list of texts"),
     ],

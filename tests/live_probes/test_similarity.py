@@ -69,7 +69,7 @@ def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> 
 
 
 def test_local_scores_are_averaged_over_positions() -> None:
-    extractor = extractor_with(preset="stdim")
+    extractor = extractor_with(preset="spatial_cpc")
     scores = found(extractor)
     with torch.no_grad():
         encoded = extractor.eval().encode(IMAGES / 255)

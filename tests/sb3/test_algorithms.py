@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.settings import PRESETS
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv
 from tests.sb3.worlds import (
@@ -70,8 +71,8 @@ def test_the_host_optimises_the_heads(name: str) -> None:
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "stdim": {"preset": "stdim"},
-    "positional_dim": {"preset": "positional_dim"},
+    "spatial_cpc": {"preset": "spatial_cpc"},
+    "positional_cpc": {"preset": "positional_cpc"},
     "atc": {"preset": "atc"},
     "curl": {"preset": "curl"},
     "gru": {"context": "gru", "context_length": 3},
@@ -119,16 +120,16 @@ def test_the_first_positives_are_of_the_weights_that_training_starts_with(
     """SB3 draws PPO's weights anew after the extractor is built."""
     model = ALGORITHMS["PPO"](policy_kwargs(preset="atc"))
     (extractor,) = extractors_of(model)
-    target, encode = extractor.target, extractor._encode_batch
+    target, encode = extractor.target, AuxiliaryLoss.encode
     assert target is not None
     equal = []
 
-    def noting(raw: Any) -> Any:
+    def noting(self: AuxiliaryLoss, raw: Any) -> Any:
         averages, online = target.averages(), extractor.encoder_parameters()
         equal.append(all(torch.equal(averages[name], online[name]) for name in online))
-        return encode(raw)
+        return encode(self, raw)
 
-    monkeypatch.setattr(extractor, "_encode_batch", noting)
+    monkeypatch.setattr(AuxiliaryLoss, "encode", noting)
     model.learn(64)
     assert equal[0]
     assert not all(equal)

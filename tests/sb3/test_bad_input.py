@@ -115,7 +115,11 @@ def test_unfit_observation_spaces(
             r"`context`='gru' with a term that predicts.*Leave it out",
         ),
         ({"critic": "mlp", "temperature": 0.2}, ValueError, r"`temperature`.*'cosine'.*'mlp'"),
-        ({"preset": "stdim", "learn_temperature": True}, ValueError, r"`learn_temp.*'bilinear'"),
+        (
+            {"preset": "spatial_cpc", "learn_temperature": True},
+            ValueError,
+            r"`learn_temp.*'bilinear'",
+        ),
         ({"context_length": 4}, ValueError, r"`context_length` with context='gru'.*'none'"),
         ({"action_conditioning": 1}, TypeError, r"`action_conditioning`.*True or False.*1"),
         ({"learn_temperature": "no"}, TypeError, r"`learn_temperature`.*True or False.*no"),
@@ -144,8 +148,8 @@ def test_any_sequence_of_numbers_will_do() -> None:
 
 
 def test_a_near_miss_names_the_right_preset() -> None:
-    with pytest.raises(ValueError, match="stdim"):
-        InfoNCEExtractor(IMAGE, preset="stdmi")
+    with pytest.raises(ValueError, match="spatial_cpc"):
+        InfoNCEExtractor(IMAGE, preset="spatial_cp")
 
 
 def test_a_dict_environment_is_refused_by_name() -> None:

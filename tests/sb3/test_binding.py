@@ -247,13 +247,13 @@ def test_a_pickle_in_the_middle_of_an_update_carries_no_hook() -> None:
     model = ALGORITHMS["PPO"]()
     (extractor,) = extractors_of(model)
     model.learn(64)
-    extractor._session.n_updates = DETAILS_FREQ  # so that the next forward is watched
+    extractor._session.counts.n_updates = DETAILS_FREQ  # so that the next forward is watched
     extractor.auto_bind = False  # so that it carries the loss wherever it is called
     extractor(torch.rand(2, *(model.observation_space.shape or ())))
     assert n_hooks(extractor) > 0
     policy: Any = cloudpickle.loads(cloudpickle.dumps(model.policy))
     assert n_hooks(policy) == 0
-    assert policy.features_extractor._pending is None
+    assert policy.features_extractor._attachment.pending is None
     assert policy.state_dict().keys() == model.policy.state_dict().keys()
 
 
@@ -336,7 +336,7 @@ def test_training_after_set_env_never_pairs_across_the_break(
             drawn.append((decode(raw.context[:, -1]), decode(raw.futures[0])))
         return raw
 
-    monkeypatch.setattr("rl_infonce.sb3.extractor.sample_batch", recording)
+    monkeypatch.setattr("rl_infonce.sb3.updates.sample_batch", recording)
     model = ALGORITHMS["DQN"]()
     model.learn(N_STEPS - 2)
     other = StampedEnv(1, lengths=(9, 15))

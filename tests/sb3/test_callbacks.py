@@ -15,6 +15,7 @@ from stable_baselines3.common.logger import HumanOutputFormat, Logger, configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3.session import Session
 from rl_infonce.settings import PRESETS
 from tests.sb3.test_bit_identity import count_losses, train_ars
 from tests.sb3.test_gradients import Gradients, first_gradients
@@ -148,13 +149,13 @@ def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
     model = ALGORITHMS[name]()
     extractor = extractors_of(model)[0]
     host_saw: list[bool] = []
-    original = type(extractor)._may_attach
+    original = Session.may_attach
 
-    def recording(self: Any) -> bool:
+    def recording(self: Session) -> bool:
         host_saw.append(original(self))
         return host_saw[-1]
 
-    monkeypatch.setattr(type(extractor), "_may_attach", recording)
+    monkeypatch.setattr(Session, "may_attach", recording)
     before = weights_of(extractor)
     model.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
     assert host_saw
@@ -162,7 +163,7 @@ def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
     after = weights_of(extractor)
     assert all(not torch.equal(before[n], after[n]) for n, _ in extractor.named_parameters())
     assert extractor.last_infonce["loss"] > 0
-    assert original(extractor)  # attaches again once learn() has ended
+    assert original(extractor._session)  # attaches again once learn() has ended
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN"])

@@ -23,7 +23,7 @@ from rl_infonce.sb3.diagnostics import (
     random_encoder,
     random_encoder_floor,
 )
-from rl_infonce.sb3.session import DETAILS_FREQ, LASTING, MAX_NONFINITE, Session
+from rl_infonce.sb3.session import DETAILS_FREQ, LASTING, MAX_NONFINITE, Session, UpdateCounts
 from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 
@@ -164,7 +164,7 @@ def test_the_random_encoder_is_drawn_on_the_cpu_whose_generator_it_has(
 
 
 def test_non_finite_losses_are_counted_and_warned_of_at_1_10_and_100() -> None:
-    counted = session()
+    counted = UpdateCounts()
     warned = []
     for index in range(1, 301):
         counted.n_updates = index
@@ -180,7 +180,7 @@ def test_non_finite_losses_are_counted_and_warned_of_at_1_10_and_100() -> None:
 
 
 def test_a_finite_loss_ends_the_row() -> None:
-    counted = session()
+    counted = UpdateCounts()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(3):
@@ -200,7 +200,7 @@ def test_the_logger_shows_means_over_the_updates_since_its_last_dump() -> None:
     logging = session()
     logging.bind(model)
     for loss in (1.0, 2.0, 6.0):
-        logging.log({"loss": loss})
+        logging.log({"loss": loss}, nn.Identity())
     assert model.logger.name_to_value["infonce/loss"] == 3.0
 
 
@@ -234,9 +234,9 @@ def test_a_training_that_shows_nothing_more_is_told(
     monkeypatch.setattr("rl_infonce.sb3.session.LASTING", 2)
     monkeypatch.setattr("rl_infonce.sb3.session.DETAILS_FREQ", 2)
     monkeypatch.setattr(
-        "rl_infonce.sb3.extractor.is_saturated", lambda *_: torch.tensor("sat" in message)
+        "rl_infonce.sb3.reporting.is_saturated", lambda *_: torch.tensor("sat" in message)
     )
-    monkeypatch.setattr("rl_infonce.sb3.extractor.has_collapsed", lambda _: "coll" in message)
+    monkeypatch.setattr("rl_infonce.sb3.reporting.has_collapsed", lambda _: "coll" in message)
     model = ALGORITHMS["PPO"](policy_kwargs())
     with pytest.warns(UserWarning, match=f"(?i){message}") as caught:
         model.learn(192)
@@ -252,11 +252,11 @@ def test_an_algorithm_that_is_gone_is_no_algorithm() -> None:
     gc.collect()
     assert watching.algorithm is None
     assert watching.experience() is None
-    watching.log({"loss": 1.0})
+    watching.log({"loss": 1.0}, nn.Identity())
 
 
 def test_details_are_due_once_in_a_while() -> None:
-    asked = session()
+    asked = UpdateCounts()
     due = []
     for n_updates in range(2 * DETAILS_FREQ):
         asked.n_updates = n_updates

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "cpc": {},
-    "stdim": {"preset": "stdim"},
-    "positional_dim": {"preset": "positional_dim"},
+    "spatial_cpc": {"preset": "spatial_cpc"},
+    "positional_cpc": {"preset": "positional_cpc"},
     "atc": {"preset": "atc"},
     "gru and actions": {"context": "gru", "action_conditioning": True},
     "bf16": {"precision": "bf16"},

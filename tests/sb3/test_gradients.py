@@ -253,9 +253,9 @@ def test_a_forward_without_its_backward_leaves_no_hook_and_no_gradient() -> None
     model = ALGORITHMS["PPO"](target_kl=1e-12, n_epochs=4)
     (extractor,) = extractors_of(model)
     model.learn(64)
-    stopped_at = extractor._session.n_updates
+    stopped_at = extractor._session.counts.n_updates
     assert 1 < stopped_at < 8
-    extractor._session.n_updates = DETAILS_FREQ  # so that the next forward is watched
+    extractor._session.counts.n_updates = DETAILS_FREQ  # so that the next forward is watched
     extractor.auto_bind = False  # so that it carries the loss wherever it is called
     images = torch.rand(4, *(model.observation_space.shape or ()))
     extractor.zero_grad()

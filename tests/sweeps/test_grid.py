@@ -58,7 +58,7 @@ def test_arms_do_what_they_are_named_for() -> None:
         },
         "decoupled": {"decoupled": True},
         "frozen_random": {**off, "freeze_encoder": True},
-        **{name: {"preset": name} for name in ("stdim", "positional_dim", "atc", "curl")},
+        **{name: {"preset": name} for name in ("spatial_cpc", "positional_cpc", "atc", "curl")},
     } == ARMS
 
 
@@ -102,8 +102,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         "`n_timesteps` to be an int >= 1, got 0",
         "Unknown entry: 'n_seeds'",
         "Unknown setting in [train]: 'n_env'. Did you mean 'n_envs'?",
-        "`train.n_pairs` to be an int >= 1, got 0",
-        "`train.infonce_coef` to be a number, got True",
+        "`train.n_pairs` to be an int >= 2, got 0",
+        "`train.infonce_coef` to be a finite number >= 0, got True",
         "Unknown setting in [probe]: 'n_frame'. Did you mean 'n_frames'?",
     ):
         assert part in message, part
@@ -133,13 +133,16 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"arm": {"mine": 3}}, r"a table \[arm\.mine\], got 3"),
         ({"games": []}, "`games` to be a list of at least one"),
         ({"games": "pong"}, "`games` to be a list"),
-        ({"train": {"infonce_coef": -1}}, "'infonce' with ppo: .*infonce_coef"),
+        (
+            {"train": {"infonce_coef": -1}},
+            "`train.infonce_coef` to be .* >= 0, got -1",
+        ),
         ({"train": {"horizons": [0]}}, "horizons"),
         (
             {"train": {"max_grad_ratio": 0}},
             "`train.max_grad_ratio` to be a finite number > 0, got 0",
         ),
-        ({"train": {"preset": "cpd"}}, "'baseline' with ppo: .*preset.*cpc"),
+        ({"train": {"preset": "cpd"}}, "`train.preset` to be one of .*Did you mean 'cpc'"),
         (
             {"train": {"decoupled_learning_rate": 1e-3}},
             "'baseline' with ppo: .*`decoupled_learning_rate` with `decoupled`, got it without",
@@ -147,9 +150,9 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"decoupled": 1}}, "`train.decoupled` to be true or false, got 1"),
         ({"train": {"hyperparameters": {"n_epoch": 3}}}, "n_epochs"),
         ({"train": {"positives": "past"}}, "positives"),
-        ({"train": {"precision": "fp16"}}, r"\[train\]: Expected `precision` .*got 'fp16'"),
+        ({"train": {"precision": "fp16"}}, r"Expected `train.precision` .*got 'fp16'"),
         ({"train": {"device": "cudaa"}}, r"\[train\]: Expected `device` .*got 'cudaa'"),
-        ({"arm": {"mine": {"on_nan": "halt"}}}, r"\[arm\.mine\]: Expected `on_nan`.*got 'halt'"),
+        ({"arm": {"mine": {"on_nan": "halt"}}}, r"Expected `arm.mine.on_nan`.*got 'halt'"),
         ({"train": {"hyperparameters": {"policy_kwargs": {"a": 1}}}}, "policy_kwargs` .* got {'a'"),
         ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms dqn, ppo"),
         ({"train": {"hyperparameters": {"ppo": 5}}}, r"\.ppo` to be a table .*got 5"),
@@ -195,7 +198,7 @@ def test_problems_of_one_arm_are_named_at_once_too() -> None:
     arm = {"infonce_coef": -1.0, "preset": "cpcc", "n_pairs": 1, "temperature": 0.2, "min_gap": 3}
     with pytest.raises(GridError) as refusal:
         make_grid({**GRID, "arms": ["mine"], "arm": {"mine": arm}})
-    for part in ("infonce_coef", "'cpcc'", "`n_pairs`"):
+    for part in ("infonce_coef", "'cpcc'", "mine.n_pairs`"):
         assert part in str(refusal.value), part
     assert "min_gap" not in str(refusal.value)
     together = {"context_length": 3, "n_pairs": 1}  # one is wrong alone, one without a context

@@ -278,7 +278,7 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
     [
         (3, r"a table \[study\]"),
         ({}, "`study.n_trials`, got none"),
-        ({**STUDY, "measure": "best"}, "`study.measure` to be area or final, got 'best'"),
+        ({**STUDY, "measure": "best"}, "`study.measure` to be one of .*got 'best'"),
         ({**STUDY, "search": {"coef": {"low": 0, "high": 1}}}, r"\[study.search\]: 'coef'"),
         ({**STUDY, "search": {"n_pairs": {"low": 3, "high": 3}}}, "`study.search.n_pairs` to be"),
         ({**STUDY, "search": {"n_pairs": {"low": 0, "high": 3, "log": True}}}, "log = true"),

@@ -1,0 +1,47 @@
+"""Flags of declared settings: `n_pairs` is --n-pairs, with the kind and meaning that it has."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
+from rl_infonce.settings import FORMER_PRESETS, Horizons, Setting
+
+
+def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:
+    """Add a flag for each setting; what is not given is None.
+
+    Args:
+        add: `add_argument` of a parser or of a group.
+        settings: Name to declaration.
+    """
+    for name, setting in settings.items():
+        choices = setting.kind.words if isinstance(setting.kind, Choice | Choices) else ""
+        help_text = f"{setting.meaning} ({choices})" if choices else setting.meaning
+        add(f"--{name.replace('_', '-')}", **_parsing(name, setting.kind), help=help_text)
+
+
+def _parsing(name: str, kind: Kind) -> dict[str, Any]:
+    if name == "preset":
+        return {"metavar": "NAME", "type": _preset}
+    match kind:
+        case Flag():
+            return {"action": argparse.BooleanOptionalAction}
+        case Count():
+            return {"type": int, "metavar": "N"}
+        case Horizons():
+            return {"type": int, "nargs": "+", "metavar": "K"}
+        case Choices():
+            return {"nargs": "+", "metavar": "NAME"}
+        case Choice():
+            return {"metavar": "NAME"}
+    return {"type": float, "metavar": "X"}
+
+
+def _preset(name: str) -> str:
+    if name in FORMER_PRESETS:
+        print(f"rl-infonce: preset {name} is called {FORMER_PRESETS[name]} now.", file=sys.stderr)
+    return FORMER_PRESETS.get(name, name)

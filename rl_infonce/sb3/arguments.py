@@ -1,0 +1,129 @@
+"""The arguments of `InfoNCEExtractor`: the settings of the loss, and how it meets its host."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from textwrap import fill
+from typing import Any, Concatenate, ParamSpec
+
+from gymnasium import spaces
+
+from rl_infonce.checks import check_choice
+from rl_infonce.kinds import Choice, Count, Flag, Typed
+from rl_infonce.networks.architectures import ENCODERS
+from rl_infonce.settings import (
+    PRESET,
+    InfoNCESettings,
+    declared,
+    defaults,
+    preset_settings,
+    setting,
+)
+
+_P = ParamSpec("_P")
+
+
+@dataclass(frozen=True)
+class ExtractorArguments(InfoNCESettings):
+    """Every argument of `InfoNCEExtractor` but the observation space.
+
+    A setting of the loss that is not given, or is None, takes the value of the preset.
+    """
+
+    features_dim: int = setting(512, Count(), "Number D of features.")
+    _: KW_ONLY
+    preset: str = setting("cpc", PRESET.kind, PRESET.meaning)
+    encoder: str = setting("nature", Choice(tuple(ENCODERS)), "Architecture of the encoder.")
+    action_space: spaces.Space[Any] | None = setting(
+        None,
+        Typed(spaces.Space, "a gymnasium space"),
+        "Actions of `action_conditioning`, where no SB3 policy builds the extractor.",
+    )
+    channels_last: bool = setting(
+        True,
+        Flag(),
+        "Whether convolutions run channels-last: twice as fast on CPU, equal up to rounding. False "
+        "makes `infonce_coef=0` equal NatureCNN to the last bit.",
+    )
+    seed: int | None = setting(
+        None,
+        Count(0),
+        "Seed of pairs, augmentations and heads; None takes the algorithm's, and where that has "
+        "none, chance decides: `set_random_seed` does not reach them.",
+    )
+    auto_bind: bool = setting(
+        True,
+        Flag(),
+        "Whether to look up the call stack, read-only, for the algorithm: when the extractor is "
+        "built, when training starts while none is known, and for whether its `train` or `learn` "
+        "asks for features, as only these carry the loss. With False all do that are computed "
+        "with gradients in training mode.",
+    )
+    image_key: str | None = setting(
+        None,
+        Typed(str, "text"),
+        "Entry of dictionaries of observations that is encoded, where the extractor is part of "
+        "one of your own; `InfoNCECombinedExtractor` sets it.",
+    )
+    normalized_image: bool = setting(
+        False, Flag(), "Whether images are floats already; SB3 sets it for normalize_images=False."
+    )
+
+    @property
+    def of_loss(self) -> InfoNCESettings:
+        """The settings of the loss alone."""
+        return InfoNCESettings(**{name: getattr(self, name) for name in declared(InfoNCESettings)})
+
+
+def extractor_arguments(*positional: Any, **given: Any) -> ExtractorArguments:
+    """Return arguments in which the preset has filled in the settings that were not given.
+
+    Raises:
+        TypeError: If there is no such argument, or one has the wrong type.
+        ValueError: If one is out of range; the message names it.
+    """
+    for name in given:
+        try:
+            check_choice("argument", name, declared(ExtractorArguments))
+        except ValueError as error:
+            raise TypeError(f"InfoNCEExtractor: {error}") from None
+    of_loss = declared(InfoNCESettings)
+    changes = {name: value for name, value in given.items() if name in of_loss}
+    own = {name: value for name, value in given.items() if name not in of_loss}
+    settings = preset_settings(given.get("preset", "cpc"), changes)
+    return ExtractorArguments(*positional, **(vars(settings) | own))
+
+
+def signature_of(
+    arguments: Callable[_P, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, spaces.Space[Any], _P], None]]:
+    """Return a decorator of `__init__(self, space, *args, **kwargs)` that names the arguments.
+
+    Editors, mypy and `help` then show the signature of `arguments` behind the observation space.
+    """
+
+    def decorate(
+        init: Callable[..., None],
+    ) -> Callable[Concatenate[Any, spaces.Space[Any], _P], None]:
+        own = list(inspect.signature(init).parameters.values())[:2]
+        listed = inspect.signature(arguments).parameters.values()
+        init.__signature__ = inspect.Signature([*own, *listed])  # type: ignore[attr-defined]
+        return init
+
+    return decorate
+
+
+def arguments_in_words() -> str:
+    """Return a paragraph for each argument, for the docstring of the extractor."""
+    own, default = declared(ExtractorArguments), defaults(ExtractorArguments)
+    return "\n".join(
+        fill(
+            f"{name}: {each.meaning} ({each.kind.words}; default {default[name]!r})",
+            width=100,
+            initial_indent=" " * 8,
+            subsequent_indent=" " * 12,
+        )
+        for name, each in own.items()
+    )

@@ -1,0 +1,159 @@
+"""The auxiliary loss on a batch: observations in, features, loss and gradients out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim
+from torch import Tensor
+
+from rl_infonce.networks.moving_average import MovingAverage
+from rl_infonce.networks.random_shift import random_shift
+from rl_infonce.objective import (
+    ContrastBatch,
+    ObjectiveShape,
+    TemporalInfoNCE,
+    TemporalInfoNCELoss,
+)
+from rl_infonce.sb3.attach import AuxiliaryGradients, auxiliary_gradients
+from rl_infonce.sb3.batch_encoding import Encoded, contrast_batch, encode_actions, preprocess
+from rl_infonce.sb3.batch_sampling import ObservationBatch
+from rl_infonce.sb3.image_encoder import ImageEncoder
+from rl_infonce.settings import InfoNCESettings
+
+
+class AuxiliaryResult(NamedTuple):
+    """What the loss has seen and found.
+
+    Attributes:
+        batch: Encoded anchors and futures.
+        loss: The loss, with its graph, and what it says.
+    """
+
+    batch: ContrastBatch
+    loss: TemporalInfoNCELoss
+
+    @property
+    def features(self) -> Tensor:
+        """Features [B, D] of the anchors."""
+        return self.batch.context[:, -1]
+
+
+@dataclass(frozen=True)
+class AuxiliaryLoss:
+    """Temporal InfoNCE on one encoder, from raw observations.
+
+    Attributes:
+        encoder: What the loss trains beside its heads.
+        heads: Critics, and what predicts.
+        target: Averaged encoder of the positives; None where the settings ask for none.
+        horizons: K gaps in agent steps, ascending.
+        rng: Source of the augmentation.
+        normalize_images: Whether the policy divides images by 255.
+        action_space: Space of the actions that predictions see; None if they see none.
+    """
+
+    encoder: ImageEncoder
+    heads: TemporalInfoNCE
+    target: MovingAverage | None
+    horizons: tuple[int, ...]
+    rng: np.random.Generator
+    normalize_images: bool
+    action_space: spaces.Space[Any] | None
+
+    def __call__(self, raw: ObservationBatch) -> AuxiliaryResult:
+        """Return features and loss of raw observations, and move the target encoder."""
+        if self.target is not None and not self.target.has_begun:
+            self.target.follow(self.encoder.encoder_parameters())  # drawn anew since, perhaps
+        batch = self.encode(raw)
+        result = AuxiliaryResult(batch, self.heads(batch, self.horizons))
+        if self.target is not None:
+            self.target.follow(self.encoder.encoder_parameters())
+        return result
+
+    def encode(self, raw: ObservationBatch) -> ContrastBatch:
+        """Return features and maps of anchors and futures."""
+        averages = None if self.target is None else self.target.averages()
+
+        def encode(observations: npt.NDArray[np.generic]) -> Encoded:
+            return self.encoder.encode(self.images(observations))
+
+        def encode_target(observations: npt.NDArray[np.generic]) -> Encoded:
+            return self.encoder.encode(self.images(observations), averages)
+
+        actions = None
+        if raw.actions is not None and self.action_space is not None:
+            actions = encode_actions(raw.actions, self.action_space, self.encoder.device)
+        settings = self.heads.settings
+        return contrast_batch(
+            raw,
+            encode,
+            None if settings.target_encoder_tau is None else encode_target,
+            spatial=settings.uses_maps,
+            actions=actions,
+        )
+
+    def images(self, observations: npt.NDArray[np.generic], *, augment: bool = True) -> Tensor:
+        """Return observations as SB3 preprocesses them, converted on the encoder's device."""
+        images = torch.as_tensor(observations).to(self.encoder.device)
+        if augment and self.heads.settings.augmentation == "random_shift":
+            images = random_shift(images, self.rng)
+        space = self.encoder._observation_space
+        return preprocess(images, space, normalize_images=self.normalize_images)
+
+    def gradients(self, loss: Tensor) -> AuxiliaryGradients:
+        """Return the gradients of a loss on what is trained: the encoder first, then the heads."""
+        shared = trained(self.encoder.encoder_parameters().values())
+        return auxiliary_gradients(loss, shared, trained(self.heads.parameters()))
+
+
+def trained(parameters: Any) -> list[torch.nn.Parameter]:
+    """Return those of some parameters that require a gradient."""
+    return [parameter for parameter in parameters if parameter.requires_grad]
+
+
+def new_heads(
+    encoder: ImageEncoder,
+    settings: InfoNCESettings,
+    n_horizons: int,
+    action_space: spaces.Space[Any] | None,
+    rng: np.random.Generator,
+) -> TemporalInfoNCE:
+    """Return critics and predictors for the features of an encoder, on the CPU.
+
+    Args:
+        encoder: Whose features and maps are contrasted.
+        settings: Which heads there are.
+        n_horizons: K.
+        action_space: Space of the actions that predictions see; None if they see none.
+        rng: Source of the initial weights.
+    """
+    n_channels, height, width = encoder.local_shape
+    shape = ObjectiveShape(
+        features_dim=encoder.features_dim,
+        local_dim=n_channels,
+        n_horizons=n_horizons,
+        action_dim=0 if action_space is None else get_flattened_obs_dim(action_space),
+        n_places=height * width,
+    )
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    return TemporalInfoNCE(settings, shape, generator=generator)
+
+
+def new_target(encoder: ImageEncoder, settings: InfoNCESettings) -> MovingAverage | None:
+    """Return the averaged encoder of the positives, or None where the settings ask for none."""
+    tau = settings.target_encoder_tau
+    if tau is None or tau == 1:
+        return None
+    return MovingAverage(encoder.encoder_parameters(), tau)
+
+
+def are_equal(heads: TemporalInfoNCE, others: TemporalInfoNCE) -> bool:
+    """Return whether two modules hold the same weights, on whatever devices."""
+    pairs = zip(heads.state_dict().values(), others.state_dict().values(), strict=True)
+    return all(torch.equal(a.cpu(), b) for a, b in pairs)

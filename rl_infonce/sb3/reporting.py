@@ -1,0 +1,81 @@
+"""What one update says in the logger, and warnings of what lasts."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from rl_infonce.nce import is_saturated
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, AuxiliaryResult
+from rl_infonce.sb3.batch_sampling import ObservationBatch
+from rl_infonce.sb3.diagnostics import (
+    feature_scalars,
+    has_collapsed,
+    overlap_floors,
+    random_encoder,
+    scalars_of,
+)
+from rl_infonce.sb3.session import Session
+
+
+class Reporter:
+    """Numbers of updates for the logger, some beside those of an untrained trunk."""
+
+    def __init__(self) -> None:
+        self._untrained: nn.Module | None = None
+
+    def __reduce__(self) -> tuple[type[Reporter], tuple[()]]:
+        """Copy nothing: the untrained trunk is made when it is needed."""
+        return Reporter, ()
+
+    @torch.no_grad()
+    def numbers(
+        self,
+        raw: ObservationBatch,
+        result: AuxiliaryResult,
+        auxiliary: AuxiliaryLoss,
+        session: Session,
+    ) -> dict[str, float]:
+        """Return what an update says, now and then with what costs extra time; warn if need be.
+
+        Args:
+            raw: Observations that were drawn.
+            result: What the loss found.
+            auxiliary: The loss.
+            session: Counts of updates, and warnings that were given.
+        """
+        numbers = scalars_of(result.loss, auxiliary.horizons)
+        numbers["n_pairs"] = float(raw.n_anchors)
+        if session.counts.n_nonfinite:
+            numbers["n_nonfinite"] = float(session.counts.n_nonfinite)
+        if session.counts.details_due:
+            numbers |= feature_scalars(result.features) | self._floors(raw, result, auxiliary)
+            warn_of_what_lasts(session, result)
+        return numbers
+
+    def _floors(
+        self, raw: ObservationBatch, result: AuxiliaryResult, auxiliary: AuxiliaryLoss
+    ) -> dict[str, float]:
+        if self._untrained is None:
+            self._untrained = random_encoder(auxiliary.encoder.cnn, seed=0)
+        anchors = auxiliary.images(raw.context[:, -1], augment=False)
+        futures = [auxiliary.images(images, augment=False) for images in raw.futures]
+        untrained = self._untrained.to(anchors.device)
+        return overlap_floors(untrained, anchors, futures, result.batch.mask, auxiliary.horizons)
+
+
+def warn_of_what_lasts(session: Session, result: AuxiliaryResult) -> None:
+    """Warn of features and of a bound that have shown nothing for a while."""
+    session.warn_if_it_lasts(
+        "collapse",
+        "The features have collapsed: they hardly differ between observations. Lower "
+        "infonce_coef or the learning rate, and look at infonce/feature_std.",
+        happens=has_collapsed(result.features),
+    )
+    saturated = is_saturated(result.loss.mi_lower_bound, result.loss.mi_ceiling)
+    session.warn_if_it_lasts(
+        "saturated bound",
+        "The InfoNCE bound is saturated: nearly every future is found, and mi_lower_bound says "
+        "nothing but log N. Longer horizons or more n_pairs leave something to learn.",
+        happens=bool(saturated.all()),
+    )

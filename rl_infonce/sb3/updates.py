@@ -1,0 +1,62 @@
+"""One update of the loss: pairs drawn, and gradients that are finite, or one warning why not."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from torch import Tensor
+
+from rl_infonce.sb3.attach import AuxiliaryGradients
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, trained
+from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
+from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.session import Session
+
+
+def draw(experience: Experience, plan: SamplingPlan, session: Session) -> ObservationBatch | None:
+    """Return observations of freshly drawn pairs; None, after one warning, if too few are legal."""
+    raw = sample_batch(experience, plan, session.rng)
+    off_policy = isinstance(session.algorithm, OffPolicyAlgorithm)
+    # A replay buffer starts empty, after load() also, and fills by itself.
+    fills = off_policy and experience.n_steps <= 10 * max(plan.horizons)
+    if raw is None and not fills:
+        session.warn_once(
+            "no pairs",
+            f"Fewer than two pairs of observations lie {max(plan.horizons)} steps apart in one "
+            "episode, so that this update has no InfoNCE loss; the RL update goes on. Lower "
+            "horizons, or raise n_steps or n_envs.",
+        )
+    return raw
+
+
+def finite_gradients(
+    auxiliary: AuxiliaryLoss, weighted: Tensor, session: Session
+) -> AuxiliaryGradients | None:
+    """Return the gradients of a weighted loss on encoder and heads.
+
+    Returns None if they are not finite; these cases are counted and warned of. Returns None, after
+    one warning, if the loss depends on frozen parameters alone.
+
+    Raises:
+        FloatingPointError: After many non-finite losses in a row.
+    """
+    if not weighted.requires_grad:
+        session.warn_once(
+            "frozen",
+            "The InfoNCE loss trains nothing: it depends on parameters with requires_grad=False "
+            "alone. Its curves go on; infonce_coef=0 saves its time.",
+        )
+        return None
+    if not trained(auxiliary.encoder.encoder_parameters().values()):
+        session.warn_once(
+            "frozen encoder",
+            "The encoder is frozen: the InfoNCE loss trains its own heads alone, and their "
+            "gradient counts where the algorithm clips. infonce_coef=0 leaves it out.",
+        )
+    gradients = auxiliary.gradients(weighted)
+    norm = torch.nn.utils.get_total_norm(gradients.gradients)
+    finite = math.isfinite(float(norm + weighted.detach()))
+    session.counts.count_finite(finite=finite)
+    return gradients if finite else None
