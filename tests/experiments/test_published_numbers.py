@@ -184,7 +184,7 @@ def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> Non
 def test_other_causes_come_from_the_committed_report_and_widths() -> None:
     folder = RESULTS / "decoupled_arms"
     report = (folder / "report.md").read_text()
-    shown = WEIGHT.split("**What else might keep")[1].split("**One more seed of Atari's")[0]
+    shown = WEIGHT.split("## What else might keep")[1].split("## One more seed of Atari's")[0]
     widths = load("live_features.py").width_table(
         json.loads((folder / "feature_width.json").read_text())["cells"]
     )
@@ -240,7 +240,10 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
             "with the loss less without, {}",
             "PPO without it: {} in units",
         ),
-        (f"{primary}, at equal wall-clock", "baseline", "infonce"): ("wall-clock: {}.", ""),
+        (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
+            "wall-clock the difference is {}.",
+            "",
+        ),
         ("converged", "baseline", "infonce"): (
             "PPO without ({} in mean F1)",
             "stock PPO by {} in mean F1",
