@@ -18,7 +18,9 @@ from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.statistics import t_difference
 from tests.experiments.loading import EXPERIMENTS, load, study_page, study_words
 
-FRONT_PAGE = (EXPERIMENTS.parent / "README.md").read_text()
+FRONT_PAGE = "\n".join(
+    (EXPERIMENTS.parent / page).read_text() for page in ("README.md", "rl_infonce/sb3/README.md")
+)
 RESULTS = EXPERIMENTS / "results"
 WEIGHT = study_page("infonce_coef.md")
 
@@ -232,13 +234,13 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     assert any(f"| infonce | {returns.words} | {returns.difference} |" in line for line in report)
     page, front = (" ".join(text.split()) for text in (shown, FRONT_PAGE))
     assert returns.words in page.lower()
-    assert f"**Return:** {returns.words} at equal steps." in front
+    assert f"**Return:** there is {returns.words} at equal steps" in front
     assert f"would find a true difference of {returns.found}." in page
     assert f"where a true {returns.found} would be found in four of five such studies" in front
     told = {
         (primary, "baseline", "infonce"): (
             "with the loss less without, {}",
-            "PPO without it: {} in units",
+            "PPO without it by {} in units",
         ),
         (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
             "wall-clock the difference is {}.",
