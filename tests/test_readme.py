@@ -111,8 +111,12 @@ def _folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- pages and their blocks ------------------------------------------------------------------------
 
 
-def test_the_first_page_is_short_and_begins_with_the_two_commands() -> None:
+def test_the_first_pages_are_short() -> None:
     assert len(text_of(README).splitlines()) <= 170
+    assert len(text_of("experiments/README.md").splitlines()) <= 120
+
+
+def test_the_first_page_begins_with_the_two_commands() -> None:
     assert [language for language, _ in fences(README)] == ["bash", "python", "bash"]
 
 
