@@ -145,7 +145,9 @@ def main() -> None:
     """Compare, write the JSON and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--objectives", nargs="+", default=OBJECTIVES)
-    parser.add_argument("--n-steps", nargs="+", default=("3", "6"), help="of a run each")
+    parser.add_argument(
+        "--n-steps", nargs="+", default=("3", "6"), help="number of steps of each run"
+    )
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     machine = {"processor": processor_name(), "cores": n_cores(), "threads_per_rank": 1}

@@ -106,9 +106,16 @@ def main() -> None:
     parser.add_argument("--objectives", nargs="+", default=OBJECTIVES)
     parser.add_argument("--precisions", nargs="+", default=("fp32", "bf16"))
     parser.add_argument("--n-steps", type=int, default=6)
-    parser.add_argument("--encoder", choices=tuple(SHAPES), default="stdim", help="but of painters")
-    parser.add_argument("--n-parts", type=int, default=1, help="to encode one after the other")
-    parser.add_argument("--smooth", action="store_true", help="without the kinks of ReLUs")
+    parser.add_argument(
+        "--encoder",
+        choices=tuple(SHAPES),
+        default="stdim",
+        help="encoder of the objectives that paint no frames",
+    )
+    parser.add_argument(
+        "--n-parts", type=int, default=1, help="number of parts of a batch, encoded in turn"
+    )
+    parser.add_argument("--smooth", action="store_true", help="replace ReLUs, which have a kink")
     arguments = parser.parse_args()
     if os.environ["WORLD_SIZE"] != "1":
         join_ranks("gloo", timedelta(minutes=5))

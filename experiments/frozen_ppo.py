@@ -219,8 +219,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-steps", type=int, default=N_STEPS)
-    parser.add_argument("--budget", default=BUDGET, help="of pretraining")
-    parser.add_argument("--n-frames", type=int, default=N_FRAMES, help="to pretrain on")
+    parser.add_argument("--budget", default=BUDGET, help="how long to pretrain")
+    parser.add_argument(
+        "--n-frames", type=int, default=N_FRAMES, help="number of frames to pretrain on"
+    )
     arguments = parser.parse_args()
     if arguments.stage == "table":
         print(table(arguments.output))

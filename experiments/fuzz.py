@@ -94,8 +94,8 @@ def table(formats: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     """Fuzz all formats, one after the other."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=2, help="per format")
-    parser.add_argument("--format", choices=FORMATS, help="this one alone, in this process")
+    parser.add_argument("--minutes", type=float, default=2, help="minutes for each format")
+    parser.add_argument("--format", choices=FORMATS, help="fuzz this format alone, in this process")
     parser.add_argument("--crashes", type=Path, default=Path("crashes"))
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()

@@ -128,7 +128,7 @@ def steps_lost(folder: Path, saved: list[Path]) -> int:
 def main() -> None:
     """Kill runs of both algorithms and write what became of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kills", type=int, default=100, help="per algorithm")
+    parser.add_argument("--kills", type=int, default=100, help="number of kills for each algorithm")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()

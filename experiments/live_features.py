@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-states", type=int, default=N_STATES)
-    parser.add_argument("--probe", action="store_true", help="as above")
+    parser.add_argument("--probe", action="store_true", help="compare probes, as told above")
     arguments = parser.parse_args()
     if arguments.probe:
         widths = list(probed(SweepFolder(arguments.runs)))

@@ -266,12 +266,19 @@ def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("stage", choices=("train", "table"))
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="for locks")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs"),
+        help="folder where processes lock what they train",
+    )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--n-steps", type=int, default=N_STEPS)
     parser.add_argument("--seeds", nargs="+", type=int)
-    parser.add_argument("--arms", nargs="+", help="to train; all unless given")
-    parser.add_argument("--candidates", action="store_true", help="other settings of the loss")
+    parser.add_argument("--arms", nargs="+", help="arms to train (default: all)")
+    parser.add_argument(
+        "--candidates", action="store_true", help="take the arms that chose the weight of the loss"
+    )
     arguments = parser.parse_args()
     study = CHOOSING if arguments.candidates else REPORTED
     if arguments.seeds:

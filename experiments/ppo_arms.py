@@ -228,9 +228,11 @@ def main() -> None:
     parser.add_argument("stage", choices=("pretrain", "spread", "table"))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of encoders")
     parser.add_argument("--output", type=Path, required=True, help="folder of sweep and scores")
-    parser.add_argument("--grid", type=Path, default=GRID, help="of the sweep")
-    parser.add_argument("--budget", default=BUDGET, help="of pretraining")
-    parser.add_argument("--n-frames", type=int, default=N_FRAMES, help="to pretrain on")
+    parser.add_argument("--grid", type=Path, default=GRID, help="TOML file of the sweep")
+    parser.add_argument("--budget", default=BUDGET, help="how long to pretrain")
+    parser.add_argument(
+        "--n-frames", type=int, default=N_FRAMES, help="number of frames to pretrain on"
+    )
     arguments = parser.parse_args()
     if arguments.stage == "table":
         print(table(arguments.output))

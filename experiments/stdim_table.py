@@ -414,9 +414,12 @@ def main() -> None:
     parser.add_argument("--budget", default=Sizes.budget)
     parser.add_argument("--n-frames", type=int, default=Sizes.n_frames)
     parser.add_argument("--n-probe-frames", type=int, default=Sizes.n_probe_frames)
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="checkpoints")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of checkpoints")
     parser.add_argument(
-        "--output", type=Path, required=True, help="one file per cell; of seen: one"
+        "--output",
+        type=Path,
+        required=True,
+        help="folder of one file per cell; for `seen`, the file to write",
     )
     arguments = parser.parse_args()
     if arguments.stage == "table":

@@ -1,4 +1,4 @@
-"""What the README prints works as printed, and names what there is."""
+"""What the pages print works as printed, and names what there is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,21 +25,59 @@ from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.settings import PRESETS, InfoNCESettings
+from rl_infonce.sweeps.arms import ARMS
+from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.search import STUDY_SETTINGS
 from rl_infonce.sweeps.settings_check import PROBE_SETTINGS, SETTINGS
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-FAULTS = ROOT / "rl_infonce" / "runs" / "FAULTS.md"
-GRID = ROOT / "rl_infonce" / "sweeps" / "GRID.md"
+README = "README.md"
+SB3 = "rl_infonce/sb3/README.md"
+CURVES = "rl_infonce/sb3/CURVES.md"
+PRETRAINING = "rl_infonce/pretraining/README.md"
+SWEEPS = "rl_infonce/sweeps/README.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+def pages_below(folder: str) -> list[str]:
+    return sorted(page.relative_to(ROOT).as_posix() for page in ROOT.glob(f"{folder}/**/*.md"))
 
 
-def section(title: str) -> str:
-    return re.split(r"^## ", README.split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
+PAGES = [README, *pages_below("rl_infonce")]
+LINKED_PAGES = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", *pages_below("experiments")]
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def fences(page: str) -> list[tuple[str, str]]:
+    """Return language and text of every block of a page."""
+    pattern = r"^```(\w*)\n(.*?)^```$"
+    return re.findall(pattern, text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks(language: str, page: str) -> list[str]:
+    return [text for its_language, text in fences(page) if its_language == language]
+
+
+def section(title: str, page: str) -> str:
+    return re.split(r"^## ", text_of(page).split(f"\n## {title}\n")[1], flags=re.MULTILINE)[0]
+
+
+def first_cells(text: str) -> str:
+    return "\n".join(re.findall(r"^\| (`.*?)\|", text, flags=re.MULTILINE))
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield every command of `rl-infonce` that a page shows, without the program's name."""
+    for page in PAGES:
+        for language, text in fences(page):
+            if language not in ("", "bash", "sh"):
+                continue
+            for line in text.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                for program in {"rl-infonce", "rl_infonce"} & set(words):
+                    yield page, words[words.index(program) + 1 :]
 
 
 def small(block: str, n_steps: int) -> str:
@@ -48,49 +87,88 @@ def small(block: str, n_steps: int) -> str:
     return re.sub(r"(?<=learn\()[\d_]+", str(n_steps), block).replace("n_envs=8", "n_envs=2")
 
 
-def test_the_first_blocks_are_the_two_commands() -> None:
-    assert re.findall(r"^```(\w+)$", README, flags=re.MULTILINE)[:3] == ["bash", "bash", "python"]
-    assert len(blocks("bash")) == 2
+def run_block(block: str, n_steps: int = 128) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(small(block, n_steps), "python block", "exec"), names)
+    return names
 
 
-def curves_below(folder: Path) -> set[str]:
-    (written,) = folder.iterdir()
-    return set(EventAccumulator(str(written)).Reload().Tags()["scalars"])
-
-
-@pytest.mark.atari
-@pytest.mark.parametrize(
-    "index", [i for i, block in enumerate(blocks("python")) if ".learn(" in block]
-)
-def test_python_blocks_run_and_train_with_the_loss(
-    index: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    names: dict[str, object] = {}
-    # Curves of an update are written one rollout later.
-    block = small(blocks("python")[index], 256 if index == 0 else 128)
-    exec(compile(block, f"README python {index}", "exec"), names)
+def check_trained_with_the_loss(model: Any) -> None:
     (extractor,) = {
         module
-        for module in names["model"].policy.modules()  # type: ignore[attr-defined]
+        for module in model.policy.modules()
         if isinstance(module, InfoNCEExtractor) and module.last_infonce
     }
     assert extractor.last_infonce["loss"] > 0
-    if index == 0:
-        explained = re.findall(r"^\| (`.*?)\|", section("Reading the curves"), flags=re.MULTILINE)
-        names_explained = set(re.findall(r"`(\w+)`", " ".join(explained)))
-        seen = {tag for tag in curves_below(tmp_path / "logs") if tag.startswith("infonce/")}
-        # `n_nonfinite` is there only if something went wrong.
-        assert seen == {f"infonce/{name}" for name in names_explained - {"n_nonfinite"}}
 
 
-def test_other_listeners_hear_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+# -- pages and their blocks ------------------------------------------------------------------------
+
+
+def test_the_first_pages_are_short() -> None:
+    assert len(text_of(README).splitlines()) <= 170
+    assert len(text_of("experiments/README.md").splitlines()) <= 120
+
+
+def test_the_first_page_begins_with_the_two_commands() -> None:
+    assert [language for language, _ in fences(README)] == ["bash", "python", "bash"]
+
+
+def test_the_first_page_leads_to_the_page_of_every_room() -> None:
+    rooms = {page for page in PAGES if page.endswith("/README.md")}
+    assert rooms <= set(re.findall(r"\]\(([^)#]+)", text_of(README)))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.endswith("README.md")])
+def test_a_page_opens_with_an_example(page: str) -> None:
+    before = text_of(page).split("\n```")[0]
+    assert len(before.splitlines()) <= 16
+    assert "\n## " not in before
+
+
+@pytest.mark.atari
+def test_the_first_example_trains_with_the_loss_and_draws_every_curve(tmp_path: Path) -> None:
+    # Curves of an update are written one rollout later.
+    names = run_block(blocks("python", README)[0], n_steps=256)
+    check_trained_with_the_loss(names["model"])
+    (written,) = (tmp_path / "logs").iterdir()
+    tags = set(EventAccumulator(str(written)).Reload().Tags()["scalars"])
+    explained = set(re.findall(r"`(\w+)`", first_cells(text_of(CURVES))))
+    # `n_nonfinite` is there only if something went wrong.
+    assert {tag for tag in tags if tag.startswith("infonce/")} == {
+        f"infonce/{name}" for name in explained - {"n_nonfinite"}
+    }
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page}-{index}", marks=[pytest.mark.atari] * ("env" in block))
+        for page in PAGES[1:]
+        for index, block in enumerate(blocks("python", page))
+        if "use_encoder" not in block
+    ],
+)
+def test_python_blocks_run_and_train_what_they_say(block: str) -> None:
+    names = run_block(block)
+    if ".learn(" in block:
+        check_trained_with_the_loss(names["model"])
+    if "requires_grad=True" in block:
+        trained = [each for each in names.values() if getattr(each, "requires_grad", False)]
+        assert any(each.is_leaf and each.grad is not None and each.grad.any() for each in trained)
+
+
+def test_other_listeners_hear_every_number() -> None:
     heard: dict[int, dict[str, float]] = {}
     mlflow = SimpleNamespace(log_metrics=lambda numbers, step: heard.update({step: numbers}))
     model = PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32)
-    monkeypatch.chdir(tmp_path)
-    (block,) = blocks("py")
+    (block,) = blocks("py", CURVES)
     exec(block, {"stable_baselines3": stable_baselines3, "mlflow": mlflow, "model": model})
     model.learn(64)
     model.logger.close()
@@ -98,55 +176,52 @@ def test_other_listeners_hear_every_number(tmp_path: Path, monkeypatch: pytest.M
     assert {"train/loss", "time/iterations"} <= heard[64].keys()
 
 
-@pytest.mark.parametrize(("loss", "trained"), [("info_nce", "now"), ("local_nce", "scores")])
-def test_the_losses_printed_have_gradients(loss: str, trained: str) -> None:
-    (block,) = (block for block in blocks("python") if f"import {loss}" in block)
-    names: dict[str, Any] = {}
-    exec(compile(block, "README python", "exec"), names)
-    assert bool(names[trained].grad.any())
-
-
 @pytest.mark.atari
-def test_the_pretrained_encoder_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (block,) = (block for block in blocks("python") if "use_encoder" in block)
-    commands = next(line for line in blocks("sh") if line.startswith("rl-infonce pretrain"))
-    pretrain, train = (shlex.split(line)[1:] for line in commands.splitlines())
+def test_the_pretrained_encoder_is_used() -> None:
+    pretrain, train, _ = (words for page, words in commands() if page == PRETRAINING)
     path = Path("pretrained", _name(make_parser().parse_args(pretrain)))
     used = path / "encoder.safetensors"
     assert make_parser().parse_args(train).encoder == used
     path.mkdir(parents=True)
     encoder = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0))
     save_encoder(encoder, used)
-    names: dict[str, Any] = {}
-    exec(compile(small(block, 256), "README python", "exec"), names)
-    weight = names["model"].policy.features_extractor.cnn[0].weight
+    (block,) = blocks("python", PRETRAINING)
+    weight = run_block(block)["model"].policy.features_extractor.cnn[0].weight
     assert torch.equal(weight, encoder.state_dict()["cnn.0.weight"])
 
 
-def test_the_objectives_explained_are_those_there_are() -> None:
-    explained = re.findall(
-        r"`(\w+)`",
-        "".join(
-            row.split("|")[1]
-            for row in section("Pretraining without reward").splitlines()
-            if row.startswith("| `")
-        ),
-    )
-    assert sorted(explained) == sorted(OBJECTIVES)
+def test_the_grid_shown_is_one_that_a_sweep_takes(tmp_path: Path) -> None:
+    (block,) = blocks("toml", SWEEPS)
+    (tmp_path / "grid.toml").write_text(block)
+    assert read_grid(tmp_path / "grid.toml").settings["strong"]["infonce_coef"] == 1
 
 
-def test_the_losses_explained_are_those_there_are() -> None:
-    explained = re.findall(r"^\| `(\w+)` \|", section("The losses alone"), flags=re.MULTILINE)
-    modules = ("rl_infonce.nce.losses", "rl_infonce.nce.noise_contrastive")
-    losses = {
-        name for name in nce.__all__ if getattr(getattr(nce, name), "__module__", "") in modules
-    }
-    assert set(explained) == losses - {"effective_sample_size"}
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def printed_defaults(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^\| `(\w+)` \| `(.+?)`", text, flags=re.MULTILINE))
+
+
+def check_defaults(printed: Mapping[str, str]) -> None:
+    """Compare defaults with those of the first preset or, where it has none, of the extractor."""
+    parameters = inspect.signature(InfoNCEExtractor).parameters
+    for name, default in printed.items():
+        expected = getattr(PRESETS["cpc"], name, parameters[name].default)
+        assert ast.literal_eval(default) == expected, name
+
+
+def test_the_settings_of_the_first_page_are_those_of_the_code() -> None:
+    options = section("Options", README)
+    printed = printed_defaults(options)
+    assert len(printed) == 6
+    check_defaults(printed)
+    (presets,) = (line for line in options.splitlines() if line.startswith("| `preset`"))
+    assert set(re.findall(r'`"(\w+)"`', presets)) == set(PRESETS)
 
 
 def test_presets_and_settings_are_those_of_the_code() -> None:
-    options, of_no_preset = section("Options").split("Of no preset are:")
+    options, beside_presets = section("Settings", SB3).split("do not depend on the preset:")
     assert set(re.findall(r'^\| `"(\w+)"`', options, flags=re.MULTILINE)) == set(PRESETS)
     rows = re.findall(r"^\| `(\w+)` \| `(.+?)`.*? \| (.*)\|$", options, flags=re.MULTILINE)
     settings = [name for name, _, _ in rows]
@@ -156,7 +231,7 @@ def test_presets_and_settings_are_those_of_the_code() -> None:
         for presets, value in re.findall(r"([\w, ]+): `(.+?)`", others):
             printed |= dict.fromkeys(presets.strip().split(", "), ast.literal_eval(value))
         assert printed == {key: getattr(preset, name) for key, preset in PRESETS.items()}, name
-    beside = dict(re.findall(r"^\| `(\w+)` \| `(.+?)`", of_no_preset, flags=re.MULTILINE))
+    beside = printed_defaults(beside_presets)
     given_by_sb3_or_for_experts = {
         "observation_space",
         "preset",
@@ -166,38 +241,33 @@ def test_presets_and_settings_are_those_of_the_code() -> None:
     }
     parameters = inspect.signature(InfoNCEExtractor).parameters
     assert {*settings, *beside} == parameters.keys() - given_by_sb3_or_for_experts
-    for name, default in beside.items():
-        assert ast.literal_eval(default) == parameters[name].default, name
+    check_defaults(beside)
 
 
-def test_commands_are_ones_the_command_line_takes() -> None:
-    command = shlex.split(blocks("bash")[0].splitlines()[-1])
-    assert command[0] == "rl-infonce"
-    assert make_parser().parse_args(command[1:]).game == "pong"
+def test_the_objectives_explained_are_those_there_are() -> None:
+    explained = re.findall(r"`(\w+)`", first_cells(section("Objectives", PRETRAINING)))
+    assert sorted(explained) == sorted(OBJECTIVES)
 
 
-def test_the_first_command_installs_the_pinned_versions_here() -> None:
-    (install,) = [line for line in blocks("bash")[0].splitlines() if line.startswith("pip ")]
-    words = shlex.split(install)
-    assert words[-1] == "."
-    assert (ROOT / words[words.index("-c") + 1]).is_file()
+def test_the_losses_explained_are_those_there_are() -> None:
+    explained = re.findall(
+        r"`(\w+)`", first_cells(section("Which loss", "rl_infonce/nce/README.md"))
+    )
+    modules = ("rl_infonce.nce.losses", "rl_infonce.nce.noise_contrastive")
+    losses = {
+        name for name in nce.__all__ if getattr(getattr(nce, name), "__module__", "") in modules
+    }
+    assert set(explained) == losses - {"effective_sample_size"}
 
 
-def test_ci_runs_exactly_the_second_command() -> None:
-    command = blocks("bash")[1].strip()
-    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == f"exec {command}"
-    assert (ROOT / command.removeprefix("bash ")).is_file()
-
-
-def test_the_second_command_runs_every_check() -> None:
-    script = (ROOT / "tests" / "run.sh").read_text()
-    for check in ("ruff format --check .", "ruff check .", "mypy", "lint-imports", "pytest"):
-        assert re.search(rf"^(OMP_NUM_THREADS=1 )?{re.escape(check)}", script, flags=re.MULTILINE)
-    assert "--group test" in script
+def test_the_arms_explained_are_those_there_are() -> None:
+    explained = re.findall(r"`(\w+)`", first_cells(section("Arms", SWEEPS)))
+    assert sorted(explained) == sorted(ARMS)
 
 
 def test_the_keys_of_a_grid_are_those_of_the_code() -> None:
-    rows = re.findall(r"^\| `\[(.*?)\]`.*?\| (.*) \|$", GRID.read_text(), flags=re.MULTILINE)
+    page = text_of("rl_infonce/sweeps/GRID.md")
+    rows = re.findall(r"^\| `\[(.*?)\]`.*?\| (.*) \|$", page, flags=re.MULTILINE)
     explained = {table: set(re.findall(r"`([a-z_]+)`", keys)) for table, keys in rows}
     assert explained["train"] == set(SETTINGS)
     assert explained["probe"] == set(PROBE_SETTINGS)
@@ -205,18 +275,57 @@ def test_the_keys_of_a_grid_are_those_of_the_code() -> None:
 
 
 def test_the_tests_of_faults_exist() -> None:
-    named = re.findall(r"`(tests/.*?)`", FAULTS.read_text(encoding="utf-8"))
+    named = re.findall(r"`(tests/.*?)`", text_of("rl_infonce/runs/FAULTS.md"))
     assert len(set(named)) > 5
     assert all((ROOT / name).is_file() for name in named)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", FAULTS, GRID], ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
-    shown = re.sub(r"<!--.*?-->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", shown) if "://" not in link]
-    for link in links:
+# -- commands and links ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, id=f"{page}: {shlex.join(words)}") for page, words in commands()]
+)
+def test_commands_are_ones_the_command_line_takes(words: list[str]) -> None:
+    assert make_parser().parse_args(words).run
+
+
+def test_the_first_command_trains() -> None:
+    command = shlex.split(blocks("bash", README)[0].splitlines()[-1])
+    assert command[0] == "rl-infonce"
+    assert make_parser().parse_args(command[1:]).game == "pong"
+
+
+def test_the_first_command_installs_the_pinned_versions_here() -> None:
+    (install,) = [
+        line for line in blocks("bash", README)[0].splitlines() if line.startswith("pip ")
+    ]
+    words = shlex.split(install)
+    assert words[-1] == "."
+    assert (ROOT / words[words.index("-c") + 1]).is_file()
+
+
+def test_ci_runs_exactly_the_second_command() -> None:
+    command = blocks("bash", README)[1].strip()
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == f"exec {command}"
+    assert (ROOT / command.removeprefix("bash ")).is_file()
+
+
+def test_the_second_command_runs_every_check() -> None:
+    script = text_of("tests/run.sh")
+    for check in ("ruff format --check .", "ruff check .", "mypy", "lint-imports", "pytest"):
+        assert re.search(rf"^(OMP_NUM_THREADS=1 )?{re.escape(check)}", script, flags=re.MULTILINE)
+    assert "--group test" in script
+
+
+@pytest.mark.parametrize("page", LINKED_PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    shown = re.sub(r"<!--.*?-->", "", text_of(page), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)]+)\)", shown):
+        if "://" in link:
+            continue
         path, _, anchor = link.partition("#")
-        target = page.parent / path if path else page
+        target = (ROOT / page).parent / path if path else ROOT / page
         assert target.is_file(), link
         text = target.read_text(encoding="utf-8") if anchor else ""
         headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)

@@ -1,10 +1,10 @@
 """Frames per second of pretraining, by objective, beside a plain implementation of ST-DIM.
 
-`plain` is what one writes from the paper: float32, channels-first, one product and one cross
-entropy for each of the 88 places and each term, in a loop. `ours` is a step of
-`rl_infonce.pretraining` in bfloat16, channels-last, all places at once; `ours, fp32` without
-bfloat16. The arms alternate; frames come from memory. `local terms` is the time of ST-DIM's losses
-alone, of encoded frames.
+`plain stdim` is what one writes from the paper: float32, channels-first, one product and one cross
+entropy for each of the 88 places and each term, in a loop. The other arms are a step of
+`rl_infonce.pretraining` in bfloat16, channels-last, all places at once; `stdim, fp32` is that
+without bfloat16. The arms alternate; frames come from memory. `stdim, loss alone` is the time of
+ST-DIM's losses on encoded frames, without the encoder.
 
     python experiments/benchmarks/pretrain_speed.py --output experiments/results/pretrain_speed.json
 """
@@ -172,7 +172,7 @@ def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=8, help="per arm and round")
+    parser.add_argument("--steps", type=int, default=8, help="number of steps per arm and round")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     summary = compare(args.rounds, args.steps)

@@ -205,8 +205,10 @@ def main() -> None:
     """Measure, print the tables, write JSON and figure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of JSON and figure")
-    parser.add_argument("--runs", type=int, default=10, help="seeds of every number")
-    parser.add_argument("--pairs", type=int, default=8192, help="pairs spent on every run")
+    parser.add_argument("--runs", type=int, default=10, help="number of seeds")
+    parser.add_argument(
+        "--pairs", type=int, default=8192, help="number of pairs that each run sees"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.output.mkdir(parents=True, exist_ok=True)

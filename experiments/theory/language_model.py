@@ -226,7 +226,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--book-steps", type=int, default=400)
-    parser.add_argument("--jobs", type=int, default=2, help="processes of one thread each")
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="number of processes, of one thread each"
+    )
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     summary = run(args.seeds, args.steps, args.book_steps, args.jobs)

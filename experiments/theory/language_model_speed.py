@@ -186,7 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of JSON and figure")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--updates", type=int, default=10, help="updates timed at once")
+    parser.add_argument("--updates", type=int, default=10, help="number of updates timed at once")
     parser.add_argument("--vocabularies", type=int, nargs="+", default=VOCABULARIES)
     parser.add_argument("--torch-threads", type=int, default=1)
     args = parser.parse_args()

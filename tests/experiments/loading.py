@@ -1,4 +1,4 @@
-"""Experiments are scripts, not a package: load them by path."""
+"""Load experiments by path, as they are scripts and no package, and read the pages of studies."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def load(name: str) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def study_page(name: str) -> str:
+    """Return the page of a study, e.g. "kills.md" or "ppo_arms/README.md"."""
+    return (EXPERIMENTS / "results" / name).read_text(encoding="utf-8")
+
+
+def study_words(name: str) -> str:
+    """Return the page of a study on one line, so that a sentence is found however it is wrapped."""
+    return " ".join(study_page(name).split())

@@ -1,4 +1,4 @@
-"""Tables in experiments/README.md are what the commands print from the committed results."""
+"""Tables of experiments/results/**/*.md are what the commands print from the committed results."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from rl_infonce.cli import main
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.statistics import t_difference
-from tests.experiments.loading import EXPERIMENTS, load
+from tests.experiments.loading import EXPERIMENTS, load, study_page, study_words
 
-README = (EXPERIMENTS / "README.md").read_text()
-FRONT_PAGE = (EXPERIMENTS.parent / "README.md").read_text()
+FRONT_PAGE = "\n".join(
+    (EXPERIMENTS.parent / page).read_text() for page in ("README.md", "rl_infonce/sb3/README.md")
+)
 RESULTS = EXPERIMENTS / "results"
+WEIGHT = study_page("infonce_coef.md")
 
 
 def test_defaults_table_comes_from_the_committed_runs() -> None:
-    assert load("defaults.py").table(RESULTS / "defaults") in README
+    assert load("defaults.py").table(RESULTS / "defaults") in study_page("defaults/README.md")
 
 
 def test_the_settings_tried_elsewhere_come_from_the_committed_runs() -> None:
     with (RESULTS / "default_arms" / "runs.csv").open() as file:
         runs = {(r["game"], r["seed"], r["arm"]): float(r["area"]) for r in csv.DictReader(file)}
-    table = README.split("| mean return over the budget | baseline | infonce | uncentred |")[1]
+    table = WEIGHT.split("| mean return over the budget | baseline | infonce | uncentred |")[1]
     header, *rows = (line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines())
     shown = {}
     for place, *values in rows[1:]:
@@ -47,8 +49,8 @@ def test_another_seed_of_breakout_comes_from_the_committed_runs() -> None:
     assert {(run["game"], run["seed"]) for run in runs.values()} == {("breakout", "100")}
     header = "| mean return over the budget | baseline | infonce | ratio_01 |\n|---|---|---|---|"
     cells = [f"{float(runs[arm]['area']):.2f}" for arm in ("baseline", "infonce", "ratio_01")]
-    assert f"{header}\n| breakout, seed 100 | {' | '.join(cells)} |\n" in README
-    page = " ".join(README.split())
+    assert f"{header}\n| breakout, seed 100 | {' | '.join(cells)} |\n" in WEIGHT
+    page = study_words("infonce_coef.md")
     variance = "train/explained_variance"
     off, on, bounded = (
         f"{_logged_on_breakout(arm, variance, 20_000, 40_000):.2f}"
@@ -72,7 +74,9 @@ def _logged_on_breakout(arm: str, name: str, after: int, until: int) -> float:
 def test_ten_seeds_of_minatar_come_from_the_committed_runs() -> None:
     minatar = load("minatar_arms.py")
     for of in minatar.SCORES:
-        assert minatar.table(minatar.REPORTED, RESULTS / "minatar_arms", of) in README
+        assert minatar.table(minatar.REPORTED, RESULTS / "minatar_arms", of) in study_page(
+            "minatar_arms/README.md"
+        )
     found = minatar.scores(minatar.REPORTED, RESULTS / "minatar_arms", "mean over training")
     assert len(found) == 6
     assert all(sorted(seeds) == list(range(10)) for seeds in found.values())
@@ -82,7 +86,7 @@ def test_ten_seeds_of_minatar_come_from_the_committed_runs() -> None:
     }
     assert len(commits) == 1, "one version trained them"
     rows = minatar.table(minatar.REPORTED, RESULTS / "minatar_arms", "mean over training")
-    page = " ".join(README.split())
+    page = study_words("minatar_arms/README.md")
     for name, words in (
         ("breakout", "On Breakout a true loss of {}"),
         ("space_invaders", "Space Invaders one of {}"),
@@ -96,7 +100,7 @@ def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
     minatar = load("minatar_arms.py")
     for of in minatar.SCORES:
         table = minatar.table(minatar.CHOOSING, RESULTS / "minatar_candidates", of)
-        assert table in README
+        assert table in WEIGHT
     rows = minatar.table(minatar.CHOOSING, RESULTS / "minatar_candidates", "mean over training")
     split = [row.split(" | ") for row in rows.splitlines() if row.startswith("| breakout")]
     cells = {row[1]: row for row in split}
@@ -113,7 +117,7 @@ def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
         ours, theirs = found["breakout", arm], found["breakout", other]
         return {"breakout": [ours[seed] - theirs[seed] for seed in sorted(ours)]}
 
-    page = " ".join(README.split())
+    page = study_words("infonce_coef.md")
     clipped, unclipped = less("coef_01", "baseline"), less("unclipped_01", "unclipped_0")
     for words, ours, theirs in (
         (
@@ -132,7 +136,7 @@ def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() ->
     header, line, *rows = report.splitlines()
     means = [row for row in rows if ": mean |" in row]
     assert len(means) == 4
-    assert "\n".join([header, line, *means]) in README
+    assert "\n".join([header, line, *means]) in WEIGHT
     gains = []
     for arm in ("coef_01", "coef_001", "ratio_01_of_001", "coef_0001"):
         with (RESULTS / "coefficient_arms" / "runs.csv").open() as file:
@@ -140,7 +144,7 @@ def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() ->
         games = {game for game, _ in f1}
         gains.append(sum(f1[game, arm] - f1[game, "baseline"] for game in games) / len(games))
     at_01, at_001, bounded, at_0001 = (f"{gain:.3f}" for gain in gains)
-    page = " ".join(README.split())
+    page = study_words("infonce_coef.md")
     assert (
         f"adds {at_01} to the baseline's mean F1 at 0.1 and {at_001} at 0.01; {bounded} at" in page
     )
@@ -150,13 +154,13 @@ def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() ->
 
 def test_the_first_seed_at_the_former_weight_comes_from_the_committed_cells() -> None:
     lines = load("ppo_arms.py").table(RESULTS / "ppo_arms_coef_01").splitlines()
-    shown = README.split("at version f78b8a0")[1].split("With the loss Breakout loses")[0]
+    shown = WEIGHT.split("at version f78b8a0")[1].split("With the loss Breakout loses")[0]
     rows = [line for line in shown.splitlines() if line.startswith("| ") and "---" not in line]
     assert len(rows) == 15
     for row in rows:
         assert row in (line.replace(", 1 of 3 seeds", "") for line in lines)
     live = json.loads((RESULTS / "ppo_arms_coef_01" / "live_features.json").read_text())
-    assert load("live_features.py").table(live["cells"]) in README
+    assert load("live_features.py").table(live["cells"]) in WEIGHT
 
 
 def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> None:
@@ -168,7 +172,7 @@ def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> Non
         *("baseline", "coef_001", "stdim_001", "positional_001", "pre_001"),
         *("coef_01", "pre_01"),
     ]
-    assert f"| converged F1 | untrained | {' | '.join(arms)} |" in README
+    assert f"| converged F1 | untrained | {' | '.join(arms)} |" in WEIGHT
     report = (RESULTS / "term_arms" / "report.md").read_text().splitlines()
     for game in ("boxing", "demon_attack"):
         (row,) = (
@@ -176,13 +180,13 @@ def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> Non
         )
         untrained = row.split(" | ")[2]
         found = " | ".join(f"{f1[game, arm]:.3f}" for arm in arms)
-        assert f"| {game} | {untrained} | {found} |" in README
+        assert f"| {game} | {untrained} | {found} |" in WEIGHT
 
 
 def test_other_causes_come_from_the_committed_report_and_widths() -> None:
     folder = RESULTS / "decoupled_arms"
     report = (folder / "report.md").read_text()
-    shown = README.split("**What else might keep")[1].split("**One more seed of Atari's")[0]
+    shown = WEIGHT.split("## What else might keep")[1].split("## One more seed of Atari's")[0]
     widths = load("live_features.py").width_table(
         json.loads((folder / "feature_width.json").read_text())["cells"]
     )
@@ -219,9 +223,8 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     printed = load("ppo_arms.py").table(RESULTS / "ppo_arms")
     assert "Missing" not in printed
     lines = printed.splitlines()
-    shown = README.split("## PPO with the loss, without it, and with a placebo")[1]
-    section = shown.split("\n### ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")]
+    shown = study_page("ppo_arms/README.md")
+    rows = [line for line in shown.splitlines() if line.startswith("|")]
     assert len(rows) > 50
     assert [row for row in rows if row not in lines] == []
     report = (RESULTS / "ppo_arms" / "report.md").read_text().splitlines()
@@ -229,17 +232,20 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     primary = "mean return over the budget"
     returns = found[f"against baseline: {primary}", "infonce"]
     assert any(f"| infonce | {returns.words} | {returns.difference} |" in line for line in report)
-    page, front = (" ".join(text.split()) for text in (section, FRONT_PAGE))
+    page, front = (" ".join(text.split()) for text in (shown, FRONT_PAGE))
     assert returns.words in page.lower()
-    assert f"**Return:** {returns.words} at equal steps." in front
+    assert f"**Return:** there is {returns.words} at equal steps" in front
     assert f"would find a true difference of {returns.found}." in page
     assert f"where a true {returns.found} would be found in four of five such studies" in front
     told = {
         (primary, "baseline", "infonce"): (
             "with the loss less without, {}",
-            "PPO without it: {} in units",
+            "PPO without it by {} in units",
         ),
-        (f"{primary}, at equal wall-clock", "baseline", "infonce"): ("wall-clock: {}.", ""),
+        (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
+            "wall-clock the difference is {}.",
+            "",
+        ),
         ("converged", "baseline", "infonce"): (
             "PPO without ({} in mean F1)",
             "stock PPO by {} in mean F1",
@@ -297,7 +303,7 @@ def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(script, "comparison_table", noted)
     script.table(RESULTS / "ppo_arms")
-    page = " ".join(README.split())
+    page = study_words("ppo_arms/README.md")
     told = page.split("By seeds 1 and 2 alone")[1].split("not by two seeds.")[0]
     for heading in (
         "baseline: mean return over the budget",
@@ -309,7 +315,7 @@ def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatc
 def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    page, front = (" ".join(text.split()) for text in (README, FRONT_PAGE))
+    page, front = study_words("ppo_arms/README.md"), " ".join(FRONT_PAGE.split())
     with (RESULTS / "ppo_arms" / "runs.csv").open() as file:
         runs = {(r["game"], r["arm"], r["seed"]): r for r in csv.DictReader(file)}
     games, seeds = {game for game, _, _ in runs}, {seed for _, _, seed in runs}
@@ -341,7 +347,8 @@ def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
         f"{game}-ppo-baseline-0" for game in games
     }
     later = [f"{float(runs['breakout', 'baseline', seed]['area']):.2f}" for seed in ("1", "2")]
-    assert f"seeds 1 and 2, trained later, earned {' and '.join(later)}: seed 0's was" in page
+    told = f"seeds 1 and 2, trained later, earned {' and '.join(later)}: seed 0's was"
+    assert told in study_words("infonce_coef.md")
     script = load("ppo_arms.py")
     pairs: list[tuple[str, Any, Any]] = []
 
@@ -384,7 +391,7 @@ def _compared(lines: list[str]) -> dict[tuple[str, str], _Row]:
 def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
     kills = load("kills.py")
     found = json.loads((RESULTS / "kills.json").read_text())
-    assert kills.table(found) in README
+    assert kills.table(found) in study_page("kills.md")
     assert sum(counts["kills"] for counts in found["counts"].values()) == 200
     for counts in found["counts"].values():
         assert counts["runs_equal"] == counts["runs"]
@@ -395,7 +402,7 @@ def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
 def test_only_time_finds_the_dot_in_the_committed_run() -> None:
     dot = load("moving_dot.py")
     outcomes = json.loads((RESULTS / "moving_dot.json").read_text())
-    assert dot.table(outcomes) in README
+    assert dot.table(outcomes) in study_page("moving_dot.md")
     assert list(outcomes) == list(dot.ARMS)
     f1 = {arm: [each["f1_weighted"] for each in found] for arm, found in outcomes.items()}
     assert min(f1["stdim"]) > 0.95 > 0.5 > max(f1["static_dim"])
@@ -405,7 +412,7 @@ def test_only_time_finds_the_dot_in_the_committed_run() -> None:
 def test_the_table_of_pretrained_encoders_comes_from_the_committed_cells() -> None:
     stdim_table = load("stdim_table.py")
     table = stdim_table.table(RESULTS / "stdim_table")
-    assert table in README
+    assert table in study_page("stdim_table/README.md")
     assert "missing" not in table
     assert "mean of 6" in table
     for protocol in stdim_table.PROTOCOLS:
@@ -419,7 +426,7 @@ def test_the_states_seen_in_pretraining_come_from_the_committed_run() -> None:
     stdim_table = load("stdim_table.py")
     content = json.loads((RESULTS / "stdim_seen.json").read_text())
     assert sorted(content["games"]) == sorted(stdim_table.GAMES)
-    assert stdim_table.seen_table(content) in README
+    assert stdim_table.seen_table(content) in study_page("stdim_table/README.md")
     sizes = stdim_table.Sizes()
     assert content["n_frames"] == sizes.n_frames
     assert content["n_probe_frames"] == sizes.n_probe_frames
@@ -428,7 +435,7 @@ def test_the_states_seen_in_pretraining_come_from_the_committed_run() -> None:
 def test_the_table_of_ppo_on_a_pretrained_encoder_comes_from_the_committed_runs() -> None:
     frozen_ppo = load("frozen_ppo.py")
     table = frozen_ppo.table(RESULTS / "frozen_ppo")
-    assert table in README
+    assert table in study_page("frozen_ppo/README.md")
     assert "missing" not in table
     runs = frozen_ppo.contents(RESULTS / "frozen_ppo")
     assert {(run["arm"], run["seed"]) for run in runs} == set(
@@ -440,7 +447,7 @@ def test_the_table_of_ppo_on_a_pretrained_encoder_comes_from_the_committed_runs(
 def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
     soak = load("soak.py")
     found = json.loads((RESULTS / "soak.json").read_text())
-    assert soak.table(found) in README
+    assert soak.table(found) in study_page("soak.md")
     notes = found["notes"]
     assert notes[-1]["seconds"] > 1790
     assert abs(soak.slope(notes, "in_use_mb")) < 30
@@ -450,20 +457,20 @@ def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
 def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
     fuzz = load("fuzz.py")
     formats = json.loads((RESULTS / "fuzz.json").read_text())["formats"]
-    assert fuzz.table(formats) in README
+    assert fuzz.table(formats) in study_page("fuzz.md")
     assert list(formats) == list(fuzz.FORMATS)
     assert all(found["is_clean"] for found in formats.values())
 
 
 def test_pong_curve_table_comes_from_the_committed_runs() -> None:
-    assert load("pong_curve.py").table(RESULTS / "pong_curve") in README
+    assert load("pong_curve.py").table(RESULTS / "pong_curve") in study_page("pong_curve/README.md")
 
 
 def test_training_speed_comes_from_the_committed_run() -> None:
     train_speed = load("benchmarks/train_speed.py")
     summary = json.loads((RESULTS / "train_speed.json").read_text())
-    assert train_speed.table(summary) in README
-    assert train_speed.limits_table(summary) in README
+    assert train_speed.table(summary) in study_page("train_speed.md")
+    assert train_speed.limits_table(summary) in study_page("train_speed.md")
     assert train_speed.table(summary) in FRONT_PAGE
 
 
@@ -475,7 +482,7 @@ def test_the_speed_of_contrast_comes_from_the_committed_run() -> None:
         contrast_speed.limits_table(summary),
         contrast_speed.memory_table(summary),
     ):
-        assert table in README
+        assert table in study_page("contrast_speed.md")
 
 
 def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
@@ -493,8 +500,8 @@ def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
 def test_the_speed_of_probes_comes_from_the_committed_run() -> None:
     probe_speed = load("benchmarks/probe_speed.py")
     summary = json.loads((RESULTS / "probe_speed.json").read_text())
-    assert probe_speed.table(summary) in README
-    assert probe_speed.limits_table(summary) in README
+    assert probe_speed.table(summary) in study_page("probe_speed.md")
+    assert probe_speed.limits_table(summary) in study_page("probe_speed.md")
     arms = summary["arms"]
     assert (summary["frames"], len(summary["classes"])) == (50_000, 15)
     assert arms["ours"]["seconds"] < 60
@@ -505,7 +512,7 @@ def test_the_speed_of_probes_comes_from_the_committed_run() -> None:
 def test_the_speed_of_collecting_comes_from_the_committed_run() -> None:
     collect_speed = load("benchmarks/collect_speed.py")
     summary = json.loads((RESULTS / "collect_speed.json").read_text())
-    assert collect_speed.table(summary) in README
+    assert collect_speed.table(summary) in study_page("collect_speed.md")
     medians = {
         game: {arm: speed["median"] for arm, speed in arms.items()}
         for game, arms in summary["steps_per_second"].items()
@@ -519,18 +526,18 @@ def test_the_speed_of_collecting_comes_from_the_committed_run() -> None:
 def test_the_speed_of_pretraining_comes_from_the_committed_run() -> None:
     pretrain_speed = load("benchmarks/pretrain_speed.py")
     summary = json.loads((RESULTS / "pretrain_speed.json").read_text())
-    assert pretrain_speed.table(summary) in README
+    assert pretrain_speed.table(summary) in study_page("pretrain_speed.md")
     again = json.loads((RESULTS / "pretrain_speed_again.json").read_text())["frames_per_second"]
     plain, stdim, ours = (
         again[name]["median"] for name in ("plain stdim", "stdim", "positional_dim")
     )
-    shown = " ".join(README.split())
+    shown = study_words("pretrain_speed.md")
     assert f"plain stdim {plain:.0f} frames/s, `stdim` {stdim:.0f} ({stdim / plain:.1f} x" in shown
     assert f"`positional_dim` {ours:.0f} ({ours / plain:.1f} x)" in shown
     found = {name: each["median"] for name, each in summary["frames_per_second"].items()}
     assert found["stdim"] >= 3 * found["plain stdim"]
     share = found["stdim"] / found["stdim, loss alone"]
-    assert f"its losses at 88 places take {share:.0%} of it" in README
+    assert f"its losses at 88 places take {share:.0%} of it" in shown
 
 
 def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
@@ -541,7 +548,7 @@ def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
         distributed.table(runs["3"], "bf16"),
         distributed.speed_table(runs["6"]),
     ):
-        assert table in README
+        assert table in study_page("distributed.md")
     found = runs["3"]["differences"]
     assert set(found) == set(OBJECTIVES)
     for arms in found.values():
@@ -552,7 +559,7 @@ def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
     first = max(
         arms[f"bf16, {n} ranks"]["first gradient"] for arms in found.values() for n in (2, 4)
     )
-    assert f"the first one differs by up to\n{first:.0e}" in README
+    assert f"the first one differs by up to {first:.0e}" in study_words("distributed.md")
     longer = runs["6"]["differences"]
     for arm in ("fp32, 4 ranks", "fp32, in parts"):
         assert f"{longer['cpc'][arm]['weight']:.0e}" == "3e-05"
@@ -561,7 +568,7 @@ def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
 
 def test_emulator_threads_come_from_the_committed_run() -> None:
     summary = json.loads((RESULTS / "env_threads.json").read_text())
-    assert load("benchmarks/env_threads.py").table(summary) in README
+    assert load("benchmarks/env_threads.py").table(summary) in study_page("env_threads.md")
 
 
 def test_training_is_no_slower_than_stock_in_the_committed_run() -> None:
@@ -597,7 +604,7 @@ def test_the_untrained_encoder_beside_the_papers_comes_from_the_committed_scores
                 spread = f" ({min(means):.3f} to {max(means):.3f})" if name == "random" else ""
                 cells.append(f"{sum(means) / 3:.3f}{spread}")
             cells.insert(len(cells) - 2, f"{published_scores(game)[method]:.2f}")
-        assert f"| {game} | {' | '.join(cells)} |" in README
+        assert f"| {game} | {' | '.join(cells)} |" in study_page("probe_table/README.md")
 
 
 def test_breakout_with_all_lives_comes_from_the_committed_scores() -> None:
@@ -615,7 +622,7 @@ def test_breakout_with_all_lives_comes_from_the_committed_scores() -> None:
         f"| breakout, all lives | {published['random-cnn']:.2f} "
         f"| {sum(random) / 3:.3f} ({min(random):.3f} to {max(random):.3f}) | - "
         f"| {published['maj-clf']:.2f} | {sum(majority) / 3:.3f} | - |"
-    ) in README
+    ) in study_page("probe_table/README.md")
 
 
 def test_what_the_page_says_of_breakouts_frames_comes_from_the_committed_scores() -> None:
@@ -631,4 +638,6 @@ def test_what_the_page_says_of_breakouts_frames_comes_from_the_committed_scores(
         if cell["game"] == "breakout"
     }
     assert found == {("anand2019", 18_843, 7), ("converged", 50_000, 5)}
-    assert "18,843 of 50,000 frames are left, 7 variables pass" in README
+    assert "18,843 of 50,000 frames are left, 7 variables pass" in study_words(
+        "probe_table/README.md"
+    )

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rl_infonce.nce import info_nce_bound, local_nce, partition_nll
-from tests.experiments.loading import EXPERIMENTS, load
+from tests.experiments.loading import EXPERIMENTS, load, study_page
 
 NAMES = (
     "toy_categorical",
@@ -24,7 +24,6 @@ NAMES = (
     "gaussian_information",
     "out_of_distribution",
 )
-README = (EXPERIMENTS / "README.md").read_text()
 RESULTS = EXPERIMENTS / "results" / "theory"
 
 
@@ -42,14 +41,16 @@ def committed(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_shows_the_command_the_table_and_the_figure_of_the_committed_run(name: str) -> None:
-    assert theory(name).table(committed(name)) in README
-    assert f"python experiments/theory/{name}.py --output experiments/results/theory\n" in README
-    assert f"](results/theory/{name}.png)" in README
+    shown = study_page(f"theory/{name}.md")
+    assert theory(name).table(committed(name)) in shown
+    assert f"python experiments/theory/{name}.py --output experiments/results/theory\n" in shown
+    assert f"]({name}.png)" in shown
     assert (RESULTS / f"{name}.png").stat().st_size > 10_000
 
 
 def test_page_shows_the_training_table_of_the_committed_run() -> None:
-    assert theory("toy_categorical").training_table(committed("toy_categorical")) in README
+    table = theory("toy_categorical").training_table(committed("toy_categorical"))
+    assert table in study_page("theory/toy_categorical.md")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -71,7 +72,7 @@ def test_command_reproduces_the_committed_run(
     for row, committed_row in zip(found["rows"], expected["rows"], strict=True):
         assert row["normalised"] == pytest.approx(committed_row["normalised"], rel=1e-9)
     assert (tmp_path / "new" / "gradient_limit.png").exists()
-    assert capsys.readouterr().out.strip() in README
+    assert capsys.readouterr().out.strip() in study_page("theory/gradient_limit.md")
 
 
 # Exact expectations

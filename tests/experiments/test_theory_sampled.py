@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.experiments.loading import EXPERIMENTS, load
+from tests.experiments.loading import EXPERIMENTS, load, study_page
 
 # `language_model.py` imports it by name, as a script imports its neighbour
 word_corpora = load("theory/word_corpora.py")
@@ -26,7 +26,6 @@ batch_and_temperature = load("theory/batch_and_temperature.py")
 false_negatives = load("theory/false_negatives.py")
 
 RESULTS = EXPERIMENTS / "results" / "theory"
-README = (EXPERIMENTS / "README.md").read_text()
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -343,10 +342,11 @@ def committed(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_tables_come_from_the_committed_runs(name: str) -> None:
+    shown = study_page(f"theory/{name}.md")
     for table in tables(name, committed(name)):
-        assert table in README
-    assert f"](results/theory/{name}.png)" in README
-    assert f"python experiments/theory/{name}.py --output experiments/results/theory" in README
+        assert table in shown
+    assert f"]({name}.png)" in shown
+    assert f"python experiments/theory/{name}.py --output experiments/results/theory" in shown
     assert (RESULTS / f"{name}.png").exists()
 
 
