@@ -75,42 +75,6 @@ class Band(NamedTuple):
     high: FloatArray
 
 
-def stratified_bootstrap(
-    scores: Scores,
-    statistic: Statistic,
-    *,
-    rng: np.random.Generator,
-    n_resamples: int = 2000,
-    confidence: float = 0.95,
-    widen: bool = False,
-) -> Interval:
-    """Return a statistic of one arm and its percentile interval for other seeds.
-
-    Args:
-        scores: Task to [n_runs], at least 2 each.
-        statistic: Task to [..., n_runs] scores to [...] values.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1).
-        widen: Whether to make up for few runs.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `scores` are too few or not finite, a number is out of range or the
-            statistic gives several values.
-    """
-    return _interval(
-        bootstrap_band(
-            scores,
-            statistic,
-            rng=rng,
-            n_resamples=n_resamples,
-            confidence=confidence,
-            widen=widen,
-        )
-    )
-
-
 def bootstrap_band(
     scores: Scores,
     statistic: Statistic,
@@ -122,8 +86,8 @@ def bootstrap_band(
 ) -> Band:
     """Return a statistic with several values and percentile intervals for other seeds.
 
-    For a performance profile, `lambda s: performance_profile(s, thresholds)`, and for sample
-    efficiency: `interquartile_mean` of scores [n_windows, n_runs], whole runs being resampled.
+    For sample efficiency: `interquartile_mean` of scores [n_windows, n_runs], whole runs being
+    resampled.
 
     Args:
         scores: Task to [..., n_runs], at least 2 each.

@@ -1,9 +1,8 @@
-"""Scores of many runs: which runs there are, on which scale, and what scores must look like."""
+"""Scores of many runs: on which scale they are, and what they must look like."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -12,32 +11,6 @@ from rl_infonce.checks import check_number, check_shape
 
 FloatArray = npt.NDArray[np.float64]
 Scores = Mapping[str, npt.ArrayLike]
-
-
-def missing_runs(
-    found: Mapping[str, Iterable[int]], expected: Mapping[str, Iterable[int]]
-) -> dict[str, list[int]]:
-    """Return task to the seeds that were expected and not found; empty if none is missing.
-
-    With the arguments swapped it names the runs that nobody planned.
-
-    Args:
-        found: Task to the seeds of the runs that are there.
-        expected: Task to the seeds that were planned.
-
-    Raises:
-        ValueError: If a seed appears twice in a task.
-
-    Example:
-        >>> missing_runs({"pong": [0, 2]}, {"pong": range(3), "qbert": [0]})
-        {'pong': [1], 'qbert': [0]}
-    """
-    there = {task: _distinct(f"found[{task!r}]", seeds) for task, seeds in found.items()}
-    missing = {
-        task: sorted(_distinct(f"expected[{task!r}]", seeds) - there.get(task, set()))
-        for task, seeds in expected.items()
-    }
-    return {task: seeds for task, seeds in missing.items() if seeds}
 
 
 def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dict[str, FloatArray]:
@@ -121,7 +94,7 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
             raise ValueError(
                 f"Expected finite `{name}[{task!r}]`, got "
                 f"{int((~np.isfinite(values)).sum())} NaN or infinite of {values.size} scores. "
-                "Leave out what is not known, by name: `missing_runs` lists it."
+                "Leave out what is not known, by name."
             )
     return arrays
 
@@ -144,11 +117,3 @@ def check_same_tasks(x: Mapping[str, object], y: Mapping[str, object]) -> None:
             f"Expected `x` and `y` to hold the same tasks, got {sorted(x.keys() - y.keys())} in "
             f"`x` only and {sorted(y.keys() - x.keys())} in `y` only. Compare the common ones."
         )
-
-
-def _distinct(name: str, seeds: Iterable[int]) -> set[int]:
-    counts = Counter(seeds)
-    twice = sorted(seed for seed, count in counts.items() if count > 1)
-    if twice:
-        raise ValueError(f"Expected each seed of `{name}` once, got {twice} more than once.")
-    return set(counts)
