@@ -74,10 +74,6 @@ def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int
     Returns:
         Moments [M] and a gap: moments i and j are closer than the gap exactly where the episode is
         the same and |times_i - times_j| < min_gap.
-
-    Raises:
-        TypeError: If `episodes`, `times` or `min_gap` are no integers.
-        ValueError: If a shape differs, `min_gap` is negative or the moments exceed 64 bits.
     """
     check_shape("episodes", episodes, ["M"])
     check_shape("times", times, [len(episodes)])

@@ -3,6 +3,8 @@
 `scores` [..., B, M] hold the positive of row i in column i; every other entry that `mask` allows
 is a pair of independent draws. `info_nce_bound` needs scores up to a constant per row, the others
 need them as log p(x, c) / (p(x) p(c)), up to one constant for `dv_estimate` and `smile_estimate`.
+`mask`, `validate_args` and errors are those of `rl_infonce.nce.losses`; the estimates over pairs
+also raise `ValueError` where there is no negative.
 """
 
 from __future__ import annotations
@@ -46,16 +48,12 @@ def info_nce_bound(
 
     Args:
         scores: [..., B, M] log-scores, M >= B, already divided by the temperature.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] bounds in nats, one per leading index, float32 or float64. Negative when the critic
         is worse than chance.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
 
     Example:
         >>> info_nce_bound(100 * torch.eye(8)).exp().round()
@@ -63,10 +61,7 @@ def info_nce_bound(
     """
     losses = info_nce(scores, mask=mask, validate_args=validate_args)  # [..., B]
     gained = log_candidates(scores, mask=mask, validate_args=False) - losses
-    if mask is None:
-        return gained.mean(dim=-1)
-    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)  # [...]
-    return gained.sum(dim=-1) / n_used.clamp_min(1)
+    return _mean_over_used_rows(gained, scores, mask)
 
 
 def log_candidates(
@@ -76,15 +71,11 @@ def log_candidates(
 
     Args:
         scores: [..., B, M]; only the shape, dtype and device matter.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] in nats, >= 0, float32 or float64, without gradient; 0 for a row without any.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit or `mask` excludes a positive.
     """
     check_scores(scores)
     like = at_least_float32(scores[..., 0].detach())  # [..., B]
@@ -105,10 +96,6 @@ def is_saturated(bound: Tensor, ceiling: Tensor, *, margin: float = 0.2) -> Tens
 
     Returns:
         [...] bool.
-
-    Raises:
-        TypeError: If `margin` is no number.
-        ValueError: If `margin` is negative.
     """
     check_number("margin", margin, at_least=0.0)
     return bound > ceiling - margin
@@ -125,16 +112,11 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
 
     Args:
         scores: [..., B, M].
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] bounds in nats.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, there is no negative, a score is not finite or `mask`
-            excludes a positive.
     """
     with autocast_off(scores):
         joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
@@ -153,16 +135,11 @@ def dv_estimate(
 
     Args:
         scores: [..., B, M].
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] estimates in nats.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, there is no negative, a score is not finite or `mask`
-            excludes a positive.
     """
     with autocast_off(scores):
         joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
@@ -186,16 +163,11 @@ def smile_estimate(
     Args:
         scores: [..., B, M].
         clip: Largest absolute score of an independent pair, > 0.
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] estimates in nats.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `clip` is not positive, a shape does not fit, there is no negative, a score
-            is not finite or `mask` excludes a positive.
     """
     if clip != math.inf:
         check_number("clip", clip, above=0.0)
@@ -221,10 +193,6 @@ def density_ratio_score(
 
     Returns:
         [B] in nats, at most log M above the score's lead over the best reference.
-
-    Raises:
-        TypeError: If an argument is not floating point or the dtypes differ.
-        ValueError: If a shape or device does not fit, M = 0 or a score is not finite.
     """
     check_shape("scores", scores, ("B",))
     check_shape("reference_scores", reference_scores, (len(scores), "M"))
@@ -257,7 +225,12 @@ def _expectations(
     if clip is not None:
         negatives = torch.where(negatives.isneginf(), negatives, negatives.clamp(-clip, clip))
     log_product = torch.logsumexp(negatives.flatten(-2), dim=-1) - n_pairs.log()
+    return _mean_over_used_rows(positives, scores, mask), log_product
+
+
+def _mean_over_used_rows(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean [...] of values [..., B], which are 0 in rows without any candidate."""
     if mask is None:
-        return positives.mean(dim=-1), log_product
-    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)
-    return positives.sum(dim=-1) / n_used.clamp_min(1), log_product
+        return values.mean(dim=-1)
+    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)  # [...]
+    return values.sum(dim=-1) / n_used.clamp_min(1)
