@@ -1,4 +1,7 @@
-"""Where on the screen an object is whose position a byte of RAM holds."""
+"""Where on the screen an object is whose position a byte of RAM holds.
+
+Games, versions and errors are those of `rl_infonce.atari.labels`.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +44,8 @@ class PixelMap(NamedTuple):
 def load_pixel_maps(game: str, version: str = "corrected") -> dict[str, PixelMap]:
     """Return the pixel map of every position that was measured; empty for some games.
 
-    Args:
-        game: In any spelling that `resolve_game` understands.
-        version: One of `label_versions()`.
-
     Returns:
         Name of the variable, as in `load_labels`, to its map.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or version, or the game has no labels.
 
     Example:
         >>> load_pixel_maps("pong")["ball_x"]
@@ -70,16 +65,12 @@ def to_pixels(
 
     Args:
         values: [K] integers in 0..255, as `decode` or a probe's prediction holds them.
-        game: In any spelling that `resolve_game` understands.
+        game: In any spelling.
         variable: One of `load_labels(game, version)`.
         version: One of `label_versions()`.
 
     Returns:
         [K] pixels along the axis of the variable's map.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game, version or variable, or the game has no labels.
     """
     check_choice("variable", variable, tuple(load_labels(game, version)))
     found = load_pixel_maps(game, version).get(variable)
@@ -96,16 +87,12 @@ def screen_positions(
 
     Args:
         labels: Variable to [K] integers in 0..255, of `load_labels(game, version)`.
-        game: In any spelling that `resolve_game` understands.
+        game: In any spelling.
         version: One of `label_versions()`.
 
     Returns:
         Variable to [K] pixels, NaN where the object is beyond the edge of the screen; variables
         without a map are missing.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or version, or the game has no labels.
     """
     found = {}
     for name, pixel_map in load_pixel_maps(game, version).items():

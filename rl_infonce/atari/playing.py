@@ -34,11 +34,6 @@ def play(
         policy: "random", "random_without_noop" or a function, as `collect` describes them.
         n_workers: As `collect` describes it.
         progress: Whether to show a bar.
-
-    Raises:
-        TypeError: If the function returns no integers.
-        ValueError: If it returns actions of another shape or range.
-        OSError: If the disk is full or a process was killed; finished shards are kept.
     """
     settings = collection.settings
     n_steps, n_left = settings["n_steps"], collection.n_rows_missing
@@ -94,12 +89,7 @@ def _step(player: ShardPlayer, action: int) -> None:
 
 
 def checked_actions(actions: Any, n_observations: int, n_actions: int) -> list[int]:
-    """Return the actions of a policy as ints.
-
-    Raises:
-        TypeError: If they are no integers.
-        ValueError: If there is not one action in 0..n_actions-1 per observation.
-    """
+    """Return the actions of a policy as ints."""
     if isinstance(actions, tuple):
         raise TypeError(
             "Expected `policy` to return actions [B], got a tuple. For `predict` of a model of "

@@ -23,10 +23,6 @@ def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, fl
     Returns:
         Empty for a game that the paper does not have.
 
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or agent.
-
     Example:
         >>> published_scores("pong")["random-cnn"]
         0.17
@@ -41,9 +37,6 @@ def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str,
 
     Args:
         frames_of: "random_agent" (tables 3 and 9) or "ppo_agent" (table 7).
-
-    Raises:
-        ValueError: If there is no such agent.
     """
     check_choice("frames_of", frames_of, _file()["categories"])
     return {category: dict(f1) for category, f1 in _file()["categories"][frames_of].items()}

@@ -57,11 +57,7 @@ def parse_json(
 
 
 def check_json_size(content: bytes | str, *, most_bytes: int) -> None:
-    """Raise unless `parse_json` would read that many bytes and values.
-
-    Raises:
-        ValueError: If there are more.
-    """
+    """Raise unless `parse_json` would read that many bytes and values."""
     _check_size(len(content), most_bytes)
     if isinstance(content, bytes):
         n_values = sum(content.count(mark) for mark in (b"[", b"{", b","))

@@ -49,16 +49,13 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def check_same(where: str, what: str, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Raise unless names and what is told of each agree, before anything is read or allocated.
+    """Raise unless names and what is told of each agree: a file can claim more than the memory.
 
     Args:
         where: Names the file in the message.
         what: Told of each tensor, as "shape".
         expected: By name of the tensor.
         got: By name of the tensor.
-
-    Raises:
-        ValueError: If they differ: a file can claim tensors larger than the memory.
     """
     for name in sorted(expected.keys() | got.keys()):
         if expected.get(name) != got.get(name):

@@ -32,9 +32,6 @@ def model_card(repo: str, bundle: Bundle) -> str:
     Args:
         repo: "owner/name", of the examples.
         bundle: Of `make_bundle`.
-
-    Raises:
-        ImportError: If huggingface_hub is missing.
     """
     parts = [
         f"# {_title(bundle)}",

@@ -109,11 +109,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def untrained(encoder: nn.Module, seed: int) -> nn.Module:
-    """Return an encoder of the same architecture, its weights drawn from `seed`.
-
-    Raises:
-        TypeError: If the encoder is of a class that is not saved here.
-    """
+    """Return an encoder of the same architecture, its weights drawn from `seed`."""
     generator = torch.Generator().manual_seed(seed)
     header = encoder_settings(encoder)
     return _BUILDERS[header["class"]](header, generator).eval()
@@ -136,9 +132,6 @@ def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]
         where: Names the file in messages.
         encoder: Whose parameters are replaced, also those on the meta device.
         tensors: By name.
-
-    Raises:
-        ValueError: If names, shapes or number formats differ.
     """
     check_same(where, "shape", shapes_of(encoder.state_dict()), shapes_of(tensors))
     for name, tensor in tensors.items():

@@ -104,11 +104,7 @@ class PretrainingObjective(nn.Module, ABC):
         self.horizon = encoder.image_shape[0]
 
     def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return the rows [B, L] of B samples.
-
-        Raises:
-            ValueError: If no episode is long enough, or there are too few frames for the batch.
-        """
+        """Return the rows [B, L] of B samples."""
         return draw_rows(frames, n_samples, self.frame_offsets or (0, self.horizon), rng)
 
     def encode(self, images: Tensor) -> Encoded:

@@ -55,10 +55,6 @@ def class_counts(
 
     Returns:
         Counts [256], or [groups, 256] in the groups' order.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If the shapes differ or a class is out of range.
     """
     labels, predictions = (
         _checked_classes(name, values)

@@ -225,10 +225,6 @@ def score_predictions(
         positions: Which test frames to score, as positions in `task.split.test`, with repetitions;
             None scores each once.
         seed: Seed of the bootstrap.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
     resampled, n_groups = resampled_f1(predictions, task, positions=positions, seed=seed)
     mean, categories, variables = averaged_scores(predictions, task, positions=positions)
@@ -258,12 +254,7 @@ def averaged_scores(
     *,
     positions: IntArray | None = None,
 ) -> tuple[Score, dict[str, Score], dict[str, Score]]:
-    """Return the mean, the categories and the variables; arguments as `score_predictions`.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
-    """
+    """Return the mean, the categories and the variables; arguments as `score_predictions`."""
     check_predictions(predictions, task, positions)
     test = task.split.test
     scored = np.arange(len(test)) if positions is None else positions

@@ -24,9 +24,6 @@ def mean(scores: Scores) -> FloatArray:
     """Return the mean over tasks of each task's mean: [...].
 
     Every task counts the same, however many runs it has.
-
-    Raises:
-        ValueError: If `scores` are none.
     """
     return np.asarray(_task_means(scores).mean(axis=0))
 
@@ -37,9 +34,6 @@ def interquartile_mean(scores: Scores) -> FloatArray:
     Of N runs, floor(N / 4) are left out at either end (Agarwal et al. 2021, sec. 4.3, and their
     rliable). As every run counts the same, a task with more runs counts more. It describes the
     typical run: a gain in a task that is among the easiest or hardest quarter changes nothing.
-
-    Raises:
-        ValueError: If `scores` are none.
     """
     pooled = np.sort(np.concatenate(list(checked_scores("scores", scores).values()), axis=-1))
     n_runs = pooled.shape[-1]
@@ -56,9 +50,6 @@ def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
     Args:
         x: Task to [..., n_runs].
         y: The same tasks to [..., n_runs], maybe with other numbers of runs.
-
-    Raises:
-        ValueError: If either are no scores or their tasks differ.
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)

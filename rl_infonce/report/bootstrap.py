@@ -96,11 +96,6 @@ def bootstrap_band(
         n_resamples: At least 1.
         confidence: In (0, 1), of each value on its own.
         widen: Whether to make up for few runs.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `scores` are too few or not finite, a number is out of range or the
-            statistic mixes resamples.
     """
     _check_settings(rng, n_resamples, confidence, widen)
     runs = checked_scores("scores", scores, 2)
@@ -132,11 +127,6 @@ def bootstrap_difference(
         n_resamples: At least 1.
         confidence: In (0, 1).
         widen: Whether to make up for few runs.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If tasks differ, paired arms have unequal numbers of runs, scores are too few or
-            not finite, a number is out of range or the statistic gives several values.
     """
 
     def difference(ours: Arrays, theirs: Arrays) -> FloatArray:
@@ -176,11 +166,6 @@ def bootstrap_improvement(
 
     Returns:
         In [0, 1].
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If tasks differ, paired arms have unequal numbers of runs, scores are too few or
-            not finite, or a number is out of range.
     """
     return _compared(x, y, probability_of_improvement, paired, rng, n_resamples, confidence, False)
 

@@ -47,10 +47,6 @@ def return_curve(
     Returns:
         [n_windows] in the units of the returns; NaN before the first episode ended.
 
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If arrays do not fit each other or the run is shorter than its budget.
-
     Example:
         >>> return_curve([1, 2, 8], [1.0, 3.0, 9.0], n_steps=8, n_windows=4, n_steps_done=8)
         array([2., 2., 2., 9.])
@@ -91,11 +87,6 @@ def area_under_curve(
 
     Returns:
         In the units of the returns.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If arrays do not fit each other, the run is shorter than its budget or no
-            episode ended within it.
     """
     curve = return_curve(steps, returns, n_steps, n_windows, n_steps_done=n_steps_done)
     known = np.flatnonzero(~np.isnan(curve))
@@ -127,11 +118,6 @@ def final_return(
 
     Returns:
         In the units of the returns.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If arrays do not fit each other, the run is shorter than its budget or no
-            episode ended in its last part.
     """
     ended, values = _checked_episodes(steps, returns, n_steps, n_steps_done)
     check_number("share", share, above=0, at_most=1)

@@ -26,10 +26,6 @@ def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dic
 
     Returns:
         Task to [..., n_runs].
-
-    Raises:
-        ValueError: If `scores` are none, a task has no scale, or its reference is not above the
-            random agent.
     """
     found = {}
     for task, values in checked_scores("scores", scores).items():
@@ -48,9 +44,6 @@ def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
     Args:
         x: Task to [..., n_runs].
         y: The same tasks to [..., n_runs], with run i of the same seed as run i of x.
-
-    Raises:
-        ValueError: If tasks or numbers of runs differ or a score is not finite.
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)
@@ -71,11 +64,6 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
         name: Of the argument, as the caller wrote it.
         scores: Task to [..., n_runs].
         at_least: How many runs each task must have.
-
-    Raises:
-        TypeError: If they are no mapping.
-        ValueError: If there is no task, a task has fewer runs, a score is no number or not finite,
-            or leading axes differ.
     """
     if not scores:
         raise ValueError(f"Expected `{name}` to hold at least one task, got none.")
@@ -107,11 +95,7 @@ def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def check_same_tasks(x: Mapping[str, object], y: Mapping[str, object]) -> None:
-    """Raise unless two arms were scored on the same tasks.
-
-    Raises:
-        ValueError: If a task is in one of them only.
-    """
+    """Raise unless two arms were scored on the same tasks."""
     if x.keys() != y.keys():
         raise ValueError(
             f"Expected `x` and `y` to hold the same tasks, got {sorted(x.keys() - y.keys())} in "

@@ -34,10 +34,6 @@ def shortened(run: Run, n_steps: int) -> Run:
     Args:
         run: Stays as it is.
         n_steps: The new budget, in [1, `n_steps` of the run].
-
-    Raises:
-        TypeError: If the number of steps is no integer.
-        ValueError: If it is out of range.
     """
     check_count("n_steps", n_steps, at_most=run.n_steps)
     within, share = run.steps <= n_steps, n_steps / run.n_steps_done
