@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_choice, check_shape
+from rl_infonce.files.json_text import packaged_json
 
 CATEGORIES = (
     "agent_localization",
@@ -78,12 +78,7 @@ def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
 
 
 def labels_hash(game: str, version: str = "corrected") -> str:
-    """Return 16 hexadecimal digits that change with a game's labels, to be kept beside results.
-
-    Args:
-        game: In any spelling.
-        version: One of `label_versions()`.
-    """
+    """Return 16 hexadecimal digits that change with a game's labels, to be kept beside results."""
     variables = sorted(load_labels(game, version).items())
     text = json.dumps([resolve_game(game), variables], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -115,8 +110,7 @@ def decode(
 @cache
 def _table() -> dict[str, dict[str, dict[str, Variable]]]:
     """Return version -> game -> variable, checked."""
-    file = resources.files("rl_infonce.atari").joinpath("ram_labels.json")
-    versions = json.loads(file.read_text(encoding="utf-8"))["versions"]
+    versions = packaged_json("rl_infonce.atari", "ram_labels.json")["versions"]
     return {
         version: {
             game: {name: _variable(f"{version} {game} {name}", v) for name, v in variables.items()}

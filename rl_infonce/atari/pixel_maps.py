@@ -5,10 +5,8 @@ Games, versions and errors are those of `rl_infonce.atari.labels`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +15,7 @@ import numpy.typing as npt
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import load_labels
 from rl_infonce.checks import check_choice
+from rl_infonce.files.json_text import packaged_json
 
 SCREEN_SHAPE = (210, 160)
 """Height and width of the screen in pixels."""
@@ -117,8 +116,7 @@ def _position(values: npt.NDArray[np.float64], coding: str) -> npt.NDArray[np.fl
 @cache
 def _table() -> dict[str, dict[int, PixelMap]]:
     """Return game -> byte -> map."""
-    file = resources.files("rl_infonce.atari").joinpath("pixel_maps.json")
-    games = json.loads(file.read_text(encoding="utf-8"))["games"]
+    games = packaged_json("rl_infonce.atari", "pixel_maps.json")["games"]
     return {
         game: {int(byte): PixelMap(**entry) for byte, entry in maps.items()}
         for game, maps in games.items()

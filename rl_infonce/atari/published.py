@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_choice
+from rl_infonce.files.json_text import packaged_json
 
 PUBLISHED_SOURCE = 'Anand et al. 2019, "Unsupervised State Representation Learning in Atari"'
 
@@ -44,6 +43,4 @@ def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str,
 
 @cache
 def _file() -> dict[str, Any]:
-    file = resources.files("rl_infonce.atari").joinpath("published_scores.json")
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+    return dict(packaged_json("rl_infonce.atari", "published_scores.json"))
