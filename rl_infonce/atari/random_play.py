@@ -53,13 +53,9 @@ def play_shard(
     index: int,
     show: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Play one shard by its named policy and return its entry for the manifest.
+    """Play one shard by its named policy, calling `show` with 1 after every row.
 
-    Args:
-        folder: Of the collection.
-        settings: Of the collection.
-        index: Of the shard.
-        show: Called with 1 after every row.
+    Return the entry of the shard for the manifest.
     """
     keeps_noop = settings["policy"] == "random"
     names = enumerate(settings["actions"])

@@ -39,11 +39,6 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
 
     A map keeps a file descriptor, of which a process has few: take `RowsOnDisk` for many files.
 
-    Args:
-        path: Of the file.
-        dtype: Of its numbers.
-        row_shape: Of a row.
-
     Raises:
         ValueError: If the file holds anything else; it is named.
         OSError: If it cannot be read.

@@ -49,13 +49,9 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def check_same(where: str, what: str, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Raise unless names and what is told of each agree: a file can claim more than the memory.
+    """Raise unless names and what is told of each, as "shape", are those expected in a file.
 
-    Args:
-        where: Names the file in the message.
-        what: Told of each tensor, as "shape".
-        expected: By name of the tensor.
-        got: By name of the tensor.
+    Shapes are compared before tensors are read: a file can claim more than the memory holds.
     """
     for name in sorted(expected.keys() | got.keys()):
         if expected.get(name) != got.get(name):

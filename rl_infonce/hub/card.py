@@ -27,12 +27,7 @@ def game_id(game: str) -> str:
 
 
 def model_card(repo: str, bundle: Bundle) -> str:
-    """Return README.md: metadata in YAML, then Markdown.
-
-    Args:
-        repo: "owner/name", of the examples.
-        bundle: Of `make_bundle`.
-    """
+    """Return README.md: metadata in YAML, then Markdown."""
     parts = [
         f"# {_title(bundle)}",
         _about(bundle),

@@ -169,11 +169,6 @@ def scored_positions(
 ) -> IntArray | None:
     """Return which test frames `probe_features` scores, for others who score its predictions.
 
-    Args:
-        task: Whose test part it is.
-        protocol: Of the probe.
-        seed: Of the probe.
-
     Returns:
         [n] positions in `task.split.test`: under `anand2019` as the published code draws them, with
         repetitions, whole batches only; None where each frame is scored once.

@@ -87,15 +87,8 @@ def bootstrap_band(
     """Return a statistic with several values and percentile intervals for other seeds.
 
     For sample efficiency: `interquartile_mean` of scores [n_windows, n_runs], whole runs being
-    resampled.
-
-    Args:
-        scores: Task to [..., n_runs], at least 2 each.
-        statistic: Task to [..., n_runs] scores to values that keep the leading axes first.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1), of each value on its own.
-        widen: Whether to make up for few runs.
+    resampled. A statistic keeps the leading axes first; `confidence` is that of each value on its
+    own, and other arguments are those of `bootstrap_difference`.
     """
     _check_settings(rng, n_resamples, confidence, widen)
     runs = checked_scores("scores", scores, 2)
@@ -147,6 +140,7 @@ def bootstrap_improvement(
 ) -> Interval:
     """Return `probability_of_improvement` of x over y and its percentile interval for other seeds.
 
+    Arguments are those of `bootstrap_difference`; all pairs of runs are compared, also if `paired`.
     Equal arms have 0.5: `verdict(interval, null=0.5)`. Arms without any overlap give an interval
     without width, [1, 1] or [0, 0]; with one task and 3 runs each equal arms do so in one of ten
     comparisons. For pairs of runs that share nothing, `paired=True` makes the interval of few runs
@@ -154,15 +148,6 @@ def bootstrap_improvement(
     (4, 10); the more they share the more often, up to 75, 95, 97 and 98 %. That is of equal arms:
     where they differ and pairs share much, `paired=True` centres the interval on how often a run
     beats its partner, and holds the probability of all pairs in a third to three quarters.
-
-    Args:
-        x: Task to [n_runs], at least 2 each.
-        y: The same tasks to [n_runs], at least 2 each.
-        paired: Whether run i of x and run i of y of a task have the same seed and are drawn
-            together; still all pairs of runs are compared.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1).
 
     Returns:
         In [0, 1].

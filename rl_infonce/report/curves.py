@@ -8,6 +8,7 @@ Shared by all functions here:
 - `n_steps` is the budget in environment steps; episodes that end after it are left out, so that
   runs which overshoot by a part of a rollout are compared over the same steps.
 - `n_steps_done` is how long the run lasted; a run that stopped before its budget is an error.
+- `n_windows`, in [1, n_steps], and `share`, in (0, 1], are the same for all runs that are compared.
 - `TypeError` if `steps` or a number of steps or windows is no integer, `ValueError` if a shape does
   not fit, a number is out of range or the run is shorter than its budget.
 """
@@ -36,13 +37,6 @@ def return_curve(
     Window i holds the steps in (i, i + 1] n_steps / n_windows, so that curves of runs with
     different episodes lie on the same axis. A window in which no episode ended takes the one before
     it: the last that is known.
-
-    Args:
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        n_steps: Budget.
-        n_windows: In [1, n_steps].
-        n_steps_done: Length of the run, at least `n_steps`.
 
     Returns:
         [n_windows] in the units of the returns; NaN before the first episode ended.
@@ -78,13 +72,6 @@ def area_under_curve(
     nothing else is known of them. With many windows this is the mean over steps of the return of
     the episode that ended last.
 
-    Args:
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        n_steps: Budget.
-        n_steps_done: Length of the run, at least `n_steps`.
-        n_windows: In [1, n_steps]; the same for all runs that are compared.
-
     Returns:
         In the units of the returns.
     """
@@ -108,13 +95,6 @@ def final_return(
     share: float = 0.1,
 ) -> float:
     """Return the mean return of the episodes that ended in the last part of the budget.
-
-    Args:
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        n_steps: Budget.
-        n_steps_done: Length of the run, at least `n_steps`.
-        share: Of the budget, in (0, 1]; rounded to whole steps.
 
     Returns:
         In the units of the returns.

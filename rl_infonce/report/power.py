@@ -128,11 +128,6 @@ def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | N
 
     Told from the scatter of the paired differences, which a handful of pairs tells badly.
 
-    Args:
-        x: Task to [n_runs].
-        y: The same tasks to [n_runs], with run i of the same seed as run i of x.
-        power: Probability of finding the difference, above 0.05.
-
     Returns:
         In the units of the scores; None if a task has fewer than 3 pairs, or none of them scatters.
     """
