@@ -113,6 +113,7 @@ def build(game: str, seed: int, settings: dict[str, Any]) -> Any:
     from stable_baselines3 import PPO
 
     from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+    from rl_infonce.training.rl_zoo import constant_ppo
 
     policy_kwargs = {
         "features_extractor_class": InfoNCEExtractor,
@@ -122,12 +123,7 @@ def build(game: str, seed: int, settings: dict[str, Any]) -> Any:
     return PPO(
         "CnnPolicy",
         make_atari_vec_env(game, n_envs=N_ENVS, seed=seed),
-        n_steps=128,
-        batch_size=256,
-        n_epochs=4,
-        learning_rate=2.5e-4,
-        clip_range=0.1,
-        ent_coef=0.01,
+        **constant_ppo(),
         policy_kwargs=policy_kwargs,
         seed=seed,
     )

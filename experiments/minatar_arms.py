@@ -42,6 +42,7 @@ from rl_infonce.report.power import detectable_difference
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
+from rl_infonce.training.rl_zoo import constant_ppo
 
 # The same in all games; by default it would be the number of channels, as if they were frames.
 HORIZONS = (4,)
@@ -125,12 +126,7 @@ def make_model(env: VecEnv, arm: Arm, seed: int) -> PPO:
         return PPO(
             "CnnPolicy",
             env,
-            n_steps=128,
-            batch_size=256,
-            n_epochs=4,
-            learning_rate=2.5e-4,
-            clip_range=0.1,
-            ent_coef=0.01,
+            **constant_ppo(),
             policy_kwargs={
                 "features_extractor_class": InfoNCEExtractor,
                 "features_extractor_kwargs": arm.loss,

@@ -21,6 +21,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.training.rl_zoo import constant_ppo
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
 STEPS = "time/total_timesteps"
@@ -33,12 +34,7 @@ def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
     model = PPO(
         "CnnPolicy",
         make_atari_vec_env("pong", n_envs=N_ENVS, seed=seed),
-        n_steps=128,
-        batch_size=256,
-        n_epochs=4,
-        learning_rate=2.5e-4,
-        clip_range=0.1,
-        ent_coef=0.01,
+        **constant_ppo(),
         policy_kwargs={
             "features_extractor_class": InfoNCEExtractor,
             "features_extractor_kwargs": ARMS[arm],

@@ -23,6 +23,7 @@ from PIL import Image
 from stable_baselines3 import PPO
 
 from rl_infonce import InfoNCEExtractor, ProbeCallback, make_atari_vec_env
+from rl_infonce.training.rl_zoo import constant_ppo
 
 MAX_BYTES = 150_000
 WAIT_MS = 12_000
@@ -39,12 +40,7 @@ def train(folder: Path, n_steps: int, callback: ProbeCallback) -> None:
     model = PPO(
         "CnnPolicy",
         make_atari_vec_env("pong", n_envs=8, seed=0),
-        n_steps=128,
-        batch_size=256,
-        n_epochs=4,
-        learning_rate=2.5e-4,
-        clip_range=0.1,
-        ent_coef=0.01,
+        **constant_ppo(),
         policy_kwargs={"features_extractor_class": InfoNCEExtractor, "net_arch": []},
         tensorboard_log=str(folder),
         seed=0,

@@ -28,6 +28,7 @@ from rl_infonce import InfoNCEExtractor, ProbeCallback, ResumeCallback, make_ata
 from rl_infonce.resuming.nan_guard import NanGuardCallback
 from rl_infonce.resuming.run_logs import run_logger
 from rl_infonce.runs.run_directory import software
+from rl_infonce.training.rl_zoo import PPO_SIZES
 
 GAME, N_ENVS, EVAL_FREQ, N_PROBE_FRAMES = "pong", 8, 1000, 5000
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -82,9 +83,7 @@ def soak(seconds: float, folder: Path) -> dict[str, Any]:
     model = PPO(
         "CnnPolicy",
         env,
-        n_steps=128,
-        batch_size=256,
-        n_epochs=4,
+        **PPO_SIZES,
         policy_kwargs={"features_extractor_class": InfoNCEExtractor, "net_arch": []},
         seed=0,
     )

@@ -34,9 +34,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.atari import resolve_game
 from rl_infonce.device import processor_name
+from rl_infonce.training.rl_zoo import PPO_SIZES
 
 ARMS = ("stock", "fp32_off", "fp32", "bf16_off", "bf16")
-N_ENVS, N_STEPS = 8, 128
+N_ENVS, N_STEPS = 8, PPO_SIZES["n_steps"]
 
 
 def build(arm: str, game: str) -> Any:
@@ -55,9 +56,7 @@ def build(arm: str, game: str) -> Any:
     return PPO(
         "CnnPolicy",
         env,
-        n_steps=N_STEPS,
-        batch_size=256,
-        n_epochs=4,
+        **{**PPO_SIZES, "n_steps": N_STEPS},
         policy_kwargs=policy_kwargs,
         seed=0,
     )

@@ -49,12 +49,6 @@ def cached_frames(
         view: "agent" or "screen".
         cache_folder: "~" is expanded; None takes `default_cache_folder()`.
         progress: Whether to show a bar while collecting.
-
-    Raises:
-        TypeError: If an argument is of the wrong type.
-        ValueError: If there is no such game, policy or view, `n_frames` or `seed` is out of range,
-            or the folder holds other frames than its name says.
-        OSError: If the folder cannot be written.
     """
     check_count("n_frames", n_frames, at_least=N_SHARDS)
     check_choice("policy", policy, RANDOM_POLICIES)

@@ -21,6 +21,23 @@ MAX_FRAMES_PER_GAME = 108_000  # 30 minutes at 60 Hz
 N_SEEDS = 2**31  # the emulator keeps its seed in a signed 32-bit integer
 
 
+def checked_actions(
+    what: str, actions: npt.ArrayLike, n_games: int, n_actions: int
+) -> npt.NDArray[np.int64]:
+    """Return actions [n_games], checked: an illegal one would kill a thread of the emulator.
+
+    `what` begins the message, as "`actions`".
+    """
+    array = np.asarray(actions)
+    if array.shape != (n_games,):
+        raise ValueError(f"Expected {what} of shape ({n_games},), got {array.shape}.")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"Expected {what} to be integers, got dtype {array.dtype}.")
+    if array.min() < 0 or array.max() >= n_actions:
+        raise ValueError(f"Expected {what} in 0..{n_actions - 1}, got {array}.")
+    return array.astype(np.int64)
+
+
 def make_ale(game: str, seed: int) -> Any:
     """Return a seeded `ALEInterface` with the game loaded, without sticky actions.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from importlib import resources
+
+from rl_infonce.files.json_text import packaged_json
 
 
 @cache
@@ -15,6 +15,5 @@ def human_scores() -> dict[str, tuple[float, float]]:
     start. Later tables, such as that of Agent57, give the random agent 0.0 in Video Pinball, where
     this one has 16256.9: normalised scores of that game are only comparable within one table.
     """
-    text = resources.files("rl_infonce.atari").joinpath("human_scores.json").read_text("utf-8")
-    games = json.loads(text)["games"]
+    games = packaged_json("rl_infonce.atari", "human_scores.json")["games"]
     return {game: (scores["random"], scores["human"]) for game, scores in games.items()}

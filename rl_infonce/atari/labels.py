@@ -2,6 +2,10 @@
 
 The table is that of AtariARI (Anand et al. 2019, "Unsupervised State Representation Learning in
 Atari"), MIT licence; `ram_labels.json` beside this file holds it with its source.
+
+A game may be spelled in any way that `resolve_game` understands. All functions raise `TypeError` if
+it is no string, and `ValueError` if there is no such game or version, or the game has no labels;
+the message lists those that have.
 """
 
 from __future__ import annotations
@@ -9,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +20,7 @@ import numpy.typing as npt
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_choice, check_shape
+from rl_infonce.files.json_text import packaged_json
 
 CATEGORIES = (
     "agent_localization",
@@ -51,25 +55,13 @@ def label_versions() -> tuple[str, ...]:
 
 
 def labelled_games(version: str = "corrected") -> tuple[str, ...]:
-    """Return the games with labels, as `games()` spells them.
-
-    Raises:
-        ValueError: If there is no such version.
-    """
+    """Return the games with labels, as `games()` spells them."""
     check_choice("version", version, label_versions())
     return tuple(_table()[version])
 
 
 def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
     """Return the variables of a game by name.
-
-    Args:
-        game: In any spelling that `resolve_game` understands.
-        version: One of `label_versions()`.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or version, or the game has no labels.
 
     Example:
         >>> load_labels("Pong")["ball_x"]
@@ -86,16 +78,7 @@ def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
 
 
 def labels_hash(game: str, version: str = "corrected") -> str:
-    """Return 16 hexadecimal digits that change with a game's labels, to be kept beside results.
-
-    Args:
-        game: In any spelling that `resolve_game` understands.
-        version: One of `label_versions()`.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or version, or the game has no labels.
-    """
+    """Return 16 hexadecimal digits that change with a game's labels, to be kept beside results."""
     variables = sorted(load_labels(game, version).items())
     text = json.dumps([resolve_game(game), variables], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -108,16 +91,11 @@ def decode(
 
     Args:
         ram: [K, 128] uint8.
-        game: In any spelling that `resolve_game` understands.
+        game: In any spelling.
         version: One of `label_versions()`.
 
     Returns:
         Name of the variable to [K] uint8.
-
-    Raises:
-        TypeError: If `ram` is no array of uint8 or `game` is not a string.
-        ValueError: If `ram` is not of shape [K, 128], there is no such game or version, or the game
-            has no labels.
     """
     if not isinstance(ram, np.ndarray):
         raise TypeError(f"Expected `ram` to be an array of uint8, got {type(ram).__name__}.")
@@ -132,8 +110,7 @@ def decode(
 @cache
 def _table() -> dict[str, dict[str, dict[str, Variable]]]:
     """Return version -> game -> variable, checked."""
-    file = resources.files("rl_infonce.atari").joinpath("ram_labels.json")
-    versions = json.loads(file.read_text(encoding="utf-8"))["versions"]
+    versions = packaged_json("rl_infonce.atari", "ram_labels.json")["versions"]
     return {
         version: {
             game: {name: _variable(f"{version} {game} {name}", v) for name, v in variables.items()}

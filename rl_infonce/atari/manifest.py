@@ -36,9 +36,6 @@ def folder_path(name: str, folder: str | os.PathLike[str]) -> Path:
     Args:
         name: Of the argument, as the caller wrote it.
         folder: Its value.
-
-    Raises:
-        TypeError: If it is no path.
     """
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"Expected `{name}` to be a path, got {folder!r}.")
@@ -46,11 +43,7 @@ def folder_path(name: str, folder: str | os.PathLike[str]) -> Path:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest in one move, so that a reader never meets half of it.
-
-    Raises:
-        OSError: If the disk is full or cannot be written.
-    """
+    """Replace the manifest in one move, so that a reader never meets half of it."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
     # Without a newline at the end every byte that is lost is noticed.
     replace_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())

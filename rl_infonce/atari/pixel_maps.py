@@ -1,11 +1,12 @@
-"""Where on the screen an object is whose position a byte of RAM holds."""
+"""Where on the screen an object is whose position a byte of RAM holds.
+
+Games, versions and errors are those of `rl_infonce.atari.labels`.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import load_labels
 from rl_infonce.checks import check_choice
+from rl_infonce.files.json_text import packaged_json
 
 SCREEN_SHAPE = (210, 160)
 """Height and width of the screen in pixels."""
@@ -41,16 +43,8 @@ class PixelMap(NamedTuple):
 def load_pixel_maps(game: str, version: str = "corrected") -> dict[str, PixelMap]:
     """Return the pixel map of every position that was measured; empty for some games.
 
-    Args:
-        game: In any spelling that `resolve_game` understands.
-        version: One of `label_versions()`.
-
     Returns:
         Name of the variable, as in `load_labels`, to its map.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or version, or the game has no labels.
 
     Example:
         >>> load_pixel_maps("pong")["ball_x"]
@@ -70,16 +64,12 @@ def to_pixels(
 
     Args:
         values: [K] integers in 0..255, as `decode` or a probe's prediction holds them.
-        game: In any spelling that `resolve_game` understands.
+        game: In any spelling.
         variable: One of `load_labels(game, version)`.
         version: One of `label_versions()`.
 
     Returns:
         [K] pixels along the axis of the variable's map.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game, version or variable, or the game has no labels.
     """
     check_choice("variable", variable, tuple(load_labels(game, version)))
     found = load_pixel_maps(game, version).get(variable)
@@ -96,16 +86,12 @@ def screen_positions(
 
     Args:
         labels: Variable to [K] integers in 0..255, of `load_labels(game, version)`.
-        game: In any spelling that `resolve_game` understands.
+        game: In any spelling.
         version: One of `label_versions()`.
 
     Returns:
         Variable to [K] pixels, NaN where the object is beyond the edge of the screen; variables
         without a map are missing.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or version, or the game has no labels.
     """
     found = {}
     for name, pixel_map in load_pixel_maps(game, version).items():
@@ -130,8 +116,7 @@ def _position(values: npt.NDArray[np.float64], coding: str) -> npt.NDArray[np.fl
 @cache
 def _table() -> dict[str, dict[int, PixelMap]]:
     """Return game -> byte -> map."""
-    file = resources.files("rl_infonce.atari").joinpath("pixel_maps.json")
-    games = json.loads(file.read_text(encoding="utf-8"))["games"]
+    games = packaged_json("rl_infonce.atari", "pixel_maps.json")["games"]
     return {
         game: {int(byte): PixelMap(**entry) for byte, entry in maps.items()}
         for game, maps in games.items()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from rl_infonce.atari.collection import Collection
+from rl_infonce.atari.emulator import checked_actions
 from rl_infonce.atari.random_play import play_at_random
 from rl_infonce.atari.shard_player import ShardPlayer
 
@@ -34,11 +35,6 @@ def play(
         policy: "random", "random_without_noop" or a function, as `collect` describes them.
         n_workers: As `collect` describes it.
         progress: Whether to show a bar.
-
-    Raises:
-        TypeError: If the function returns no integers.
-        ValueError: If it returns actions of another shape or range.
-        OSError: If the disk is full or a process was killed; finished shards are kept.
     """
     settings = collection.settings
     n_steps, n_left = settings["n_steps"], collection.n_rows_missing
@@ -75,7 +71,7 @@ def _play_in_lockstep(
             while any(player.n_rows_left for player in players):
                 n_playing = sum(player.n_rows_left > 0 for player in players)
                 answer = policy(np.stack([player.stack for player in players]))
-                actions = checked_actions(answer, len(players), n_actions)
+                actions = _actions_of(answer, len(players), n_actions)
                 for player, action in zip(players, actions, strict=True):
                     _step(player, action)
                 show(n_playing)
@@ -93,25 +89,12 @@ def _step(player: ShardPlayer, action: int) -> None:
         player.observe()
 
 
-def checked_actions(actions: Any, n_observations: int, n_actions: int) -> list[int]:
-    """Return the actions of a policy as ints.
-
-    Raises:
-        TypeError: If they are no integers.
-        ValueError: If there is not one action in 0..n_actions-1 per observation.
-    """
-    if isinstance(actions, tuple):
+def _actions_of(answer: Any, n_observations: int, n_actions: int) -> list[int]:
+    """Return the actions of a policy as ints."""
+    if isinstance(answer, tuple):
         raise TypeError(
             "Expected `policy` to return actions [B], got a tuple. For `predict` of a model of "
             "Stable-Baselines3 pass rl_infonce.agents.epsilon_greedy_policy(model, ...)."
         )
-    array = np.asarray(actions)
-    if array.shape != (n_observations,):
-        raise ValueError(
-            f"Expected `policy` to return actions of shape ({n_observations},), got {array.shape}."
-        )
-    if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"Expected `policy` to return integers, got dtype {array.dtype}.")
-    if array.min() < 0 or array.max() >= n_actions:
-        raise ValueError(f"Expected `policy` to return actions in 0..{n_actions - 1}, got {array}.")
-    return [int(action) for action in array]
+    actions = checked_actions("the actions of `policy`", answer, n_observations, n_actions)
+    return [int(action) for action in actions]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.checks import check_choice
+from rl_infonce.files.json_text import packaged_json
 
 PUBLISHED_SOURCE = 'Anand et al. 2019, "Unsupervised State Representation Learning in Atari"'
 
@@ -22,10 +21,6 @@ def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, fl
 
     Returns:
         Empty for a game that the paper does not have.
-
-    Raises:
-        TypeError: If `game` is not a string.
-        ValueError: If there is no such game or agent.
 
     Example:
         >>> published_scores("pong")["random-cnn"]
@@ -41,9 +36,6 @@ def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str,
 
     Args:
         frames_of: "random_agent" (tables 3 and 9) or "ppo_agent" (table 7).
-
-    Raises:
-        ValueError: If there is no such agent.
     """
     check_choice("frames_of", frames_of, _file()["categories"])
     return {category: dict(f1) for category, f1 in _file()["categories"][frames_of].items()}
@@ -51,6 +43,4 @@ def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str,
 
 @cache
 def _file() -> dict[str, Any]:
-    file = resources.files("rl_infonce.atari").joinpath("published_scores.json")
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+    return dict(packaged_json("rl_infonce.atari", "published_scores.json"))

@@ -36,9 +36,6 @@ def play_at_random(
         collection: Where the shards go.
         n_workers: Processes, at least 1; None takes one per core, fewer for little work.
         show: Called with the number of rows that were played since the last call.
-
-    Raises:
-        OSError: If the disk is full or a process was killed; finished shards are kept.
     """
     if n_workers is None:
         n_workers = min(cpu_count(), collection.n_rows_missing // _MIN_ROWS_PER_PROCESS)
@@ -56,13 +53,9 @@ def play_shard(
     index: int,
     show: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Play one shard by its named policy and return its entry for the manifest.
+    """Play one shard by its named policy, calling `show` with 1 after every row.
 
-    Args:
-        folder: Of the collection.
-        settings: Of the collection.
-        index: Of the shard.
-        show: Called with 1 after every row.
+    Return the entry of the shard for the manifest.
     """
     keeps_noop = settings["policy"] == "random"
     names = enumerate(settings["actions"])

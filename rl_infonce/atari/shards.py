@@ -99,11 +99,7 @@ def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int
 
 
 def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
-    """Remove what a killed process wrote of a shard.
-
-    Raises:
-        OSError: If its folder holds other files: they are not ours, and nothing is removed.
-    """
+    """Remove what a killed process wrote of a shard."""
     content = columns(settings["views"], settings["screen_shape"])
     _remove_columns(_partial_folder(folder, index), content)
 

@@ -15,7 +15,13 @@ from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvIndices, VecEnvStepReturn
 
-from rl_infonce.atari.emulator import FRAME_SKIP, MAX_FRAMES_PER_GAME, N_SEEDS, NOOP_MAX
+from rl_infonce.atari.emulator import (
+    FRAME_SKIP,
+    MAX_FRAMES_PER_GAME,
+    N_SEEDS,
+    NOOP_MAX,
+    checked_actions,
+)
 from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.shards import AGENT_SIZE
 from rl_infonce.checks import check_count, check_flag, check_number, differences
@@ -118,11 +124,7 @@ def make_atari_vec_env(
 
 
 def game_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ale_py's environment that decide how a game goes.
-
-    Args:
-        settings: Of `AtariVecEnv.get_state()`.
-    """
+    """Return the arguments of ale_py's environment that decide how a game goes."""
     return {
         "max_num_frames_per_episode": settings["max_frames_per_episode"],
         "repeat_action_probability": settings["repeat_action_probability"],
@@ -246,7 +248,7 @@ class AtariVecEnv(VecEnv):
             raise RuntimeError("Expected `reset()` before the first step.")
         if self._step_is_pending:
             raise RuntimeError("Expected `step_wait()` before the next `step_async()`.")
-        checked = self._checked_actions(actions)
+        checked = checked_actions("`actions`", actions, self.num_envs, self.n_actions)
         emulator.send(checked)
         self._history[-1].actions.extend(checked.astype(np.uint8).tobytes())
         self._step_is_pending = True
@@ -377,19 +379,6 @@ class AtariVecEnv(VecEnv):
             self._returns[i] = 0
             self._lengths[i] = 0
         return infos
-
-    def _checked_actions(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        # An illegal action would kill an emulator thread and the next step would wait forever.
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,):
-            raise ValueError(
-                f"Expected `actions` of shape ({self.num_envs},), got {actions.shape}."
-            )
-        if not np.issubdtype(actions.dtype, np.integer):
-            raise TypeError(f"Expected `actions` to be integers, got dtype {actions.dtype}.")
-        if actions.min() < 0 or actions.max() >= self.n_actions:
-            raise ValueError(f"Expected `actions` in 0..{self.n_actions - 1}, got {actions}.")
-        return actions.astype(np.int64)
 
     def _open_emulator(self) -> AtariVectorEnv:
         if self._emulator is None:

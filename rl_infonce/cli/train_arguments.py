@@ -98,7 +98,7 @@ def _new_run(arguments: argparse.Namespace) -> tuple[dict[str, Any], argparse.Na
     if arguments.game is None:
         raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
     if arguments.n_envs is None:
-        from rl_infonce.training.atari_model import N_ENVS
+        from rl_infonce.training.rl_zoo import N_ENVS
 
         arguments.n_envs = N_ENVS[arguments.algo]
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
@@ -132,7 +132,7 @@ def _recorded(
     arguments: argparse.Namespace, record: Mapping[str, Any], path: Path
 ) -> dict[str, Any]:
     """Return the settings of a record, which may be anyone's; what it lacks has its default."""
-    from rl_infonce.training.atari_model import N_ENVS
+    from rl_infonce.training.rl_zoo import N_ENVS
 
     found = {}
     for name, kind in _kinds().items():

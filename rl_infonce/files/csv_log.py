@@ -55,11 +55,7 @@ class CSVLog:
             self._file.flush()
 
     def sync(self) -> None:
-        """Wait until the disk has all rows, which a checkpoint will take for written.
-
-        Raises:
-            OSError: If they cannot be written.
-        """
+        """Wait until the disk has all rows, which a checkpoint will take for written."""
         if not self._file.closed:
             sync(self._file)
 

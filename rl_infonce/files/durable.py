@@ -30,11 +30,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def sync(file: BinaryIO | TextIO) -> None:
-    """Wait until the disk has what was written to a file that is open.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Wait until the disk has what was written to a file that is open."""
     file.flush()
     _fsync(file.fileno())
 

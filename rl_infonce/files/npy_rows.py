@@ -39,11 +39,6 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
 
     A map keeps a file descriptor, of which a process has few: take `RowsOnDisk` for many files.
 
-    Args:
-        path: Of the file.
-        dtype: Of its numbers.
-        row_shape: Of a row.
-
     Raises:
         ValueError: If the file holds anything else; it is named.
         OSError: If it cannot be read.
@@ -55,12 +50,7 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
 
 
 def read_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return what `open_rows` does, but in memory and read-only; the file is closed.
-
-    Raises:
-        ValueError: If the file holds anything else; it is named.
-        OSError: If it cannot be read.
-    """
+    """Return what `open_rows` does, but in memory and read-only; the file is closed."""
     offset, shape = _layout(path, np.dtype(dtype), row_shape)
     rows = np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape)
     rows.flags.writeable = False
@@ -80,10 +70,6 @@ class RowsOnDisk:
 
     Attributes:
         shape: [n, *row_shape].
-
-    Raises:
-        ValueError: If the file holds anything else; it is named.
-        OSError: If it cannot be read.
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> None:

@@ -27,15 +27,7 @@ def game_id(game: str) -> str:
 
 
 def model_card(repo: str, bundle: Bundle) -> str:
-    """Return README.md: metadata in YAML, then Markdown.
-
-    Args:
-        repo: "owner/name", of the examples.
-        bundle: Of `make_bundle`.
-
-    Raises:
-        ImportError: If huggingface_hub is missing.
-    """
+    """Return README.md: metadata in YAML, then Markdown."""
     parts = [
         f"# {_title(bundle)}",
         _about(bundle),
@@ -77,12 +69,12 @@ def _use(repo: str, bundle: Bundle) -> str:
             "  # uint8 [B, C, H, W] -> features [B, D]"
         )
     if AGENT in bundle.files:
-        reader, name, gives = (
-            ("saved_policy", "read_policy", "scores of actions [B, A]")
+        name, gives = (
+            ("read_policy", "scores of actions [B, A]")
             if bundle.has_policy
-            else ("saved_model", "read_encoder", "features [B, D]")
+            else ("read_encoder", "features [B, D]")
         )
-        imports.append(f"from rl_infonce.sb3.{reader} import {name}")
+        imports.append(f"from rl_infonce.agents import {name}")
         calls.append(
             f'{name.removeprefix("read_")} = {name}(hf_hub_download("{repo}", "{AGENT}"))'
             f"  # uint8 [B, C, H, W] -> {gives}"

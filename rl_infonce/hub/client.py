@@ -38,11 +38,7 @@ class HubError(OSError):
 
 
 def library() -> Any:
-    """Return the module huggingface_hub.
-
-    Raises:
-        ImportError: If it is missing.
-    """
+    """Return the module huggingface_hub."""
     try:
         import huggingface_hub
     except ImportError as error:
@@ -69,11 +65,7 @@ def api() -> Any:
 
 
 def check_repo(repo: str) -> None:
-    """Raise unless a text names a repository of somebody.
-
-    Raises:
-        ValueError: If it does not.
-    """
+    """Raise unless a text names a repository of somebody."""
     if not _REPO.fullmatch(repo):
         raise ValueError(f"Expected `repo` as owner/name, of letters, digits, . _ -, got {repo!r}.")
 

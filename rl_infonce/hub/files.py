@@ -34,10 +34,6 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 def check_content(name: str, path: Path) -> None:
     """Raise unless a file is what its name says, and can be used without executing anything in it.
 
-    Args:
-        name: One of `MOST_BYTES`.
-        path: Of the file.
-
     Raises:
         ValueError: If it is something else.
         OSError: If it cannot be read.

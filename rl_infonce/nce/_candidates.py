@@ -15,28 +15,23 @@ _NAMED_ROWS = 8
 
 
 def check_scores(scores: Tensor) -> None:
-    """Raise unless `scores` is floating point of shape [..., B, M] with 1 <= B <= M.
-
-    Raises:
-        TypeError: If `scores` is not floating point.
-        ValueError: If an axis is missing, there is no row, or a row has no column for its positive.
-    """
+    """Raise unless `scores` is floating point of shape [..., B, M] with 1 <= B <= M."""
     check_shape("scores", scores, ["...", "B", "M"])
-    if not scores.is_floating_point():
-        raise TypeError(f"Expected `scores` to be floating point, got {scores.dtype}.")
+    check_floating("scores", scores)
     if not 1 <= scores.shape[-2] <= scores.shape[-1]:
         raise ValueError(
             f"Expected `scores` [..., B, M] with 1 <= B <= M, got {tuple(scores.shape)}."
         )
 
 
-def check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Raise unless two arguments are floating point, of one dtype and on one device.
+def check_floating(name: str, tensor: Tensor) -> None:
+    """Raise unless an argument is floating point."""
+    if not tensor.is_floating_point():
+        raise TypeError(f"Expected `{name}` to be floating point, got {tensor.dtype}.")
 
-    Raises:
-        TypeError: If the dtype differs or is not floating point.
-        ValueError: If the device differs.
-    """
+
+def check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
+    """Raise unless two arguments are floating point, of one dtype and on one device."""
     if not tensor.is_floating_point() or tensor.dtype != other.dtype:
         raise TypeError(
             f"Expected `{name}` in the floating point dtype of `{other_name}` ({other.dtype}), "
@@ -46,11 +41,7 @@ def check_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> Non
 
 
 def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> None:
-    """Raise unless two arguments are on one device.
-
-    Raises:
-        ValueError: If they are not.
-    """
+    """Raise unless two arguments are on one device."""
     if tensor.device != other.device:
         raise ValueError(
             f"Expected `{name}` on the device of `{other_name}` ({other.device}), got "
@@ -65,9 +56,6 @@ def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
         name: Name of the argument, as the caller wrote it.
         tensor: [...].
         mask: Boolean of the same shape; entries where it is False do not matter.
-
-    Raises:
-        ValueError: If there is one; the message counts them.
     """
     # One sum is several times faster than looking at every entry, and settles the usual case.
     if math.isfinite(tensor.detach().sum().item()):
@@ -83,6 +71,25 @@ def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
         )
 
 
+def expand_boolean(name: str, chosen: Tensor, other_name: str, other: Tensor) -> Tensor:
+    """Return a view of a boolean argument in the shape of another argument."""
+    if chosen.dtype != torch.bool:
+        raise TypeError(f"Expected a boolean `{name}`, got {chosen.dtype}.")
+    return expand_like(name, chosen, other_name, other)
+
+
+def expand_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> Tensor:
+    """Return a view of an argument in the shape of another one, on whose device it is."""
+    check_device(name, tensor, other_name, other)
+    try:
+        return tensor.expand(other.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"Expected `{name}` broadcastable to `{other_name}` {tuple(other.shape)}, "
+            f"got {tuple(tensor.shape)}."
+        ) from None
+
+
 def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> Tensor:
     """Return `mask` in the shape of `scores`; every row allows its positive or nothing at all.
 
@@ -93,22 +100,8 @@ def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> 
 
     Returns:
         [..., B, M] boolean view.
-
-    Raises:
-        TypeError: If `mask` is not boolean.
-        ValueError: If `mask` does not broadcast to `scores` or excludes the positive of a row that
-            has other candidates; the message names the rows.
     """
-    if mask.dtype != torch.bool:
-        raise TypeError(f"Expected a boolean `mask`, got {mask.dtype}.")
-    check_device("mask", mask, "scores", scores)
-    try:
-        allowed = mask.expand(scores.shape)  # [..., B, M]
-    except RuntimeError:
-        raise ValueError(
-            f"Expected `mask` broadcastable to `scores` {tuple(scores.shape)}, "
-            f"got {tuple(mask.shape)}."
-        ) from None
+    allowed = expand_boolean("mask", mask, "scores", scores)  # [..., B, M]
     if validate_args:
         _check_positives(allowed)
     return allowed

@@ -27,10 +27,6 @@ class Negatives:
     def excluded(self, rows: slice, columns: slice) -> Tensor | None:
         """Return a block of what takes no part.
 
-        Args:
-            rows: Which anchors, with start and stop.
-            columns: Which candidates, with start and stop.
-
         Returns:
             [rows, columns] boolean of its own memory, or None if everything takes part.
         """
@@ -47,11 +43,6 @@ class Negatives:
 
 def positives_in_block(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:
     """Find the positives (column i of row i) in a block of a larger matrix.
-
-    Args:
-        block: [rows, columns].
-        rows: Its rows in the matrix.
-        columns: Its columns in the matrix.
 
     Returns:
         Which i lie in the block, perhaps none, and a view of their entries.
@@ -74,10 +65,6 @@ def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int
     Returns:
         Moments [M] and a gap: moments i and j are closer than the gap exactly where the episode is
         the same and |times_i - times_j| < min_gap.
-
-    Raises:
-        TypeError: If `episodes`, `times` or `min_gap` are no integers.
-        ValueError: If a shape differs, `min_gap` is negative or the moments exceed 64 bits.
     """
     check_shape("episodes", episodes, ["M"])
     check_shape("times", times, [len(episodes)])

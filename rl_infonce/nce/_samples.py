@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_shape
-from rl_infonce.nce._candidates import check_device, check_finite, check_like, row_numbers
+from rl_infonce.nce._candidates import (
+    check_finite,
+    check_floating,
+    check_like,
+    expand_boolean,
+    expand_like,
+    row_numbers,
+)
 from rl_infonce.nce._precision import at_least_float32
 
 
@@ -48,14 +55,9 @@ def checked_samples(
     *,
     validate_args: bool,
 ) -> Samples:
-    """Check everything an estimator was given, and bring it into one shape and dtype.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If a shape does not fit, K = 0 or a value that takes part is not finite.
-    """
+    """Check everything an estimator was given, and bring it into one shape and dtype."""
     _check_scores(positive_scores, noise_scores)
-    used = None if mask is None else _used(mask, noise_scores)
+    used = None if mask is None else expand_boolean("mask", mask, "noise_scores", noise_scores)
     if validate_args:
         check_finite("positive_scores", positive_scores)
         check_finite("noise_scores", noise_scores, used)
@@ -91,11 +93,7 @@ def blank(losses: Tensor, samples: Samples) -> Tensor:
 
 
 def check_targets(targets: Tensor, n_outcomes: int) -> None:
-    """Raise if an outcome is not in [0, n_outcomes).
-
-    Raises:
-        ValueError: The message names the rows.
-    """
+    """Raise if an outcome is not in [0, n_outcomes)."""
     wrong = (targets < 0) | (targets >= n_outcomes)
     if bool(wrong.any()):
         raise ValueError(
@@ -108,8 +106,7 @@ def _check_scores(positives: Tensor, noise: Tensor) -> None:
     check_shape("noise_scores", noise, ("B", "K"))
     n_rows = len(noise)
     check_shape("positive_scores", positives, (n_rows, "P") if positives.ndim == 2 else (n_rows,))
-    if not noise.is_floating_point():
-        raise TypeError(f"Expected `noise_scores` to be floating point, got {noise.dtype}.")
+    check_floating("noise_scores", noise)
     check_like("positive_scores", positives, "noise_scores", noise)
     if noise.numel() == 0 or positives.numel() == 0:
         raise ValueError(
@@ -118,23 +115,16 @@ def _check_scores(positives: Tensor, noise: Tensor) -> None:
         )
 
 
-def _used(mask: Tensor, noise: Tensor) -> Tensor:
-    if mask.dtype != torch.bool:
-        raise TypeError(f"Expected a boolean `mask`, got {mask.dtype}.")
-    return _expanded("mask", mask, noise)
-
-
 def _log_q(
     name: str, log_q: Tensor, scores: Tensor, used: Tensor | None, *, validate_args: bool
 ) -> Tensor:
-    if not log_q.is_floating_point():
-        raise TypeError(f"Expected `{name}` to be floating point, got {log_q.dtype}.")
+    check_floating(name, log_q)
     if name == "positive_log_q" and scores.ndim == 2 and log_q.ndim == 1 and len(log_q) > 1:
         raise ValueError(
             f"Expected `{name}` as [{scores.shape[0]}, 1] or {list(scores.shape)} beside "
             f"`positive_scores` {list(scores.shape)}, got [{len(log_q)}], of rows or of columns."
         )
-    expanded = _expanded(name, log_q, scores)
+    expanded = expand_like(name, log_q, name.replace("log_q", "scores"), scores)
     if validate_args:
         uncovered = expanded.isneginf() if used is None else expanded.isneginf() & used
         if bool(uncovered.any()):
@@ -144,16 +134,6 @@ def _log_q(
             )
         check_finite(name, expanded, used)
     return expanded
-
-
-def _expanded(name: str, tensor: Tensor, scores: Tensor) -> Tensor:
-    check_device(name, tensor, "noise_scores", scores)
-    try:
-        return tensor.expand(scores.shape)
-    except RuntimeError:
-        raise ValueError(
-            f"Expected `{name}` broadcastable to {tuple(scores.shape)}, got {tuple(tensor.shape)}."
-        ) from None
 
 
 def _zero_masked(tensor: Tensor, used: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_count, check_number, check_shape
-from rl_infonce.nce._candidates import check_finite, check_like, expand_mask
+from rl_infonce.nce._candidates import check_finite, check_floating, check_like, expand_mask
 from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import (
     at_least_float32,
@@ -147,8 +147,7 @@ def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> t
             f"Expected as many `candidates` as `anchors` with `symmetric`, "
             f"got {n_columns} and {n_rows}."
         )
-    if not anchors.is_floating_point():
-        raise TypeError(f"Expected `anchors` to be floating point, got {anchors.dtype}.")
+    check_floating("anchors", anchors)
     check_like("candidates", candidates, "anchors", anchors)
     if not 1 <= n_rows <= n_columns:
         raise ValueError(

@@ -30,15 +30,11 @@ class Critic(nn.Module, ABC):
         n_places: P, number of places of a map, each with its own parameters for the anchors, >= 1;
             None for one set of parameters wherever a candidate stands.
 
-    Attributes:
-        anchor_dim: Size of an anchor.
-        candidate_dim: Size of a candidate.
-        n_horizons: Number of horizons.
-        n_places: Number of places, or None.
+    All arguments are also attributes.
 
     Raises:
         TypeError: If a size is no integer.
-        ValueError: If a size is below one.
+        ValueError: If a size is too small, or a setting out of range.
     """
 
     def __init__(
@@ -122,16 +118,9 @@ class BilinearCritic(Critic):
     `layer_norm=False` gives the paper's a W_k c^T, unscaled.
 
     Args:
-        anchor_dim: Size of an anchor, >= 1 (>= 2 with layer norm).
-        candidate_dim: Size of a candidate, >= 1 (>= 2 with layer norm).
-        n_horizons: Number of matrices W_k, >= 1.
+        anchor_dim, candidate_dim, n_horizons, n_places: As in `Critic`; sizes >= 2 with layer norm.
         generator: Source of the initial parameters, which are created on its device.
-        n_places: As in `Critic`.
         layer_norm: Whether to normalise both sides and divide by sqrt(candidate_dim).
-
-    Raises:
-        TypeError: If a size is no integer.
-        ValueError: If a size is too small.
     """
 
     def __init__(
@@ -176,20 +165,13 @@ class CosineCritic(Critic):
     zero projection scores 0.
 
     Args:
-        anchor_dim: Size of an anchor, >= 1.
-        candidate_dim: Size of a candidate, >= 1.
-        n_horizons: Number of anchor projections, >= 1.
+        anchor_dim, candidate_dim, n_horizons, n_places: As in `Critic`.
         generator: Source of the initial parameters, which are created on its device.
-        n_places: As in `Critic`.
         projection_dim: Size of the projections, >= 1.
         temperature: Temperature, > 0; with `learn_temperature` the initial one, 0.01 to 1.
         learn_temperature: Whether to learn `log_scale` = -log temperature. As in CLIP it stays
             between log 1 and log 100, which each forward pass restores before using it; keep it
             out of weight decay.
-
-    Raises:
-        TypeError: If a size is no integer or the temperature not a number.
-        ValueError: If a size is below one or the temperature out of range.
     """
 
     log_scale: Tensor
@@ -251,17 +233,10 @@ class SeparableMLPCritic(Critic):
     the hidden layer and have their own output matrix on the anchors' side.
 
     Args:
-        anchor_dim: Size of an anchor, >= 1.
-        candidate_dim: Size of a candidate, >= 1.
-        n_horizons: Number of anchor output matrices, >= 1.
+        anchor_dim, candidate_dim, n_horizons, n_places: As in `Critic`.
         generator: Source of the initial parameters, which are created on its device.
-        n_places: As in `Critic`.
         hidden_dim: Units of each hidden layer, >= 1.
         projection_dim: Size of the outputs, >= 1.
-
-    Raises:
-        TypeError: If a size is no integer.
-        ValueError: If a size is below one.
     """
 
     def __init__(

@@ -6,7 +6,8 @@ Shared by all functions here:
   row i is column i, and leading axes are independent problems. Losses are computed in at least
   float32, also under autocast.
 - `mask` is boolean and broadcastable to `scores`; True = this candidate takes part. A row without
-  any candidate has loss 0 and gradient 0; a warning names it, so that it can be left out of means.
+  any candidate, or without a negative where a loss needs one, has loss 0 and gradient 0; a warning
+  names the row, so that it can be left out of means.
 - `validate_args=False` skips the checks of values (finite scores, positives allowed by the mask),
   which wait for the device.
 - `TypeError` if an argument has the wrong type, `ValueError` if a shape does not fit, a number is
@@ -28,6 +29,7 @@ from rl_infonce.nce._candidates import (
     check_device,
     check_finite,
     check_scores,
+    expand_boolean,
     expand_mask,
     positives_of,
     row_numbers,
@@ -53,10 +55,6 @@ def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool 
         [..., B] losses in nats, >= 0, float32 or float64. A critic that cannot tell n candidates
         apart scores log(n).
 
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
-
     Example:
         >>> info_nce(torch.zeros(1, 4)).exp()
         tensor([4.])
@@ -78,16 +76,11 @@ def symmetric_info_nce(
 
     Args:
         scores: [..., B, B]; the positives are on the diagonal.
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part, in both directions.
+        mask: Boolean, broadcastable to `scores`; of pairs, in both directions.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If `scores` is not square, a shape does not fit, a score is not finite or
-            `mask` excludes a positive.
     """
     check_shape("scores", scores, ["...", "B", "M"])
     if scores.shape[-2] != scores.shape[-1]:
@@ -113,15 +106,11 @@ def decoupled_info_nce(
 
     Args:
         scores: [..., B, M], M >= 2.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, any sign; 0 for a row without negatives, which a warning names.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
     """
     with autocast_off(scores):
         positives, negatives, n_negatives = allowed_negatives(
@@ -145,17 +134,12 @@ def soft_info_nce(
         scores: [..., B, M].
         targets: [..., B, M] >= 0, of the dtype of `scores` or float32; rows sum to 1, up to
             0.001 or the resolution of their dtype.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part. Masked
+        mask: Boolean, broadcastable to `scores`. Masked
             candidates must have target 0.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, at least the entropy of the targets.
-
-    Raises:
-        TypeError: If `scores` or `targets` has the wrong dtype or `mask` is not boolean.
-        ValueError: If a shape does not fit, a value is not finite, a row of `targets` is no
-            distribution over the candidates that take part, or `mask` excludes a positive.
     """
     check_scores(scores)
     check_shape("targets", targets, tuple(scores.shape))
@@ -186,28 +170,15 @@ def multi_positive_info_nce(
     Args:
         scores: [..., B, M].
         positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part. Masked
+        mask: Boolean, broadcastable to `scores`. Masked
             candidates must not be positives.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, >= log of the number of positives.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `positives` or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite, `positives` excludes the
-            diagonal, or `mask` excludes a positive.
     """
     check_scores(scores)
-    if positives.dtype != torch.bool:
-        raise TypeError(f"Expected boolean `positives`, got {positives.dtype}.")
-    try:
-        chosen = positives.expand(scores.shape)
-    except RuntimeError:
-        raise ValueError(
-            f"Expected `positives` broadcastable to `scores` {tuple(scores.shape)}, got "
-            f"{tuple(positives.shape)}."
-        ) from None
+    chosen = expand_boolean("positives", positives, "scores", scores)
     left_out = ~positives_of(chosen)
     if validate_args and bool(left_out.any()):
         raise ValueError(
@@ -249,16 +220,11 @@ def debiased_info_nce(
         scores: [..., B, M].
         class_prior: tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `class_prior` is outside [0, 1), a shape does not fit, a score is not finite
-            or `mask` excludes a positive.
     """
     return hard_negative_info_nce(
         scores,
@@ -292,16 +258,11 @@ def hard_negative_info_nce(
         concentration: beta >= 0.
         class_prior: tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `concentration` or `class_prior` is out of range, a shape does not fit, a
-            score is not finite or `mask` excludes a positive.
     """
     check_number("concentration", concentration, at_least=0.0)
     check_number("class_prior", class_prior, at_least=0.0, below=1.0)

@@ -3,6 +3,8 @@
 `scores` [..., B, M] hold the positive of row i in column i; every other entry that `mask` allows
 is a pair of independent draws. `info_nce_bound` needs scores up to a constant per row, the others
 need them as log p(x, c) / (p(x) p(c)), up to one constant for `dv_estimate` and `smile_estimate`.
+`mask`, `validate_args` and errors are those of `rl_infonce.nce.losses`; the estimates over pairs
+also raise `ValueError` where there is no negative.
 """
 
 from __future__ import annotations
@@ -46,16 +48,12 @@ def info_nce_bound(
 
     Args:
         scores: [..., B, M] log-scores, M >= B, already divided by the temperature.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] bounds in nats, one per leading index, float32 or float64. Negative when the critic
         is worse than chance.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, a score is not finite or `mask` excludes a positive.
 
     Example:
         >>> info_nce_bound(100 * torch.eye(8)).exp().round()
@@ -63,10 +61,7 @@ def info_nce_bound(
     """
     losses = info_nce(scores, mask=mask, validate_args=validate_args)  # [..., B]
     gained = log_candidates(scores, mask=mask, validate_args=False) - losses
-    if mask is None:
-        return gained.mean(dim=-1)
-    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)  # [...]
-    return gained.sum(dim=-1) / n_used.clamp_min(1)
+    return _mean_over_used_rows(gained, scores, mask)
 
 
 def log_candidates(
@@ -76,15 +71,11 @@ def log_candidates(
 
     Args:
         scores: [..., B, M]; only the shape, dtype and device matter.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [..., B] in nats, >= 0, float32 or float64, without gradient; 0 for a row without any.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit or `mask` excludes a positive.
     """
     check_scores(scores)
     like = at_least_float32(scores[..., 0].detach())  # [..., B]
@@ -105,10 +96,6 @@ def is_saturated(bound: Tensor, ceiling: Tensor, *, margin: float = 0.2) -> Tens
 
     Returns:
         [...] bool.
-
-    Raises:
-        TypeError: If `margin` is no number.
-        ValueError: If `margin` is negative.
     """
     check_number("margin", margin, at_least=0.0)
     return bound > ceiling - margin
@@ -125,16 +112,11 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
 
     Args:
         scores: [..., B, M].
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] bounds in nats.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, there is no negative, a score is not finite or `mask`
-            excludes a positive.
     """
     with autocast_off(scores):
         joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
@@ -142,97 +124,26 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
 
 
 def dv_estimate(
-    scores: Tensor,
-    *,
-    log_moving_mean: Tensor | None = None,
-    mask: Tensor | None = None,
-    validate_args: bool = True,
+    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
 ) -> Tensor:
     """Return the Donsker-Varadhan estimate, as maximised by MINE.
 
     E_joint[s] - log E_product[exp s] (Donsker & Varadhan 1983; Belghazi et al. 2018, "Mutual
     Information Neural Estimation", eq. 5). A bound for exact expectations only: in finite batches
     the logarithm of a mean is biased and the value too high on average. Its gradient is biased as
-    well; `log_moving_mean` replaces the batch's mean in it (sec. 3.2) and leaves the value alone.
+    well, which MINE corrects by a moving mean over batches (sec. 3.2) and this function does not.
 
     Args:
         scores: [..., B, M].
-        log_moving_mean: [...] log of a moving average of E_product[exp s] over past batches, from
-            `moving_log_mean_exp`.
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] estimates in nats.
-
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit, there is no negative, a score is not finite or `mask`
-            excludes a positive.
     """
     with autocast_off(scores):
         joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
-        if log_moving_mean is None:
-            return joint - log_product
-        _check_log_mean("log_moving_mean", log_moving_mean, log_product, validate_args)
-        # the value of log_product with the gradient of its exponential over the moving mean
-        slope = (log_product - log_moving_mean).detach().exp()
-        slope = slope.clamp_max(torch.finfo(slope.dtype).max)  # infinity times 0 would be NaN
-        return joint - (log_product.detach() + slope * (log_product - log_product.detach()))
-
-
-def moving_log_mean_exp(
-    scores: Tensor,
-    previous: Tensor | None,
-    *,
-    decay: float = 0.99,
-    mask: Tensor | None = None,
-    validate_args: bool = True,
-) -> Tensor:
-    """Return the log of the exponentially moving average of E_product[exp s], for `dv_estimate`.
-
-    Args:
-        scores: [..., B, M].
-        previous: [...] what the last call returned; None at the first batch.
-        decay: Weight of `previous`, in [0, 1].
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
-        validate_args: Whether to check values, too.
-
-    Returns:
-        [...] without gradient.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `decay` is outside [0, 1], a shape does not fit, there is no negative, a
-            score is not finite or `mask` excludes a positive.
-    """
-    check_number("decay", decay, at_least=0.0, at_most=1.0)
-    with autocast_off(scores):
-        _, now = _expectations(scores.detach(), mask, None, validate_args=validate_args)
-    if previous is None or decay == 0.0:
-        return now
-    _check_log_mean("previous", previous, now, validate_args)
-    if decay == 1.0:
-        return previous.detach()
-    return torch.logaddexp(previous.detach() + math.log(decay), now + math.log1p(-decay))
-
-
-def _check_log_mean(name: str, log_mean: Tensor, like: Tensor, validate_args: bool) -> None:
-    """Raise unless there is one log mean, or one for each matrix of scores.
-
-    Raises:
-        TypeError: If it is no tensor.
-        ValueError: If its shape does not fit, or a value is not finite.
-    """
-    if not isinstance(log_mean, Tensor):
-        raise TypeError(f"Expected `{name}` to be a tensor, got {type(log_mean).__name__}.")
-    if log_mean.ndim and log_mean.shape != like.shape:
-        raise ValueError(
-            f"Expected `{name}` to be 0-dim or of shape {tuple(like.shape)}, one of each matrix of "
-            f"scores, got {tuple(log_mean.shape)}."
-        )
-    if validate_args:
-        check_finite(name, log_mean)
+        return joint - log_product
 
 
 def smile_estimate(
@@ -252,16 +163,11 @@ def smile_estimate(
     Args:
         scores: [..., B, M].
         clip: Largest absolute score of an independent pair, > 0.
-        mask: Boolean, broadcastable to `scores`; True = this pair takes part.
+        mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values, too.
 
     Returns:
         [...] estimates in nats.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `clip` is not positive, a shape does not fit, there is no negative, a score
-            is not finite or `mask` excludes a positive.
     """
     if clip != math.inf:
         check_number("clip", clip, above=0.0)
@@ -287,10 +193,6 @@ def density_ratio_score(
 
     Returns:
         [B] in nats, at most log M above the score's lead over the best reference.
-
-    Raises:
-        TypeError: If an argument is not floating point or the dtypes differ.
-        ValueError: If a shape or device does not fit, M = 0 or a score is not finite.
     """
     check_shape("scores", scores, ("B",))
     check_shape("reference_scores", reference_scores, (len(scores), "M"))
@@ -323,7 +225,12 @@ def _expectations(
     if clip is not None:
         negatives = torch.where(negatives.isneginf(), negatives, negatives.clamp(-clip, clip))
     log_product = torch.logsumexp(negatives.flatten(-2), dim=-1) - n_pairs.log()
+    return _mean_over_used_rows(positives, scores, mask), log_product
+
+
+def _mean_over_used_rows(values: Tensor, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mean [...] of values [..., B], which are 0 in rows without any candidate."""
     if mask is None:
-        return positives.mean(dim=-1), log_product
-    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)
-    return positives.sum(dim=-1) / n_used.clamp_min(1), log_product
+        return values.mean(dim=-1)
+    n_used = positives_of(mask.expand(scores.shape)).sum(dim=-1)  # [...]
+    return values.sum(dim=-1) / n_used.clamp_min(1)

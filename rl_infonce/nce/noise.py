@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_count, check_number, check_shape
+from rl_infonce.nce._candidates import check_floating
 
 
 class CategoricalNoise:
@@ -30,8 +31,7 @@ class CategoricalNoise:
 
     def __init__(self, log_probs: Tensor) -> None:
         check_shape("log_probs", log_probs, ("V",))
-        if not log_probs.is_floating_point():
-            raise TypeError(f"Expected `log_probs` to be floating point, got {log_probs.dtype}.")
+        check_floating("log_probs", log_probs)
         total = float(log_probs.double().exp().sum()) if len(log_probs) else 0.0
         # NaN fails this comparison, too.
         if not abs(total - 1.0) <= 1e-3:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
-from rl_infonce.nce._candidates import check_finite
+from rl_infonce.nce._candidates import check_finite, check_floating
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 from rl_infonce.nce._samples import (
     Samples,
@@ -49,18 +49,13 @@ def exact_nll(scores: Tensor, targets: Tensor, *, validate_args: bool = True) ->
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
 
-    Raises:
-        TypeError: If `scores` is not floating point or `targets` not int64.
-        ValueError: If a shape does not fit, a score is not finite or a target is out of range.
-
     Example:
         >>> exact_nll(torch.zeros(1, 5), torch.tensor([3])).exp()
         tensor([5.])
     """
     check_shape("scores", scores, ("B", "V"))
     check_shape("targets", targets, (len(scores),))
-    if not scores.is_floating_point():
-        raise TypeError(f"Expected `scores` to be floating point, got {scores.dtype}.")
+    check_floating("scores", scores)
     if targets.dtype != torch.int64:
         raise TypeError(f"Expected `targets` to be int64, got {targets.dtype}.")
     if validate_args:
@@ -97,10 +92,6 @@ def partition_nll(
 
     Returns:
         [B] losses in nats, any sign, float32 or float64.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If a shape does not fit, K = 0 or a value is not finite.
     """
     samples = checked_samples(
         positive_scores, noise_scores, None, noise_log_q, mask, validate_args=validate_args
@@ -132,10 +123,6 @@ def effective_sample_size(
 
     Returns:
         [B] sizes in [1, K] without gradient; 0 for a row without noise.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If a shape does not fit, K = 0 or a value is not finite.
     """
     check_shape("noise_scores", noise_scores, ("B", "K"))
     no_positives = torch.zeros_like(noise_scores[:, :1])
@@ -181,10 +168,6 @@ def local_nce(
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If a shape does not fit, K = 0 or a value is not finite.
     """
     samples = checked_samples(
         positive_scores,
@@ -234,10 +217,6 @@ def ranking_nce(
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If a shape does not fit, K = 0 or a value is not finite.
     """
     samples = checked_samples(
         positive_scores,
@@ -279,10 +258,6 @@ def negative_sampling(
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If a shape does not fit, K = 0 or a score is not finite.
     """
     samples = checked_samples(
         positive_scores, noise_scores, None, None, mask, validate_args=validate_args
@@ -306,11 +281,7 @@ def _logistic(positives: Tensor, noise: Tensor, samples: Samples) -> Tensor:
 
 
 def _check_log_z(log_z: float | Tensor, n_contexts: int, *, validate_args: bool) -> float | Tensor:
-    """Return log Z in a form that broadcasts against [B, K].
-
-    Raises:
-        ValueError: If it is not finite or neither 0-dim nor one per context.
-    """
+    """Return log Z in a form that broadcasts against [B, K]."""
     if not isinstance(log_z, Tensor):
         check_number("log_z", log_z)
         return log_z

@@ -22,10 +22,6 @@ def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
         [..., B] accuracies without gradient: 1 if the positive alone is best, 1/n if it shares the
         best score with n - 1 others, else 0 (also for a NaN score or a row without candidates).
 
-    Raises:
-        TypeError: If `scores` is not floating point or `mask` is not boolean.
-        ValueError: If a shape does not fit or `mask` excludes a positive.
-
     Example:
         >>> retrieval_accuracy(torch.tensor([[2.0, 2.0, 1.0], [0.0, 5.0, 1.0]]))
         tensor([0.5000, 1.0000])

@@ -91,21 +91,13 @@ class STDIMEncoder(nn.Module):
             randomise_(self, generator)
 
     def local_features(self, images: Tensor) -> Tensor:
-        """Return the map `[K, 128, 11, 8]` of screens `[K, 1, 210, 160]`, uint8 in 0..255.
-
-        Raises:
-            ValueError: If the images are of another shape.
-        """
+        """Return the map `[K, 128, 11, 8]` of screens `[K, 1, 210, 160]`, uint8 in 0..255."""
         check_shape("images", images, ("K", *self.image_shape))
         maps: Tensor = self.local(images.to(self.dtype) / 255)
         return maps
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return features `[K, 256]` of screens `[K, 1, 210, 160]`, uint8 in 0..255.
-
-        Raises:
-            ValueError: If the images are of another shape.
-        """
+        """Return features `[K, 256]` of screens `[K, 1, 210, 160]`, uint8 in 0..255."""
         features: Tensor = self.head(self.local_features(images))
         return features
 

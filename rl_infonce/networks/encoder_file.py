@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.json_text import parse_json
+from rl_infonce.files.tensor_file import (
+    check_same,
+    opened_tensors,
+    shapes_in,
+    shapes_of,
+    write_tensors,
+)
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
@@ -62,9 +66,8 @@ def save_encoder(
         **encoder_settings(encoder),
         "provenance": dict(provenance or {}),
     }
-    tensors = {name: t.detach().cpu().contiguous() for name, t in encoder.state_dict().items()}
     metadata = {"format": FORMAT, "header": json.dumps(header)}
-    replace_bytes(Path(path), save(tensors, metadata=metadata))
+    write_tensors(Path(path), encoder.state_dict(), metadata)
 
 
 def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
@@ -81,13 +84,10 @@ def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
     path = Path(path)
     header = read_header(path)
     encoder = _build(path, header)
-    try:
-        with safe_open(path, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            _check_shapes(str(path), _shapes_of(encoder), shapes)
-            assign_tensors(str(path), encoder, {name: file.get_tensor(name) for name in shapes})
-    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
-        raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
+    with opened_tensors(path) as file:
+        shapes = shapes_in(file)
+        check_same(str(path), "shape", shapes_of(encoder.state_dict()), shapes)
+        assign_tensors(str(path), encoder, {name: file.get_tensor(name) for name in shapes})
     return encoder.eval()
 
 
@@ -104,19 +104,12 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"Expected a saved encoder at {path}, got no such file. "
             "rl-infonce pretrain writes one, encoder.safetensors, and pull downloads one."
         )
-    try:
-        with safe_open(path, framework="pt") as file:
-            return _parse_header(path, file.metadata() or {})
-    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
-        raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
+    with opened_tensors(path) as file:
+        return _parse_header(path, file.metadata() or {})
 
 
 def untrained(encoder: nn.Module, seed: int) -> nn.Module:
-    """Return an encoder of the same architecture, its weights drawn from `seed`.
-
-    Raises:
-        TypeError: If the encoder is of a class that is not saved here.
-    """
+    """Return an encoder of the same architecture, its weights drawn from `seed`."""
     generator = torch.Generator().manual_seed(seed)
     header = encoder_settings(encoder)
     return _BUILDERS[header["class"]](header, generator).eval()
@@ -139,11 +132,8 @@ def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]
         where: Names the file in messages.
         encoder: Whose parameters are replaced, also those on the meta device.
         tensors: By name.
-
-    Raises:
-        ValueError: If names, shapes or number formats differ.
     """
-    _check_shapes(where, _shapes_of(encoder), {name: tuple(t.shape) for name, t in tensors.items()})
+    check_same(where, "shape", shapes_of(encoder.state_dict()), shapes_of(tensors))
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32:
             raise ValueError(f"Expected `{name}` in {where} to be float32, got {tensor.dtype}.")
@@ -237,18 +227,3 @@ def _build(path: Path, header: Mapping[str, Any]) -> nn.Module:
                 f"{header.get(key)!r}."
             )
     return encoder
-
-
-def _shapes_of(encoder: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in encoder.state_dict().items()}
-
-
-def _check_shapes(
-    where: str, expected: Mapping[str, tuple[int, ...]], got: Mapping[str, tuple[int, ...]]
-) -> None:
-    for name in sorted(expected.keys() | got.keys()):
-        if expected.get(name) != got.get(name):
-            raise ValueError(
-                f"Expected tensor `{name}` in {where} of shape {expected.get(name, 'none')}, got "
-                f"{got.get(name, 'none')}."
-            )

@@ -77,11 +77,7 @@ class PixelEncoder(nn.Module):
             randomise_(self, generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.
-
-        Raises:
-            ValueError: If the images are of another shape.
-        """
+        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255."""
         half = self.precision == "bf16"
         autocast = torch.autocast(images.device.type, dtype=torch.bfloat16)
         with autocast if half else contextlib.nullcontext():
@@ -89,11 +85,7 @@ class PixelEncoder(nn.Module):
         return features.float()
 
     def local_features(self, images: Tensor) -> Tensor:
-        """Return the map [K, local_dim, height, width] that the trunk makes of images.
-
-        Raises:
-            ValueError: If the images are of another shape.
-        """
+        """Return the map [K, local_dim, height, width] that the trunk makes of images."""
         check_shape("images", images, ("K", *self.image_shape))
         pixels = images.float()
         if self.divide_by != 1:

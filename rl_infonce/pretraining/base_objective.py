@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 Encoded = tuple[Tensor, ...]
 Encoder = STDIMEncoder | PixelEncoder
+Module = TypeVar("Module", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,13 @@ class PretrainingObjective(nn.Module, ABC):
             share none.
         contrasts: Whether the samples of a batch are one another's negatives.
         default_batch_size: Samples per step.
+        frame_offsets: The L frames of a sample, counted from its first one; None for that frame and
+            the one a horizon later.
     """
 
     contrasts: ClassVar[bool] = True
     default_batch_size: ClassVar[int] = 64
+    frame_offsets: ClassVar[Sequence[int] | None] = None
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
         super().__init__()
@@ -99,17 +103,14 @@ class PretrainingObjective(nn.Module, ABC):
         self.encoder = encoder
         self.horizon = encoder.image_shape[0]
 
-    @abstractmethod
     def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return the rows [B, L] of B samples.
+        """Return the rows [B, L] of B samples."""
+        return draw_rows(frames, n_samples, self.frame_offsets or (0, self.horizon), rng)
 
-        Raises:
-            ValueError: If no episode is long enough, or there are too few frames for the batch.
-        """
-
-    @abstractmethod
     def encode(self, images: Tensor) -> Encoded:
-        """Return what the loss needs to know of images [B, L, C, H, W], each [B, ...]."""
+        """Return what the loss needs to know of images [B, L, C, H, W]: here features [B, L, D]."""
+        features: Tensor = self.encoder(images.flatten(0, 1))
+        return (features.view(*images.shape[:2], -1),)
 
     @abstractmethod
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
@@ -145,13 +146,18 @@ def draw_rows(
 
 def fresh_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
     """Return a linear layer with torch's usual initial weights, from `generator`."""
-    with torch.device("meta"):  # elsewhere the layer would draw from torch's global stream
-        layer = nn.Linear(n_inputs, n_outputs)
-    draw_default_weights_(layer.to_empty(device=generator.device), generator)
-    return layer
+    return fresh(lambda: nn.Linear(n_inputs, n_outputs), generator)
 
 
-def draw_default_weights_(module: nn.Module, generator: torch.Generator) -> None:
+def fresh(make: Callable[[], Module], generator: torch.Generator) -> Module:
+    """Return the layers that `make` builds with torch's usual initial weights, from `generator`."""
+    with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+        module = make()
+    _draw_default_weights_(module.to_empty(device=generator.device), generator)
+    return module
+
+
+def _draw_default_weights_(module: nn.Module, generator: torch.Generator) -> None:
     """Fill linear, convolutional and recurrent layers as torch does, from `generator`, in place."""
     for layer in module.modules():
         own = dict(layer.named_parameters(recurse=False))

@@ -35,12 +35,7 @@ class Budget(NamedTuple):
 
 
 def check_budget(budget: Budget) -> None:
-    """Raise unless one of steps, seconds and frames is given, and is something.
-
-    Raises:
-        TypeError: If steps or frames are no integer, or seconds no number.
-        ValueError: If none or several are given, or the one is not greater than 0.
-    """
+    """Raise unless one of steps, seconds and frames is given, and is something."""
     given = [name for name, value in budget._asdict().items() if value is not None]
     if len(given) != 1:
         raise ValueError(f"Expected `budget` of steps, seconds or frames, got {budget}.")

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from rl_infonce.checks import differences
-from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.json_text import parse_json
+from rl_infonce.files.tensor_file import (
+    check_same,
+    opened_tensors,
+    shapes_in,
+    shapes_of,
+    write_tensors,
+)
 from rl_infonce.pretraining.base_objective import PretrainingObjective
 
 _FORMAT = "rl_infonce pretraining checkpoint 1"
@@ -92,8 +96,7 @@ def write_checkpoint(
         "progress": json.dumps(asdict(progress)),
         "settings": json.dumps(settings),
     }
-    owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    replace_bytes(path, save(owned, metadata=metadata))
+    write_tensors(path, tensors, metadata)
 
 
 def read_checkpoint(
@@ -110,17 +113,14 @@ def read_checkpoint(
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected a checkpoint at {path}, got no such file.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            progress = _read_progress(path, file.metadata() or {}, settings)
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
-            like = _tensors_like(objective, optimizer, progress)
-            _check_same(path, {name: tuple(tensor.shape) for name, tensor in like.items()}, shapes)
-            tensors = {name: file.get_tensor(name) for name in shapes}
-    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
-        raise ValueError(f"Expected a checkpoint at {path}, got: {error}.") from error
-    dtypes = {name: tensor.dtype for name, tensor in like.items()}
-    _check_same(path, dtypes, {name: tensor.dtype for name, tensor in tensors.items()})
+    where = f"the checkpoint of this run at {path}"
+    with opened_tensors(path) as file:
+        progress = _read_progress(path, file.metadata() or {}, settings)
+        like = _tensors_like(objective, optimizer, progress)
+        check_same(where, "shape", shapes_of(like), shapes_in(file))
+        tensors = {name: file.get_tensor(name) for name in like}
+    dtypes, found = ({name: t.dtype for name, t in each.items()} for each in (like, tensors))
+    check_same(where, "format", dtypes, found)
     objective.load_state_dict(_group(tensors, "objective"))
     _load_moments(optimizer, _group(tensors, "optimizer"))
     return progress, _group(tensors, "best")
@@ -159,16 +159,6 @@ def _tensors_like(
             moments = {"step": torch.empty(()), "exp_avg": parameter, "exp_avg_sq": parameter}
             groups[f"optimizer.{index}"] = moments
     return {f"{g}.{name}": tensor for g, each in groups.items() for name, tensor in each.items()}
-
-
-def _check_same(path: Path, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Raise unless shapes or formats agree: a file can claim tensors larger than the memory."""
-    for name in sorted(expected.keys() | got.keys()):
-        if expected.get(name) != got.get(name):
-            raise ValueError(
-                f"Expected a whole checkpoint of this run at {path}, with `{name}` of "
-                f"{expected.get(name, 'none')}, got {got.get(name, 'none')}."
-            )
 
 
 def _group(tensors: dict[str, Tensor], group: str) -> dict[str, Tensor]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rl_infonce.nce import contrast
 from rl_infonce.pretraining.base_objective import (
@@ -13,11 +12,9 @@ from rl_infonce.pretraining.base_objective import (
     FrameBatch,
     PretrainingLoss,
     PretrainingObjective,
-    draw_default_weights_,
-    draw_rows,
+    fresh,
     fresh_linear,
 )
-from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 _LENGTH = 100
 _OFFSETS = range(1, _LENGTH - 1, 4)  # 1, 5, ..., 97
@@ -40,26 +37,18 @@ class CPC(PretrainingObjective):
     """
 
     default_batch_size = 16
+    frame_offsets = range(_LENGTH)
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
         super().__init__(encoder, generator)
         n_features = encoder.features_dim
         self.offsets = [offset for offset in _OFFSETS if offset >= self.horizon]
-        with torch.device("meta"):  # elsewhere it would draw from torch's global stream
-            self.summary = nn.GRU(n_features, n_features, num_layers=2, batch_first=True)
-        draw_default_weights_(self.summary.to_empty(device=generator.device), generator)
+        self.summary = fresh(
+            lambda: nn.GRU(n_features, n_features, num_layers=2, batch_first=True), generator
+        )
         self.predictors = nn.ModuleList(
             fresh_linear(n_features, n_features, generator) for _ in self.offsets
         )
-
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 100]."""
-        return draw_rows(frames, n_samples, range(_LENGTH), rng)
-
-    def encode(self, images: Tensor) -> Encoded:
-        """Return features [B, 100, D] of images [B, 100, C, H, W]."""
-        features: Tensor = self.encoder(images.flatten(0, 1))
-        return (features.view(*images.shape[:2], -1),)
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
         """Return the sum over offsets, in nats."""

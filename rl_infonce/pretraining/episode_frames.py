@@ -52,11 +52,7 @@ class EpisodeFrames:
         _check_rows(self.rows, self.episode_ids)
 
     def starts(self, length: int) -> IntArray:
-        """Return the usable rows with which `length` frames of one episode begin.
-
-        Raises:
-            ValueError: If no episode is that long.
-        """
+        """Return the usable rows with which `length` frames of one episode begin."""
         last = self.rows + length - 1
         inside = last < len(self.episode_ids)
         rows = self.rows[inside]
@@ -115,9 +111,6 @@ def training_and_validation(
         rng: Source of all randomness.
         group_ids: [K] integers, equal within episodes that share a state, such as the lives of one
             game with their score: whole groups are held out. None takes each episode for itself.
-
-    Raises:
-        ValueError: As `hold_out_episodes`.
     """
     train, held_out = hold_out_episodes(episode_ids if group_ids is None else group_ids, rng)
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,11 +13,9 @@ from rl_infonce.pretraining.base_objective import (
     FrameBatch,
     PretrainingLoss,
     PretrainingObjective,
-    draw_default_weights_,
-    draw_rows,
+    fresh,
     fresh_linear,
 )
-from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 
 def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
@@ -27,8 +24,8 @@ def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
     The layers of `STDIMEncoder` backwards, with transposed convolutions. They start as torch's do;
     the published ones are orthogonal.
     """
-    with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
-        decoder = nn.Sequential(
+    return fresh(
+        lambda: nn.Sequential(
             nn.Linear(n_inputs, 64 * 9 * 6),
             nn.ReLU(),
             nn.Unflatten(1, (64, 9, 6)),
@@ -40,9 +37,9 @@ def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
             nn.ReLU(),
             nn.ConvTranspose2d(32, 1, kernel_size=8, stride=4, output_padding=(2, 0)),
             nn.Sigmoid(),
-        )
-    draw_default_weights_(decoder.to_empty(device=generator.device), generator)
-    return decoder
+        ),
+        generator,
+    )
 
 
 def _of_screens(encoder: Encoder) -> STDIMEncoder:
@@ -63,6 +60,7 @@ class VariationalAutoencoder(PretrainingObjective):
     """
 
     contrasts = False
+    frame_offsets = (0,)
 
     encoder: STDIMEncoder
 
@@ -70,10 +68,6 @@ class VariationalAutoencoder(PretrainingObjective):
         super().__init__(_of_screens(encoder), generator)
         self.log_variance = fresh_linear(64 * 9 * 6, encoder.features_dim, generator)
         self.decoder = screen_decoder(encoder.features_dim, generator)
-
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 1]."""
-        return draw_rows(frames, n_samples, (0,), rng)
 
     def encode(self, images: Tensor) -> Encoded:
         """Return means and log-variances [B, D] of images [B, 1, 1, 210, 160]."""
@@ -103,10 +97,6 @@ class PixelPrediction(PretrainingObjective):
         n_features = encoder.features_dim
         self.transition = fresh_linear(n_features, n_features, generator)
         self.decoder = screen_decoder(n_features, generator)
-
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 2]: the frame, the next one."""
-        return draw_rows(frames, n_samples, (0, self.horizon), rng)
 
     def encode(self, images: Tensor) -> Encoded:
         """Return features [B, D] of the first of images [B, 2, 1, 210, 160]."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE
 from rl_infonce.pretraining.base_objective import (
@@ -13,9 +11,7 @@ from rl_infonce.pretraining.base_objective import (
     FrameBatch,
     PretrainingLoss,
     PretrainingObjective,
-    draw_rows,
 )
-from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.settings import PRESETS
 
 
@@ -33,15 +29,6 @@ class GlobalInfoNCE(PretrainingObjective):
         super().__init__(encoder, generator)
         shape = ObjectiveShape(encoder.features_dim, local_dim=0, n_horizons=1)
         self.contrast = TemporalInfoNCE(PRESETS["cpc"], shape, generator=generator)
-
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 2]: now, the future."""
-        return draw_rows(frames, n_samples, (0, self.horizon), rng)
-
-    def encode(self, images: Tensor) -> Encoded:
-        """Return features [B, 2, D] of images [B, 2, C, H, W]."""
-        features: Tensor = self.encoder(images.flatten(0, 1))
-        return (features.view(*images.shape[:2], -1),)
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
         """Return the loss in nats."""

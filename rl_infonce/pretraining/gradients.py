@@ -43,12 +43,6 @@ def backward(
     gives the loss and its gradient at the encoded samples, then one part after the other to carry
     that gradient on (gradient caching, Gao et al. 2021). The same gradient but for rounding, in
     the memory of one part.
-
-    Args:
-        objective: In training mode.
-        batch: Of this rank.
-        half: As in `evaluate`.
-        part: As in `evaluate`.
     """
     if part >= len(batch.images):
         with _autocast(batch.images, half):

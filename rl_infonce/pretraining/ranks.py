@@ -75,12 +75,6 @@ def name_of_life(store: Store, rank: int, n_ranks: int, wait: timedelta) -> str:
     The first rank makes it up and gathers a token of every other. A rank that finds its own token
     among them has read the name of its own life.
 
-    Args:
-        store: That all see.
-        rank: Of this process.
-        n_ranks: In all.
-        wait: For the others.
-
     Raises:
         TimeoutError: If the first rank does not answer.
         RuntimeError: As a `DistStoreError`, if another one does not.

@@ -15,7 +15,6 @@ from rl_infonce.pretraining.base_objective import (
     FrameBatch,
     PretrainingLoss,
     PretrainingObjective,
-    draw_rows,
     fresh_linear,
 )
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
@@ -53,10 +52,6 @@ class SpatioTemporalDIM(_SpatialObjective):
         super().__init__(encoder, generator)
         self.from_map = fresh_linear(encoder.local_dim, encoder.local_dim, generator)
 
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 2]: the frame before, the frame."""
-        return draw_rows(frames, n_samples, (0, self.horizon), rng)
-
     def predicted_places(self, features: Tensor) -> Tensor:
         """Return what the features [B, D] predict at any place, [B, C]."""
         predicted: Tensor = self.from_features(features)
@@ -79,9 +74,7 @@ class SpatioTemporalDIM(_SpatialObjective):
 class StaticDIM(_SpatialObjective):
     """Static-DIM (Anand et al. 2019): the global-local term within one frame, without time."""
 
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 1]."""
-        return draw_rows(frames, n_samples, (0,), rng)
+    frame_offsets = (0,)
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
         """Return the loss in nats."""
@@ -110,7 +103,7 @@ class JSDSpatioTemporalDIM(_SpatialObjective):
 
     def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
         """Return rows [B, 3]: the frame before, the frame, another one of the episode."""
-        rows = draw_rows(frames, n_samples, (0, self.horizon), rng)
+        rows = super().draw(frames, n_samples, rng)
         return np.column_stack([rows, frames.others(rows[:, 1], rng)])
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:

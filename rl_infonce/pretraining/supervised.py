@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,10 +14,8 @@ from rl_infonce.pretraining.base_objective import (
     FrameBatch,
     PretrainingLoss,
     PretrainingObjective,
-    draw_rows,
     fresh_linear,
 )
-from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 
 _N_VALUES = 256  # of a byte of RAM
 
@@ -39,6 +36,7 @@ class Supervised(PretrainingObjective):
     """
 
     contrasts = False
+    frame_offsets = (0,)
 
     def __init__(
         self, encoder: Encoder, generator: torch.Generator, variables: Sequence[str]
@@ -51,10 +49,6 @@ class Supervised(PretrainingObjective):
         self.variables = tuple(variables)
         n_outputs = len(self.variables) * _N_VALUES
         self.heads = fresh_linear(encoder.features_dim, n_outputs, generator)
-
-    def draw(self, frames: EpisodeFrames, n_samples: int, rng: np.random.Generator) -> IntArray:
-        """Return rows [B, 1]."""
-        return draw_rows(frames, n_samples, (0,), rng)
 
     def encode(self, images: Tensor) -> Encoded:
         """Return features [B, D] of images [B, 1, C, H, W]."""

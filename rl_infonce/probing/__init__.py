@@ -6,7 +6,7 @@ from rl_infonce.probing.data import LabelledObservations
 from rl_infonce.probing.differences import F1Difference, f1_differences
 from rl_infonce.probing.features import extract_features
 from rl_infonce.probing.linear import Classifier, Probe
-from rl_infonce.probing.metrics import Score, accuracy, f1_macro, f1_weighted
+from rl_infonce.probing.metrics import Score, score
 from rl_infonce.probing.neighbours import knn_predictions, knn_scores
 from rl_infonce.probing.probe import PROTOCOLS, fit_probe
 from rl_infonce.probing.regression import RidgeScore, mean_position_scores, ridge_probe
@@ -40,14 +40,11 @@ __all__ = [
     "RidgeScore",
     "Score",
     "Split",
-    "accuracy",
     "drop_low_entropy",
     "drop_seen_frames",
     "entropy",
     "extract_features",
     "f1_differences",
-    "f1_macro",
-    "f1_weighted",
     "fit_probe",
     "frame_digests",
     "knn_predictions",
@@ -57,6 +54,7 @@ __all__ = [
     "mean_position_scores",
     "probe_features",
     "ridge_probe",
+    "score",
     "score_predictions",
     "scored_positions",
     "split_episodes",

@@ -70,12 +70,7 @@ def _check_groups(group_ids: IntArray, episode_ids: IntArray) -> None:
 
 
 def check_labels(labels: Labels, n_frames: int) -> None:
-    """Raise unless there is a variable and each has one integer in 0..255 per frame.
-
-    Raises:
-        TypeError: If labels are not integers.
-        ValueError: If there is no variable, a length differs or a label is out of range.
-    """
+    """Raise unless there is a variable and each has one integer in 0..255 per frame."""
     if not labels:
         raise ValueError("Expected `labels` of at least one variable, got none.")
     for variable, values in labels.items():
@@ -85,12 +80,7 @@ def check_labels(labels: Labels, n_frames: int) -> None:
 
 
 def check_classes(name: str, values: npt.NDArray[Any]) -> None:
-    """Raise unless the array holds integers in 0..255.
-
-    Raises:
-        TypeError: If it holds anything else.
-        ValueError: If one is out of range.
-    """
+    """Raise unless the array holds integers in 0..255."""
     check_integers(name, values)
     if np.size(values) and (np.min(values) < 0 or np.max(values) > 255):
         raise ValueError(
@@ -100,12 +90,7 @@ def check_classes(name: str, values: npt.NDArray[Any]) -> None:
 
 
 def checked_penalties(penalties: Sequence[float]) -> tuple[float, ...]:
-    """Return penalties as a tuple.
-
-    Raises:
-        TypeError: If they are no sequence, or one is no number.
-        ValueError: If there is none, or one is not above 0.
-    """
+    """Return penalties as a tuple."""
     if not isinstance(penalties, Sequence | np.ndarray) or isinstance(penalties, str):
         raise TypeError(
             f"Expected `penalties` to be a sequence of numbers, got {penalties!r}. Pass a single "
@@ -119,10 +104,6 @@ def checked_penalties(penalties: Sequence[float]) -> tuple[float, ...]:
 
 
 def check_integers(name: str, values: npt.NDArray[Any]) -> None:
-    """Raise unless the array holds integers.
-
-    Raises:
-        TypeError: If it holds anything else.
-    """
+    """Raise unless the array holds integers."""
     if not np.issubdtype(np.asarray(values).dtype, np.integer):
         raise TypeError(f"Expected `{name}` to hold integers, got {np.asarray(values).dtype}.")

@@ -49,10 +49,6 @@ def f1_differences(
     Returns:
         "mean", each category and each variable to the difference; (value, NaN, NaN) if there is
         only one test episode.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
     own, other = (_f1(each, task, positions) for each in (ours, theirs))
     own_resampled, n_groups = resampled_f1(ours, task, positions=positions, seed=seed)

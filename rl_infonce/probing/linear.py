@@ -57,9 +57,6 @@ class Probe:
 
         Returns:
             Variable to [B] classes.
-
-        Raises:
-            ValueError: If D differs from that of the features the probe was fitted on.
         """
         check_shape("features", features, ("B", len(self.mean)))
         found: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in self.classifiers}

@@ -19,7 +19,14 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Score(NamedTuple):
-    """Three figures of one variable, or means of them; in [0, 1]."""
+    """Three figures of one variable, or means of them; in [0, 1], as scikit-learn computes them.
+
+    Attributes:
+        f1_weighted: Mean F1 of the classes, weighted by how often each is true, as Anand et al.
+            2019 report it; it can lie below both precision and recall.
+        f1_macro: Mean F1 of the classes that are labelled or predicted; each counts the same.
+        accuracy: Share of frames whose prediction is the label.
+    """
 
     f1_weighted: float
     f1_macro: float
@@ -48,10 +55,6 @@ def class_counts(
 
     Returns:
         Counts [256], or [groups, 256] in the groups' order.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If the shapes differ or a class is out of range.
     """
     labels, predictions = (
         _checked_classes(name, values)
@@ -109,76 +112,19 @@ def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
 
 
 def score(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Score:
-    """Return all three figures, NaN without frames.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If the shapes differ or a class is out of range.
-    """
-    counts = class_counts(predictions, labels)
-    figures = (weighted_f1_of(counts), macro_f1_of(counts), accuracy_of(counts))
-    return Score(*(float(figure) for figure in figures))
-
-
-def f1_weighted(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
-    """Return the mean of the classes' F1, weighted by how often each is true.
-
-    What Anand et al. 2019 report; equals scikit-learn's `f1_score(average="weighted",
-    zero_division=0)`. Weighted F1 can lie below both precision and recall.
-
-    Args:
-        predictions: [B] classes in 0..255.
-        labels: [B] true classes in 0..255.
-
-    Returns:
-        A number in [0, 1], NaN without frames.
+    """Return the figures of predictions [B] of classes [B] in 0..255, NaN without frames.
 
     Raises:
         TypeError: If they are not integers.
         ValueError: If the shapes differ or a class is out of range.
 
     Example:
-        >>> f1_weighted(np.array([1, 1, 2]), np.array([1, 2, 2]))
+        >>> score(np.array([1, 1, 2]), np.array([1, 2, 2])).f1_weighted
         0.6666666666666666
     """
-    return score(predictions, labels).f1_weighted
-
-
-def f1_macro(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
-    """Return the plain mean of F1 over the classes that occur in labels or predictions.
-
-    Equals scikit-learn's `f1_score(average="macro", zero_division=0)`. Rare classes count as much
-    as frequent ones.
-
-    Args:
-        predictions: [B] classes in 0..255.
-        labels: [B] true classes in 0..255.
-
-    Returns:
-        A number in [0, 1], NaN without frames.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If the shapes differ or a class is out of range.
-    """
-    return score(predictions, labels).f1_macro
-
-
-def accuracy(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
-    """Return the share of frames whose prediction is the label.
-
-    Args:
-        predictions: [B] classes in 0..255.
-        labels: [B] true classes in 0..255.
-
-    Returns:
-        A number in [0, 1], NaN without frames.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If the shapes differ or a class is out of range.
-    """
-    return score(predictions, labels).accuracy
+    counts = class_counts(predictions, labels)
+    figures = (weighted_f1_of(counts), macro_f1_of(counts), accuracy_of(counts))
+    return Score(*(float(figure) for figure in figures))
 
 
 def bootstrap_weights(n_episodes: int, n_resamples: int, rng: np.random.Generator) -> FloatArray:

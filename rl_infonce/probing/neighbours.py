@@ -93,9 +93,6 @@ def knn_scores(
 
     Returns:
         The scores, with the protocol "knn".
-
-    Raises:
-        ValueError: If the features do not fit the task.
     """
     predictions = knn_predictions(
         features, task.labels, task.split, n_neighbours=n_neighbours, device=device

@@ -21,11 +21,7 @@ Protocol = str | Anand2019 | Converged
 
 
 def protocol_settings(protocol: Protocol) -> Anand2019 | Converged:
-    """Return the settings a protocol's name stands for; settings are returned as they are.
-
-    Raises:
-        ValueError: If no protocol has the name.
-    """
+    """Return the settings a protocol's name stands for; settings are returned as they are."""
     if not isinstance(protocol, str):
         return protocol
     check_choice("protocol", protocol, PROTOCOLS)
@@ -73,11 +69,7 @@ def fit_probe(
 
 
 def check_features(features: npt.NDArray[Any], split: Split) -> None:
-    """Raise unless the features are a finite matrix that varies in training.
-
-    Raises:
-        ValueError: If they are not, or a part of the split is empty or outside the features.
-    """
+    """Raise unless the features are a finite matrix that varies in training."""
     check_shape("features", features, ("K", "D"))
     for part, rows in zip(Split._fields, split, strict=True):
         if len(rows) == 0:

@@ -34,10 +34,6 @@ def resampled_f1(
     Returns:
         "mean", each category and each variable to [R] figures, the same resamples for the same
         task, positions and seed; and the number of groups.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
     test = task.split.test
     check_predictions(predictions, task, positions)

@@ -169,11 +169,6 @@ def scored_positions(
 ) -> IntArray | None:
     """Return which test frames `probe_features` scores, for others who score its predictions.
 
-    Args:
-        task: Whose test part it is.
-        protocol: Of the probe.
-        seed: Of the probe.
-
     Returns:
         [n] positions in `task.split.test`: under `anand2019` as the published code draws them, with
         repetitions, whole batches only; None where each frame is scored once.
@@ -225,10 +220,6 @@ def score_predictions(
         positions: Which test frames to score, as positions in `task.split.test`, with repetitions;
             None scores each once.
         seed: Seed of the bootstrap.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
     """
     resampled, n_groups = resampled_f1(predictions, task, positions=positions, seed=seed)
     mean, categories, variables = averaged_scores(predictions, task, positions=positions)
@@ -258,12 +249,7 @@ def averaged_scores(
     *,
     positions: IntArray | None = None,
 ) -> tuple[Score, dict[str, Score], dict[str, Score]]:
-    """Return the mean, the categories and the variables; arguments as `score_predictions`.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
-    """
+    """Return the mean, the categories and the variables; arguments as `score_predictions`."""
     check_predictions(predictions, task, positions)
     test = task.split.test
     scored = np.arange(len(test)) if positions is None else positions

@@ -6,8 +6,7 @@ Shared by all functions here:
 
 - `scores` maps each task to [..., n_runs] finite scores, usually normalised. Leading axes are
   independent problems, e.g. windows of training or resamples, and are the same for all tasks.
-- Tasks may have unequal numbers of runs. Nothing here can know which runs are missing: ask
-  `rl_infonce.report.run_scores.missing_runs` before.
+- Tasks may have unequal numbers of runs. Nothing here can know which runs are missing.
 - `ValueError` if there is no task, a task has no run, a score is not finite or shapes do not fit.
 """
 
@@ -16,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_number, check_shape
 from rl_infonce.report.run_scores import Scores, check_same_tasks, checked_scores
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,20 +24,8 @@ def mean(scores: Scores) -> FloatArray:
     """Return the mean over tasks of each task's mean: [...].
 
     Every task counts the same, however many runs it has.
-
-    Raises:
-        ValueError: If `scores` are none.
     """
     return np.asarray(_task_means(scores).mean(axis=0))
-
-
-def median(scores: Scores) -> FloatArray:
-    """Return the median over tasks of each task's mean: [...].
-
-    Raises:
-        ValueError: If `scores` are none.
-    """
-    return np.asarray(np.median(_task_means(scores), axis=0))
 
 
 def interquartile_mean(scores: Scores) -> FloatArray:
@@ -48,55 +34,10 @@ def interquartile_mean(scores: Scores) -> FloatArray:
     Of N runs, floor(N / 4) are left out at either end (Agarwal et al. 2021, sec. 4.3, and their
     rliable). As every run counts the same, a task with more runs counts more. It describes the
     typical run: a gain in a task that is among the easiest or hardest quarter changes nothing.
-
-    Raises:
-        ValueError: If `scores` are none.
     """
     pooled = np.sort(np.concatenate(list(checked_scores("scores", scores).values()), axis=-1))
     n_runs = pooled.shape[-1]
     return np.asarray(pooled[..., n_runs // 4 : n_runs - n_runs // 4].mean(axis=-1))
-
-
-def optimality_gap(scores: Scores, threshold: float = 1.0) -> FloatArray:
-    """Return by how much runs fall short of a threshold on average: [...], >= 0, lower is better.
-
-    threshold - mean of min(score, threshold) (Agarwal et al. 2021, sec. 4.3). Every task counts
-    the same, however many runs it has.
-
-    Args:
-        scores: Task to [..., n_runs].
-        threshold: Score above which more does not count.
-
-    Raises:
-        ValueError: If `scores` are none or the threshold is not finite.
-    """
-    check_number("threshold", threshold)
-    checked = checked_scores("scores", scores)
-    return threshold - mean({task: np.minimum(v, threshold) for task, v in checked.items()})
-
-
-def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> FloatArray:
-    """Return the share of runs that score above each threshold: [..., n_thresholds] in [0, 1].
-
-    The run-score distribution (Agarwal et al. 2021, sec. 4.2): shares within a task, averaged over
-    tasks, so that every task counts the same.
-
-    Args:
-        scores: Task to [..., n_runs].
-        thresholds: [n_thresholds] finite.
-
-    Raises:
-        ValueError: If `scores` are none or a threshold is not finite.
-    """
-    limits = np.asarray(thresholds, dtype=np.float64)
-    check_shape("thresholds", limits, ("n_thresholds",))
-    if not np.isfinite(limits).all():
-        raise ValueError(f"Expected finite `thresholds`, got {limits.tolist()}.")
-    shares = [
-        (values[..., None, :] > limits[:, None]).mean(axis=-1)
-        for values in checked_scores("scores", scores).values()
-    ]  # of [..., n_thresholds]
-    return np.asarray(np.mean(shares, axis=0))
 
 
 def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
@@ -109,9 +50,6 @@ def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
     Args:
         x: Task to [..., n_runs].
         y: The same tasks to [..., n_runs], maybe with other numbers of runs.
-
-    Raises:
-        ValueError: If either are no scores or their tasks differ.
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)

@@ -75,42 +75,6 @@ class Band(NamedTuple):
     high: FloatArray
 
 
-def stratified_bootstrap(
-    scores: Scores,
-    statistic: Statistic,
-    *,
-    rng: np.random.Generator,
-    n_resamples: int = 2000,
-    confidence: float = 0.95,
-    widen: bool = False,
-) -> Interval:
-    """Return a statistic of one arm and its percentile interval for other seeds.
-
-    Args:
-        scores: Task to [n_runs], at least 2 each.
-        statistic: Task to [..., n_runs] scores to [...] values.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1).
-        widen: Whether to make up for few runs.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `scores` are too few or not finite, a number is out of range or the
-            statistic gives several values.
-    """
-    return _interval(
-        bootstrap_band(
-            scores,
-            statistic,
-            rng=rng,
-            n_resamples=n_resamples,
-            confidence=confidence,
-            widen=widen,
-        )
-    )
-
-
 def bootstrap_band(
     scores: Scores,
     statistic: Statistic,
@@ -122,21 +86,9 @@ def bootstrap_band(
 ) -> Band:
     """Return a statistic with several values and percentile intervals for other seeds.
 
-    For a performance profile, `lambda s: performance_profile(s, thresholds)`, and for sample
-    efficiency: `interquartile_mean` of scores [n_windows, n_runs], whole runs being resampled.
-
-    Args:
-        scores: Task to [..., n_runs], at least 2 each.
-        statistic: Task to [..., n_runs] scores to values that keep the leading axes first.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1), of each value on its own.
-        widen: Whether to make up for few runs.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `scores` are too few or not finite, a number is out of range or the
-            statistic mixes resamples.
+    For sample efficiency: `interquartile_mean` of scores [n_windows, n_runs], whole runs being
+    resampled. A statistic keeps the leading axes first; `confidence` is that of each value on its
+    own, and other arguments are those of `bootstrap_difference`.
     """
     _check_settings(rng, n_resamples, confidence, widen)
     runs = checked_scores("scores", scores, 2)
@@ -168,11 +120,6 @@ def bootstrap_difference(
         n_resamples: At least 1.
         confidence: In (0, 1).
         widen: Whether to make up for few runs.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If tasks differ, paired arms have unequal numbers of runs, scores are too few or
-            not finite, a number is out of range or the statistic gives several values.
     """
 
     def difference(ours: Arrays, theirs: Arrays) -> FloatArray:
@@ -193,6 +140,7 @@ def bootstrap_improvement(
 ) -> Interval:
     """Return `probability_of_improvement` of x over y and its percentile interval for other seeds.
 
+    Arguments are those of `bootstrap_difference`; all pairs of runs are compared, also if `paired`.
     Equal arms have 0.5: `verdict(interval, null=0.5)`. Arms without any overlap give an interval
     without width, [1, 1] or [0, 0]; with one task and 3 runs each equal arms do so in one of ten
     comparisons. For pairs of runs that share nothing, `paired=True` makes the interval of few runs
@@ -201,22 +149,8 @@ def bootstrap_improvement(
     where they differ and pairs share much, `paired=True` centres the interval on how often a run
     beats its partner, and holds the probability of all pairs in a third to three quarters.
 
-    Args:
-        x: Task to [n_runs], at least 2 each.
-        y: The same tasks to [n_runs], at least 2 each.
-        paired: Whether run i of x and run i of y of a task have the same seed and are drawn
-            together; still all pairs of runs are compared.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1).
-
     Returns:
         In [0, 1].
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If tasks differ, paired arms have unequal numbers of runs, scores are too few or
-            not finite, or a number is out of range.
     """
     return _compared(x, y, probability_of_improvement, paired, rng, n_resamples, confidence, False)
 

@@ -155,13 +155,7 @@ def curves_svg(
 
 
 def charts_of(scored: Sequence[Scored], algo: str, rng: np.random.Generator) -> list[Chart]:
-    """Return the charts of an algorithm: returns of every game, then what was logged.
-
-    Args:
-        scored: Of any algorithms.
-        algo: Wanted.
-        rng: Of the bootstrap.
-    """
+    """Return the charts of an algorithm: returns of every game, then what was logged."""
     runs, order = [each.run for each in scored if each.run.algo == algo], arms_of(scored)
     kinds: list[tuple[str, Callable[[Sequence[Run]], Curves]]] = [
         ("return", return_curves),

@@ -112,10 +112,6 @@ def of_each_game(pairs: PairedScores) -> dict[str, PairedScores]:
 def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | None:
     """Return one arm against another on the games and seeds that both have.
 
-    Args:
-        pairs: Of `paired_scores`.
-        rng: Of the bootstrap.
-
     Returns:
         None if no game has two common seeds; `pairs.left_out` says why.
     """

@@ -8,6 +8,7 @@ Shared by all functions here:
 - `n_steps` is the budget in environment steps; episodes that end after it are left out, so that
   runs which overshoot by a part of a rollout are compared over the same steps.
 - `n_steps_done` is how long the run lasted; a run that stopped before its budget is an error.
+- `n_windows`, in [1, n_steps], and `share`, in (0, 1], are the same for all runs that are compared.
 - `TypeError` if `steps` or a number of steps or windows is no integer, `ValueError` if a shape does
   not fit, a number is out of range or the run is shorter than its budget.
 """
@@ -37,19 +38,8 @@ def return_curve(
     different episodes lie on the same axis. A window in which no episode ended takes the one before
     it: the last that is known.
 
-    Args:
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        n_steps: Budget.
-        n_windows: In [1, n_steps].
-        n_steps_done: Length of the run, at least `n_steps`.
-
     Returns:
         [n_windows] in the units of the returns; NaN before the first episode ended.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If arrays do not fit each other or the run is shorter than its budget.
 
     Example:
         >>> return_curve([1, 2, 8], [1.0, 3.0, 9.0], n_steps=8, n_windows=4, n_steps_done=8)
@@ -82,20 +72,8 @@ def area_under_curve(
     nothing else is known of them. With many windows this is the mean over steps of the return of
     the episode that ended last.
 
-    Args:
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        n_steps: Budget.
-        n_steps_done: Length of the run, at least `n_steps`.
-        n_windows: In [1, n_steps]; the same for all runs that are compared.
-
     Returns:
         In the units of the returns.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If arrays do not fit each other, the run is shorter than its budget or no
-            episode ended within it.
     """
     curve = return_curve(steps, returns, n_steps, n_windows, n_steps_done=n_steps_done)
     known = np.flatnonzero(~np.isnan(curve))
@@ -118,20 +96,8 @@ def final_return(
 ) -> float:
     """Return the mean return of the episodes that ended in the last part of the budget.
 
-    Args:
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        n_steps: Budget.
-        n_steps_done: Length of the run, at least `n_steps`.
-        share: Of the budget, in (0, 1]; rounded to whole steps.
-
     Returns:
         In the units of the returns.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If arrays do not fit each other, the run is shorter than its budget or no
-            episode ended in its last part.
     """
     ended, values = _checked_episodes(steps, returns, n_steps, n_steps_done)
     check_number("share", share, above=0, at_most=1)

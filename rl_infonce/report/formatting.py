@@ -11,11 +11,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def notes_on_arms(notes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return every note once, after the arms it is on: "infonce, placebo: left out pong".
-
-    Args:
-        notes: Arm to its notes.
-    """
+    """Return every note once, after the arms it is on: "infonce, placebo: left out pong"."""
     arms: dict[str, list[str]] = {}
     for arm, texts in notes.items():
         for text in texts:

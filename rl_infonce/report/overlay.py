@@ -68,9 +68,6 @@ def prediction_overlay(
         places: Variable to where it is on the screen.
         screen_shape: Height and width in pixels of the screen that places refer to.
         title: Above the frames.
-
-    Raises:
-        ValueError: If shapes do not fit, there is no frame or a label is missing.
     """
     check_shape("frames", frames, ("B", "H", "W"))
     if not len(frames):

@@ -35,12 +35,7 @@ pre { overflow-x: auto; background: #f4f4f4; padding: .6rem; font-size: .8rem; }
 
 
 def page(title: str, sections: Iterable[str]) -> str:
-    """Return a whole page.
-
-    Args:
-        title: Plain text.
-        sections: HTML.
-    """
+    """Return a whole page."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -1,6 +1,7 @@
 """Which differences a comparison of arms could have seen: the power of its t test.
 
-`TypeError` if a number of runs is no integer. All of it needs SciPy:
+`TypeError` if a number of runs is no integer or `paired` no flag, `ValueError` if an argument is
+out of range, tasks or numbers of runs differ, or a score is not finite. All functions need SciPy:
 `pip install rl-infonce[report]`.
 """
 
@@ -36,10 +37,6 @@ def detectable_effect(n_runs: int, power: float = 0.8, alpha: float = 0.05) -> f
 
     Returns:
         d > 0, in standard deviations between runs.
-
-    Raises:
-        TypeError: If `n_runs` is no integer.
-        ValueError: If an argument is out of range.
 
     Example:
         >>> [round(detectable_effect(n_runs), 2) for n_runs in (3, 5, 10)]
@@ -78,10 +75,6 @@ def smallest_difference(
 
     Returns:
         In the units of the spreads.
-
-    Raises:
-        TypeError: If `n_runs` is no integer or `paired` no flag.
-        ValueError: If an argument is out of range.
     """
     check_flag("paired", paired)
     values = np.asarray(spreads, dtype=np.float64)
@@ -135,16 +128,8 @@ def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | N
 
     Told from the scatter of the paired differences, which a handful of pairs tells badly.
 
-    Args:
-        x: Task to [n_runs].
-        y: The same tasks to [n_runs], with run i of the same seed as run i of x.
-        power: Probability of finding the difference, above 0.05.
-
     Returns:
         In the units of the scores; None if a task has fewer than 3 pairs, or none of them scatters.
-
-    Raises:
-        ValueError: If tasks or numbers of runs differ or a score is not finite.
     """
     differences = paired_differences(x, y)
     n_pairs = [len(values) for values in differences.values()]
@@ -165,9 +150,6 @@ def within_task_spreads(scores: Scores) -> FloatArray:
 
     Returns:
         [n_tasks, ...] in the units of the scores, from the variance over n - 1.
-
-    Raises:
-        ValueError: If there is no task, a task has fewer than 2 runs or a score is not finite.
     """
     checked = checked_scores("scores", scores, 2)
     return np.stack([np.std(values, axis=-1, ddof=1) for values in checked.values()])

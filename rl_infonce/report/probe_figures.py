@@ -46,9 +46,6 @@ def probe_table_figure(
             first decides which rows there are.
         categories: Variable to its categories.
         title: Above the table.
-
-    Raises:
-        ValueError: If there is no column.
     """
     if not columns:
         raise ValueError("Expected at least one of `columns`, got none.")
@@ -92,9 +89,6 @@ def probe_heat_map(
         categories: Variable to its categories.
         untrained: Shown as a column of its own on the left.
         title: Above the map.
-
-    Raises:
-        ValueError: If there is no history.
     """
     if not history:
         raise ValueError("Expected at least one probe in `history`, got none.")

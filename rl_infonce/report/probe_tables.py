@@ -68,9 +68,6 @@ def with_references(planned: Mapping[str, int]) -> dict[str, int]:
     """Return planned seeds with those of the majority class and of the untrained encoder.
 
     Both are scored beside every run of every arm.
-
-    Args:
-        planned: Arm to the number of seeds that were planned for each game.
     """
     return {**dict.fromkeys(_REFERENCES, sum(planned.values())), **planned}
 

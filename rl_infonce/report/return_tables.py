@@ -42,11 +42,7 @@ def returns_table(
 ) -> Table:
     """Return games by arms: mean over seeds, lowest to highest, and how many seeds there are.
 
-    Args:
-        runs: Of any algorithms.
-        algo: Wanted.
-        measure: "area" or "final".
-        expected: Arm to the number of seeds that were planned for each game.
+    `expected` maps an arm to the number of seeds that were planned for each game.
     """
     found, arms = scores_by_arm(runs, algo, measure), arms_of(runs)
     games = sorted({each.run.game for each in runs if each.run.algo == algo})

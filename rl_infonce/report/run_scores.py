@@ -1,9 +1,8 @@
-"""Scores of many runs: which runs there are, on which scale, and what scores must look like."""
+"""Scores of many runs: on which scale they are, and what they must look like."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -12,32 +11,6 @@ from rl_infonce.checks import check_number, check_shape
 
 FloatArray = npt.NDArray[np.float64]
 Scores = Mapping[str, npt.ArrayLike]
-
-
-def missing_runs(
-    found: Mapping[str, Iterable[int]], expected: Mapping[str, Iterable[int]]
-) -> dict[str, list[int]]:
-    """Return task to the seeds that were expected and not found; empty if none is missing.
-
-    With the arguments swapped it names the runs that nobody planned.
-
-    Args:
-        found: Task to the seeds of the runs that are there.
-        expected: Task to the seeds that were planned.
-
-    Raises:
-        ValueError: If a seed appears twice in a task.
-
-    Example:
-        >>> missing_runs({"pong": [0, 2]}, {"pong": range(3), "qbert": [0]})
-        {'pong': [1], 'qbert': [0]}
-    """
-    there = {task: _distinct(f"found[{task!r}]", seeds) for task, seeds in found.items()}
-    missing = {
-        task: sorted(_distinct(f"expected[{task!r}]", seeds) - there.get(task, set()))
-        for task, seeds in expected.items()
-    }
-    return {task: seeds for task, seeds in missing.items() if seeds}
 
 
 def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dict[str, FloatArray]:
@@ -53,10 +26,6 @@ def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dic
 
     Returns:
         Task to [..., n_runs].
-
-    Raises:
-        ValueError: If `scores` are none, a task has no scale, or its reference is not above the
-            random agent.
     """
     found = {}
     for task, values in checked_scores("scores", scores).items():
@@ -75,9 +44,6 @@ def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
     Args:
         x: Task to [..., n_runs].
         y: The same tasks to [..., n_runs], with run i of the same seed as run i of x.
-
-    Raises:
-        ValueError: If tasks or numbers of runs differ or a score is not finite.
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)
@@ -98,11 +64,6 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
         name: Of the argument, as the caller wrote it.
         scores: Task to [..., n_runs].
         at_least: How many runs each task must have.
-
-    Raises:
-        TypeError: If they are no mapping.
-        ValueError: If there is no task, a task has fewer runs, a score is no number or not finite,
-            or leading axes differ.
     """
     if not scores:
         raise ValueError(f"Expected `{name}` to hold at least one task, got none.")
@@ -121,7 +82,7 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
             raise ValueError(
                 f"Expected finite `{name}[{task!r}]`, got "
                 f"{int((~np.isfinite(values)).sum())} NaN or infinite of {values.size} scores. "
-                "Leave out what is not known, by name: `missing_runs` lists it."
+                "Leave out what is not known, by name."
             )
     return arrays
 
@@ -134,21 +95,9 @@ def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def check_same_tasks(x: Mapping[str, object], y: Mapping[str, object]) -> None:
-    """Raise unless two arms were scored on the same tasks.
-
-    Raises:
-        ValueError: If a task is in one of them only.
-    """
+    """Raise unless two arms were scored on the same tasks."""
     if x.keys() != y.keys():
         raise ValueError(
             f"Expected `x` and `y` to hold the same tasks, got {sorted(x.keys() - y.keys())} in "
             f"`x` only and {sorted(y.keys() - x.keys())} in `y` only. Compare the common ones."
         )
-
-
-def _distinct(name: str, seeds: Iterable[int]) -> set[int]:
-    counts = Counter(seeds)
-    twice = sorted(seed for seed, count in counts.items() if count > 1)
-    if twice:
-        raise ValueError(f"Expected each seed of `{name}` once, got {twice} more than once.")
-    return set(counts)

@@ -129,10 +129,7 @@ def scores_by_arm(
 ) -> dict[str, dict[str, dict[int, float]]]:
     """Return arm -> game -> seed -> score, of the runs that have one.
 
-    Args:
-        runs: Of any algorithms.
-        algo: Wanted.
-        measure: "area", "final" or what reads a score from a run, e.g. `mean_f1`.
+    `measure` is "area", "final" or what reads a score from a run, e.g. `mean_f1`.
     """
     read = operator.attrgetter(measure) if isinstance(measure, str) else measure
     found: dict[str, dict[str, dict[int, float]]] = {}

@@ -69,12 +69,7 @@ def parts_of(
 ) -> list[Part]:
     """Return the tables of an algorithm: returns, returns at equal wall-clock, features.
 
-    Args:
-        scored: Of any algorithms.
-        algo: Wanted.
-        planned: Arm to the number of seeds that were planned for each game.
-        scales: Game -> scores of a random agent and a human; None compares raw scores.
-        rng: Of the bootstrap.
+    `planned` maps an arm to the number of seeds that were planned for each game.
     """
     own = [each for each in scored if each.run.algo == algo]
     baseline, _ = _arms(scored, algo)

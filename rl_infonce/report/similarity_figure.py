@@ -40,9 +40,6 @@ def similarity_figure(
         other_scores: [B, n] scores of each anchor with n frames of another episode.
         horizon: Steps ahead at which the critic was trained.
         title: Above the picture.
-
-    Raises:
-        ValueError: If shapes do not fit.
     """
     check_shape("same_scores", same_scores, ("B", "n"))
     n_anchors, n = same_scores.shape

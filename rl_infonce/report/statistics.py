@@ -1,4 +1,9 @@
-"""What a handful of runs can say: intervals of Student's t, and their verdict."""
+"""What a handful of runs can say: intervals of Student's t, and their verdict.
+
+All functions need SciPy (`pip install rl-infonce[report]`). They raise `TypeError` if a flag or a
+number has another type, and `ValueError` if a task has fewer than 2 runs, a score is not finite,
+tasks or paired runs differ, or the confidence is out of range.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +42,11 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     """Return mean and Student's t interval of independent values, e.g. differences by seed.
 
     Exact for normal values; with three of them it reaches 2.5 standard deviations to either side,
-    and rightly so. Needs SciPy: `pip install rl-infonce[report]`.
+    and rightly so.
 
     Args:
         values: [n] finite, n at least 2.
         confidence: In (0, 1).
-
-    Raises:
-        ValueError: If there are fewer than 2 values, one is not finite, or the confidence is out of
-            range.
     """
     stats = scipy_stats()
 
@@ -67,17 +68,11 @@ def t_interval_over_runs(scores: Scores, confidence: float = 0.95) -> Interval:
     The tasks are these and no others: only the scatter between runs of a task counts. Variances
     may differ between tasks (degrees of freedom by Satterthwaite 1946, "An Approximate Distribution
     of Estimates of Variance Components"). For a claim about tasks at large give the means of the
-    tasks to `t_interval`. Runs without any scatter have an interval without width. Needs SciPy:
-    `pip install rl-infonce[report]`.
+    tasks to `t_interval`. Runs without any scatter have an interval without width.
 
     Args:
         scores: Task to [n_runs], at least 2 each.
         confidence: In (0, 1).
-
-    Raises:
-        TypeError: If the confidence is no number.
-        ValueError: If there is no task, a task has fewer than 2 runs, a score is not finite, or the
-            confidence is out of range.
     """
     groups = list(_runs("scores", scores).values())
     mean = float(np.mean([values.mean() for values in groups]))
@@ -88,8 +83,7 @@ def t_difference(x: Scores, y: Scores, *, paired: bool, confidence: float = 0.95
     """Return mean(x) - mean(y) over tasks and its t interval for other seeds.
 
     Beside a percentile bootstrap, which is too narrow for a handful of runs; see
-    `rl_infonce.report.bootstrap`. Unpaired with one task it is Welch's test. Needs SciPy:
-    `pip install rl-infonce[report]`.
+    `rl_infonce.report.bootstrap`. Unpaired with one task it is Welch's test.
 
     Args:
         x: Task to [n_runs], at least 2 each.
@@ -97,11 +91,6 @@ def t_difference(x: Scores, y: Scores, *, paired: bool, confidence: float = 0.95
         paired: Whether run i of x and run i of y of a task have the same seed; what they share then
             cancels. With independent runs it costs degrees of freedom and gains nothing.
         confidence: In (0, 1).
-
-    Raises:
-        TypeError: If `paired` is no flag or the confidence is no number.
-        ValueError: If tasks differ, a task has fewer than 2 runs, paired arms have unequal numbers
-            of runs, a score is not finite, or the confidence is out of range.
     """
     check_flag("paired", paired)
     if paired:

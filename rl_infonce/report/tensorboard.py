@@ -56,9 +56,6 @@ def write_projector(
         thumbnails: [B, H, W] gray pictures of the points, shown as negatives.
         step: Training step.
         tag: Name of the cloud.
-
-    Raises:
-        ValueError: If shapes do not fit.
     """
     import torch
 

@@ -34,10 +34,6 @@ def shortened(run: Run, n_steps: int) -> Run:
     Args:
         run: Stays as it is.
         n_steps: The new budget, in [1, `n_steps` of the run].
-
-    Raises:
-        TypeError: If the number of steps is no integer.
-        ValueError: If it is out of range.
     """
     check_count("n_steps", n_steps, at_most=run.n_steps)
     within, share = run.steps <= n_steps, n_steps / run.n_steps_done
@@ -79,15 +75,7 @@ def _seconds_of_budget(run: Run) -> float:
 def scores_at_equal_time(
     runs: Sequence[Scored], algo: str, arm: str, baseline: str, measure: str
 ) -> EqualTime:
-    """Return the scores of two arms at equal wall-clock, each pair of runs on its own.
-
-    Args:
-        runs: Of any algorithms and arms.
-        algo: Wanted.
-        arm: Compared.
-        baseline: With which.
-        measure: "area" or "final", both up to the cut.
-    """
+    """Return the scores of two arms at equal wall-clock, each pair of runs on its own."""
     ours, theirs = (
         {(each.run.game, each.run.seed): each.run for each in runs if _is(each.run, algo, name)}
         for name in (arm, baseline)

@@ -195,10 +195,6 @@ def _joined(values: Iterable[Any]) -> str:
 def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
     """Return the packages that decide what a training computes and have other versions now.
 
-    Args:
-        own: Package to version, of `software`.
-        former: Likewise.
-
     Returns:
         Package to the former version, None where nothing says so.
     """

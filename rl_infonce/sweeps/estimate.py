@@ -18,7 +18,8 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sweeps.grid import Cell
-from rl_infonce.training.atari_model import N_ENVS, make_atari_model
+from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.training.rl_zoo import N_ENVS
 
 _N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which holds the environments, too.

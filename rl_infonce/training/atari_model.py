@@ -16,9 +16,9 @@ from rl_infonce.checks import check_choice
 from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SETTINGS
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "dqn": DQN}
-N_ENVS = {"ppo": 8, "dqn": 1}  # as in RL Zoo
 _OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}
 _SCHEDULED = {"learning_rate", "clip_range", "clip_range_vf"}
 
@@ -106,7 +106,8 @@ def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) ->
 def _settings(
     algorithm: str, n_timesteps: int, n_envs: int, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    settings = _SETTINGS[algorithm](n_timesteps, n_envs) | dict(changes)
+    usual = PPO_SETTINGS if algorithm == "ppo" else _dqn_settings(n_timesteps, n_envs)
+    settings = usual | dict(changes)
     if algorithm == "ppo" and "batch_size" not in changes:  # DQN's n_steps are those of returns
         settings["batch_size"] = min(settings["batch_size"], settings["n_steps"] * n_envs)
     for name in _SCHEDULED & settings.keys():
@@ -115,30 +116,8 @@ def _settings(
     return settings
 
 
-def _ppo_settings(_n_timesteps: int, _n_envs: int) -> dict[str, Any]:
-    return {
-        "n_steps": 128,
-        "batch_size": 256,
-        "n_epochs": 4,
-        "learning_rate": "lin_2.5e-4",
-        "clip_range": "lin_0.1",
-        "vf_coef": 0.5,
-        "ent_coef": 0.01,
-    }
-
-
 def _dqn_settings(n_timesteps: int, n_envs: int) -> dict[str, Any]:
-    return {
-        "buffer_size": max(min(100_000, n_timesteps), n_envs),
-        "learning_rate": 1e-4,
-        "batch_size": 32,
-        "learning_starts": min(100_000, n_timesteps // 10),
-        "target_update_interval": 1000,
-        "train_freq": 4,
-        "gradient_steps": 1,
-        "exploration_fraction": 0.1,
-        "exploration_final_eps": 0.01,
+    return DQN_SETTINGS | {
+        "buffer_size": max(min(DQN_SETTINGS["buffer_size"], n_timesteps), n_envs),
+        "learning_starts": min(DQN_SETTINGS["learning_starts"], n_timesteps // 10),
     }
-
-
-_SETTINGS = {"ppo": _ppo_settings, "dqn": _dqn_settings}

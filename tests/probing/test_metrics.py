@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import accuracy_score, f1_score
 
-from rl_infonce.probing import accuracy, f1_macro, f1_weighted
+from rl_infonce.probing import score
 from rl_infonce.probing.metrics import (
     bootstrap_f1_weighted,
     bootstrap_weights,
@@ -26,21 +26,21 @@ CLASSES = st.sampled_from([0, 1, 2, 7, 80, 254, 255])
 @given(st.lists(st.tuples(CLASSES, CLASSES), min_size=1, max_size=40))
 def test_figures_equal_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
     predictions, labels = np.array(pairs, np.uint8).T
-    assert accuracy(predictions, labels) == pytest.approx(accuracy_score(labels, predictions))
-    for ours, average in ((f1_weighted, "weighted"), (f1_macro, "macro")):
+    found = score(predictions, labels)
+    assert found.accuracy == pytest.approx(accuracy_score(labels, predictions))
+    for ours, average in ((found.f1_weighted, "weighted"), (found.f1_macro, "macro")):
         theirs = f1_score(labels, predictions, average=average, zero_division=0)
-        assert ours(predictions, labels) == pytest.approx(theirs, abs=1e-12)
+        assert ours == pytest.approx(theirs, abs=1e-12)
 
 
 def test_figures_without_frames_are_nan_without_a_warning() -> None:
     nothing = np.zeros(0, np.uint8)
-    for figure in (f1_weighted, f1_macro, accuracy):
-        assert np.isnan(figure(nothing, nothing))
+    assert np.isnan(score(nothing, nothing)).all()
 
 
 def test_predictions_and_labels_must_have_one_length() -> None:
     with pytest.raises(ValueError, match=r"`predictions` of shape \[3\], got \(2,\)"):
-        accuracy(np.zeros(2, int), np.zeros(3, int))
+        score(np.zeros(2, int), np.zeros(3, int))
 
 
 def _episodes(rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], ...]:
@@ -91,7 +91,6 @@ def test_widening_is_that_of_student() -> None:
     ],
 )
 def test_what_is_no_class_is_named(predictions: Any, error: type[Exception], message: str) -> None:
-    for metric in (f1_weighted, f1_macro, accuracy):
-        with pytest.raises(error, match=message):
-            metric(np.array(predictions), np.array([1, 1]))
-    assert f1_weighted([1, 0], [1, 0]) == 1  # type: ignore[arg-type]
+    with pytest.raises(error, match=message):
+        score(np.array(predictions), np.array([1, 1]))
+    assert score([1, 0], [1, 0]) == (1, 1, 1)  # type: ignore[arg-type]

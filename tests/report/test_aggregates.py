@@ -16,9 +16,6 @@ from hypothesis import strategies as st
 from rl_infonce.report.aggregates import (
     interquartile_mean,
     mean,
-    median,
-    optimality_gap,
-    performance_profile,
     probability_of_improvement,
 )
 
@@ -33,16 +30,11 @@ TASKS = ("a", "b", "c")
 ARM = st.fixed_dictionaries(
     {task: st.lists(st.integers(0, 5), min_size=1, max_size=5) for task in TASKS}
 )
-STATISTICS = [mean, median, interquartile_mean]
+STATISTICS = [mean, interquartile_mean]
 
 
 def average(values: list[Any]) -> Fraction:
     return sum(values, Fraction(0)) / len(values)
-
-
-def middle(values: list[Fraction]) -> Fraction:
-    ordered = sorted(values)
-    return (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2
 
 
 @settings(max_examples=100, deadline=None)
@@ -50,19 +42,11 @@ def middle(values: list[Fraction]) -> Fraction:
 def test_each_is_what_its_definition_says(runs: Runs) -> None:
     task_means = [average(values) for values in runs.values()]
     assert mean(runs) == pytest.approx(float(average(task_means)))
-    assert median(runs) == pytest.approx(float(middle(task_means)))
     left = sorted(value for values in runs.values() for value in values)
     for _ in range(len(left) // 4):
         left.remove(min(left))
         left.remove(max(left))
     assert interquartile_mean(runs) == pytest.approx(float(average(left)))
-    lacking = [average([max(2 - value, 0) for value in values]) for values in runs.values()]
-    assert optimality_gap(runs, threshold=2.0) == pytest.approx(float(average(lacking)))
-    profile = [
-        float(average([Fraction(average([int(v > limit) for v in vs])) for vs in runs.values()]))
-        for limit in (-3, 0, 4)
-    ]
-    np.testing.assert_allclose(performance_profile(runs, [-3, 0, 4]), profile)
 
 
 @settings(max_examples=100, deadline=None)
@@ -88,8 +72,6 @@ def test_scale_shift_and_order_of_runs(runs: Runs, shift: int, scale: int, rando
     }
     for statistic in STATISTICS:
         assert statistic(moved) == pytest.approx(scale * float(statistic(runs)) + shift)
-    gap = optimality_gap(moved, threshold=2.0 * scale + shift)
-    assert gap == pytest.approx(scale * float(optimality_gap(runs, threshold=2.0)))
     assert probability_of_improvement(runs, runs) == 0.5
 
 
@@ -98,14 +80,10 @@ def test_they_take_out_of_the_middle_what_they_promise() -> None:
     assert interquartile_mean({"a": list(range(10))}) == 4.5
     assert interquartile_mean({"a": [-1e6, 0, 1, 2], "b": [3, 4, 5, 1e9]}) == 2.5
     assert interquartile_mean({"a": [1, 2, 9]}) == 4.0
-    assert performance_profile({"a": [0.5, 1.0]}, [0.5, 0.75]).tolist() == [0.5, 0.5]
     assert probability_of_improvement({"a": [3], "b": [1]}, {"a": [2, 1], "b": [2]}) == 0.5
 
 
-@pytest.mark.parametrize(
-    "statistic",
-    [*STATISTICS, optimality_gap, lambda s: performance_profile(s, [0.0, 0.5])],
-)
+@pytest.mark.parametrize("statistic", STATISTICS)
 def test_leading_axes_are_independent_problems(
     statistic: Callable[[Any], npt.NDArray[np.float64]],
 ) -> None:
@@ -128,16 +106,10 @@ def test_leading_axes_of_improvement() -> None:
 
 # Columns are tasks. What rliable 1.2.0 (arch 7.2.0, numpy 2.4.6, scipy 1.17.1) says of them:
 #   python -m venv rliable_venv && rliable_venv/bin/pip install rliable==1.2.0 "pandas<3"
-#   metrics.aggregate_iqm(X), aggregate_median(X), aggregate_mean(X), aggregate_optimality_gap(X),
-#   library.score_distributions(X, np.array(THRESHOLDS)), metrics.probability_of_improvement(X, Y)
+#   metrics.aggregate_iqm(X), aggregate_mean(X), probability_of_improvement(X, Y)
 X = [[0.1, 0.9, 1.4], [0.3, 0.5, 2.2], [0.3, 1.1, 0.7], [0.8, 0.2, 1.9], [0.2, 0.6, 1.0]]
 Y = [[0.3, 0.4, 1.0], [0.5, 0.5, 1.3], [0.1, 1.2, 0.2], [0.6, 0.9, 2.5]]
-THRESHOLDS = [0.0, 0.3, 0.5, 1.0, 2.0]
-OF_RLIABLE = {
-    "X": (0.688888888888889, 0.66, 0.8133333333333334, 0.36),
-    "Y": (0.65, 0.75, 0.7916666666666666, 0.3749999999999999),
-}
-PROFILES_OF_RLIABLE = {"X": [1.0, 2 / 3, 0.6, 4 / 15, 1 / 15], "Y": [1.0, 0.75, 0.5, 0.25, 1 / 12]}
+OF_RLIABLE = {"X": (0.688888888888889, 0.8133333333333334), "Y": (0.65, 0.7916666666666666)}
 IMPROVEMENT_OF_RLIABLE = 0.48333333333333334
 
 
@@ -148,9 +120,8 @@ def by_task(matrix: list[list[float]]) -> dict[str, list[float]]:
 @pytest.mark.parametrize(("name", "matrix"), [("X", X), ("Y", Y)])
 def test_they_agree_with_rliable(name: str, matrix: list[list[float]]) -> None:
     runs = by_task(matrix)
-    found = [statistic(runs) for statistic in (interquartile_mean, median, mean, optimality_gap)]
+    found = [statistic(runs) for statistic in (interquartile_mean, mean)]
     assert found == pytest.approx(OF_RLIABLE[name], rel=1e-12)
-    np.testing.assert_allclose(performance_profile(runs, THRESHOLDS), PROFILES_OF_RLIABLE[name])
 
 
 def test_improvement_agrees_with_rliable() -> None:
@@ -165,23 +136,15 @@ def test_they_agree_with_the_rliable_that_is_installed() -> None:
         x, y = rng.integers(20, size=(2, n_runs, n_tasks)) / 10
         runs, others = (dict(zip("abcdefg", matrix.T, strict=False)) for matrix in (x, y))
         assert mean(runs) == pytest.approx(metrics.aggregate_mean(x))
-        assert median(runs) == pytest.approx(metrics.aggregate_median(x))
         assert interquartile_mean(runs) == pytest.approx(metrics.aggregate_iqm(x))
-        assert optimality_gap(runs) == pytest.approx(metrics.aggregate_optimality_gap(x))
         theirs = metrics.probability_of_improvement(x, y)
         assert probability_of_improvement(runs, others) == pytest.approx(theirs)
 
 
 def test_bad_input_is_named() -> None:
-    for statistic in (mean, median, interquartile_mean, optimality_gap):
+    for statistic in STATISTICS:
         with pytest.raises(ValueError, match=r"finite `scores\['a'\]`, got 1 NaN or infinite"):
             statistic({"a": [0.0, math.nan]})
-    with pytest.raises(ValueError, match="`threshold` to be a finite number"):
-        optimality_gap({"a": [0.0]}, math.inf)
-    with pytest.raises(ValueError, match=r"`thresholds` of shape \[n_thresholds\], got \(\)"):
-        performance_profile({"a": [0.0]}, 1.0)
-    with pytest.raises(ValueError, match=r"finite `thresholds`, got \[0.0, nan\]"):
-        performance_profile({"a": [0.0]}, [0.0, math.nan])
     with pytest.raises(ValueError, match=r"`y\['a'\]`, got 0"):
         probability_of_improvement({"a": [0.0]}, {"a": []})
     with pytest.raises(ValueError, match=r"got \['a'\] in `x` only and \['b'\] in `y` only"):

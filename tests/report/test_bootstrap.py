@@ -15,14 +15,12 @@ from scipy import stats
 from rl_infonce.report.aggregates import (
     interquartile_mean,
     mean,
-    performance_profile,
     probability_of_improvement,
 )
 from rl_infonce.report.bootstrap import (
     bootstrap_band,
     bootstrap_difference,
     bootstrap_improvement,
-    stratified_bootstrap,
 )
 from rl_infonce.report.statistics import Interval
 
@@ -71,9 +69,9 @@ def share_above(x: Runs, y: Runs) -> float:
 @pytest.mark.parametrize("confidence", [0.5, 0.9])
 def test_one_arm_is_resampled_in_all_ways(confidence: float) -> None:
     values = [task_mean(taken(X, draws)) for draws in all_draws(X)]
-    found = stratified_bootstrap(X, mean, rng=rng(), n_resamples=40_000, confidence=confidence)
-    assert found.mean == pytest.approx(task_mean(X))
-    check_quantiles(found, values, confidence)
+    found = bootstrap_band(X, mean, rng=rng(), n_resamples=40_000, confidence=confidence)
+    assert found.value == pytest.approx(task_mean(X))
+    check_quantiles(Interval(*map(float, found)), values, confidence)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9])
@@ -113,19 +111,19 @@ MATRIX_Y = [[0.3, 0.4, 1.0], [0.5, 0.5, 1.3], [0.1, 1.2, 0.2], [0.6, 0.9, 2.5]]
 
 def test_intervals_are_those_of_rliable() -> None:
     x, y = (dict(zip("abc", np.transpose(matrix), strict=True)) for matrix in (MATRIX_X, MATRIX_Y))
-    found = stratified_bootstrap(x, interquartile_mean, rng=rng(), n_resamples=20_000)
-    assert found[1:] == pytest.approx((0.5, 0.9222), abs=0.012)
+    band = bootstrap_band(x, interquartile_mean, rng=rng(), n_resamples=20_000)
+    assert band[1:] == pytest.approx((0.5, 0.9222), abs=0.012)
     found = bootstrap_improvement(x, y, paired=False, rng=rng(), n_resamples=20_000)
     assert found[1:] == pytest.approx((0.2583, 0.7167), abs=0.02)
 
 
 def test_only_the_generator_decides() -> None:
     before = repr(np.random.get_state())  # noqa: NPY002
-    first, again = (stratified_bootstrap(X, mean, rng=rng()) for _ in range(2))
+    first, again = (bootstrap_band(X, mean, rng=rng()) for _ in range(2))
     assert first == again
     generator = rng()
     curves = {"a": np.linspace(0, 1, 10), "b": np.linspace(0, 7, 11) ** 2}
-    one, other = (stratified_bootstrap(curves, mean, rng=generator) for _ in range(2))
+    one, other = (bootstrap_band(curves, mean, rng=generator) for _ in range(2))
     assert one != other
     assert repr(np.random.get_state()) == before  # noqa: NPY002
 
@@ -133,7 +131,7 @@ def test_only_the_generator_decides() -> None:
 def test_tasks_are_drawn_each_on_its_own() -> None:
     # drawn together, runs that are opposite would always cancel
     scores = {"a": [0.0, 1.0, 2.0], "b": [2.0, 1.0, 0.0]}
-    found = stratified_bootstrap(scores, mean, rng=rng())
+    found = bootstrap_band(scores, mean, rng=rng())
     assert found.low < 0.7 < 1.3 < found.high
 
 
@@ -147,13 +145,6 @@ def test_a_band_resamples_whole_runs() -> None:
         np.testing.assert_allclose(low_or_high - low_or_high[0], [0, 1, 0])
     assert (band.low < band.value).all()
     assert (band.value < band.high).all()
-
-
-def test_a_profile_has_a_band() -> None:
-    band = bootstrap_band(X, lambda s: performance_profile(s, [0.5, 2.5, 9.0]), rng=rng())
-    np.testing.assert_allclose(band.value, performance_profile(X, [0.5, 2.5, 9.0]))
-    assert band.low[0] < band.value[0] < band.high[0]
-    assert (band.low[2], band.high[2]) == (0, 0)
 
 
 def factor_of(groups: list[FloatArray]) -> float:
@@ -179,7 +170,7 @@ def test_widening_makes_up_for_few_runs(paired: bool) -> None:
 
 
 def test_widening_weighs_tasks_by_their_runs() -> None:
-    plain, wide = (stratified_bootstrap(X, mean, rng=rng(), widen=widen) for widen in (False, True))
+    plain, wide = (bootstrap_band(X, mean, rng=rng(), widen=widen) for widen in (False, True))
     # variances 7 and 1.125 of 3 and 2 runs: shares 7 / 3 and 0.5625, resampled 2 / 3 and 1 / 2
     of_means, of_resamples = 7 / 3 + 0.5625, 14 / 9 + 0.28125
     freedom = of_means**2 / ((7 / 3) ** 2 / 2 + 0.5625**2)
@@ -197,7 +188,7 @@ def test_every_value_of_a_band_is_widened_by_its_own_scatter() -> None:
 
 def test_runs_without_scatter_are_not_widened() -> None:
     same = {"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0]}
-    assert stratified_bootstrap(same, mean, rng=rng(), widen=True) == (1.5, 1.5, 1.5)
+    assert [*bootstrap_band(same, mean, rng=rng(), widen=True)] == [1.5, 1.5, 1.5]
 
 
 def first_arm(scores: Mapping[str, FloatArray]) -> FloatArray:
@@ -324,8 +315,6 @@ def test_bad_settings_are_named(
 ) -> None:
     settings = GOOD | change
     with pytest.raises(error, match=message):
-        stratified_bootstrap(X, mean, **settings)
-    with pytest.raises(error, match=message):
         bootstrap_band(X, mean, **settings)
     with pytest.raises(error, match=message):
         bootstrap_difference(X, Y, mean, paired=True, **settings)
@@ -336,11 +325,11 @@ def test_bad_settings_are_named(
 
 def test_what_cannot_be_resampled_is_named() -> None:
     with pytest.raises(ValueError, match=r"at least 2 runs in `scores\['a'\]`, got 1"):
-        stratified_bootstrap({"a": [1.0]}, mean, **GOOD)
+        bootstrap_band({"a": [1.0]}, mean, **GOOD)
     with pytest.raises(ValueError, match=r"to give one number, got shape \(1,\). `bootstrap_band`"):
-        stratified_bootstrap(X, lambda s: performance_profile(s, [0.0]), **GOOD)
+        bootstrap_difference(X, Y, lambda s: np.stack([mean(s)], -1), paired=False, **GOOD)
     with pytest.raises(ValueError, match=r"shape \(2000,\) for 2000 .* got \(\). Reduce the last"):
-        stratified_bootstrap(X, lambda s: np.mean(s["a"]), **GOOD)
+        bootstrap_band(X, lambda s: np.mean(s["a"]), **GOOD)
 
 
 @pytest.mark.parametrize("paired", [True, False])

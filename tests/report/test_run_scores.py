@@ -1,4 +1,4 @@
-"""Runs that are missing, scales, and what is no set of scores."""
+"""Scales, and what is no set of scores."""
 
 from __future__ import annotations
 
@@ -11,30 +11,9 @@ import pytest
 from rl_infonce.report.run_scores import (
     check_same_tasks,
     checked_scores,
-    missing_runs,
     normalized,
     paired_differences,
 )
-
-
-def test_missing_runs_are_named_and_extra_ones_when_swapped() -> None:
-    found = {"pong": [2, 0], "qbert": [0, 1, 2, 7], "boxing": []}
-    expected = {task: range(3) for task in ("pong", "qbert", "boxing", "seaquest")}
-    assert missing_runs(found, expected) == {
-        "pong": [1],
-        "boxing": [0, 1, 2],
-        "seaquest": [0, 1, 2],
-    }
-    assert missing_runs(expected, found) == {"qbert": [7]}
-    assert missing_runs(expected, expected) == {}
-    assert missing_runs({}, {"pong": [17, 2]}) == {"pong": [2, 17]}  # sorted, unlike the set
-
-
-def test_a_run_that_is_there_twice_is_named() -> None:
-    with pytest.raises(ValueError, match=r"`found\['pong'\]` once, got \[1, 4\] more than once"):
-        missing_runs({"pong": [1, 4, 1, 4, 0]}, {"pong": [0]})
-    with pytest.raises(ValueError, match=r"`expected\['pong'\]` once, got \[0\]"):
-        missing_runs({}, {"pong": [0, 0]})
 
 
 def test_random_is_0_and_the_reference_1() -> None:
@@ -80,7 +59,7 @@ def test_differences_are_those_of_runs_with_the_same_place() -> None:
         ({"a": [1.0, 2.0], "b": []}, r"at least 1 runs in `x\['b'\]`, got 0. Train more seeds"),
         (
             {"a": [1.0], "b": [1.0, math.nan, math.inf]},
-            r"finite `x\['b'\]`, got 2 NaN or infinite of 3 scores. .*`missing_runs` lists it",
+            r"finite `x\['b'\]`, got 2 NaN or infinite of 3 scores.",
         ),
         ({"a": 1.0}, r"`x\['a'\]` of shape \[n_runs\], got \(\)"),
         ({"a": [[1.0]], "b": [[1.0], [2.0]]}, r"`x\['b'\]` of shape \[1, n_runs\], got \(2, 1\)"),
