@@ -323,7 +323,7 @@ def _named_protocols(protocols: Sequence[Protocol]) -> dict[str, Protocol]:
     names = [p if isinstance(p, str) else type(p).__name__.lower() for p in protocols]
     if isinstance(protocols, str) or not names or len(set(names)) != len(names):
         raise ValueError(
-            f"Expected `protocols` to be distinct ones among {PROTOCOLS}, got {protocols!r}."
+            f"Expected `protocols` to be distinct protocols from {PROTOCOLS}, got {protocols!r}."
         )
     for name in names:
         check_choice("protocols", name, PROTOCOLS)
