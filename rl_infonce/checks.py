@@ -1,4 +1,4 @@
-"""Argument checks shared by every room: name the argument, what was expected, what came."""
+"""Argument checks, whose messages name the argument, what was expected and what came."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_number(
 
     Raises:
         TypeError: If `value` is not a real number.
-        ValueError: If it is NaN, infinite or outside the range.
+        ValueError: If `value` is NaN, infinite or outside the range.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"Expected `{name}` to be a number, got {value!r}.")
@@ -82,8 +82,8 @@ def check_count(name: str, value: int, *, at_least: float = 1, at_most: float = 
     """Raise unless `value` is an integer inside the given range.
 
     Raises:
-        TypeError: If it is no integer; 2.0 is none.
-        ValueError: If it is out of range.
+        TypeError: If `value` is not an integer; 2.0 is not one.
+        ValueError: If `value` is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"Expected `{name}` to be an integer, got {value!r}.")
@@ -125,7 +125,7 @@ def check_flag(name: str, value: bool) -> None:
     """Raise unless `value` is True or False; the string "no" would count as True.
 
     Raises:
-        TypeError: If it is anything else.
+        TypeError: If `value` is anything else.
     """
     if not isinstance(value, bool):
         raise TypeError(f"Expected `{name}` to be True or False, got {value!r}.")
@@ -146,7 +146,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Return in words which of the wanted settings are found to be others; "" if none is."""
+    """Return in words which settings are found to differ from the wanted ones; "" if none does."""
     return "; ".join(
         f"{name}={found.get(name)!r} (not {value!r})"
         for name, value in wanted.items()
@@ -155,6 +155,6 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 
 
 def listed(found: Sequence[str], most: int = 5) -> str:
-    """Return the first of what was found, and how much more there is."""
+    """Return the first texts and the number of the others."""
     more = f"; and {len(found) - most} more" if len(found) > most else ""
     return "; ".join(found[:most]) + more

@@ -1,4 +1,4 @@
-"""Where to compute, and what that is."""
+"""Choose the device to compute on, and describe it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import torch
 
-_BF16_FLAGS = re.compile(r"\b(amx_bf16|avx512_bf16|bf16)\b")  # of Intel, of both, of ARM
+_BF16_FLAGS = re.compile(r"\b(amx_bf16|avx512_bf16|bf16)\b")  # Intel, Intel and AMD, ARM
 
 
 def usable_device(name: str) -> torch.device:
     """Return a device after trying it.
 
     Args:
-        name: As torch spells it; "auto" is the GPU if there is one. Under torchrun both "auto" and
-            "cuda" are the rank's own GPU.
+        name: Name of the device in torch; "auto" is the GPU if there is one. Under torchrun both
+            "auto" and "cuda" are the rank's own GPU.
 
     Raises:
-        ValueError: If it cannot be used.
+        ValueError: If the device cannot be used.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -29,17 +29,17 @@ def usable_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        reason = str(error).partition(":")[0]  # torch lists every kind it has heard of
+        reason = str(error).partition(":")[0]  # torch lists every kind that it knows
         raise ValueError(
             f"Expected `--device` to be auto, cpu, cuda or cuda:N, and to work here, got {name!r}: "
-            f"{reason}. Use auto; rl-infonce doctor says what is there."
+            f"{reason}. Use auto; rl-infonce doctor lists what is there."
         ) from error
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 by itself.
+    """Return whether a device multiplies bfloat16 in hardware.
 
-    A processor that does not is several times slower than with float32.
+    A processor that does not is several times slower with bfloat16 than with float32.
     """
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
@@ -47,14 +47,14 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def hardware_name(device: torch.device) -> str:
-    """Return the model of a GPU, or of the processor."""
+    """Return the model name of a GPU or of the processor."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor_name() if device.type == "cpu" else str(device)
 
 
 def processor_name() -> str:
-    """Return the processor's model where Linux tells it, else its architecture."""
+    """Return the processor's model name where Linux tells it, else its architecture."""
     lines = _cpuinfo().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Hyperparameters as RL Zoo writes them on a command line, without its `eval`."""
+"""Parse hyperparameters as RL Zoo writes them on a command line, without its `eval`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _SCHEDULE = "lin_"
 def parse_hyperparameters(
     words: Iterable[str], *, flag: str = "--hyperparams", plain_text: bool = False
 ) -> dict[str, Any]:
-    """Return names and values of "name:value" words.
+    """Return the values by name of "name:value" words.
 
     Args:
-        words: Values are Python literals, e.g. "n_epochs:6", or schedules that fall linearly to 0,
-            e.g. "learning_rate:lin_2.5e-4", which stay text.
-        flag: From which they come, for messages.
-        plain_text: Whether what is neither is text as it stands.
+        words: Words whose values are Python literals, e.g. "n_epochs:6", or schedules that fall
+            linearly to 0, e.g. "learning_rate:lin_2.5e-4", which stay text.
+        flag: Flag from which the words come, for messages.
+        plain_text: Whether a value that is neither is taken as text.
 
     Raises:
-        ValueError: If a word is of another form, or a name comes twice.
+        ValueError: If a word has another form, or a name comes twice.
     """
     found: dict[str, Any] = {}
     for word in words:
@@ -36,7 +36,7 @@ def parse_hyperparameters(
 
 
 def is_schedule(value: Any) -> bool:
-    """Return whether a value means to fall linearly to 0, as "lin_2.5e-4" does."""
+    """Return whether a value is a schedule that falls linearly to 0, such as "lin_2.5e-4"."""
     return isinstance(value, str) and value.startswith(_SCHEDULE)
 
 
@@ -44,11 +44,11 @@ def schedule_start(name: str, text: str) -> float:
     """Return the 0.1 of "lin_0.1".
 
     Args:
-        name: Of the argument.
-        text: Of a schedule.
+        name: Name of the argument.
+        text: Text of a schedule.
 
     Raises:
-        ValueError: If it is another text, or its number is not finite.
+        ValueError: If the text is not a schedule, or its number is not finite.
     """
     try:
         start = float(text.removeprefix(_SCHEDULE))

@@ -1,4 +1,4 @@
-"""Models of SB3 as they are saved, opened, started from an encoder, and played."""
+"""SB3 models: open saved ones, start them from a pretrained encoder, and let them play."""
 
 from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
 from rl_infonce.agents.features import feature_function

@@ -1,4 +1,4 @@
-"""A model's actions for a batch of images, now and then at random, as `collect` asks for them."""
+"""A model's actions for a batch of images, replaced by random ones with probability epsilon."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rl_infonce.probing.features import evaluating
 
 
 class EpsilonGreedyPolicy:
-    """Images uint8 [B, C, H, W] -> actions [B], of a model or, with probability epsilon, uniform.
+    """A function from uint8 images [B, C, H, W] to actions [B]: the model's, or uniform ones.
 
-    Made by `epsilon_greedy_policy`. If the model's environment normalises observations, the images
-    are those from before.
+    `epsilon_greedy_policy` makes it. If the model's environment normalises observations, it takes
+    the images as they are before that.
 
     Attributes:
         n_actions: Number of actions the model knows.
@@ -66,8 +66,8 @@ def epsilon_greedy_policy(
     """Return a model's policy as a function of observations, for `rl_infonce.atari.collect`.
 
     Anand et al. 2019 collect with the action a PPO agent samples, replaced by a uniform one with
-    probability 0.2. All numbers come from `rng`: the streams of torch, numpy and Gymnasium are
-    left alone, and every module is left in the mode it was in. The function follows the model.
+    probability 0.2. All random numbers come from `rng`: the streams of torch, numpy and Gymnasium
+    are left alone, and every module stays in its mode. The function follows the model's training.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -78,16 +78,16 @@ def epsilon_greedy_policy(
         (3,)
 
     Args:
-        model: An algorithm, its policy, or what `read_policy` returns; with discrete actions.
+        model: An algorithm, its policy, or what `read_policy` returns; its actions are discrete.
         epsilon: Probability of a uniform action, in [0, 1].
         rng: Source of all random numbers.
-        deterministic: Take the most probable action instead of sampling. Value-based models (DQN,
-            QR-DQN) take the best action in any case.
+        deterministic: Whether to take the most probable action instead of sampling. Value-based
+            models (DQN, QR-DQN) take the best action in any case.
 
     Raises:
         TypeError: If an argument has the wrong type, or the actions are not discrete.
-        ValueError: If `epsilon` is out of range, or the policy is recurrent or of a kind that
-            gives no scores of actions.
+        ValueError: If `epsilon` is out of range, or the policy is recurrent or gives no scores of
+            the actions.
     """
     check_number("epsilon", epsilon, at_least=0.0, at_most=1.0)
     check_flag("deterministic", deterministic)
@@ -113,18 +113,18 @@ def epsilon_greedy_policy(
 def _checked_policy(model: BaseAlgorithm | BasePolicy) -> BasePolicy:
     policy = model if isinstance(model, BasePolicy) else getattr(model, "policy", None)
     if not isinstance(policy, BasePolicy):
-        raise TypeError(f"Expected `model` of Stable-Baselines3, got {type(model).__name__}.")
+        raise TypeError(f"Expected `model` to be an SB3 model, got {type(model).__name__}.")
     if not isinstance(policy.action_space, spaces.Discrete) or policy.action_space.start != 0:
-        raise TypeError(f"Expected `model` with actions 0..n-1, got {policy.action_space}.")
+        raise TypeError(f"Expected `model` to have actions 0..n-1, got {policy.action_space}.")
     if hasattr(policy, "lstm_actor"):
         raise ValueError(
-            "Expected `model` without memory, got a recurrent policy: its state would have to be "
+            "Expected `model` to have no memory, got a recurrent policy, whose state must be "
             "carried from call to call. Pass a function of your own that does so."
         )
     if not hasattr(policy, "get_distribution") and _value_network(policy) is None:
         raise ValueError(
-            f"Expected `model` with an actor or values of actions, got {type(policy).__name__}. "
-            "Pass a function of your own."
+            "Expected `model` to have an actor or values of the actions, got "
+            f"{type(policy).__name__}. Pass a function of your own."
         )
     return policy
 
@@ -142,14 +142,14 @@ def _check_raw(images: npt.NDArray[Any], statistics: VecNormalize) -> None:
     raw = statistics.venv.observation_space.dtype
     if images.dtype != raw:
         raise ValueError(
-            f"Expected images as {raw}, which the model's VecNormalize normalises here, got "
-            f"{images.dtype}: they are normalised already. Play in an environment without it, "
-            "such as model.get_vec_normalize_env().venv."
+            f"Expected images of type {raw}, which the model's VecNormalize normalises here, got "
+            f"{images.dtype}: the images are normalised already. Play in an environment without "
+            "VecNormalize, such as model.get_vec_normalize_env().venv."
         )
 
 
 def _scores_of(model: BaseAlgorithm | BasePolicy) -> Callable[[npt.NDArray[np.uint8]], Tensor]:
-    """Return images -> logits or values of the actions, [B, n_actions]."""
+    """Return the function from images to logits or values of the actions, [B, n_actions]."""
 
     def scores(images: npt.NDArray[np.uint8]) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy
@@ -160,8 +160,8 @@ def _scores_of(model: BaseAlgorithm | BasePolicy) -> Callable[[npt.NDArray[np.ui
             observations = statistics.normalize_obs(images)
         if observations.shape[1:] != policy.observation_space.shape:
             raise ValueError(
-                f"Expected `model` to observe images {observations.shape[1:]} as "
-                f"make_atari_vec_env gives them, got one for {policy.observation_space.shape}."
+                f"Expected `model` to observe images of shape {observations.shape[1:]}, as "
+                f"make_atari_vec_env gives them, got a model for {policy.observation_space.shape}."
             )
         with evaluating(policy):
             inputs: Any = policy.obs_to_tensor(observations)[0]

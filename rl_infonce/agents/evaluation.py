@@ -1,4 +1,4 @@
-"""Whole games of an agent and what they returned."""
+"""Play whole games with an agent and return their scores."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Episode(NamedTuple):
     """One whole game.
 
     Attributes:
-        env: Number of the environment it was played in.
-        score: Sum of its rewards: the return, undiscounted, in the game's own points.
-        length: In agent steps.
-        is_cut: Whether it was stopped for its length.
+        env: Index of the environment that the game was played in.
+        score: Undiscounted return in the game's own points.
+        length: Number of agent steps.
+        is_cut: Whether the game was stopped for its length.
     """
 
     env: int
@@ -39,27 +39,27 @@ def play_episodes(
 ) -> list[Episode]:
     """Play whole games with SB3's `evaluate_policy` and return them in the order they ended.
 
-    Every environment plays its share of them, however long they are: the first to end anywhere
-    would favour short games. Returns and lengths are those of SB3's `Monitor`, which sees neither
-    the clipping of rewards nor lost lives.
+    Every environment plays its share of the games, however long they are: taking the first that
+    end would favour short games. Returns and lengths are those of SB3's `Monitor`, which sees
+    neither the clipping of rewards nor lost lives.
 
     Args:
-        policy: Of `epsilon_greedy_policy`.
-        env: Of `make_atari_vec_env`, or any whose games are within a `Monitor`; without the
-            `VecNormalize` of a policy's own model, which the policy applies.
-        n_episodes: At least 1.
-        show: Called with every game that ends.
+        policy: What `epsilon_greedy_policy` returned.
+        env: What `make_atari_vec_env` returned, or any environment whose games are within a
+            `Monitor`; without the model's own `VecNormalize`, which the policy applies.
+        n_episodes: Number of games, at least 1.
+        show: Function that is called with every game that ends.
 
     Raises:
-        TypeError: If `n_episodes` is no integer.
-        ValueError: If an argument is out of range, or the model knows other actions or images than
-            the game has, or `env` normalises images that the policy normalises itself.
+        TypeError: If `n_episodes` is not an integer.
+        ValueError: If an argument is out of range, the game has other actions or images than the
+            model knows, or `env` normalises images that the policy normalises itself.
     """
     check_count("n_episodes", n_episodes)
     n_actions = int(getattr(env.action_space, "n", 0))
     if policy.n_actions != n_actions:
         raise ValueError(
-            f"Expected a model of {n_actions} actions, as the game has, got one of "
+            f"Expected a model with {n_actions} actions, as many as the game has, got a model with "
             f"{policy.n_actions}. Was it trained on another game?"
         )
     episodes: list[Episode] = []
@@ -77,7 +77,7 @@ def play_episodes(
 
 
 class _Predictor:
-    """A function of observations in the form that `evaluate_policy` asks for."""
+    """A function of observations as the object that `evaluate_policy` expects."""
 
     def __init__(self, policy: EpsilonGreedyPolicy) -> None:
         self._policy = policy
@@ -89,5 +89,5 @@ class _Predictor:
         episode_start: npt.NDArray[Any] | None = None,
         deterministic: bool = False,
     ) -> tuple[npt.NDArray[np.int64], None]:
-        """Return actions [N]; the function has decided already how it chooses them."""
+        """Return actions [N]; the function itself decides whether they are deterministic."""
         return self._policy(observation), None

@@ -17,7 +17,7 @@ from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import preprocess
 
 FeatureFunction = Callable[[Tensor], Tensor]
-"""Images uint8 [B, C, H, W] on any device -> features [B, D] on the model's."""
+"""Images uint8 [B, C, H, W] on any device -> features [B, D] on the model's device."""
 
 _ACTING = ("actor", "q_net", "quantile_net")
 
@@ -25,9 +25,9 @@ _ACTING = ("actor", "q_net", "quantile_net")
 def acting_network(policy: BasePolicy) -> BaseModel:
     """Return the part of a policy that picks actions and owns the features they depend on.
 
-    SAC, TD3, TQC and CrossQ: the actor; DQN: the online Q network; QR-DQN: the online quantile
-    network; PPO, A2C and others: the policy itself, whose `features_extractor` is the shared one
-    or, with `share_features_extractor=False`, the actor's.
+    It is the actor for SAC, TD3, TQC and CrossQ, the online Q network for DQN, the online quantile
+    network for QR-DQN, and for PPO, A2C and others the policy itself, whose `features_extractor` is
+    the shared one or, with `share_features_extractor=False`, the actor's.
     """
     for name in _ACTING:
         network = getattr(policy, name, None)
@@ -40,7 +40,7 @@ def acting_extractor(policy: BasePolicy) -> BaseFeaturesExtractor:
     """Return the features extractor of the acting network.
 
     Raises:
-        ValueError: If it has none.
+        ValueError: If that network has none.
     """
     extractor = acting_network(policy).features_extractor
     if extractor is None:
@@ -59,18 +59,18 @@ def feature_function(
     `VecNormalize` around the environment). Each call runs in evaluation mode without gradients,
     and leaves every module in the mode it was in; an `InfoNCEExtractor` then neither computes its
     loss nor draws pairs. The function follows the model: after more training it returns the new
-    features. Of a recurrent policy, these are the features before the LSTM.
+    features. A recurrent policy's features are those before its LSTM.
 
     Args:
         model: An algorithm or its policy.
-        vec_normalize: Whose statistics normalise the images; None takes the algorithm's own.
+        vec_normalize: Its statistics normalise the images; None takes the algorithm's own.
 
     Returns:
-        uint8 tensor [B, C, H, W], channels first as in `model.observation_space`, to float32
-        [B, D] on the model's device.
+        A function from uint8 images [B, C, H, W], channels first as in `model.observation_space`,
+        to float32 features [B, D] on the model's device.
 
     Raises:
-        ValueError: By the function, if the images do not have the model's shape.
+        ValueError: If the function is called with images that do not have the model's shape.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -105,11 +105,11 @@ def feature_function(
 
 
 def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
-    """Return a policy as the model's was before training, with other random weights.
+    """Return an untrained policy of the model's architecture, with new random weights.
 
     Args:
-        model: Whose architecture to build again.
-        seed: Of the weights; torch's global stream is left as it was.
+        model: Model whose architecture is built again.
+        seed: Seed of the weights; torch's global stream is left as it was.
     """
     kwargs = dict(model.policy_kwargs)
     if "use_sde" not in kwargs and model.use_sde:
@@ -126,12 +126,12 @@ def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
     """Raise unless a model encodes uint8 images of this shape.
 
     Args:
-        model: To be probed.
+        model: Model that is to be probed.
         shape: (C, H, W) of the images.
 
     Raises:
         TypeError: If the model observes anything but one array.
-        ValueError: If shape or type differ, or the features are the pixels themselves.
+        ValueError: If the shape or the type differs, or the features are the pixels themselves.
     """
     space = model.observation_space
     wanted = f"uint8 images {shape}"
@@ -146,13 +146,13 @@ def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
         )
     if space.dtype != np.uint8 and model.get_vec_normalize_env() is None:
         raise ValueError(
-            f"Expected `model` to observe {wanted}, got {space.dtype}: how these are made from "
-            "pixels is not known. Observe uint8 images, or use VecNormalize."
+            f"Expected `model` to observe {wanted}, got {space.dtype}: it is not known how these "
+            "are made from pixels. Observe uint8 images, or use VecNormalize."
         )
     if isinstance(acting_extractor(model.policy), FlattenExtractor):
         raise ValueError(
             "Expected `model` to learn features from images, got FlattenExtractor, whose features "
-            "are the pixels (MlpPolicy). Use CnnPolicy."
+            "are the pixels themselves (MlpPolicy). Use CnnPolicy."
         )
 
 

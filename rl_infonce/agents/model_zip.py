@@ -1,4 +1,4 @@
-"""What can be read of an SB3 model file without executing anything in it."""
+"""Read an SB3 model file without executing anything in it."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from rl_infonce.agents.tensor_pickle import check_tensor_pickle
 from rl_infonce.files.json_text import parse_json
 
 _LARGEST = {"data": 2**26, "policy.pth": 2**30}
-"""Member -> bytes it may have unpacked. NatureCNN's policies take some 10 MB; `data` holds the last
-observation of every environment, 40 kB for one of Atari."""
+"""Largest unpacked size of each member in bytes. NatureCNN's policies take some 10 MB; `data` holds
+the last observation of every environment, 40 kB for an Atari game."""
 
 _FREELY_UNPACKED, _MOST_TIMES_SMALLER = 2**24, 20
-"""Bytes beyond which a member must be packed as weights are: hardly. SB3 does not pack at all."""
+"""A member of more bytes may hardly be compressed, as weights are; SB3 does not compress at all."""
 
 _OF_NUMBERS = (RuntimeError, ValueError, OverflowError, OSError)
-"""What zipfile raises for places and versions that are none."""
+"""What zipfile raises for impossible offsets and versions."""
 
 _OF_TORCH = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError, TypeError),
     *(LookupError, AttributeError, AssertionError, ArithmeticError),
 )
-"""What torch's unpickler raises for pickles that nobody's `torch.save` wrote."""
+"""What torch's unpickler raises for pickles that `torch.save` never writes."""
 
 
 class SavedPolicy(NamedTuple):
     """The readable text and the tensors of a saved model.
 
     Attributes:
-        text: What `data` says in plain JSON; pickles are in it as strings that nobody decodes.
-        tensors: Name to tensor of the policy.
+        text: The JSON of `data`; pickles stay in it as strings that nobody decodes.
+        tensors: Tensors of the policy by name.
     """
 
     text: dict[str, Any]
@@ -50,25 +50,24 @@ class SavedPolicy(NamedTuple):
 
 
 def mapping_of(entry: Any) -> dict[str, Any]:
-    """Return an entry of `data` if it is a mapping, else an empty one."""
+    """Return an entry of `data` if it is a mapping, else an empty mapping."""
     return dict(entry) if isinstance(entry, dict) else {}
 
 
 def class_name(entry: Any) -> str:
-    """Return the Box of "<class 'gymnasium.spaces.box.Box'>", and other text as it is."""
+    """Return "Box" for "<class 'gymnasium.spaces.box.Box'>", and any other text as it is."""
     return re.sub(r"^<class '(?:\w+\.)*(\w+)'>$", r"\1", str(entry))
 
 
 def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
-    """Read text and policy tensors of a file written by SB3's `model.save`.
+    """Read the text and the policy's tensors from a file that SB3's `model.save` wrote.
 
-    SB3 keeps pickles in such a file, and `PPO.load` executes them. They are left alone here: of
-    `data` only the JSON is parsed, and `policy.pth` is read with torch's restricted unpickler,
-    which builds tensors and nothing else. Sizes are compared with limits before anything is
-    unpacked.
+    SB3 keeps pickles in such a file, and `PPO.load` executes them. This function does not: it
+    parses the JSON in `data`, and reads `policy.pth` with torch's restricted unpickler, which
+    builds nothing but tensors. Sizes are compared with limits before anything is unpacked.
 
     Raises:
-        ValueError: If the file is no zip file, is damaged, is not SB3's, or looks made to harm.
+        ValueError: If the file is not a zip file, is damaged, is not SB3's, or looks malicious.
         OSError: If the file cannot be read.
     """
     path = Path(path)
@@ -88,7 +87,7 @@ def _damage_named(path: Path) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, *_OF_NUMBERS) as error:
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of a place before the file
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # not a negative offset
             raise
         raise ValueError(
             f"Expected {path} to be a whole zip file as SB3's model.save writes it, got: {error}."
@@ -110,8 +109,8 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> None:
     for name, largest in _LARGEST.items():
         if names.count(name) != 1:
             raise ValueError(
-                f"Expected {path} to hold one `{name}`, as whole files of SB3's model.save do, got "
-                f"{names.count(name)} among {sorted(names)[:10]}."
+                f"Expected {path} to hold one `{name}`, as whole files of model.save do, got "
+                f"{names.count(name)} among the members {sorted(names)[:10]}."
             )
         _check_size(f"`{name}` in {path}", archive.getinfo(name), largest)
 
@@ -122,7 +121,7 @@ def _check_size(where: str, member: zipfile.ZipInfo, largest: int) -> None:
         raise ValueError(f"Expected {where} to have at most {largest:,} bytes, got {size:,}.")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(
-            f"Expected {where} stored or deflated, got compression type {member.compress_type}."
+            f"Expected {where} to be stored or deflated, got compression {member.compress_type}."
         )
     if size > max(_FREELY_UNPACKED, _MOST_TIMES_SMALLER * packed):
         raise ValueError(
@@ -148,13 +147,13 @@ def _read_tensors(path: Path, content: bytes) -> dict[str, Tensor]:
         tensors = torch.load(_packed(records), map_location="cpu", weights_only=True)
     except _OF_TORCH as error:
         raise ValueError(
-            f"Expected {where} to hold tensors alone, got: {_reason(error)}"
+            f"Expected {where} to hold nothing but tensors, got: {_reason(error)}"
         ) from error
     if not isinstance(tensors, dict):
         raise ValueError(f"Expected {where} to hold named tensors, got {type(tensors).__name__}.")
     for name, tensor in dict.items(tensors):  # a file can give its OrderedDict other `items`
         if not isinstance(name, str):
-            raise ValueError(f"Expected {where} to hold named tensors, got one of no name.")
+            raise ValueError(f"Expected {where} to hold named tensors, got one without a name.")
         if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_meta:
             raise ValueError(
                 f"Expected {where} to hold dense tensors, got {type(tensor).__name__} at {name!r}."
@@ -175,7 +174,7 @@ def _reason(error: Exception) -> str:
 
 
 def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
-    """Return the records of torch's zip format, unpacked no larger than packed, of tensors."""
+    """Return the records of a file in torch's zip format, uncompressed and of tensors alone."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
@@ -184,7 +183,7 @@ def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
             fits = is_stored and unpacked <= len(content)
             records = {entry.filename: archive.read(entry) for entry in entries} if fits else {}
     except (zipfile.BadZipFile, EOFError, *_OF_NUMBERS) as error:
-        raise ValueError(f"Expected {where} in torch's zip format, got: {error}.") from error
+        raise ValueError(f"Expected {where} to have torch's zip format, got: {error}.") from error
     if not fits:
         raise ValueError(
             f"Expected {where} to be stored without compression, as torch does, got {unpacked:,} "
@@ -193,8 +192,8 @@ def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
     pickles = [name for name in records if name.lower().endswith("/data.pkl")]
     if len(pickles) != 1 or len(records) != len(entries):
         raise ValueError(
-            f"Expected {where} in torch's zip format, got {len(pickles)} data.pkl among "
-            f"{len(entries)} records of {len(records)} names."
+            f"Expected {where} to have torch's zip format, got {len(pickles)} data.pkl among "
+            f"{len(entries)} records with {len(records)} names."
         )
     try:
         check_tensor_pickle(records[pickles[0]])
@@ -204,7 +203,7 @@ def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
 
 
 def _packed(records: dict[str, bytes]) -> io.BytesIO:
-    """Pack records anew: torch's own zip reader may find others in a file that was made for it."""
+    """Pack records anew: torch's own zip reader may find other records in a malicious file."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
         for name, record in records.items():

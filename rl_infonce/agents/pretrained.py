@@ -20,8 +20,8 @@ def use_encoder(
 ) -> None:
     """Give every features extractor of a model the weights of a pretrained encoder.
 
-    On the built model and not in `features_extractor_kwargs`: SB3 draws the weights of PPO's and
-    A2C's extractors anew after building them. Target networks get the weights, too.
+    The model must be built already, because SB3 draws the weights of PPO's and A2C's extractors
+    anew after building them. Target networks also get the weights.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -34,15 +34,15 @@ def use_encoder(
         True
 
     Args:
-        model: With SB3's `NatureCNN` or `InfoNCEExtractor`.
+        model: A model with SB3's `NatureCNN` or `InfoNCEExtractor`.
         encoder: A `PixelEncoder`, or a file of `save_encoder` or `rl-infonce pretrain`.
         freeze: Whether RL and InfoNCE leave the encoder's weights alone. SB3 does not save this:
-            call again after loading a model.
+            call `freeze_encoder` after loading a model.
 
     Raises:
         TypeError: If the encoder is of another class.
         ValueError: If no extractor is of these classes, or architecture, shapes or preprocessing
-            differ; they are named. Nothing was changed then.
+            differ; the message names them, and the model is unchanged.
         OSError: If the file cannot be read.
     """
     source = pixel_encoder(encoder)
@@ -56,17 +56,17 @@ def use_encoder(
         for name in source.state_dict():
             extractor.get_parameter(name).requires_grad_(True)
         average = getattr(extractor, "target", None)
-        if isinstance(average, MovingAverage):  # of "atc" and "curl": its next update copies
+        if isinstance(average, MovingAverage):  # in "atc" and "curl": its next update copies
             average.get_buffer("n_updates").zero_()
     if freeze:
         freeze_encoder(model)
 
 
 def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
-    """Return a pretrained encoder that an agent can start from, or read it from its file.
+    """Return a pretrained encoder that an agent can start from, given itself or its file.
 
     Raises:
-        TypeError: If it is of another class.
+        TypeError: If the encoder is not a `PixelEncoder`.
         ValueError: If the file holds no encoder.
         OSError: If the file cannot be read.
     """
@@ -80,15 +80,15 @@ def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
 
 
 def freeze_encoder(model: BaseAlgorithm) -> None:
-    """Leave the encoders of a model as they are from now on, by RL and InfoNCE.
+    """Keep RL and InfoNCE from changing the encoders of a model from now on.
 
-    SB3 does not save this: call again after loading a model.
+    SB3 does not save this: call the function again after loading a model.
 
     Args:
-        model: With SB3's `NatureCNN` or `InfoNCEExtractor`.
+        model: A model with SB3's `NatureCNN` or `InfoNCEExtractor`.
 
     Raises:
-        ValueError: If it has neither.
+        ValueError: If the model has neither.
     """
     for extractor in _extractors(model):
         for name, parameter in extractor.named_parameters():
@@ -101,7 +101,7 @@ def _extractors(model: BaseAlgorithm) -> list[NatureCNN]:
     if not extractors:
         raise ValueError(
             "Expected a model with NatureCNN or InfoNCEExtractor as its features extractor, got "
-            f"a policy {type(model.policy).__name__} without any."
+            f"a {type(model.policy).__name__} with neither."
         )
     return extractors
 

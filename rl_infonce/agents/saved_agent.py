@@ -1,4 +1,4 @@
-"""A saved agent that is to play: where it is, of which game, and what acts."""
+"""Find a saved agent, the game that it plays, and its policy."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def find_model(place: Path, *, best: bool = False) -> Path:
     Args:
         place: SB3's zip, with or without the ending, or the directory of a run of
             `rl-infonce train`, whose last model is taken.
-        best: Take the run's model whose episodes returned most.
+        best: Whether to take the run's model whose episodes returned most.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If `best` is asked of a file.
+        FileNotFoundError: If there is no such model.
+        ValueError: If `best` is set and `place` is a file.
     """
     if best:
         if not place.is_dir():
-            raise ValueError(f"Expected a run directory beside --best, got {place}.")
+            raise ValueError(f"Expected a run directory with --best, got {place}.")
         found = find_best(place / "checkpoints")
         if found is None:
             raise FileNotFoundError(
-                f"Expected a best model in {place}, got none: a run keeps one when 100 episodes "
+                f"Expected a best model in {place}, got none: a run keeps one once 100 episodes "
                 "have ended. Leave out --best to take the last model."
             )
         return found.path
@@ -48,11 +48,11 @@ def find_model(place: Path, *, best: bool = False) -> Path:
 
 
 def found_instead(place: Path) -> str:
-    """Return what there is where `model_file` finds none, for a message."""
+    """Return, for a message, what is at a place where `model_file` finds no model."""
     if (place / "run.json").is_file():
         return (
-            f"the run {place} without a model.zip, which it writes when it ends or is stopped. Go "
-            f"on with it: rl-infonce train --resume {place}"
+            f"the run {place} without a model.zip, which a run writes when it ends or is stopped. "
+            f"Continue the run: rl-infonce train --resume {place}"
         )
     return f"the folder {place}, which has none" if place.is_dir() else f"{place}: no such file"
 
@@ -64,11 +64,11 @@ def model_file(place: Path) -> Path | None:
 
 
 def game_of(place: Path) -> str | None:
-    """Return the game that `run.json` in a run directory, or beside a model, names; None elsewhere.
+    """Return the game named by the `run.json` in a run directory or beside a model, or None.
 
     Raises:
-        ValueError: If `run.json` is no record of a run.
-        OSError: If it cannot be read.
+        ValueError: If `run.json` is not the record of a run.
+        OSError: If `run.json` cannot be read.
     """
     folder = place if place.is_dir() else place.parent
     if not (folder / "run.json").is_file():
@@ -78,19 +78,19 @@ def game_of(place: Path) -> str | None:
 
 
 def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork | BasePolicy:
-    """Return what chooses the actions of a saved model.
+    """Return the policy of a saved model.
 
-    No code of the file is executed, unless it is the only way and is allowed; then a warning says
-    so.
+    The file's own code is executed only if there is no other way and it is allowed; a warning then
+    says so.
 
     Args:
         path: A file of `model.save`.
         trust_pickle: Whether a model that cannot be rebuilt safely may execute its own code.
 
     Raises:
-        NotRebuildableError: If it would have to and may not.
-        ValueError: If the file is no model, or is damaged or made to harm.
-        TypeError: If the observations are no uint8 images.
+        NotRebuildableError: If the model needs to execute its own code and may not.
+        ValueError: If the file is not a model, is damaged, or looks malicious.
+        TypeError: If the observations are not uint8 images.
         OSError: If the file cannot be read.
     """
     try:
@@ -101,17 +101,17 @@ def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork
     from rl_infonce.agents.trusted_model import read_trusted_encoder
 
     warnings.warn(
-        f"Executing the code that {path} contains, with all your rights (--trust-pickle).",
+        f"The code in {path} is being executed with all your rights (--trust-pickle).",
         stacklevel=2,
     )
     return read_trusted_encoder(path).policy
 
 
 def saved_exploration_rate(path: Path) -> float:
-    """Return the share of uniform actions that a saved DQN plays with; 0 if it samples by itself.
+    """Return the exploration rate of a saved DQN; 0 for a model that samples its actions.
 
     Raises:
-        ValueError: If the file is no model.
+        ValueError: If the file is not a model.
         OSError: If the file cannot be read.
     """
     rate = read_model_zip(path).text.get("exploration_rate", 0.0)

@@ -19,7 +19,7 @@ from rl_infonce.networks.encoder_file import assign_tensors
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
 _ACTING = ("features_extractor", "q_net.", "quantile_net.", "actor.")
-"""Where the extractor is that chooses actions, by precedence: PPO and A2C, DQN, QR-DQN, SAC."""
+"""Names of the extractor that chooses actions, by precedence: PPO and A2C, DQN, QR-DQN, SAC."""
 
 _NATURE, _INFONCE = "NatureCNN", "InfoNCEExtractor"
 _CLASSES = {
@@ -27,10 +27,10 @@ _CLASSES = {
     "rl_infonce.sb3.extractor.InfoNCEExtractor": _INFONCE,
 }
 _HEADS = {_NATURE: (), _INFONCE: ("infonce.", "target.")}
-"""Class -> tensors that its features do not pass."""
+"""Prefixes of the tensors that do not shape the features, by class of extractor."""
 
 _LARGEST_SIDE = 2**16
-"""Beyond it torch's sizes overflow."""
+"""The sizes that torch computes from longer sides overflow."""
 
 
 class NotRebuildableError(ValueError):
@@ -40,7 +40,7 @@ class NotRebuildableError(ValueError):
 def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) -> PixelEncoder:
     """Return the features extractor of a saved model: uint8 [K, C, H, W] -> features [K, D].
 
-    It computes exactly what the loaded model's extractor does, with SB3's preprocessing inside.
+    The encoder computes what the loaded model's extractor does, with SB3's preprocessing inside.
     No pickle of the file is executed: class and arguments are taken from the text that SB3 writes
     beside its pickles, weights and sizes from the tensors. That text could be false in a file made
     to deceive; the features would be wrong then, but no code would run.
@@ -57,14 +57,14 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
         ((4, 84, 84), 512)
 
     Args:
-        path: A file of `model.save`, of any algorithm whose extractor is SB3's `NatureCNN` or
-            `InfoNCEExtractor`.
+        path: A file of `model.save`. The algorithm may be any whose extractor is SB3's `NatureCNN`
+            or `InfoNCEExtractor`.
         extractor: One of `extractor_names(...)`; None takes the one that chooses actions.
 
     Raises:
         NotRebuildableError: If the extractor is of another class, or its settings are not readable;
             the message names them.
-        ValueError: If the file is no model, is damaged or made to harm, or has no such extractor.
+        ValueError: If the file is not a model, is damaged, malicious, or without that extractor.
         OSError: If the file cannot be read.
     """
     path = Path(path)
@@ -84,7 +84,7 @@ def extractor_names(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Return the extractors of a policy by the prefix of their tensors, the acting one first.
 
     Args:
-        tensors: By name, as in the policy's state dict.
+        tensors: Tensors by name, as in the policy's state dict.
     """
     found = re.compile(r"^((?:\w+\.)*\w*features_extractor)\.")
     matches = (found.match(name) for name in tensors)
@@ -114,7 +114,7 @@ def _check_policy_class(path: Path, text: Mapping[str, Any]) -> None:
 def _extractor_class(path: Path, policy_kwargs: Mapping[str, Any]) -> str:
     given = policy_kwargs.get("features_extractor_class")
     if given is None:
-        return _NATURE  # what policies on images take; their tensors are compared with it
+        return _NATURE  # the default for images; the tensors are compared with it later
     name = re.sub(r"^<class '(.*)'>$", r"\1", str(given))
     if name not in _CLASSES:
         raise _not_rebuildable(path, f"class {name}")
@@ -139,7 +139,7 @@ def _image_space(
     bounds = {
         side: set(re.findall(r"[\w.]+", str(space.get(side))[: 10**6])) for side in ("low", "high")
     }
-    # numpy prints the corners of a large array, and "..." between them
+    # numpy prints the corners of a large array with "..." between them
     if bounds["low"] - {"..."} != {"0"} or bounds["high"] - {"..."} != {"255"}:
         raise _not_rebuildable(path, f"images with bounds {bounds}, not 0 and 255")
     return shape, 255
@@ -158,7 +158,7 @@ def _settings(path: Path, kind: str, policy_kwargs: Mapping[str, Any]) -> dict[s
     if kind == _NATURE:
         return {"precision": "fp32", "channels_last": False}
     given = policy_kwargs.get("features_extractor_kwargs", {})
-    if isinstance(given, str):  # where something in the dict was no JSON
+    if isinstance(given, str):  # because something in the dict was not JSON
         given = _read_dict(given)
     if not isinstance(given, dict):
         raise _not_rebuildable(path, f"{kind} with unreadable features_extractor_kwargs")

@@ -19,9 +19,9 @@ _ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU}
 
 
 class SavedPolicyNetwork(nn.Module):
-    """Images uint8 [B, C, H, W] -> logits (PPO, A2C) or values (DQN) of the actions.
+    """A module from uint8 images [B, C, H, W] to the actions' logits (PPO, A2C) or values (DQN).
 
-    Made by `read_policy`.
+    `read_policy` makes it.
 
     Attributes:
         image_shape: Channels, height, width.
@@ -42,7 +42,7 @@ class SavedPolicyNetwork(nn.Module):
         """Return [B, n_actions] float32.
 
         Raises:
-            ValueError: If the images are of another shape.
+            ValueError: If the images have another shape.
         """
         scores: Tensor = self.head(self.encoder(images))
         return scores
@@ -51,15 +51,15 @@ class SavedPolicyNetwork(nn.Module):
 def read_policy(path: str | os.PathLike[str]) -> SavedPolicyNetwork:
     """Return the part of a saved model that chooses actions, without executing its pickles.
 
-    It computes what the loaded model's policy does; see `read_encoder` for what is trusted.
+    The network computes what the loaded model's policy does; `read_encoder` says what is trusted.
 
     Args:
-        path: A file of `model.save`, of PPO, A2C, MaskablePPO (its masks are not applied) or DQN
+        path: A file of `model.save` from PPO, A2C, MaskablePPO (its masks are not applied) or DQN
             with discrete actions, `NatureCNN` or `InfoNCEExtractor`, and layers with Tanh or ReLU.
 
     Raises:
         NotRebuildableError: If the policy is of another kind; the message says which.
-        ValueError: If the file is no model, or is damaged or made to harm.
+        ValueError: If the file is not a model, is damaged, or looks malicious.
         OSError: If the file cannot be read.
     """
     path = Path(path)

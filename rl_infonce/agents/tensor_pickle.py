@@ -1,4 +1,4 @@
-"""What the pickle inside a file of torch may say, found out without executing it."""
+"""Check the pickle inside a file of `torch.save` without executing it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import warnings
 _GLOBALS = re.compile(
     r"collections OrderedDict|torch \w+Storage|torch\._utils _rebuild_(tensor_v2|parameter)"
 )
-_PROTOCOL = 2  # torch.save's own; torch warns of others
+_PROTOCOL = 2  # torch.save writes this one; torch warns of others
 _PUTS, _GETS = {"BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
 _OPCODES = {
     *_PUTS,
@@ -22,17 +22,17 @@ _OPCODES = {
 
 
 def check_tensor_pickle(content: bytes) -> None:
-    """Raise unless a pickle says what `torch.save` writes for named tensors.
+    """Raise unless a pickle says only what `torch.save` writes for named tensors.
 
     torch's restricted unpickler runs no code of a file, but it would fill the memory with a
-    `bytearray(10**12)`, and never be done with a tuple that holds itself 2**100 times over. So
-    nothing is called here but what makes tensors, and only text and names are used twice.
+    `bytearray(10**12)`, and never finish a tuple that holds itself 2**100 times over. So a pickle
+    may call nothing but what makes tensors, and may use nothing but text and names twice.
 
     Raises:
-        ValueError: If it says anything else, which is named, or is no pickle.
+        ValueError: If the pickle says anything else, which the message names, or is malformed.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of names with backslashes
+        warnings.simplefilter("ignore")  # about names with backslashes
         _check_opcodes(content)
 
 

@@ -17,15 +17,15 @@ _NEEDED = {"observation_space", "action_space", "policy_class", "policy_kwargs"}
 
 
 class TrustedEncoder(nn.Module):
-    """The features a policy acts on, of any extractor class, as a module.
+    """A module that returns the features a policy acts on, whatever the class of its extractor.
 
     Args:
-        policy: Of one uint8 image per observation.
+        policy: A policy whose observations are single uint8 images.
 
     Attributes:
         image_shape: Channels, height, width.
         features_dim: D, number of features.
-        extractor_name: Class of the extractor.
+        extractor_name: Name of the extractor's class.
     """
 
     def __init__(self, policy: BasePolicy) -> None:
@@ -40,7 +40,7 @@ class TrustedEncoder(nn.Module):
         """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.
 
         Raises:
-            ValueError: If the images are of another shape.
+            ValueError: If the images have another shape.
         """
         return feature_function(self.policy)(images)
 
@@ -48,19 +48,20 @@ class TrustedEncoder(nn.Module):
 def read_trusted_encoder(
     path: str | os.PathLike[str], *, untrained_seed: int | None = None
 ) -> TrustedEncoder:
-    """Return the features of a saved model, with SB3's own loading.
+    """Return the features of a saved model, which SB3 itself loads.
 
-    This executes the pickles in the file, with all your rights: do it only to files of people whom
-    you would let use your computer. `read_encoder` needs no trust.
+    This executes the pickles in the file with all your rights: do it only with files from people
+    whom you would let use your computer. `read_encoder` needs no trust.
 
     Args:
         path: A file of `model.save`.
-        untrained_seed: Leave the weights as the policy's class draws them from this seed.
+        untrained_seed: Seed of untrained weights, as the policy's class draws them; None loads the
+            saved weights.
 
     Raises:
-        TypeError: If the observations are no uint8 images.
-        ValueError: If the file is no model, a class of it cannot be imported or has changed, or its
-            policy has no features extractor.
+        TypeError: If the observations are not uint8 images.
+        ValueError: If the file is not a model, one of its classes cannot be imported or changed, or
+            its policy has no features extractor.
         OSError: If the file cannot be read.
     """
     data, parameters = _load(path)
@@ -77,35 +78,35 @@ def read_trusted_encoder(
             if untrained_seed is None:
                 policy.load_state_dict(parameters["policy"])
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-            # torch names all tensors, a line each
+            # torch names every tensor, each on its own line
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             raise ValueError(
-                f"Expected the classes of {path} as they were when it was saved, got: {reason}"
+                f"Expected the classes of {path} to be as they were at its saving, got: {reason}"
             ) from error
     policy.set_training_mode(False)
     return TrustedEncoder(policy).eval()
 
 
 def _load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a model says of itself, its pickles executed, and its parameters."""
+    """Return the data and the parameters of a saved model, after executing its pickles."""
     try:
         data, parameters, _ = load_from_zip_file(os.fspath(path), device="cpu")
     except ImportError as error:
         raise ValueError(
-            f"Expected to import the classes of {path}, got: {error}. Name the folder of their "
-            "module in PYTHONPATH."
+            f"Expected to import the classes of {path}, got: {error}. Add the folder of their "
+            "module to PYTHONPATH."
         ) from error
     if data is None or "policy" not in parameters:
         raise ValueError(f"Expected {path} to hold an SB3 model, got a zip file without a policy.")
     missing = sorted(_NEEDED - data.keys())
     if missing:
         raise ValueError(
-            f"Expected to rebuild {', '.join(missing)} of {path}, got an error that SB3 warns of. "
-            "Was a class renamed or moved since it was saved?"
+            f"Expected to rebuild {', '.join(missing)} of {path}, got an error that SB3's warning "
+            "names. Was a class renamed or moved since the model was saved?"
         )
     return data, parameters
 
 
 def _rate(_progress: float) -> float:
-    """Return a learning rate, which SB3 wants before it builds a policy."""
+    """Return a learning rate, which SB3 needs to build a policy."""
     return 1e-4

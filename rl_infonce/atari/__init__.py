@@ -1,4 +1,4 @@
-"""The only place that knows ale_py: games, RAM labels, collected frames, the vector environment.
+"""The only package that knows ale_py: games, RAM labels, frames, the vector environment.
 
 `AtariVecEnv` and `make_atari_vec_env` are imported at first use, so that looking up a game name
 does not wait for torch and Stable-Baselines3.
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the vector environment when it is first asked for."""
+    """Import the vector environment at its first use."""
     if name in {"AtariVecEnv", "make_atari_vec_env"}:
         from rl_infonce.atari import vec_env
 

@@ -8,12 +8,12 @@ import ale_py
 
 
 def get_ale_state(ale: Any) -> bytes:
-    """Return machine and random numbers of an `ALEInterface`, some 14 kB."""
+    """Return the machine and the random numbers of an `ALEInterface` in some 14 kB."""
     return bytes(ale.cloneState(include_rng=True).__getstate__())
 
 
 def set_ale_state(ale: Any, state: bytes) -> None:
-    """Put an `ALEInterface` with the same game loaded where another one was."""
+    """Set the state of an `ALEInterface` that has loaded the same game."""
     found: Any = ale_py.ALEState.__new__(ale_py.ALEState)
     found.__setstate__(state)
     ale.restoreState(found)

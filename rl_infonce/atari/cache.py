@@ -1,4 +1,4 @@
-"""Frames of random play that are collected once and then found again."""
+"""Collect frames of random play once, and find them again in a cache."""
 
 from __future__ import annotations
 
@@ -35,20 +35,26 @@ def cached_frames(
     cache_folder: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> LabelledFrames:
-    """Return frames of random play, collected at the first call for these settings.
+    """Return frames of random play, which the first call for these settings collects.
 
-    Kept in `<cache_folder>/frames/<settings>`, 7.1 kB per frame of an agent and 33.6 kB per screen,
-    with the emulator's RAM: labels of any version are decoded when they are asked for. Delete the
-    folder to free the space.
+    The folder `<cache_folder>/frames/<settings>` keeps them, 7.1 kB per frame of an agent and
+    33.6 kB per screen, with the emulator's RAM, from which labels of any version are decoded.
+    Delete the folder to free the space.
 
     Args:
-        game: In any spelling that `resolve_game` understands.
-        n_frames: Number of states, at least 8: one per emulator.
-        seed: Of the games.
-        policy: "random" or "random_without_noop", as in `collect`; no function.
+        game: Any spelling that `resolve_game` understands.
+        n_frames: Number of states, at least 8, one per emulator.
+        seed: Seed of the games.
+        policy: "random" or "random_without_noop", as in `collect`, but not a function.
         view: "agent" or "screen".
-        cache_folder: "~" is expanded; None takes `default_cache_folder()`.
+        cache_folder: Folder in which "~" is expanded; None takes `default_cache_folder()`.
         progress: Whether to show a bar while collecting.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If there is no such game, policy or view, `n_frames` or `seed` is out of range,
+            or the folder holds other frames than its name says.
+        OSError: If the folder cannot be written.
     """
     check_count("n_frames", n_frames, at_least=N_SHARDS)
     check_choice("policy", policy, RANDOM_POLICIES)

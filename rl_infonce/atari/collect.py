@@ -35,41 +35,41 @@ def collect(
     n_workers: int | None = None,
     progress: bool = False,
 ) -> LabelledFrames:
-    """Play a game and keep what it showed, with its RAM, in a folder.
+    """Play a game and keep its images and RAM in a folder.
 
-    The protocol of Anand et al. 2019 where it shapes the data: no sticky actions, four frames per
-    action, the maximum of the last two, idle frames at the start of a game, a lost life ends an
-    episode while the game goes on, 8 emulators of 6,250 steps each. Deviations, so that an agent
-    trained in `make_atari_vec_env` is probed on exactly what it sees: a game starts with 0 to 29
-    idle frames, the first of which is FIRE where there is FIRE, not with 1 to 30 and then actions 1
-    and 2 for four frames each; FIRE is pressed at the start of a game only, not after a lost life,
-    where there is no idle step either; the maximum is taken over gray frames and not over colours
-    (other values in below 1% of the pixels, in Battle Zone 6%). And RAM and image always belong to
-    the same state, where the published code gives the first frame of an episode the labels of the
-    state before.
+    Where it shapes the data, the protocol is that of Anand et al. 2019: no sticky actions, four
+    frames per action, the maximum of the last two, idle frames at the start of a game, a lost life
+    ends an episode while the game goes on, 8 emulators of 6,250 steps each. It deviates so that an
+    agent trained in `make_atari_vec_env` is probed on exactly what it sees: a game starts with 0 to
+    29 idle frames, the first of which is FIRE where there is FIRE, not with 1 to 30 and then
+    actions 1 and 2 for four frames each; FIRE is pressed at the start of a game only, not after a
+    lost life, which no idle step follows either; the maximum is taken over gray frames instead of
+    colours (which changes below 1% of the pixels, and 6% in Battle Zone). RAM and image always
+    belong to the same state, whereas the published code gives the first frame of an episode the
+    labels of the state before.
 
-    Each shard is one emulator, seeded by `seed` and its number. With a named policy its bytes
-    depend on nothing else: not on `n_workers`, not on interruptions. Call again with the same
-    settings to complete what was interrupted, or to read what is complete, which needs no
-    permission to write and waits for nobody.
+    Each shard is one emulator, seeded by `seed` and the shard's number. With a named policy, its
+    bytes depend on nothing else, neither on `n_workers` nor on interruptions. Call the function
+    again with the same settings to complete an interrupted collection, or to read a complete one,
+    which needs no permission to write and never waits.
 
     Args:
-        game: Any spelling `resolve_game` understands.
-        n_steps: Number of states, at least `n_shards`; the first shards get one more if it does
-            not divide.
-        folder: Where the frames go, "~" is expanded; it is made, and must hold nothing else.
+        game: Any spelling that `resolve_game` understands.
+        n_steps: Number of states, at least `n_shards`; the first shards get one more if the number
+            does not divide.
+        folder: Folder for the frames, with "~" expanded; it is made, and must hold nothing else.
         policy: "random", uniform over the game's own actions; "random_without_noop", the paper's,
             without NOOP; or a function from uint8 [B, 4, 84, 84] to actions [B], called in
             lock-step for up to 8 shards at once, such as
             `rl_infonce.agents.epsilon_greedy_policy(model, 0.2, rng)`.
-        policy_name: What the manifest calls a function, not empty. A folder is completed, or read,
-            by the policy of that name only, so name all that decides the actions: the weights,
-            epsilon. None takes the function's own name, where that tells it from others: a lambda,
-            an object (such as an `epsilon_greedy_policy`), a method and a closure need one.
-        seed: At least 0.
+        policy_name: Name of a function in the manifest, not empty. Only the policy of that name
+            completes or reads a folder, so name all that decides the actions: the weights,
+            epsilon. None takes the function's own name if that tells it from others: a lambda,
+            an object (such as an `epsilon_greedy_policy`), a method and a closure need a name.
+        seed: Seed of the collection, at least 0.
         n_shards: Number of emulators, at least 1, at most 10,000.
-        views: Of "screen" (gray as the emulator shows it, 33.6 kB per state) and "agent" (84x84,
-            7.1 kB per state; stacked when read).
+        views: Views to keep: "screen" (gray as the emulator shows it, 33.6 kB per state) and
+            "agent" (84x84, 7.1 kB per state; stacked when read).
         n_workers: Processes for a named policy, at least 1, at most one per shard; None takes one
             per core, fewer for little work. A function is called in this process only.
         progress: Whether to show a bar.
@@ -78,15 +78,14 @@ def collect(
         The frames, as `load_frames` returns them.
 
     Raises:
-        TypeError: If an argument is of the wrong type, or the function returns no integers.
+        TypeError: If an argument has the wrong type, or the function does not return integers.
         ValueError: If an argument is out of range, the game is unknown, the function needs a
-            `policy_name`, returns actions of another shape or range or has an attribute
-            `n_actions` that is not the game's, or the folder holds frames of other settings or
-            damaged ones.
+            `policy_name`, returns actions of another shape or range or has another `n_actions`
+            than the game, or the folder holds damaged frames or those of other settings.
         OSError: If the disk is too small, checked before the start and while writing, or a process
             was killed. Finished shards are kept.
     """
-    # OpenCV is needed to collect, not to read what was collected.
+    # OpenCV is needed to collect frames, not to read them.
     from rl_infonce.atari.collection import Collection, is_finished
     from rl_infonce.atari.playing import play
 
@@ -98,7 +97,7 @@ def collect(
     path.mkdir(parents=True, exist_ok=True)
     if not is_finished(path, settings):
         with Collection.opened(path, settings) as collection:
-            if collection.missing:  # nobody else completed it meanwhile
+            if collection.missing:  # no other process completed it meanwhile
                 collection.check_free_space()
                 play(collection, policy, n_workers=n_workers, progress=progress)
     return load_frames(path, verify=False)  # found shards were verified, new ones just written
@@ -113,7 +112,7 @@ def _settings(
     n_shards: int,
     views: Sequence[str],
 ) -> dict[str, Any]:
-    """Return everything that decides which bytes are collected, checked, as JSON holds it."""
+    """Return the checked settings that decide which bytes are collected, as JSON holds them."""
     from rl_infonce.atari import emulator
 
     rom_id = resolve_game(game)
@@ -131,7 +130,7 @@ def _settings(
     if n_actions != len(facts.actions):
         raise ValueError(
             f"Expected `policy` with the {len(facts.actions)} actions of {rom_id}, got one with "
-            f"{n_actions}: it was trained on another game."
+            f"{n_actions}: the policy was trained on another game."
         )
     _check_views(views)
     return {
@@ -152,9 +151,9 @@ def _settings(
 
 def _check_views(views: Sequence[str]) -> None:
     if not isinstance(views, Sequence) or not all(isinstance(view, str) for view in views):
-        raise TypeError(f"Expected `views` to be a list of names of {VIEWS}, got {views!r}.")
+        raise TypeError(f"Expected `views` to be a list of names from {VIEWS}, got {views!r}.")
     if isinstance(views, str) or not views or len(set(views)) != len(views):
-        raise ValueError(f"Expected `views` to be distinct names of {VIEWS}, got {views!r}.")
+        raise ValueError(f"Expected `views` to be distinct names from {VIEWS}, got {views!r}.")
     for view in views:
         check_choice("views", view, VIEWS)
 
@@ -163,14 +162,14 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
     if isinstance(policy, str):
         check_choice("policy", policy, RANDOM_POLICIES)
         if policy_name is not None:
-            raise ValueError(f"Expected no `policy_name` beside policy={policy!r}.")
+            raise ValueError(f"Expected no `policy_name` with policy={policy!r}, got one.")
         return policy
     if not callable(policy) or _is_torch_module(policy):
         raise TypeError(
             f"Expected `policy` to be one of {RANDOM_POLICIES} or a function of observations, got "
-            f"{type(policy).__name__}. For a model of Stable-Baselines3 pass "
-            "rl_infonce.agents.epsilon_greedy_policy(model, epsilon, rng), for another "
-            "network a function that returns its actions."
+            f"{type(policy).__name__}. For an SB3 model, pass "
+            "rl_infonce.agents.epsilon_greedy_policy(model, epsilon, rng); for another "
+            "network, pass a function that returns its actions."
         )
     if policy_name is None:
         return _own_name(policy)
@@ -185,19 +184,19 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
 
 
 def _own_name(policy: Policy) -> str:
-    """Return the name of a function that nothing but its code decides."""
+    """Return the name of a function whose actions depend on nothing but its code."""
     is_named = isinstance(policy, FunctionType) and not policy.__closure__
     if not is_named or policy.__name__ == "<lambda>" or policy.__qualname__ in RANDOM_POLICIES:
         raise ValueError(
-            "Expected `policy_name` beside a `policy` whose own name would not tell it from "
+            "Expected `policy_name` with a `policy` whose own name would not tell it from "
             f"another (a lambda, an object, a method, a function with a closure), got {policy!r}. "
-            "Pass a name of everything that decides its actions: a folder is completed, or read, "
-            "by the policy of that name only."
+            "Pass a name for everything that decides its actions: only the policy of that name "
+            "completes or reads a folder."
         )
     return policy.__qualname__
 
 
 def _is_torch_module(policy: object) -> bool:
-    """Return whether a policy is one, without importing torch for one that cannot be."""
+    """Return whether a policy is a torch module, without importing torch only to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(policy, torch.nn.Module)

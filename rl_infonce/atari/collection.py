@@ -1,4 +1,4 @@
-"""The folder of a collection while it is written: who may write, what is missing, what fits."""
+"""The folder of a collection while it is written: its lock, missing shards and disk space."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _logger = logging.getLogger(__name__)
 
 
 class Collection:
-    """A folder with its manifest, and the shards it still lacks.
+    """A folder with its manifest, and the shards that it still lacks.
 
     Args:
-        folder: It exists, and nobody else writes into it.
+        folder: An existing folder, into which no other process writes.
         settings: Everything that decides which bytes are collected.
 
     Attributes:
-        folder: As given.
-        settings: As given.
+        folder: The given folder.
+        settings: The given settings.
         missing: Indices of the shards which the folder lacks, ascending.
 
     Raises:
-        ValueError: If the folder holds a collection of other settings, of another format version,
-            or with a damaged shard; or shards and no manifest.
+        ValueError: If the folder holds a collection of other settings or another format version,
+            a damaged shard, or shards without a manifest.
         OSError: If the folder cannot be written, or a shard's folder holds foreign files.
     """
 
@@ -55,14 +55,14 @@ class Collection:
         self._manifest = self._read() if (folder / MANIFEST).exists() else self._new()
         finished = {shard["index"] for shard in self._manifest["shards"]}
         self.missing = [i for i in range(settings["n_shards"]) if i not in finished]
-        # A killed process leaves halves, and shards it did not list: they take space.
+        # A killed process leaves half shards, and shards it did not list: they take space.
         for index in self.missing:
             remove_shard(folder, settings, index)
 
     @classmethod
     @contextmanager
     def opened(cls, folder: Path, settings: Mapping[str, Any]) -> Iterator[Collection]:
-        """Open a folder for this process alone, waiting for another that writes into it."""
+        """Open a folder for this process alone, after waiting for any other that writes into it."""
         lock = FileLock(folder / ".lock")  # the system frees the lock of a dead process
         try:
             lock.acquire(timeout=0)
@@ -80,7 +80,7 @@ class Collection:
         return sum(len(shard_rows(self.settings, index)) for index in self.missing)
 
     def finish(self, entry: Mapping[str, Any]) -> None:
-        """List a complete shard in the manifest, by what its writer's `commit` returned."""
+        """Add a complete shard to the manifest, given the entry that its `commit` returned."""
         shards = [*self._manifest["shards"], entry]
         self._manifest["shards"] = sorted(shards, key=lambda shard: int(shard["index"]))
         write_manifest(self.folder, self._manifest)
@@ -90,14 +90,14 @@ class Collection:
         """Raise unless the missing shards fit on the disk.
 
         Raises:
-            OSError: With `errno.ENOSPC`, if they do not.
+            OSError: With `errno.ENOSPC`, if the shards do not fit.
         """
         free = shutil.disk_usage(self.folder).free
         if free < self._n_bytes_missing():
             raise self.full_disk(free)
 
     def full_disk(self, free: int | None = None) -> OSError:
-        """Return the error that says what is kept and how much space the rest needs."""
+        """Return the error that says what is kept and how much space the missing shards need."""
         n_shards = self.settings["n_shards"]
         found = "" if free is None else f", got {free:,}"
         return OSError(
@@ -115,7 +115,7 @@ class Collection:
         if shards := sorted(path.name for path in self.folder.glob("shard_*[0-9]")):
             raise ValueError(
                 f"Expected a {MANIFEST} beside the shards in {self.folder}, got {shards[0]} "
-                "without one: nothing says what they are of. Put it back, or choose another folder."
+                "without one, so their settings are unknown. Put it back, or choose another folder."
             )
         versions = {
             "python": platform.python_version(),
@@ -136,11 +136,11 @@ class Collection:
 
 
 def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
-    """Return whether a folder holds every shard, verified; nothing is written and nobody waits.
+    """Return whether a folder holds every shard, verified, without writing or waiting.
 
     Raises:
-        ValueError: If the folder holds a collection of other settings, of another format version,
-            or with a damaged shard.
+        ValueError: If the folder holds a collection of other settings or another format version,
+            or a damaged shard.
         OSError: If the folder cannot be read.
     """
     if not (folder / MANIFEST).exists():
@@ -154,12 +154,12 @@ def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
 
 
 def _read_of_settings(folder: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the manifest of a folder if its settings are these."""
+    """Return the manifest of a folder, or raise if its settings differ from these."""
     manifest = read_manifest(folder)
     if listed := differences(manifest["settings"], settings):
         raise ValueError(
-            f"Expected `folder` to be new or of the same settings, got {folder} with {listed}. "
-            "Choose another folder, or delete this one."
+            f"Expected `folder` to be new or to have the same settings, got {folder} with "
+            f"{listed}. Choose another folder, or delete this one."
         )
     return manifest
 

@@ -1,4 +1,4 @@
-"""One game, played frame by frame as `make_atari_vec_env` plays it, with its RAM in reach."""
+"""One game with readable RAM, played frame by frame as `make_atari_vec_env` plays it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def make_ale(game: str, seed: int) -> Any:
     """Return a seeded `ALEInterface` with the game loaded, without sticky actions.
 
     Args:
-        game: As `games()` spells it.
-        seed: In 0..2**31 - 1; it decides what RAM holds when the machine is switched on.
+        game: One of `games()`.
+        seed: Seed in 0..2**31 - 1, which decides what RAM holds when the machine is switched on.
     """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
@@ -54,10 +54,10 @@ def make_ale(game: str, seed: int) -> Any:
 
 
 class GameFacts(NamedTuple):
-    """What is known of a game without playing it.
+    """What is known about a game without playing it.
 
     Attributes:
-        actions: Names of its own actions, in the order that counts.
+        actions: Names of the game's own actions, in the order of their indices.
         screen_shape: Height and width.
     """
 
@@ -67,10 +67,10 @@ class GameFacts(NamedTuple):
 
 @cache
 def game_facts(game: str) -> GameFacts:
-    """Return the facts of a game; the first call loads it, which takes 0.1 s.
+    """Return the facts about a game; the first call loads the game, which takes 0.1 s.
 
     Args:
-        game: As `games()` spells it.
+        game: One of `games()`.
     """
     ale = make_ale(game, seed=0)
     height, width = ale.getScreenDims()
@@ -81,17 +81,17 @@ class Emulator:
     """One game whose images are, bit for bit, those of `make_atari_vec_env`, and its RAM.
 
     After `restart` and after every `step` that does not end the game, `screen` and what `read_ram`
-    writes belong to the same emulator state. A `step` that ends the game leaves `screen` where it
-    was, as ale_py's native environment does: nobody acts in that state, so call `restart`.
+    writes belong to the same emulator state. A `step` that ends the game does not change `screen`,
+    as in ale_py's native environment: nobody acts in that state, so call `restart`.
 
     Args:
-        game: As `games()` spells it.
-        seed: Of the machine, in 0..2**31 - 1.
-        max_frames_per_game: Emulator frames after which a game is cut off, at least 1.
+        game: One of `games()`.
+        seed: Seed of the machine, in 0..2**31 - 1.
+        max_frames_per_game: Number of emulator frames after which a game is cut off, at least 1.
 
     Attributes:
         screen: [H, W] uint8, the emulator's gray, the maximum of the last two frames; 210 by 160
-            in all games with labels. Written over by the next step.
+            in all games with labels. The next step overwrites it.
         is_over: Whether the last step ended the game.
     """
 
@@ -110,17 +110,17 @@ class Emulator:
 
     @property
     def lives(self) -> int:
-        """Return the lives left; 0 throughout in games without any."""
+        """Return the lives left; always 0 in games without lives."""
         return int(self._ale.lives())
 
     def restart(self, n_idle_frames: int) -> None:
         """Start a new game and let it idle for some frames.
 
-        The first of them presses FIRE in games that have it, since some wait for it; a game with
-        FIRE therefore takes one frame at least.
+        The first idle frame presses FIRE in games that have it, since some games wait for it; a
+        game with FIRE therefore takes at least one frame.
 
         Args:
-            n_idle_frames: At least 0; `make_atari_vec_env` draws from 0 to 29.
+            n_idle_frames: Number of frames, at least 0; `make_atari_vec_env` draws 0 to 29.
         """
         self._ale.reset_game()
         if self._presses_fire:
@@ -134,7 +134,7 @@ class Emulator:
         self.is_over = False
 
     def step(self, action: int) -> int:
-        """Hold an action for four frames and return the raw reward they brought.
+        """Hold an action for four frames and return their raw reward.
 
         Args:
             action: Index into the game's own actions, see `game_facts`.

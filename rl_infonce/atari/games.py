@@ -1,4 +1,4 @@
-"""Names of the Atari games: one spelling per game, found from any of the usual ones."""
+"""Find the one name of an Atari game from any of its usual spellings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def games() -> tuple[str, ...]:
 
 
 def resolve_game(name: str) -> str:
-    """Return ale_py's name of a game, from any usual spelling of it.
+    """Return ale_py's name of a game from any of its usual spellings.
 
-    Understood are ale_py's own names, words with spaces or hyphens, CamelCase, and gymnasium ids
-    such as "PongNoFrameskip-v4", "PongDeterministic-v4" and "ALE/Pong-v5". The name picks the game
-    only: frame skip and sticky actions, which those ids also encode, are arguments of
+    These are ale_py's own names, words with spaces or hyphens, CamelCase, and gymnasium ids
+    such as "PongNoFrameskip-v4", "PongDeterministic-v4" and "ALE/Pong-v5". The name chooses only
+    the game: frame skip and sticky actions, which those ids also encode, are arguments of
     `make_atari_vec_env`.
 
     Args:
@@ -67,7 +67,7 @@ def _find(letters: str, name: str) -> str:
     if letters in by_letters:
         return by_letters[letters]
     if letters in {_letters(game) for game in _MULTIPLAYER_ONLY}:
-        raise ValueError(f"Expected `game` with a single-player mode, got {name!r}: it has none.")
+        raise ValueError(f"Expected `game` with a single-player mode, got {name!r} without one.")
     near = [by_letters[match] for match in get_close_matches(letters, by_letters, n=3)]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ValueError(

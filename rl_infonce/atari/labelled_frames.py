@@ -34,15 +34,15 @@ def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> Label
     """Return the frames that `collect` wrote into a folder; images are read when indexed.
 
     Args:
-        folder: As given to `collect`; "~" is expanded.
+        folder: Folder that was given to `collect`; "~" is expanded.
         verify: Whether to compare the SHA-256 of every file, which reads them once; sizes are
             compared in any case.
 
     Raises:
-        TypeError: If `folder` is no path.
+        TypeError: If `folder` is not a path.
         FileNotFoundError: If the folder holds no manifest.
-        ValueError: If it is of another format version, the collection is unfinished, a file is
-            missing, truncated or changed (it is named, with its hash), or episodes and games do
+        ValueError: If the format version differs, the collection is unfinished, a file is missing,
+            truncated or changed (the message names it and its hash), or episodes and games do
             not start where they must.
     """
     path = folder_path("folder", folder)
@@ -69,13 +69,13 @@ def _check_episodes(folder: Path, shard: Mapping[str, Any], *, first_row: int) -
     starts = np.diff(ids, prepend=-1) != 0
     if not np.array_equal(ids, first_row + _first_rows(starts)):
         raise ValueError(
-            f"Expected ids in {folder / 'episode_ids.npy'} that are the rows at which episodes "
-            "start; they are damaged or from elsewhere."
+            f"Expected the ids in {folder / 'episode_ids.npy'} to be the rows at which episodes "
+            "start, got others: the file is damaged or from elsewhere."
         )
     if not games[:1].all() or (games & ~starts).any():
         raise ValueError(
-            f"Expected games in {folder / 'game_starts.npy'} that start at the first row and with "
-            "an episode; they are damaged or from elsewhere."
+            f"Expected the games in {folder / 'game_starts.npy'} to start at the first row and "
+            "with an episode, got others: the file is damaged or from elsewhere."
         )
 
 
@@ -87,7 +87,7 @@ class LabelledFrames:
 
     Attributes:
         manifest: What the folder's `manifest.json` says: settings, versions, hashes of all files.
-        game: As `games()` spells it.
+        game: One of `games()`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class LabelledFrames:
 
         A lost life ends an episode although the game goes on, as for an agent in
         `make_atari_vec_env`. The first row with fewer lives belongs to the new episode. A counter
-        that falls to 0 ends none: Frogger, among others, is played on at 0, its last life.
+        that falls to 0 ends no episode: Frogger, for one, counts its last life as 0.
         """
         return _read_only(self.column("episode_ids"))
 
@@ -165,11 +165,11 @@ class LabelledFrames:
 
         Args:
             view: As in `observations`.
-            version: Of the labels, one of `label_versions()`.
+            version: Version of the labels, one of `label_versions()`.
 
         Raises:
             ValueError: If the view was not collected, there is no such version, or the game has
-                no labels (the message lists those that do).
+                no labels (the message lists the games that have).
         """
         from rl_infonce.probing.data import LabelledObservations
 
@@ -204,7 +204,7 @@ class LabelledFrames:
 
 
 def _first_rows(starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return [K] the row at which each row's run began, the first row of all if no other did."""
+    """Return [K], the row at which each row's run began, which is 0 before the first start."""
     return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
 
 
@@ -222,9 +222,9 @@ class FrameView:
     back over a lost life.
 
     Args:
-        images: Per shard [rows, H, W] uint8.
-        game_starts: Per shard [rows] bool.
-        n_stacked: C, the number of images per observation.
+        images: Images [rows, H, W] uint8 of each shard.
+        game_starts: Whether a game starts, [rows] bool of each shard.
+        n_stacked: Number of images per observation, C.
     """
 
     dtype = np.dtype(np.uint8)

@@ -2,10 +2,6 @@
 
 The table is that of AtariARI (Anand et al. 2019, "Unsupervised State Representation Learning in
 Atari"), MIT licence; `ram_labels.json` beside this file holds it with its source.
-
-A game may be spelled in any way that `resolve_game` understands. All functions raise `TypeError` if
-it is no string, and `ValueError` if there is no such game or version, or the game has no labels;
-the message lists those that have.
 """
 
 from __future__ import annotations
@@ -34,11 +30,11 @@ N_BYTES = 128
 
 
 class Variable(NamedTuple):
-    """Where a variable stands in RAM, and what it counts as.
+    """Place of a variable in RAM and its categories.
 
     Attributes:
         byte: Index into the 128 bytes.
-        categories: Of `CATEGORIES`; empty for variables outside the paper's averages.
+        categories: Some of `CATEGORIES`, none for variables outside the paper's averages.
     """
 
     byte: int
@@ -48,20 +44,32 @@ class Variable(NamedTuple):
 def label_versions() -> tuple[str, ...]:
     """Return the names of the versions.
 
-    "anand2019" is the state that reproduces the paper's table 1, "atariari2021" the last one that
+    "anand2019" is the version that reproduces the paper's table 1, "atariari2021" the last one that
     its authors published, "corrected" the latter without what contradicts the emulator.
     """
     return tuple(_table())
 
 
 def labelled_games(version: str = "corrected") -> tuple[str, ...]:
-    """Return the games with labels, as `games()` spells them."""
+    """Return the games with labels, as in `games()`.
+
+    Raises:
+        ValueError: If there is no such version.
+    """
     check_choice("version", version, label_versions())
     return tuple(_table()[version])
 
 
 def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
     """Return the variables of a game by name.
+
+    Args:
+        game: Any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game or version, or the game has no labels.
 
     Example:
         >>> load_labels("Pong")["ball_x"]
@@ -71,14 +79,23 @@ def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
     labelled = labelled_games(version)
     if name not in labelled:
         raise ValueError(
-            f"Expected `game` with RAM labels in version {version!r}, got {game!r}. Labelled are "
-            f"{', '.join(labelled)}."
+            f"Expected `game` with RAM labels in version {version!r}, got {game!r}. The labelled "
+            f"games are {', '.join(labelled)}."
         )
     return dict(_table()[version][name])
 
 
 def labels_hash(game: str, version: str = "corrected") -> str:
-    """Return 16 hexadecimal digits that change with a game's labels, to be kept beside results."""
+    """Return 16 hexadecimal digits that change with a game's labels, to keep beside results.
+
+    Args:
+        game: Any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game or version, or the game has no labels.
+    """
     variables = sorted(load_labels(game, version).items())
     text = json.dumps([resolve_game(game), variables], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -90,12 +107,17 @@ def decode(
     """Return the value of every variable, as the emulator holds it.
 
     Args:
-        ram: [K, 128] uint8.
-        game: In any spelling.
+        ram: RAM of K states, [K, 128] uint8.
+        game: Any spelling that `resolve_game` understands.
         version: One of `label_versions()`.
 
     Returns:
-        Name of the variable to [K] uint8.
+        Values [K] uint8 by name of the variable.
+
+    Raises:
+        TypeError: If `ram` is not an array of uint8 or `game` is not a string.
+        ValueError: If `ram` does not have the shape [K, 128], there is no such game or version, or
+            the game has no labels.
     """
     if not isinstance(ram, np.ndarray):
         raise TypeError(f"Expected `ram` to be an array of uint8, got {type(ram).__name__}.")

@@ -18,7 +18,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
 MOST_SHARDS = 10**4
-"""Of a collection: what lists more could be made to fill the memory."""
+"""A manifest that lists more than this may be malicious and fill the memory."""
 
 _KINDS: dict[str, type] = {
     "n_steps": int,
@@ -34,8 +34,11 @@ def folder_path(name: str, folder: str | os.PathLike[str]) -> Path:
     """Return a folder that a caller named, with "~" expanded.
 
     Args:
-        name: Of the argument, as the caller wrote it.
-        folder: Its value.
+        name: Name of the argument, as the caller wrote it.
+        folder: Value of the argument.
+
+    Raises:
+        TypeError: If `folder` is not a path.
     """
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"Expected `{name}` to be a path, got {folder!r}.")
@@ -43,9 +46,13 @@ def folder_path(name: str, folder: str | os.PathLike[str]) -> Path:
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest in one move, so that a reader never meets half of it."""
+    """Replace the manifest in one move, so that a reader never sees half of it.
+
+    Raises:
+        OSError: If the disk is full or cannot be written.
+    """
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
-    # Without a newline at the end every byte that is lost is noticed.
+    # Without a newline at the end, the loss of any byte is noticed.
     replace_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
 
@@ -53,8 +60,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a folder.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is not one, or of another format version.
+        FileNotFoundError: If the folder has no manifest.
+        ValueError: If the file is not a manifest, or has another format version.
     """
     path = folder / MANIFEST
     if not path.is_file():
@@ -71,13 +78,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"Expected {path} to be a manifest of {FORMAT!r}: {error!r}.") from error
     raise ValueError(
-        f"Expected {path} to be of {FORMAT!r} version {FORMAT_VERSION}, got {found[0]!r} version "
+        f"Expected {path} to have {FORMAT!r} version {FORMAT_VERSION}, got {found[0]!r} version "
         f"{found[1]!r}. Delete {folder}, or collect into another folder."
     )
 
 
 def _check(manifest: Mapping[str, Any]) -> None:
-    """Raise an error of any kind unless a manifest can be relied upon: it may be from anyone."""
+    """Raise an error of any kind unless a manifest, which anyone may have written, is reliable."""
     settings, shards = manifest["settings"], manifest["shards"]
     _demand(settings["game"] in games(), "settings.game")
     for name, kind in _KINDS.items():

@@ -1,7 +1,4 @@
-"""Where on the screen an object is whose position a byte of RAM holds.
-
-Games, versions and errors are those of `rl_infonce.atari.labels`.
-"""
+"""Find on the screen the object whose position a byte of RAM holds."""
 
 from __future__ import annotations
 
@@ -22,16 +19,16 @@ SCREEN_SHAPE = (210, 160)
 
 
 class PixelMap(NamedTuple):
-    """From a byte to the centre of the object on the 210x160 screen: scale * position + offset.
+    """A map to the centre of an object on the 210x160 screen: scale * position + offset.
 
     Attributes:
         axis: "x", to the right, or "y", downwards.
-        offset: In pixels, measured to within two.
+        offset: Offset in pixels, measured to within two.
         scale: Pixels per unit; negative where the byte counts the other way.
-        coding: "binary" where the position is the byte itself. "nibbles" where it is kept as the
-            hardware is told it, 15 per unit of the low nibble less the signed high nibble.
-            "split_nibbles", of Asteroids, likewise, but the last bit of the low nibble, when 0,
-            stands for 87 pixels.
+        coding: "binary" where the position is the byte itself. "nibbles" where the byte has the
+            hardware's form, 15 per unit of the low nibble less the signed high nibble.
+            "split_nibbles", in Asteroids, is the same, but the last bit of the low nibble stands
+            for 87 pixels when it is 0.
     """
 
     axis: str
@@ -43,8 +40,12 @@ class PixelMap(NamedTuple):
 def load_pixel_maps(game: str, version: str = "corrected") -> dict[str, PixelMap]:
     """Return the pixel map of every position that was measured; empty for some games.
 
+    Args:
+        game: Any spelling that `resolve_game` understands.
+        version: One of `label_versions()`.
+
     Returns:
-        Name of the variable, as in `load_labels`, to its map.
+        The maps by name of the variable, as in `load_labels`.
 
     Example:
         >>> load_pixel_maps("pong")["ball_x"]
@@ -58,18 +59,22 @@ def load_pixel_maps(game: str, version: str = "corrected") -> dict[str, PixelMap
 def to_pixels(
     values: npt.ArrayLike, game: str, variable: str, version: str = "corrected"
 ) -> npt.NDArray[np.float64] | None:
-    """Return where the centre of the object is on the 210x160 screen, None where not measured.
+    """Return the centres of an object on the 210x160 screen; None for an unmeasured variable.
 
-    What is not in play is often parked beyond the edges: only positions on the screen are seen.
+    An object that is not in play is often parked beyond the edges of the screen.
 
     Args:
-        values: [K] integers in 0..255, as `decode` or a probe's prediction holds them.
-        game: In any spelling.
+        values: K integers [K] in 0..255, as `decode` or a probe's prediction holds them.
+        game: Any spelling that `resolve_game` understands.
         variable: One of `load_labels(game, version)`.
         version: One of `label_versions()`.
 
     Returns:
-        [K] pixels along the axis of the variable's map.
+        Pixels [K] along the axis of the variable's map.
+
+    Raises:
+        TypeError: If `game` is not a string.
+        ValueError: If there is no such game, version or variable, or the game has no labels.
     """
     check_choice("variable", variable, tuple(load_labels(game, version)))
     found = load_pixel_maps(game, version).get(variable)
@@ -82,15 +87,15 @@ def to_pixels(
 def screen_positions(
     labels: Mapping[str, npt.NDArray[Any]], game: str, version: str = "corrected"
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the positions that can be seen, of the variables whose map was measured.
+    """Return the visible positions of the variables whose map was measured.
 
     Args:
-        labels: Variable to [K] integers in 0..255, of `load_labels(game, version)`.
-        game: In any spelling.
+        labels: Integers [K] in 0..255 by variable of `load_labels(game, version)`.
+        game: Any spelling that `resolve_game` understands.
         version: One of `label_versions()`.
 
     Returns:
-        Variable to [K] pixels, NaN where the object is beyond the edge of the screen; variables
+        Pixels [K] by variable, NaN where the object is beyond the edge of the screen; variables
         without a map are missing.
     """
     found = {}

@@ -1,4 +1,4 @@
-"""Play the missing shards of a collection: by chance, or by a function in lock-step."""
+"""Play the missing shards of a collection at random, or by a function in lock-step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rl_infonce.atari.shard_player import ShardPlayer
 
 Policy = Callable[[npt.NDArray[np.uint8]], npt.ArrayLike]
 
-_GROUP_SIZE = 8  # shards in lock-step: what an interruption loses, and a network's batch
+_GROUP_SIZE = 8  # shards in lock-step: an interruption loses them, and they are a network's batch
 _FULL_DISK = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
@@ -31,10 +31,15 @@ def play(
     """Play every shard that a collection lacks.
 
     Args:
-        collection: Where the shards go.
+        collection: Collection that takes the shards.
         policy: "random", "random_without_noop" or a function, as `collect` describes them.
-        n_workers: As `collect` describes it.
+        n_workers: Number of processes, as `collect` describes it.
         progress: Whether to show a bar.
+
+    Raises:
+        TypeError: If the function does not return integers.
+        ValueError: If the function returns actions of another shape or range.
+        OSError: If the disk is full or a process was killed; finished shards are kept.
     """
     settings = collection.settings
     n_steps, n_left = settings["n_steps"], collection.n_rows_missing
@@ -93,8 +98,8 @@ def _actions_of(answer: Any, n_observations: int, n_actions: int) -> list[int]:
     """Return the actions of a policy as ints."""
     if isinstance(answer, tuple):
         raise TypeError(
-            "Expected `policy` to return actions [B], got a tuple. For `predict` of a model of "
-            "Stable-Baselines3 pass rl_infonce.agents.epsilon_greedy_policy(model, ...)."
+            "Expected `policy` to return actions [B], got a tuple. Instead of an SB3 model's "
+            "`predict`, pass rl_infonce.agents.epsilon_greedy_policy(model, ...)."
         )
     actions = checked_actions("the actions of `policy`", answer, n_observations, n_actions)
     return [int(action) for action in actions]

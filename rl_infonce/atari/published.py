@@ -1,4 +1,4 @@
-"""The probe scores that Anand et al. 2019 published, to stand beside one's own."""
+"""The probe scores that Anand et al. 2019 published, for comparison."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PUBLISHED_SOURCE = 'Anand et al. 2019, "Unsupervised State Representation Learni
 
 
 def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, float]:
-    """Return method -> weighted F1 of a game, the mean over its categories; one run each.
+    """Return the weighted F1 on a game by method, in one run, the mean over the game's categories.
 
     Args:
-        game: In any spelling that `resolve_game` understands.
+        game: Any spelling that `resolve_game` understands.
         frames_of: "random_agent" (tables 2 and 8) or "ppo_agent" (tables 6 and 10).
 
     Returns:
-        Empty for a game that the paper does not have.
+        The scores; none for a game that the paper does not have.
 
     Example:
         >>> published_scores("pong")["random-cnn"]
@@ -32,7 +32,7 @@ def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, fl
 
 
 def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str, float]]:
-    """Return category -> method -> weighted F1, the mean over the paper's games that have it.
+    """Return the weighted F1 by category and method, the mean over the paper's games that have it.
 
     Args:
         frames_of: "random_agent" (tables 3 and 9) or "ppo_agent" (table 7).

@@ -1,4 +1,4 @@
-"""Play the missing shards of a collection at random, in as many processes as there are cores."""
+"""Play the missing shards of a collection at random, in one process per core."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rl_infonce.atari.shard_player import ShardPlayer
 from rl_infonce.atari.shards import n_rows_on_disk, remove_partial_shard
 
 _REFRESH_SECONDS = 0.2
-_IDLE_SECONDS = 10  # after which a process ends that nobody gives a shard: its parent may be dead
-_MIN_ROWS_PER_PROCESS = 2_000  # one second, of which a process takes half to start
+_IDLE_SECONDS = 10  # a process that gets no shard for so long ends: its parent may be dead
+_MIN_ROWS_PER_PROCESS = 2_000  # they take one second, and starting a process takes half of it
 
 
 def play_at_random(
@@ -29,13 +29,16 @@ def play_at_random(
 ) -> None:
     """Play every shard that a collection lacks by its named policy.
 
-    In processes: emulators in threads wait for Python's lock after every frame, and two are no
-    faster than one.
+    It uses processes because emulators in threads wait for Python's lock after every frame, and
+    two are no faster than one.
 
     Args:
-        collection: Where the shards go.
+        collection: Collection that takes the shards.
         n_workers: Processes, at least 1; None takes one per core, fewer for little work.
-        show: Called with the number of rows that were played since the last call.
+        show: Function called with the number of rows that were played since the last call.
+
+    Raises:
+        OSError: If the disk is full or a process was killed; finished shards are kept.
     """
     if n_workers is None:
         n_workers = min(cpu_count(), collection.n_rows_missing // _MIN_ROWS_PER_PROCESS)
@@ -55,7 +58,11 @@ def play_shard(
 ) -> dict[str, Any]:
     """Play one shard by its named policy, calling `show` with 1 after every row.
 
-    Return the entry of the shard for the manifest.
+    Args:
+        folder: Folder of the collection.
+        settings: Settings of the collection.
+        index: Index of the shard.
+        show: Function called with 1 after every row.
     """
     keeps_noop = settings["policy"] == "random"
     names = enumerate(settings["actions"])
@@ -94,7 +101,7 @@ def _play_in_processes(
 
 
 def _play_for(parent: int, folder: Path, settings: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Play a shard while the parent lives: after it, another process may write into the folder."""
+    """Play a shard while the parent lives; later, another process may write into the folder."""
 
     def stop_if_orphaned(_n_rows: int) -> None:
         if _is_orphan(parent):
@@ -104,7 +111,7 @@ def _play_for(parent: int, folder: Path, settings: Mapping[str, Any], index: int
 
 
 def _is_orphan(parent: int) -> bool:
-    # Loky hands its workers a sentinel on Windows only, where getppid() keeps naming the dead.
+    # Loky hands its workers a sentinel on Windows only, where getppid() still names a dead parent.
     process = multiprocessing.parent_process()
     if process is not None and process.sentinel is not None:
         return not process.is_alive()
@@ -132,7 +139,7 @@ def _wait(
 
 
 def _finish(collection: Collection, done: set[Future[dict[str, Any]]]) -> None:
-    """List all shards that succeeded before the failure of another is raised."""
+    """List all shards that succeeded before raising the failure of another."""
     failed = {future for future in done if future.exception() is not None}
     for future in done - failed:
         collection.finish(future.result())

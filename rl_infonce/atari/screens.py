@@ -1,4 +1,4 @@
-"""What a game of `make_atari_vec_env` looked like: played again, in colour and full size."""
+"""Show a game of `make_atari_vec_env` in colour and full size by playing it again."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from rl_infonce.atari.vec_env import game_rules
 def replay_screens(state: Mapping[str, Any], index: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
     """Yield the screens [H, W, 3] of a game, from its first observation to its last.
 
-    The agent's images are small and gray. Seeds and actions decide what happens, so the same game
-    is played once more by an emulator that shows all: a screen is the instant of the newest image
-    in the agent's stack. What moved between its last two frames may look otherwise: their maximum
-    is taken by colour here, and of gray for the agent.
+    The agent's images are small and gray. Seeds and actions decide what happens, so an emulator
+    plays the same game once more and shows everything: a screen is from the instant of the newest
+    image in the agent's stack. What moved between its last two frames may look different, because
+    their maximum is taken by colour here, and over gray for the agent.
 
     Args:
-        state: Of `AtariVecEnv.get_state()`.
-        index: Of the game; its first one after the last reset is shown, as far as it went.
+        state: What `AtariVecEnv.get_state()` returned.
+        index: Index of the environment; its first game after the last reset is shown.
 
     Raises:
-        IndexError: If there is no such game, or the environment was never reset.
-        ValueError: If the last reset went on with random numbers from before it.
+        IndexError: If there is no such environment, or it was never reset.
+        ValueError: If the last reset continued with the random numbers from before it.
     """
     settings, segment = state["settings"], state["history"][-1]
     seed = int(segment["seeds"][index])
@@ -38,7 +38,7 @@ def replay_screens(state: Mapping[str, Any], index: int = 0) -> Iterator[npt.NDA
     yield np.array(screens[0, -1])
     for action in np.asarray(segment["actions"], np.int64)[:, index]:
         screens, _, terminated, truncated, info = emulator.step(action[None])
-        if terminated[0] or truncated[0]:  # `screens` is of the next game already
+        if terminated[0] or truncated[0]:  # `screens` shows the next game already
             yield np.array(info["final_obs"][0, -1])
             return
         yield np.array(screens[0, -1])

@@ -17,19 +17,19 @@ class ShardPlayer:
     """One emulator and the shard it fills: `observe`, then `act`, once per row.
 
     The emulator's seed and its idle frames depend on the collection's seed and the shard's index
-    only, so that a shard is the same whoever plays it, and whenever.
+    only, so that a shard is always the same, whichever process plays it.
 
     Args:
-        folder: Of the collection; it exists.
-        settings: Of the collection, as its manifest holds them.
-        index: Of the shard.
+        folder: Existing folder of the collection.
+        settings: Settings of the collection, as its manifest holds them.
+        index: Index of the shard.
         stacks: Whether to keep `stack` up to date, for a policy that looks at it.
 
     Attributes:
         acting: Generator for random actions, seeded like the emulator.
         stack: [4, 84, 84] uint8, what an agent sees in the state of the last `observe`.
-        n_rows_left: Rows still to be played.
-        writer: Of the shard.
+        n_rows_left: Number of rows still to be played.
+        writer: Writer of the shard.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ShardPlayer:
         self.writer = ShardWriter(folder, index, len(rows), content)
 
     def observe(self) -> None:
-        """Write the state: images, RAM, lives and ids, all of the same instant."""
+        """Write the state: images, RAM, lives and ids, all from the same instant."""
         emulator, buffers, position = self._emulator, self.writer.buffers, self.writer.position
         is_new_game = emulator.is_over
         if is_new_game:
@@ -71,7 +71,7 @@ class ShardPlayer:
             self._push_onto_stack(is_new_game)
 
     def act(self, action: int) -> None:
-        """Take an action in the state that was observed, and write both it and its reward."""
+        """Take an action in the observed state, and write the action and its reward."""
         buffers, position = self.writer.buffers, self.writer.position
         buffers["actions"][position] = action
         buffers["rewards"][position] = self._emulator.step(action)

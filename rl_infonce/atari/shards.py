@@ -25,25 +25,25 @@ VIEWS = ("screen", "agent")
 AGENT_SIZE = 84  # pixels per side, Mnih et al. 2015
 N_STACKED = 4
 
-_HEADER_BYTES = 128  # of a `.npy` file with a short header
-_CHUNK_ROWS = 32  # 1.3 MB with both views: still in cache when it is hashed and written
+_HEADER_BYTES = 128  # size of a short header of a `.npy` file
+_CHUNK_ROWS = 32  # 1.3 MB with both views, which is still in cache when hashed and written
 
 
 class Column(NamedTuple):
-    """What one file of a shard holds: [rows, *shape] of a dtype."""
+    """Shape [rows, *shape] and dtype of one file of a shard."""
 
     dtype: npt.DTypeLike
     shape: tuple[int, ...]
 
 
 def columns(views: Sequence[str], screen_shape: Sequence[int]) -> dict[str, Column]:
-    """Return the columns of a shard by name; the file is `NAME.npy`.
+    """Return the columns of a shard by name; their files are `NAME.npy`.
 
     A row is a state in which an action is taken: its images, RAM, lives and ids, the action, and
-    the reward which that action brought.
+    the reward of that action.
 
     Args:
-        views: Of `VIEWS`.
+        views: Some of `VIEWS`.
         screen_shape: Height and width of the emulator's screen.
     """
     height, width = screen_shape
@@ -70,7 +70,7 @@ def n_bytes(content: Mapping[str, Column], n_rows: int) -> int:
 
 
 def shard_folder(folder: Path, index: int) -> Path:
-    """Return where a finished shard lies."""
+    """Return the folder of a finished shard."""
     return folder / f"shard_{index:05d}"
 
 
@@ -78,8 +78,8 @@ def shard_rows(settings: Mapping[str, Any], index: int) -> range:
     """Return a shard's rows, as numbered in the collection; the first shards get the remainder.
 
     Args:
-        settings: Of the collection, with its "n_steps" and "n_shards".
-        index: Of the shard.
+        settings: Settings of the collection, with its "n_steps" and "n_shards".
+        index: Index of the shard.
     """
     quotient, remainder = divmod(settings["n_steps"], settings["n_shards"])
     start = index * quotient + min(index, remainder)
@@ -87,7 +87,7 @@ def shard_rows(settings: Mapping[str, Any], index: int) -> range:
 
 
 def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int:
-    """Return how many rows of a shard are written so far, finished or not; a few may be late."""
+    """Return how many rows of a shard are written; an unfinished shard may have a few more."""
     if shard_folder(folder, index).exists():
         return len(shard_rows(settings, index))
     column = columns(settings["views"], settings["screen_shape"])["ram"]
@@ -99,16 +99,20 @@ def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int
 
 
 def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
-    """Remove what a killed process wrote of a shard."""
+    """Remove what a killed process wrote of a shard.
+
+    Raises:
+        OSError: If its folder holds files that are not the shard's; nothing is removed.
+    """
     content = columns(settings["views"], settings["screen_shape"])
     _remove_columns(_partial_folder(folder, index), content)
 
 
 def remove_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
-    """Remove what is there of a shard, finished or not.
+    """Remove a shard, finished or not.
 
     Raises:
-        OSError: If its folder holds other files: they are not ours, and nothing is removed.
+        OSError: If its folder holds files that are not the shard's; nothing is removed.
     """
     content = columns(settings["views"], settings["screen_shape"])
     _remove_columns(shard_folder(folder, index), content)
@@ -116,12 +120,12 @@ def remove_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
 
 
 def _partial_folder(folder: Path, index: int) -> Path:
-    """Return where a shard lies while it is written."""
+    """Return the folder of a shard that is being written."""
     return shard_folder(folder, index).with_suffix(".partial")
 
 
 def _remove_columns(shard: Path, names: Iterable[str]) -> None:
-    """Remove a folder of columns, if it is there and holds nothing else."""
+    """Remove a folder of columns, if it exists and holds nothing else."""
     if not shard.exists():
         return
     ours = {f"{name}.npy" for name in names}
@@ -140,17 +144,17 @@ def _remove_columns(shard: Path, names: Iterable[str]) -> None:
 class ShardWriter:
     """Write a shard row by row, under a temporary name until `commit`.
 
-    Plain writes, not a memory map: a full disk must raise instead of killing the process.
+    It writes plainly, not to a memory map: a full disk must raise instead of killing the process.
 
     Args:
-        folder: Of the collection; it exists, without this shard.
-        index: Of the shard.
-        n_rows: Number of rows it will have.
-        content: Its columns.
+        folder: Existing folder of the collection, without this shard.
+        index: Index of the shard.
+        n_rows: Number of rows that the shard will have.
+        content: Columns of the shard.
 
     Attributes:
-        buffers: Column to [32, ...]; fill entry `position` of each, then call `advance`.
-        position: Entry of the buffers that is next.
+        buffers: Buffers [32, ...] by column; fill entry `position` of each, then call `advance`.
+        position: Next entry of the buffers.
 
     Raises:
         OSError: If the disk is full or cannot be written; also from `advance` and `commit`.
@@ -180,7 +184,7 @@ class ShardWriter:
             raise
 
     def advance(self) -> None:
-        """Take the row at `position` as complete."""
+        """Complete the row at `position` and go to the next one."""
         self.position += 1
         if self.position == _CHUNK_ROWS:
             self._flush()
@@ -200,7 +204,7 @@ class ShardWriter:
     def discard(self) -> None:
         """Remove what was written, unless it was committed."""
         for file in self._files.values():
-            with suppress(OSError):  # the disk is full: what was buffered is lost anyway
+            with suppress(OSError):  # on a full disk, what was buffered is lost anyway
                 file.close()
         _remove_columns(self._partial, self._columns)
 
@@ -218,29 +222,29 @@ def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -
     """Raise unless a shard's files are those that the manifest lists.
 
     Args:
-        folder: Of the collection.
-        shard: Its entry in the manifest.
-        verify: Whether to read the files and compare hashes, and not sizes only.
+        folder: Folder of the collection.
+        shard: Entry of the shard in the manifest.
+        verify: Whether to read the files and compare hashes, not sizes only.
 
     Raises:
-        ValueError: If a file is missing, truncated or changed; it is named, with its hash.
+        ValueError: If a file, which the message names with its hash, is missing or changed.
     """
     where = shard_folder(folder, shard["index"])
     for name, expected in shard["files"].items():
         path = where / name
         remedy = f"Delete {where} and collect again with the same settings."
         if not path.is_file():
-            raise ValueError(f"Expected the file {path} of a finished shard: missing. {remedy}")
+            raise ValueError(f"Expected the file {path} of a finished shard, got none. {remedy}")
         size = path.stat().st_size
         if size != expected["bytes"]:
             raise ValueError(
                 f"Expected {path} (sha256 {expected['sha256']}) to have {expected['bytes']} bytes, "
-                f"got {size}: it is truncated or from elsewhere. {remedy}"
+                f"got {size}: the file is truncated or from elsewhere. {remedy}"
             )
         if verify and (found := _sha256(path)) != expected["sha256"]:
             raise ValueError(
-                f"Expected {path} to have the sha256 {expected['sha256']}, got {found}: it was "
-                f"changed or is from elsewhere. {remedy}"
+                f"Expected {path} to have the sha256 {expected['sha256']}, got {found}: the file "
+                f"was changed or is from elsewhere. {remedy}"
             )
 
 
@@ -258,7 +262,7 @@ def open_shard(
     """Return the columns of a shard, read-only: images on disk, all others in memory.
 
     Raises:
-        ValueError: If a file is not an array of the expected dtype and shape; it is named.
+        ValueError: If a file, which the message names, does not have the expected dtype and shape.
     """
     arrays = {}
     for name, (dtype, shape) in content.items():

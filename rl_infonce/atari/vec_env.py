@@ -1,4 +1,4 @@
-"""ale_py's native vector environment in the clothes of a Stable-Baselines3 `VecEnv`."""
+"""Make ale_py's native vector environment a Stable-Baselines3 `VecEnv`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.shards import AGENT_SIZE
 from rl_infonce.checks import check_count, check_flag, check_number, differences
 
-_MOST = 2**31 - 1  # of a count, which the emulator keeps in a signed 32-bit integer
+_MOST = 2**31 - 1  # the emulator keeps counts in signed 32-bit integers
 
 
 def make_atari_vec_env(
@@ -48,30 +48,30 @@ def make_atari_vec_env(
 
     Preprocessing is that of Mnih et al. 2015 (max over the last two frames, unless `frame_skip` is
     1; gray, 84x84, stack), done by ale_py. Images come channels first and stacked: add no
-    `VecFrameStack` and no `VecTransposeImage`. Not bit-comparable to SB3's `make_atari_env`: keep
-    to one per study.
+    `VecFrameStack` and no `VecTransposeImage`. The images differ in bits from those of SB3's
+    `make_atari_env`: use only one of the two in a study.
 
     Args:
-        game: Any spelling `resolve_game` understands.
+        game: Any spelling that `resolve_game` understands.
         n_envs: Number of games, at least 1.
         seed: Seed of the first game, the i-th gets `seed + i`; None draws fresh entropy. The
             emulator keeps 31 bits: seeds that differ by a multiple of 2**31 play alike.
         frame_stack: Images per observation, at least 1.
         frame_skip: Emulator frames per agent step, at least 1.
-        terminal_on_life_loss: End the learner's episode at every lost life; see `AtariVecEnv`.
-        clip_reward: Give the learner the sign of the reward; episode statistics stay raw.
+        terminal_on_life_loss: Whether a lost life ends the learner's episode; see `AtariVecEnv`.
+        clip_reward: Whether the learner gets the reward's sign; episode statistics stay raw.
         repeat_action_probability: Probability that a frame repeats the previous action ("sticky"
             actions, Machado et al. 2018 use 0.25), in [0, 1].
         noop_max: A game starts after 0 to `noop_max` - 1 idle frames, drawn uniformly. FIRE, where
-            the game has it, is pressed in the first of them, and always. At least 0, which counts
-            as 1. SB3's `make_atari_env` draws 1 to `noop_max`, both included, and adds FIRE.
+            the game has it, is always pressed, in the first of them. At least 0, which counts as
+            1. SB3's `make_atari_env` draws 1 to `noop_max`, both included, and adds FIRE.
         max_frames_per_episode: Emulator frames after which a game is truncated, at least 1.
-        n_threads: Emulator threads, at least 1; None takes one per core, at most one per game.
-            Trajectories do not depend on it.
-        full_action_space: Offer all 18 joystick actions instead of the game's own set.
+        n_threads: Number of emulator threads, at least 1; None takes one per core, at most one per
+            game. Trajectories do not depend on it.
+        full_action_space: Whether to offer all 18 joystick actions instead of the game's own.
 
     Raises:
-        TypeError: If an argument is of the wrong type.
+        TypeError: If an argument has the wrong type.
         ValueError: If an argument is out of range or the game is unknown.
 
     Example:
@@ -124,7 +124,11 @@ def make_atari_vec_env(
 
 
 def game_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ale_py's environment that decide how a game goes."""
+    """Return the arguments of ale_py's environment that decide how a game goes.
+
+    Args:
+        settings: The "settings" that `AtariVecEnv.get_state()` returns.
+    """
     return {
         "max_num_frames_per_episode": settings["max_frames_per_episode"],
         "repeat_action_probability": settings["repeat_action_probability"],
@@ -137,7 +141,7 @@ def game_rules(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Segment(NamedTuple):
-    """Seeds [N] of a reset, -1 where it kept its random numbers, and the actions after it."""
+    """Seeds [N] of a reset, -1 for games that kept their random numbers, and the actions since."""
 
     seeds: npt.NDArray[np.int64]
     actions: bytearray
@@ -146,24 +150,24 @@ class _Segment(NamedTuple):
 class AtariVecEnv(VecEnv):
     """An `AtariVectorEnv` of ale_py that speaks SB3's `VecEnv` protocol.
 
-    Made by `make_atari_vec_env`. Observations are uint8 [N, frame_stack, 84, 84], rewards float32
+    `make_atari_vec_env` makes it. Observations are uint8 [N, frame_stack, 84, 84], rewards float32
     [N]. Every returned array is fresh: later steps never write into it.
 
-    The games remember their seeds and actions, a byte per step, so that `get_state` can say where
-    they are and `set_state` can go there by playing again: ale_py exposes no state of its native
+    The environment records seeds and actions, a byte per step, so that `get_state` can return its
+    state and `set_state` can restore it by playing again: ale_py exposes no state of its native
     games.
 
-    `infos[i]` always holds "lives" (those left after the step; at the end of a game, of the game
-    that ended) and "TimeLimit.truncated". When `dones[i]`, it holds "terminal_observation". At the
-    end of a whole game, and only there, it holds "episode": the raw return "r", the length "l" in
-    agent steps, and the seconds "t" since the environment was made. As `env_is_wrapped(Monitor)`
-    says True, `evaluate_policy` takes its returns from there. (SB3's `make_atari_env` counts "l"
+    `infos[i]` always holds "lives" (those left after the step; at the end of a game, those of the
+    game that ended) and "TimeLimit.truncated". When `dones[i]`, it holds "terminal_observation". At
+    the end of a whole game, and only there, it holds "episode": the raw return "r", the length "l"
+    in agent steps, and the seconds "t" since the environment was made. As `env_is_wrapped(Monitor)`
+    returns True, `evaluate_policy` takes its returns from there. (SB3's `make_atari_env` counts "l"
     in emulator frames.)
 
-    With `terminal_on_life_loss` a lost life sets `dones[i]` while the game goes on, so that states
-    of later lives are seen; a counter that falls to 0 before the game is over does not. Unlike
-    SB3's `EpisodicLifeEnv` there is no no-op step after a lost life, the frame stack keeps images
-    of the life before, and FIRE is not pressed for the agent: it is at the start of a game only.
+    With `terminal_on_life_loss`, a lost life sets `dones[i]` while the game goes on, so that states
+    of later lives are seen; a counter that falls to 0 before the game is over does not. Unlike in
+    SB3's `EpisodicLifeEnv`, no no-op step follows a lost life, the frame stack keeps images of the
+    life before, and FIRE is pressed for the agent only at the start of a game.
     """
 
     def __init__(
@@ -177,7 +181,7 @@ class AtariVecEnv(VecEnv):
             "observation_space": image_space,
             "action_space": action_space,
         }
-        self._labels: list[dict[str, Any]] = [{} for _ in range(n_envs)]  # what set_attr stored
+        self._labels: list[dict[str, Any]] = [{} for _ in range(n_envs)]  # set by set_attr
         super().__init__(n_envs, image_space, action_space)
         self.game = game
         self.n_actions = len(emulator.ale.get_action_set())
@@ -195,9 +199,9 @@ class AtariVecEnv(VecEnv):
             self.seed(seed)
 
     def reset(self) -> npt.NDArray[np.uint8]:
-        """Start a new game everywhere and return the first observations [N, stack, 84, 84].
+        """Start all games anew and return the first observations [N, stack, 84, 84].
 
-        Seeds given to the constructor or to `seed` are used here, once.
+        It uses the seeds that the constructor or `seed` got, once.
 
         Raises:
             RuntimeError: If the environment is closed.
@@ -206,7 +210,7 @@ class AtariVecEnv(VecEnv):
         self._drop_pending_step(emulator)
         given = [-1 if seed is None else int(seed) % N_SEEDS for seed in self._seeds]
         seeds = np.array(given, np.int64)
-        if not self._history:  # a history begins with known seeds
+        if not self._history:  # a recorded history begins with known seeds
             fresh = [secrets.randbelow(N_SEEDS) for _ in range(self.num_envs)]
             seeds = np.where(seeds < 0, fresh, seeds)
         observations = self._reset_emulator(emulator, seeds)
@@ -215,7 +219,7 @@ class AtariVecEnv(VecEnv):
         return observations
 
     def _drop_pending_step(self, emulator: AtariVectorEnv) -> None:
-        """Take the result of a step that was sent, or it would come up as that of a later one."""
+        """Drop the result of a step that was sent, or a later step would return it."""
         if self._step_is_pending:
             self._step_is_pending = False
             emulator.recv()
@@ -223,9 +227,9 @@ class AtariVecEnv(VecEnv):
     def _reset_emulator(
         self, emulator: AtariVectorEnv, seeds: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.uint8]:
-        """Start new games; those with seed -1 go on with the random numbers they have."""
+        """Start new games; those with seed -1 continue with their random numbers."""
         observations, info = emulator.reset(seed=seeds)
-        if (seeds >= 0).all():  # what was before does not matter any more
+        if (seeds >= 0).all():  # the history before does not matter any more
             self._history.clear()
         self._history.append(_Segment(seeds, bytearray()))
         self._returns[:] = 0
@@ -289,7 +293,7 @@ class AtariVecEnv(VecEnv):
         return np.asarray(observations, np.uint8), seen.astype(np.float32), dones, infos
 
     def get_state(self) -> dict[str, Any]:
-        """Return where the games are, as `set_state` takes it: settings, seeds, actions, counters.
+        """Return the state for `set_state`: settings, seeds, actions and counters.
 
         Raises:
             RuntimeError: If the environment waits for `step_wait`.
@@ -307,20 +311,20 @@ class AtariVecEnv(VecEnv):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> npt.NDArray[np.uint8] | None:
-        """Go where `get_state` was called and return the observations [N, stack, 84, 84] there.
+        """Restore a state and return its observations [N, stack, 84, 84].
 
-        None if that was before the first `reset()`.
+        The observations are None if the state is from before the first `reset()`.
 
-        The games are played again from their seeds: one step takes as long as a step, without a
-        policy's time. Elapsed seconds ("t") start anew. A step that was sent is dropped.
+        The games are played again from their seeds, which takes as long as the same steps without
+        a policy. Elapsed seconds ("t") start anew. A step that was sent is dropped.
 
         Args:
-            state: Of an environment with the same settings; `n_threads` may differ.
+            state: State of an environment with the same settings; `n_threads` may differ.
 
         Raises:
             RuntimeError: If the environment is closed.
-            ValueError: If settings differ, or the games come out elsewhere: another version of
-                ale_py. The environment needs a `reset()` then.
+            ValueError: If settings differ, or the games end up in another state, as with another
+                version of ale_py. The environment then needs a `reset()`.
         """
         emulator = self._open_emulator()
         self._check_settings(state["settings"])
@@ -337,8 +341,8 @@ class AtariVecEnv(VecEnv):
         if self._history and any(not np.array_equal(found[key], expected[key]) for key in found):
             self._history.clear()
             raise ValueError(
-                f"Expected the games to come out where they were, at {expected}, got {found}. "
-                "Install the versions they were played with."
+                f"Expected the games to reach their former state, {expected}, got {found}. "
+                "Install the versions that they were played with."
             )
         return observations
 
@@ -364,8 +368,8 @@ class AtariVecEnv(VecEnv):
         restarted: npt.NDArray[np.bool_],
         lives: npt.NDArray[np.int32],
     ) -> list[dict[str, Any]]:
-        # After a restart `lives` is that of the new game. The one that is over has none, also where
-        # its counter had more left a step before (Gravitar, Amidar); one cut off keeps its own.
+        # After a restart, `lives` is that of the new game. The game that is over has none, even if
+        # its counter had more a step before (Gravitar, Amidar); one that was cut off keeps its own.
         left = np.where(restarted, np.where(terminated, 0, self._lives), lives)
         infos: list[dict[str, Any]] = [
             {"lives": int(left[i]), "TimeLimit.truncated": bool(truncated[i] and not terminated[i])}

@@ -1,4 +1,4 @@
-"""Probes of the features while they are trained, in TensorBoard."""
+"""Probe the features while they are trained, and show the scores in TensorBoard."""
 
 from rl_infonce.live_probes.probe_callback import ProbeCallback
 

@@ -1,4 +1,4 @@
-"""ProbeCallback: what do the features know about the game, while they are trained?"""
+"""ProbeCallback measures what the features know about the game while they are trained."""
 
 from __future__ import annotations
 
@@ -64,27 +64,27 @@ class ProbeCallback(BaseCallback):
     first starts, and kept in a cache. Beside the scores stand those of an untrained network of the
     same architecture and of the most frequent class.
 
-    Probed are the features that the policy acts on (`rl_infonce.agents.features.feature_function`),
-    with or without an `InfoNCEExtractor`. Training does not notice: weights and random streams are
-    bit-identical with and without the callback. Features that cannot be probed (NaN, or all
-    equal) give a warning and no scores.
+    The callback probes the features that the policy acts on, with or without an `InfoNCEExtractor`
+    (`rl_infonce.agents.features.feature_function`). It does not disturb training: weights and
+    random streams are bit-identical with and without it. Features that cannot be probed (NaN, or
+    all equal) give a warning and no scores.
 
     Scores go to the logger under `probe/`, at the start, every `probe_freq` steps and at the end;
     figures go to TensorBoard if matplotlib is installed.
 
     Args:
         game: A game with RAM labels in any spelling, or labelled observations of your own.
-        probe_freq: Calls of `env.step` between probes, >= 1; each is one step of all `n_envs`
-            environments.
-        n_frames: Labelled frames, >= 1000; on Pong, a probe of 10,000 takes 2 to 5 seconds on two
-            cores, figures included.
+        probe_freq: Number of calls of `env.step` between probes, >= 1; each is one step of all
+            `n_envs` environments.
+        n_frames: Number of labelled frames, >= 1000; on Pong, a probe of 10,000 takes 2 to 5
+            seconds on two cores, figures included.
         protocols: "converged" chooses the penalty of every variable, "anand2019" is the published
             protocol; both take minutes. The default, `Converged(penalties=(1e-3,),
             tolerance=1e-2, path_tolerance=1e-2)`, takes seconds. `Converged(...)` and
-            `Anand2019(...)` of `rl_infonce.probing` take settings of your own. Figures show the
-            first.
-        label_version: Of the labels, one of `rl_infonce.atari.label_versions()`.
-        seed: Of the labelled frames, their split, and the untrained network; not of the training.
+            `Anand2019(...)` from `rl_infonce.probing` accept settings of your own. Figures show
+            the first protocol.
+        label_version: Version of the labels, one of `rl_infonce.atari.label_versions()`.
+        seed: Seed of the labelled frames, their split and the untrained network, not the training.
         figures: Whether to draw figures.
         projector: Whether to show features in TensorBoard's projector when training ends.
         cache_folder: None takes `$XDG_CACHE_HOME/rl_infonce` or `~/.cache/rl_infonce`.
@@ -92,14 +92,14 @@ class ProbeCallback(BaseCallback):
 
     Attributes:
         task: Split and labels, once training has started.
-        history: Training step and scores by protocol, oldest first.
-        untrained: Scores of the untrained network, by protocol.
-        majority: Scores of the most frequent class.
+        history: Pairs of a training step and the scores by protocol, oldest first.
+        untrained: Scores of the untrained network by protocol.
+        majority: Scores of always predicting the most frequent class.
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range, or the game has no labels; when training
-            starts, if the model observes something else than the labelled frames, or these are too
+        ValueError: If an argument is out of range, or the game has no labels; at the start of
+            training, if the model does not observe what the labelled frames show, or they are too
             few.
 
     Example:
@@ -161,7 +161,7 @@ class ProbeCallback(BaseCallback):
             policy = untrained_policy(self.model, self.seed)
             self.untrained, _ = self._scores(self._features(policy))
         if self.history and not 0 < self.history[-1][0] <= self.num_timesteps:
-            self.history = []  # another training than the last one
+            self.history = []  # a new training, not a continued one
         for writer in self._writers():
             categories = list(self.untrained[self._first].categories)
             write_chart_layout(writer, chart_layout(list(self.protocols), categories))
@@ -196,7 +196,7 @@ class ProbeCallback(BaseCallback):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on after the scores of another run; a probe of this one at its start stays."""
+        """Continue the scores of another run; a probe of this run at its start stays."""
         former = [
             (step, {name: ProbeScores.from_json(each) for name, each in scores.items()})
             for step, scores in state["history"]
@@ -205,7 +205,7 @@ class ProbeCallback(BaseCallback):
         self.history = former + [each for each in self.history if each[0] not in steps]
 
     def _probe_once(self) -> None:
-        """Probe unless that was done at this very step, before a pause in training."""
+        """Probe unless this step was probed already, before a pause in training."""
         if not self.history or self.history[-1][0] < self.num_timesteps:
             self._probe()
 
@@ -247,19 +247,19 @@ class ProbeCallback(BaseCallback):
             scores, predictions = self._scores(self._features(self.model))
         except ValueError as error:
             warnings.warn(
-                f"No probe at step {self.num_timesteps}: {error}", RuntimeWarning, stacklevel=2
+                f"Step {self.num_timesteps} has no probe: {error}", RuntimeWarning, stacklevel=2
             )
             return
         self.history.append((self.num_timesteps, scores))
         self._log(scores, predictions, start)
         if self._draws:
-            # Figures are cycles of thousands of objects, which a training hardly ever makes Python
-            # look for: 10 MB would be kept of every probe.
+            # Figures are cycles of thousands of objects, which Python hardly ever looks for during
+            # training: each probe would leave 10 MB in memory.
             gc.collect()
 
     def _log(self, scores: dict[str, ProbeScores], predictions: Predictions, start: float) -> None:
         assert self.majority is not None  # noqa: S101 (made when training starts)
-        # A logger of our own on the same outputs: dumping the model's would cut its averages short.
+        # A new logger on the same outputs: dumping the model's logger would cut its averages short.
         logger = Logger(None, self.logger.output_formats)
         logger.set_level(self.logger.level)
         for protocol, each in scores.items():
@@ -310,7 +310,7 @@ class ProbeCallback(BaseCallback):
 
     @property
     def _draws(self) -> bool:
-        """Whether somebody sees figures."""
+        """Whether there is a place to show figures."""
         return self.figures and bool(self._writers())
 
     def _writers(self) -> list[SummaryWriter]:
@@ -319,11 +319,11 @@ class ProbeCallback(BaseCallback):
 
 
 def _named_protocols(protocols: Sequence[Protocol]) -> dict[str, Protocol]:
-    """Return name to protocol, in order."""
+    """Return protocols by name, in order."""
     names = [p if isinstance(p, str) else type(p).__name__.lower() for p in protocols]
     if isinstance(protocols, str) or not names or len(set(names)) != len(names):
         raise ValueError(
-            f"Expected `protocols` to be distinct protocols of {PROTOCOLS}, got {protocols!r}."
+            f"Expected `protocols` to be distinct protocols from {PROTOCOLS}, got {protocols!r}."
         )
     for name in names:
         check_choice("protocols", name, PROTOCOLS)

@@ -1,4 +1,4 @@
-"""The figures of one probe: what TensorBoard shows beside the curves."""
+"""Draw the figures of one probe, which TensorBoard shows beside the curves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def score_figures(
     *,
     title: str,
 ) -> dict[str, Figure]:
-    """Return the table of the latest scores and the heat map of all."""
+    """Return the table of the latest scores and the heat map of all scores."""
     step, now = history[-1]
     columns = {"now": now, "untrained": untrained, "majority": majority}
     return {
@@ -49,7 +49,7 @@ def score_figures(
 def overlay_figure(
     labelled: LabelledObservations, task: ProbingTask, predictions: Predictions, *, title: str
 ) -> Figure:
-    """Return test frames, always the same ones, with predicted and true values."""
+    """Return the figure of test frames, always the same ones, with predicted and true values."""
     test = task.split.test
     chosen = np.linspace(0, len(test) - 1, min(_N_OVERLAYS, len(test))).astype(np.int64)
     rows = test[chosen]
@@ -65,7 +65,7 @@ def overlay_figure(
 def _places(
     labelled: LabelledObservations, labels: Predictions, predictions: Predictions
 ) -> tuple[tuple[int, int] | None, dict[str, Place]]:
-    """Return shape of the screen and places on it; nothing for data that no emulator view shows."""
+    """Return the screen's shape and places on it; nothing for data without an emulator's view."""
     game, view, version = (
         labelled.provenance.get(key) for key in ("game", "view", "label_version")
     )
@@ -88,7 +88,7 @@ def _places(
 def critic_figures(
     policy: BasePolicy, labelled: LabelledObservations, *, seed: int, title: str
 ) -> dict[str, Figure]:
-    """Return a similarity picture per horizon; nothing for a model without InfoNCE critic."""
+    """Return a similarity picture per horizon; nothing for a model without an InfoNCE critic."""
     extractor = acting_extractor(policy)
     if not has_critic(extractor):
         return {}

@@ -1,4 +1,4 @@
-"""How the scores of a probe are called in the logger and laid out in TensorBoard."""
+"""Name the scores of a probe in the logger and lay them out in TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _ON_SCREEN = ("f1_", "untrained_f1_mean", "majority_f1_mean")
 
 
 def section_of(protocol: str) -> str:
-    """Return the first part of the tags: "probe" for the converged protocol."""
+    """Return the first part of a protocol's tags: "probe" for the converged protocol."""
     return "probe" if protocol == "converged" else f"probe_{protocol}"
 
 
 def probe_scalars(
     scores: ProbeScores, untrained: ProbeScores, majority: ProbeScores
 ) -> dict[str, float]:
-    """Return tag to number; F1 is the weighted one.
+    """Return the numbers by tag; F1 is the weighted one.
 
     Args:
-        scores: Of the features now.
-        untrained: Of an untrained network, by the same protocol.
-        majority: Of the most frequent class.
+        scores: Scores of the features now.
+        untrained: Scores of an untrained network, by the same protocol.
+        majority: Scores of always predicting the most frequent class.
     """
     section = section_of(scores.protocol)
     numbers = {f"{section}/accuracy_mean": scores.mean.accuracy}
@@ -38,14 +38,14 @@ def probe_scalars(
 
 
 def on_screen(tag: str) -> bool:
-    """Return whether the terminal shows this number, too."""
+    """Return whether the terminal also shows the number with this tag."""
     return tag.split("/", 1)[1].startswith(_ON_SCREEN) and "_variables/" not in tag
 
 
 def chart_layout(
     protocols: Sequence[str], categories: Sequence[str]
 ) -> dict[str, Mapping[str, list[str]]]:
-    """Return page section to chart to tags: F1 with its two reference lines.
+    """Return tags by chart by page section: F1 with its two reference lines.
 
     Args:
         protocols: Names of the protocols in use.

@@ -1,4 +1,4 @@
-"""What the InfoNCE critic of a model takes for the future of an anchor."""
+"""Score what the InfoNCE critic of a model takes for the future of an anchor."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class CriticScores(NamedTuple):
 
 
 def has_critic(extractor: nn.Module) -> TypeGuard[InfoNCEExtractor]:
-    """Return whether `critic_scores` can ask this extractor.
+    """Return whether `critic_scores` can score with this extractor.
 
-    A critic that must know the actions in between has no answer for frames alone.
+    A critic that needs the actions in between cannot score frames alone.
     """
     return (
         isinstance(extractor, InfoNCEExtractor)
@@ -60,17 +60,17 @@ def critic_scores(
     """Score frames 0 to `n_steps` - 1 steps after random anchors, and frames of other episodes.
 
     Unless the settings say `centred=False`, both sides are centred over what is drawn here, as
-    training centres over its batch. The frames go through the target encoder if there is one. Of
-    several terms the first is taken; local scores are averaged over positions.
+    training centres over its batch. The frames go through the target encoder if there is one. Only
+    the first of several terms is scored; local scores are averaged over positions.
 
     Args:
-        extractor: Whose critics to ask; see `has_critic`.
+        extractor: Extractor whose critics score; see `has_critic`.
         observations: K images uint8 [K, C, H, W] that integer arrays index.
-        episode_ids: [K]; consecutive rows of one episode are consecutive steps.
+        episode_ids: Episodes [K]; consecutive rows of one episode are consecutive steps.
         rng: Source of anchors and episodes.
-        n_anchors: B, >= 1.
-        n_steps: n, >= 1.
-        normalize_images: As the policy's.
+        n_anchors: Number of anchors B, >= 1.
+        n_steps: Number of frames n, >= 1.
+        normalize_images: What the policy's `normalize_images` is.
 
     Returns:
         The scores, or None if fewer than two episodes are `n_steps` long.
@@ -95,7 +95,7 @@ def critic_scores(
 
 
 def _starts(episode_ids: IntArray, n_steps: int) -> IntArray:
-    """Return rows whose episode goes on for `n_steps` rows."""
+    """Return rows whose episode lasts for at least `n_steps` rows from there."""
     last = len(episode_ids) - n_steps + 1
     if last <= 0:
         return np.empty(0, np.int64)

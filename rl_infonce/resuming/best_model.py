@@ -29,9 +29,9 @@ class BestModel:
     """A saved model.
 
     Attributes:
-        path: Of SB3's zip.
-        step: Of the run.
-        mean_return: Over its last episodes.
+        path: File in SB3's zip format.
+        step: Step of the run at which the model was saved.
+        mean_return: Mean return of the last episodes before that step.
     """
 
     path: Path
@@ -40,9 +40,9 @@ class BestModel:
 
 
 def mean_return(model: BaseAlgorithm) -> float | None:
-    """Return SB3's `rollout/ep_rew_mean`; None while fewer episodes than its window have ended.
+    """Return SB3's `rollout/ep_rew_mean`, or None until its window of episodes is full.
 
-    A mean over a few episodes would be the best by luck.
+    A mean over a few episodes could be the best by luck.
     """
     episodes = model.ep_info_buffer
     if not episodes or len(episodes) < (episodes.maxlen or 1):
@@ -52,10 +52,10 @@ def mean_return(model: BaseAlgorithm) -> float | None:
 
 
 def find_best(folder: Path) -> BestModel | None:
-    """Return the best model so far; None if there is none that is whole.
+    """Return the best model so far, or None if no undamaged one is there.
 
     Args:
-        folder: Of the checkpoints of a run.
+        folder: Folder with the checkpoints of a run.
     """
     found = [
         BestModel(each.path / _FILE, each.step, each.about["mean_return"])
@@ -73,15 +73,15 @@ def _whole_ones(folder: Path) -> Iterator[Checkpoint]:
 
 
 def keep_best(folder: Path, model: BaseAlgorithm, zipped: Callable[[], bytes]) -> bool:
-    """Save a model if its episodes returned more than the best's, and say whether they did.
+    """Save a model if its episodes returned more than the best's, and return whether they did.
 
     Args:
-        folder: Of the checkpoints of the run.
-        model: Between two updates.
-        zipped: Returns SB3's zip of it.
+        folder: Folder with the checkpoints of the run.
+        model: The model, between two updates.
+        zipped: Returns the model in SB3's zip format.
 
     Raises:
-        OSError: If it cannot be written; the best so far is untouched.
+        OSError: If the model cannot be written; the best so far is untouched.
     """
     score = mean_return(model)
     if score is None:

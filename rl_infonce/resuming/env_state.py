@@ -1,6 +1,6 @@
-"""Where vectorised environments are, as numbers and text, and going there again.
+"""Read the state of vectorised environments as numbers and text, and set it again.
 
-An environment, wrapper or vectorised environment of a user's own takes part by having
+Users let their own environment, wrapper or vectorised environment take part by giving it
 `get_state()`, which returns what `rl_infonce.files.state_file` can pack, and `set_state(state)`.
 """
 
@@ -33,7 +33,7 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
-# Of these, every number that a step can change is an attribute; tests play each of them twice.
+# Every number that a step of these can change is an attribute; tests play each of them twice.
 _KNOWN_ENVS = (
     AcrobotEnv,
     CartPoleEnv,
@@ -66,27 +66,27 @@ _NOT_STATE = {"env", "ale", "spec", "t_start"}
 
 
 class UnknownStateError(TypeError):
-    """An environment whose state cannot be read; it is named."""
+    """The state of an environment, which the message names, cannot be read."""
 
 
 def get_env_state(env: VecEnv) -> dict[str, Any]:
-    """Return where an environment is.
+    """Return the state of an environment.
 
     Args:
         env: An `AtariVecEnv`, or a `DummyVecEnv` of Gymnasium's Atari and classic control games,
-            with Gymnasium's and SB3's usual wrappers; any with `get_state` of its own.
+            with Gymnasium's and SB3's usual wrappers, or any environment with its own `get_state`.
 
     Raises:
-        UnknownStateError: If it has a part of another class, e.g. processes of its own.
+        UnknownStateError: If a part has another class, e.g. one that starts processes.
     """
     return {"layers": [_layer_state(layer) for layer in _layers(env)]}
 
 
 def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
-    """Put an environment of the same classes where another one was; no reset is needed.
+    """Set the state of an environment of the same classes; it needs no reset.
 
     Raises:
-        ValueError: If its layers are others.
+        ValueError: If the classes of its layers differ.
     """
     layers = list(_layers(env))
     found = [type(layer).__name__ for layer in layers]

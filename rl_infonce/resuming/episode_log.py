@@ -12,11 +12,11 @@ from rl_infonce.resuming.run_logs import CSVFormat
 class EpisodeLogCallback(BaseCallback):
     """Write the return and length of every episode, when it ends, to a CSV file.
 
-    A training that goes on from a checkpoint forgets what the file says beyond it. Returns are what
-    the environments' `Monitor` reports: of Atari whole games and unclipped.
+    A training that continues from a checkpoint drops the later rows of the file. Returns are what
+    the environments' `Monitor` reports: for Atari, those of whole games, unclipped.
 
     Args:
-        path: Of the file; its columns are step, length and return.
+        path: File, whose columns are step, length and return.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,11 +25,11 @@ class EpisodeLogCallback(BaseCallback):
         self._table: CSVFormat | None = None
 
     def open(self, last_step: int) -> None:
-        """Open the file where the run goes on; training does so, too, if nobody has.
+        """Open the file at the step where the run continues; otherwise training opens it.
 
         Raises:
-            ValueError: If the file is no such table.
-            OSError: If it cannot be written now.
+            ValueError: If the file is not such a table.
+            OSError: If the file cannot be written now.
         """
         self._table = CSVFormat(self.path, last_step)
 
@@ -46,12 +46,12 @@ class EpisodeLogCallback(BaseCallback):
         return True
 
     def sync(self) -> None:
-        """Wait until the disk has all episodes so far."""
+        """Wait until all episodes so far are on the disk."""
         if self._table is not None:
             self._table.sync()
 
     def close(self) -> None:
-        """Write what waits and close the file; a training that failed must be closed, too."""
+        """Write the rows that wait and close the file; call it also after a failed training."""
         if self._table is not None:
             self._table.close()
             self._table = None

@@ -1,4 +1,4 @@
-"""All that the next step of an SB3 model depends on, and putting it into another one."""
+"""Read all that the next step of an SB3 model depends on, and set it in another model."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
 
 
 def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) -> dict[str, Any]:
-    """Return the state of a run between two rollouts, but for a replay buffer's rows.
+    """Return the state of a run between two rollouts, except for a replay buffer's rows.
 
-    Weights, target networks, heads, optimizers, counters, schedules' progress, random streams (the
-    process's, the action space's, those of pairs), observations, the environments, statistics of
-    episodes, callbacks, and what the logger has not written yet.
+    It holds weights, target networks, heads, optimizers, counters, schedules' progress, random
+    streams (the process's, the action space's, those of pairs), observations, the environments,
+    statistics of episodes, callbacks, and what the logger has not written yet.
 
     Args:
-        model: At the start of a rollout, where SB3 calls `on_rollout_start`.
-        callbacks: That train with it; SB3's own, and those with `get_state` and `set_state`.
+        model: The model at the start of a rollout, where SB3 calls `on_rollout_start`.
+        callbacks: Callbacks of the training; SB3's, and those with `get_state` and `set_state`.
 
     Returns:
-        What `rl_infonce.files.state_file` packs. "inexact" lists, in words, what could not be read.
+        What `rl_infonce.files.state_file` packs; "inexact" lists in words what could not be read.
     """
     inexact = []
     try:
@@ -93,17 +93,17 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
 
 
 def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool = True) -> None:
-    """Put a model where another one was; then call `learn(..., reset_num_timesteps=False)`.
+    """Set the state of a model; then call `learn(..., reset_num_timesteps=False)`.
 
-    What `learn` itself moves before its first rollout is set by `set_streams`, there.
+    What `learn` itself changes before its first rollout is set there, by `set_streams`.
 
     Args:
-        model: Built as the other one was, with its environment.
-        state: Of `get_run_state`.
-        exact: Whether the environment goes on, too; otherwise it begins with new episodes.
+        model: A model built as the saved one was, with its environment.
+        state: What `get_run_state` returned.
+        exact: Whether the environment also continues; otherwise it begins with new episodes.
 
     Raises:
-        ValueError: If tensors or environments do not fit.
+        ValueError: If tensors or environments do not fit the state.
     """
     # Given a name instead of a dict, SB3 would load a file of that name.
     model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
@@ -123,10 +123,10 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
 def set_streams(
     model: BaseAlgorithm, state: Mapping[str, Any], callbacks: Iterable[BaseCallback] = ()
 ) -> None:
-    """Put random streams, callbacks and logger where they were, at the start of the first rollout.
+    """Set the state of random streams, callbacks and logger at the start of the first rollout.
 
     Raises:
-        ValueError: If there are not as many extractors as there were.
+        ValueError: If the number of extractors differs.
     """
     extractors = list(_extractors(model))
     if len(extractors) != len(state["extractors"]):
@@ -138,7 +138,7 @@ def set_streams(
     former = list(state["callbacks"])
     for callback in flat(callbacks):
         own = next((each for each in former if each["class"] == type(callback).__name__), None)
-        if own is not None:  # one that was not there before begins with this run
+        if own is not None:  # a callback that was not there before begins with this run
             former.remove(own)
             _set_callback_state(callback, own)
     _set_exploration_matrices(model, state["exploration"])
@@ -148,7 +148,7 @@ def set_streams(
 
 
 def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return what decides how a model trains, as far as it has a name: JSON, names dotted."""
+    """Return the named settings that decide how a model trains, as JSON with dotted names."""
     plain = {
         name: value
         for name, value in vars(model).items()
@@ -166,7 +166,7 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a setting by dotted name; of what is no plain value, its class."""
+    """Yield the parts of a setting by dotted name; what is not a plain value gives its class."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _leaves(f"{name}.{key}" if name else str(key), each)
@@ -183,7 +183,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
-    """Return, in words, what is set otherwise than it was."""
+    """Return, in words, the settings that differ from those of the state."""
     own = {**model_settings(model), "number of GPUs": n_gpus()}
     former = {**state["settings"], "number of GPUs": len(state["streams"]["cuda"])}
     return [
@@ -194,9 +194,9 @@ def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[s
 
 
 def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
-    """Return whether a setting is the user's, and not something that is kept on the way."""
+    """Return whether the user decides on a setting, which SB3 otherwise updates in training."""
     if name == "learning_starts" and state.get("replay") is None:
-        return False  # `ResumeCallback.restore` puts it off
+        return False  # `ResumeCallback.restore` changes it
     return not name.startswith("_") or name == "_stats_window_size"
 
 
@@ -210,7 +210,7 @@ def _attributes(model: BaseAlgorithm, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _set_attributes(owner: Any, values: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Set the known names alone: a file may name others."""
+    """Set only known names, since a file may name others."""
     known = set(names)
     for name, value in values.items():
         if name in known:
@@ -218,7 +218,7 @@ def _set_attributes(owner: Any, values: Mapping[str, Any], names: Iterable[str])
 
 
 def _like(own: Any, value: Any) -> Any:
-    """Return nested tuples of tensors in the types and on the devices of `own`."""
+    """Return nested tuples of tensors with the types and on the devices of `own`."""
     if isinstance(own, torch.Tensor):
         return value.to(own.device)
     items = [_like(a, b) for a, b in zip(own, value, strict=True)]
@@ -247,7 +247,7 @@ def _state_dependent_noise(model: BaseAlgorithm) -> Any:
 
 
 def flat(callbacks: Iterable[BaseCallback]) -> Iterable[BaseCallback]:
-    """Yield callbacks and those inside of them."""
+    """Yield callbacks and those inside them."""
     for callback in callbacks:
         if isinstance(callback, sb3_callbacks.CallbackList):
             yield from flat(callback.callbacks)
@@ -265,7 +265,7 @@ def _callback_state(callback: Any) -> dict[str, Any]:
         if isinstance(callback, kind):
             state["numbers"] = {n: getattr(callback, n) for n in names if hasattr(callback, n)}
     if isinstance(callback, sb3_callbacks.EvalCallback):
-        with contextlib.suppress(UnknownStateError):  # weights do not depend on it
+        with contextlib.suppress(UnknownStateError):  # weights do not depend on its environment
             state["env"] = get_env_state(callback.eval_env)
     return state
 

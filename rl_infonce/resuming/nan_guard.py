@@ -1,4 +1,4 @@
-"""Numbers that go bad are caught before an optimizer keeps them."""
+"""Catch gradients that are not finite before an optimizer applies them."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _BATCHES = ("rollout_data", "replay_data")  # what SB3's `train` calls its minib
 class NanGuardCallback(BaseCallback):
     """Stop, or leave out an update, when a gradient is NaN or infinite.
 
-    Looks at every gradient of every optimizer of the model, in the hook that torch calls before a
-    step: the weights are still those of the update before. A bad loss shows there, too.
+    The callback checks every gradient of every optimizer of the model in the hook that torch calls
+    before a step: the weights are still those of the last update. A bad loss also shows there.
 
     Args:
-        folder: Where a bundle of what led to it is written, as `crash_STEP`: the minibatch, its
-            rows in the rollout (a replay buffer does not keep which it drew), the random streams,
-            and the parameters whose gradient was bad. None writes nothing.
+        folder: Folder for a record of the causes, `crash_STEP`: the minibatch, its rows in the
+            rollout (a replay buffer does not keep which it drew), the random streams, and the
+            parameters whose gradient was not finite. None writes nothing.
         on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
-        max_skipped: Updates of one optimizer in a row that may be left out, at least 1; then it
-            stops anyway.
+        max_skipped: Number of updates of one optimizer in a row that may be left out, at least 1;
+            the next one stops the training.
 
     Attributes:
-        n_skipped: Updates left out.
+        n_skipped: Number of updates left out.
 
     Raises:
         ValueError: If an argument is out of range.
-        FloatingPointError: In training, as said.
+        FloatingPointError: In training, as `on_nan` and `max_skipped` say.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class NanGuardCallback(BaseCallback):
         self.on_nan = on_nan
         self.max_skipped = max_skipped
         self.n_skipped = 0
-        self._n_in_a_row: dict[int, int] = {}  # of each optimizer, by its id
+        self._n_in_a_row: dict[int, int] = {}  # skipped updates by the optimizer's id
         self._hooks: list[Any] = []
         self._learn: float | None = None
 
     def _on_training_start(self) -> None:
-        self._remove_hooks()  # of a learn() that was interrupted
+        self._remove_hooks()  # an interrupted learn() left them
         self._learn = self.model.start_time
         self._hooks = [
             each.register_step_pre_hook(self._before_step) for each in _optimizers(self.model)
@@ -87,7 +87,7 @@ class NanGuardCallback(BaseCallback):
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self.model.start_time != self._learn:
-            return  # of a learn() that was interrupted, too: a hook cannot remove itself and go on
+            return  # also of an interrupted learn(): a hook cannot remove itself and go on
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if not gradients or bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))):
@@ -109,17 +109,17 @@ class NanGuardCallback(BaseCallback):
         if self.on_nan == "stop" or n_in_a_row >= self.max_skipped:
             self._remove_hooks()
             raise FloatingPointError(
-                f"{message} The weights are those before it. Lower the learning rate or "
+                f"{message} The weights are those before this update. Lower the learning rate or "
                 "infonce_coef, or look for NaN in observations and rewards."
             )
         self.n_skipped += 1
         self._n_in_a_row[id(optimizer)] = n_in_a_row + 1
         for parameter in parameters:
             parameter.grad = None  # optimizers pass over parameters without a gradient
-        warnings.warn(f"{message} The update is left out.", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{message} This update is left out.", RuntimeWarning, stacklevel=2)
 
     def _write_bundle(self, bad: list[str]) -> str:
-        """Write what led to it, once per step, and say where; a full disk must not hide it."""
+        """Record the causes once per step and say where; a full disk must not hide the error."""
         if self.folder is None:
             return ""
         path = self.folder / f"crash_{self.model.num_timesteps:012d}"
@@ -136,7 +136,7 @@ class NanGuardCallback(BaseCallback):
                 packed = pack_state(bundle)
                 write_bytes(partial / "bundle.json", packed.text)
                 write_bytes(partial / "bundle.safetensors", packed.tensors)
-        return f" What led to it is in {path}." if path.exists() else ""
+        return f" The causes are recorded in {path}." if path.exists() else ""
 
 
 def _optimizers(model: BaseAlgorithm) -> Iterator[Optimizer]:
@@ -150,7 +150,7 @@ def _optimizers(model: BaseAlgorithm) -> Iterator[Optimizer]:
 
 
 def _minibatch(frame: FrameType | None) -> dict[str, Any]:
-    """Return the tensors of the minibatch in SB3's `train`, which calls this from afar."""
+    """Return the tensors of the minibatch in SB3's `train`, from whose frames this is called."""
     while frame is not None:
         for name in _BATCHES:
             batch: Any = frame.f_locals.get(name)
@@ -166,7 +166,7 @@ def _rollout_rows(buffer: Any) -> npt.NDArray[np.int64]:
     Only the generator that SB3 draws minibatches from knows them, and no variable holds it.
     """
     for each in gc.get_objects():
-        # isinstance would ask proxies for their class
+        # isinstance would ask proxy objects for their class
         if type(each) is not GeneratorType or each.gi_code.co_name != "get":
             continue
         names = {} if each.gi_frame is None else each.gi_frame.f_locals

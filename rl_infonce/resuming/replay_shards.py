@@ -1,4 +1,4 @@
-"""A replay buffer as files of some rows each, of which a checkpoint writes those that changed."""
+"""Save a replay buffer as files of some rows each; a checkpoint writes those that changed."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Array = npt.NDArray[Any]
 
 
 class UnknownBufferError(TypeError):
-    """A replay buffer of a class whose rows are not all there is to it."""
+    """A replay buffer has a class that holds more than its rows."""
 
 
 class ReplayShards:
     """Writes a replay buffer into a folder that all checkpoints of a run share.
 
     Args:
-        folder: Of the checkpoints.
+        folder: Folder of the checkpoints.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,17 +45,17 @@ class ReplayShards:
 
         Args:
             buffer: A `ReplayBuffer`, `DictReplayBuffer` or `NStepReplayBuffer`.
-            n_added: Rows ever added to it.
+            n_added: Number of rows that were ever added to the buffer.
 
         Raises:
-            UnknownBufferError: If it is of another class.
+            UnknownBufferError: If the buffer has another class.
             OSError: If rows cannot be written; the next call writes them.
         """
         if type(buffer) not in _KNOWN:
             names = ", ".join(each.__name__ for each in _KNOWN)
             raise UnknownBufferError(
-                f"Expected a buffer of {names}, got {type(buffer).__name__}, whose rows are not "
-                "saved."
+                f"Expected a buffer of class {names}, got {type(buffer).__name__}, whose rows are "
+                "not saved."
             )
         n_rows = buffer.buffer_size if buffer.full else buffer.pos
         fresh = min(n_added - self._n_added, n_rows)
@@ -78,7 +78,7 @@ class ReplayShards:
         }
 
     def adopt(self, saved: Mapping[str, Any]) -> None:
-        """Take over what an earlier process wrote, after its rows were loaded."""
+        """Take over the files that an earlier process wrote, after their rows were loaded."""
         self._digests = dict(saved["sha256"])
         self._written = {path.rpartition("-")[0]: path for path in self._digests}
         self._n_added = int(saved["n_added"])
@@ -92,7 +92,7 @@ class ReplayShards:
         digest = hashlib.sha256(content).hexdigest()
         path = f"{place}-{digest[:16]}.npy"
         (self._folder / SHARED).mkdir(parents=True, exist_ok=True)
-        replace_bytes(self._folder / path, content)  # one of that name may be damaged
+        replace_bytes(self._folder / path, content)  # a file of that name may be damaged
         self._digests.pop(self._written.get(place, ""), None)
         self._written[place], self._digests[path] = path, digest
         return path
@@ -102,9 +102,9 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
     """Fill a replay buffer with the rows of another one.
 
     Args:
-        buffer: Of the same sizes.
-        saved: Of `ReplayShards.save`.
-        folder: Of the checkpoints; its files agree with their digests.
+        buffer: A buffer with the same sizes as the saved one.
+        saved: What `ReplayShards.save` returned.
+        folder: Folder of the checkpoints, whose files agree with their digests.
 
     Raises:
         ValueError: If shapes or number formats differ, or a name leads out of the folder.
@@ -112,13 +112,13 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
     """
     if saved["pos"] not in range(buffer.buffer_size):
         raise ValueError(
-            f"Expected a row of {buffer.buffer_size} to be next, got {saved['pos']!r}."
+            f"Expected the next row to be one of {buffer.buffer_size}, got {saved['pos']!r}."
         )
     n_rows = buffer.buffer_size if saved["full"] else int(saved["pos"])
     arrays = dict(_arrays(buffer))
     if arrays.keys() != saved["shards"].keys():
         raise ValueError(
-            f"Expected a replay buffer of {sorted(saved['shards'])}, got {sorted(arrays)}."
+            f"Expected a replay buffer with {sorted(saved['shards'])}, got {sorted(arrays)}."
         )
     for name, paths in saved["shards"].items():
         start = 0
@@ -138,7 +138,7 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return a path below a folder: names in a state may be from anyone."""
+    """Return a path below a folder; anyone may have written the names in a state."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ValueError(f"Expected the name of a file inside {folder}, got {name!r}.")
     return folder / name

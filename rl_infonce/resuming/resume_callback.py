@@ -1,4 +1,4 @@
-"""Checkpoints of a training that can be killed at any time and goes on as if it had not been."""
+"""Checkpoints of a training, which can be killed at any time and continues exactly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from rl_infonce.sb3.callbacks import InfoNCECallback
 _MOST_FAILURES = 5
 _MISFITS = (
     *(ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError),
-    SystemError,  # of ale_py, for bytes that are no state of an emulator
+    SystemError,  # ale_py raises this for bytes that are not an emulator's state
 )
 
 
@@ -51,7 +51,7 @@ class NotSavedError(OSError):
 
 
 class ResumeCallback(BaseCallback):
-    """Save a training so that it can be killed at any time, and go on exactly.
+    """Save a training so that it can be killed at any time and continue exactly.
 
     The same script starts and continues a run:
 
@@ -59,30 +59,30 @@ class ResumeCallback(BaseCallback):
         callback.restore(model)  # False the first time
         model.learn(1_000_000 - model.num_timesteps, reset_num_timesteps=False, callback=callback)
 
-    A training that was killed and restored ends with the very weights of one that was not: on the
-    same machine and versions, on the CPU or deterministic CUDA, for environments whose state can be
-    read (`rl_infonce.resuming.env_state`). What cannot be read is named once, and there new
-    episodes begin.
+    A training that was killed and restored ends with exactly the weights of an uninterrupted one,
+    on the same machine and versions, on the CPU or deterministic CUDA, for environments whose state
+    can be read (`rl_infonce.resuming.env_state`). A warning names once what cannot be read; new
+    episodes then begin.
 
-    Checkpoints are taken between rollouts, and are whole or not there, whenever the process dies.
-    One that the disk refuses is a warning; five in a row end the training with `NotSavedError`.
-    Nothing is unpickled when they are read, and every byte is compared with its digest. Of someone
-    you do not trust, a checkpoint of an Atari game could still crash the process: ale_py takes the
-    bytes of an emulator as they are. Put it last among the callbacks.
+    Checkpoints are taken between rollouts, and are whole or absent whenever the process dies. If
+    the disk refuses one, there is a warning; five in a row end the training with `NotSavedError`.
+    Nothing is unpickled when they are read, and every byte is compared with its digest. A malicious
+    checkpoint of an Atari game could still crash the process, because ale_py accepts any bytes as
+    the state of an emulator. Put this callback last.
 
     Args:
-        folder: Of the checkpoints of this run; `resume` and `latest` checkpoints of others in it
-            would be taken for its own.
-        save_freq: Calls of `env.step` between checkpoints, at least 1; the next rollout's start
-            counts. Each is one step of all `n_envs` environments.
-        n_kept: Checkpoints to keep, at least 1.
-        save_zip: Whether SB3's `model.zip` lies beside the state, for `PPO.load`.
-        save_best: Whether the model with the highest `rollout/ep_rew_mean` at a checkpoint is kept
-            too, once SB3's window of 100 episodes is full.
+        folder: Folder for the checkpoints of this run alone; the callback would take those of
+            another run for its own.
+        save_freq: Number of calls of `env.step` between checkpoints, at least 1, each one step of
+            all `n_envs` environments; the checkpoint waits for the next rollout to start.
+        n_kept: Number of checkpoints to keep, at least 1.
+        save_zip: Whether to save SB3's `model.zip` beside the state, for `PPO.load`.
+        save_best: Whether to keep also the model with the highest `rollout/ep_rew_mean` at a
+            checkpoint, once SB3's window of 100 episodes is full.
         verbose: 1 says when a checkpoint is written.
 
     Attributes:
-        is_exact: Whether the run so far is one that was never interrupted.
+        is_exact: Whether the run so far equals one that was never interrupted.
         saved_step: `num_timesteps` of the last checkpoint that this object wrote; None before.
 
     Raises:
@@ -121,24 +121,24 @@ class ResumeCallback(BaseCallback):
         self._stop_asked = False
         self._stops = False
 
-    # -- going on ---------------------------------------------------------------------------------
+    # -- continuing -------------------------------------------------------------------------------
 
     def restore(
         self, model: BaseAlgorithm, *, inexact: bool = False, fall_back: bool = False
     ) -> bool:
-        """Put a model where the newest checkpoint is; False if there is none.
+        """Set a model to the state of the newest checkpoint; return False if there is none.
 
         Args:
-            model: Built as the one that was saved, with its environment, before `learn`.
-            inexact: Go on although settings or versions differ, or the environment's state cannot
-                be set; episodes begin anew then, and so do callbacks: EvalCallback forgets its best
-                model and replaces the file.
-            fall_back: Take the newest checkpoint that is whole if the newest is damaged.
+            model: A model built as the saved one was, with its environment, before `learn`.
+            inexact: Whether to continue although settings or versions differ, or the environment's
+                state cannot be set; episodes and callbacks then begin anew: EvalCallback forgets
+                its best model and replaces the file.
+            fall_back: Whether to take the newest whole checkpoint if the newest is damaged.
 
         Raises:
-            DamagedCheckpointError: If a file was changed or cut short; it is named.
-            ValueError: If settings or versions differ; they are listed. If the state is not of
-                such a model; what was set before that was noticed stays set.
+            DamagedCheckpointError: If a file, which the message names, was changed or cut short.
+            ValueError: If settings or versions differ, which the message lists, or if the state
+                does not fit the model; what was set until then stays set.
             OSError: If a file cannot be read.
         """
         remove_partial(self.folder)
@@ -152,7 +152,8 @@ class ResumeCallback(BaseCallback):
         if differing and not inexact:
             raise ValueError(
                 f"Expected the settings and versions of {checkpoint.path} to go on exactly, got: "
-                f"{'; '.join(differing)}. Change them back, or go on inexactly."
+                f"{'; '.join(differing)}. Change them back, or resume with inexact=True "
+                "(--resume-inexact)."
             )
         exact = not differing
         with _misfits_named(checkpoint.path):
@@ -169,7 +170,7 @@ class ResumeCallback(BaseCallback):
 
     @property
     def best(self) -> BestModel | None:
-        """The best model, for `PPO.load(callback.best.path)`; None if there is none yet."""
+        """The best model so far, for `PPO.load(callback.best.path)`, or None."""
         return find_best(self.folder)
 
     # -- saving -----------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class ResumeCallback(BaseCallback):
 
     @property
     def stopped(self) -> bool:
-        """Whether the last `learn` left early, as it was asked to."""
+        """Whether the last `learn` left early because it was asked to."""
         return self._stops
 
     def _init_callback(self) -> None:
@@ -192,7 +193,7 @@ class ResumeCallback(BaseCallback):
             )
         self._first_step = None
         self._stops = False
-        if self._restored is None:  # `learn` may count steps anew, which tell what has changed
+        if self._restored is None:  # `learn` may count steps anew, by which rows are known
             self._shards = ReplayShards(self.folder)
 
     def _on_training_start(self) -> None:
@@ -214,33 +215,33 @@ class ResumeCallback(BaseCallback):
         return not self._stops
 
     def _on_training_end(self) -> None:
-        # Left in the middle of a rollout, a training goes on from the checkpoint before it; with
-        # nothing left to do, it has not set the streams that a checkpoint would hold.
+        # A training that stops in the middle of a rollout continues from the checkpoint before it;
+        # one with nothing left to do has not set the streams that a checkpoint would hold.
         has_trained = self.num_timesteps > self._begun_at
         if has_trained and not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
             self._try_to_save()
 
     def _others(self) -> Iterable[BaseCallback]:
-        """Return the callbacks that train beside this one, and itself for its count of calls."""
+        """Return all callbacks of the training, this one also for its count of calls."""
         root = self.locals.get("callback", self)
         return root.callbacks if isinstance(root, CallbackList) else [root]
 
     def _try_to_save(self) -> None:
-        """Save; a disk that is full now may not be so an interval later."""
+        """Save or warn; a disk that is full now may have room an interval later."""
         self._last_save = self.n_calls
         try:
             self._save()
         except OSError as error:
             self._n_failures += 1
             what = (
-                f"No checkpoint at step {self.num_timesteps}: {error}. The one before it is whole"
+                f"Step {self.num_timesteps} has no checkpoint: {error}. The one before it is whole"
             )
             if self._n_failures >= _MOST_FAILURES:
                 raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
             warnings.warn(
-                f"{what}, training goes on, and the next is tried after "
+                f"{what}, training goes on, and the next try comes after "
                 f"{self.save_freq * self.model.n_envs} more steps "
-                f"({self._n_failures} of {_MOST_FAILURES}).",
+                f"(failure {self._n_failures} of {_MOST_FAILURES}).",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -263,7 +264,7 @@ class ResumeCallback(BaseCallback):
             )
         if (
             self.save_best
-        ):  # before the checkpoint: a run that is killed between them comes by again
+        ):  # before the checkpoint: a run that is killed between them saves both again
             keep_best(self.folder, model, lambda: _zip_of(model))
         packed = pack_state(state)
         files = {"state.json": packed.text, "state.safetensors": packed.tensors}
@@ -277,7 +278,7 @@ class ResumeCallback(BaseCallback):
         self.saved_step = self.num_timesteps
         if self.verbose:
             seconds = time.perf_counter() - start
-            print(f"ResumeCallback: {path} in {seconds:.2f} s")  # noqa: T201
+            print(f"ResumeCallback wrote {path} in {seconds:.2f} s")  # noqa: T201
 
     def _replay(self, model: BaseAlgorithm, inexact: list[str]) -> dict[str, Any] | None:
         buffer = getattr(model, "replay_buffer", None)
@@ -291,28 +292,28 @@ class ResumeCallback(BaseCallback):
 
 
 def _put_off_updates(model: OffPolicyAlgorithm) -> None:
-    """Let a replay buffer whose rows were not saved fill as it did at first."""
+    """Let a replay buffer whose rows were not saved fill again before updates continue."""
     model.learning_starts += model.num_timesteps
     warnings.warn(
         f"The rows of {type(model.replay_buffer).__name__} were not saved: updates go on at step "
-        f"{model.learning_starts}, when `learning_starts` new steps are there.",
+        f"{model.learning_starts}, when the buffer has `learning_starts` new steps.",
         UserWarning,
         stacklevel=3,
     )
 
 
 def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:
-    later = list(flat(callbacks))  # SB3 puts them in a list of its own beside a progress bar
+    later = list(flat(callbacks))  # with a progress bar, SB3 nests them in a list
     later = later[later.index(own) + 1 :] if own in later else []
     if any(isinstance(each, InfoNCECallback) and each.decoupled for each in later):
         raise ValueError(
             "Expected InfoNCECallback(decoupled=True) before ResumeCallback, got it after: its "
-            "updates would be pending whenever a checkpoint is due. Change their order in `learn`."
+            "updates would be pending at every checkpoint. Change the callbacks' order in `learn`."
         )
 
 
 def _sync_tables(model: BaseAlgorithm, callbacks: Iterable[BaseCallback]) -> None:
-    """Let the disk have the rows before a checkpoint, from which on they are not written again."""
+    """Write all rows to disk before a checkpoint, after which they are not written again."""
     for each in (*flat(callbacks), *model.logger.output_formats):
         if isinstance(each, EpisodeLogCallback | CSVFormat):
             each.sync()
@@ -323,7 +324,7 @@ def _check_finite(model: BaseAlgorithm) -> None:
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise FloatingPointError(
                 f"Expected finite weights at step {model.num_timesteps}, got NaN or infinity in "
-                f"{name}. The last checkpoint is kept; go on from it with a lower learning rate."
+                f"{name}. The last checkpoint is kept; resume from it with a lower learning rate."
             )
 
 
@@ -344,7 +345,7 @@ def _read_state(checkpoint: Checkpoint) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _misfits_named(path: Path) -> Iterator[None]:
-    """Name the checkpoint whose state cannot be set; its bytes are whole, but may be anyone's."""
+    """Name the checkpoint whose state cannot be set: its bytes are whole, but may be anyone's."""
     try:
         yield
     except _MISFITS as error:

@@ -1,6 +1,6 @@
-"""A run's logs: in the terminal, in TensorBoard and as CSV, without a second start's scars.
+"""A run's logs in the terminal, in TensorBoard and as CSV, seamless over a restart.
 
-Rows that a full disk refuses wait in memory until it takes them; training goes on.
+Rows that a full disk refuses wait in memory until the disk takes them; training goes on.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from rl_infonce.files.csv_log import CSVLog
 def run_logger(
     run_dir: Path, tb_dir: Path, *, first_step: int, goes_on: bool, on_screen: bool
 ) -> Logger:
-    """Return a logger that goes on after a step, and forgets what was logged beyond it.
+    """Return a logger that continues after a step and drops what was logged beyond it.
 
     Args:
-        run_dir: `progress.csv` is there.
-        tb_dir: Of TensorBoard's files.
-        first_step: Where training begins.
+        run_dir: Folder for `progress.csv`.
+        tb_dir: Folder for TensorBoard's files.
+        first_step: Step at which training begins.
         goes_on: Whether there may be logs of the run already.
         on_screen: Whether to print tables.
 
     Raises:
-        ValueError: If `progress.csv` is no such table.
+        ValueError: If `progress.csv` is not such a table.
         OSError: If a file cannot be written now.
     """
     table = CSVFormat(run_dir / "progress.csv", first_step)
@@ -57,8 +57,8 @@ class _Waiting:
     """Rows that are to be written, and wait while the disk refuses them.
 
     Args:
-        name: Of the file, for people.
-        write: Hands a row over; the other two begin a new file and close it. They raise OSError.
+        name: Name of the file in messages.
+        write: Hands a row over; `reopen` begins a new file. All three may raise OSError.
         n_unsure: How many of the rows just handed over may be lost when the next one is refused.
     """
 
@@ -78,23 +78,19 @@ class _Waiting:
         self._is_broken = self._has_warned = False
 
     def add(self, row: Row) -> None:
-        """Write a row and those that wait before it, or let it wait."""
+        """Write a row after those that wait, or let it wait with them."""
         self._rows.append(row)
         self._hand_over()
 
     def sync(self, sync: Callable[[], None]) -> None:
-        """Write what waits, and wait until the disk has all rows but those that it refuses.
-
-        Args:
-            sync: Waits for the disk.
-        """
+        """Write the waiting rows, and call `sync` to wait for the disk, unless it refuses them."""
         self._hand_over()
         if not self._is_broken:
             with self._refusals():
                 sync()
 
     def close(self) -> None:
-        """Write what waits and close the file, or say what is lost."""
+        """Write the waiting rows and close the file, or warn that they are lost."""
         for _ in range(2):
             self._hand_over()
             if not self._is_broken:
@@ -129,15 +125,15 @@ class _Waiting:
             if not self._has_warned:
                 self._has_warned = True
                 warnings.warn(
-                    f"{self._name} was not written: {error}. Its numbers wait in memory until they "
-                    "can be.",
+                    f"{self._name} was not written: {error}. Its rows wait in memory until they "
+                    "can be written.",
                     RuntimeWarning,
                     stacklevel=2,
                 )
 
 
 class _Board(TensorBoardOutputFormat):
-    """TensorBoard's files, the next one of which is begun where the disk refused the last."""
+    """TensorBoard's files; a new one begins after the disk refused the last."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -146,17 +142,17 @@ class _Board(TensorBoardOutputFormat):
             super().write,
             self._reopen,
             super().close,
-            n_unsure=1,  # a thread writes them, and tells of a refusal at the next row
+            n_unsure=1,  # a thread writes them, and reports a refusal at the next row
         )
 
     def _reopen(self) -> None:
-        # A thread that dies of a full disk prints its traceback and leaves an empty file.
+        # A thread that fails on a full disk prints its traceback and leaves an empty file.
         with tempfile.TemporaryFile(dir=self.writer.log_dir) as file:
             file.write(bytes(2**16))
         self.begin_file()
 
     def begin_file(self, purge_step: int | None = None) -> None:
-        """Begin a new file, which may take back what those before it say from a step on."""
+        """Begin a new file, which hides what earlier files say from `purge_step` on."""
         from torch.utils.tensorboard import SummaryWriter
 
         folder = self.writer.log_dir
@@ -177,15 +173,15 @@ class _Board(TensorBoardOutputFormat):
 
 
 class CSVFormat(KVWriter):
-    """What the terminal may show, in a CSV file whose first column is the step.
+    """Write the logger's numbers and text to a CSV file whose first column is the step.
 
     Args:
-        path: A file that is there keeps its rows up to `last_step`.
-        last_step: Where the run goes on.
+        path: The file; one that exists keeps its rows up to `last_step`.
+        last_step: Step at which the run continues.
 
     Raises:
-        ValueError: If the file is no such table.
-        OSError: If it cannot be written now.
+        ValueError: If the file is not such a table.
+        OSError: If the file cannot be written now.
     """
 
     def __init__(self, path: Path, last_step: int) -> None:
@@ -200,7 +196,7 @@ class CSVFormat(KVWriter):
         key_excluded: dict[str, tuple[str, ...]],
         step: int = 0,
     ) -> None:
-        """Add a row of what is a number or text, or let it wait for room on the disk."""
+        """Add a row of the numbers and texts, or let it wait for room on the disk."""
         numbers = {
             name: value
             for name, value in sorted(key_values.items())
@@ -210,8 +206,8 @@ class CSVFormat(KVWriter):
             self._waiting.add((numbers, {}, step))
 
     def sync(self) -> None:
-        """Wait until the disk has all rows but those that it refuses."""
-        self._waiting.sync(lambda: self._log.sync())  # which may be a new one by then
+        """Wait until all rows are on the disk, except those that it refuses."""
+        self._waiting.sync(lambda: self._log.sync())  # `_log` may be a new one by then
 
     def _append(self, numbers: dict[str, Any], _: Any, step: int) -> None:
         self._log.append(step, numbers)
@@ -226,7 +222,7 @@ class CSVFormat(KVWriter):
         self._log.close()
 
     def close(self) -> None:
-        """Write what waits and close the file, or warn of what is lost."""
+        """Write the waiting rows and close the file, or warn that they are lost."""
         self._waiting.close()
 
 

@@ -16,6 +16,7 @@ from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.settings import (
     PRESET,
     InfoNCESettings,
+    current_preset,
     declared,
     defaults,
     preset_settings,
@@ -92,8 +93,9 @@ def extractor_arguments(*positional: Any, **given: Any) -> ExtractorArguments:
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
-    settings = preset_settings(given.get("preset", "cpc"), changes)
-    return ExtractorArguments(*positional, **(vars(settings) | own))
+    preset = current_preset(given.get("preset", "cpc"))
+    settings = preset_settings(preset, changes)
+    return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
 
 
 def signature_of(

@@ -129,7 +129,7 @@ def test_images_that_the_environment_has_normalised_are_not_normalised_again() -
     env = VecNormalize(VecMonitor(stamped_vec_env(2, lengths=(9, 15))))
     model = PPO("CnnPolicy", env, n_steps=32, policy_kwargs=kwargs, seed=0)
     policy = epsilon_greedy_policy(model, 0.0, rng())
-    with pytest.raises(ValueError, match=r"as uint8.*VecNormalize.*got float32.*\.venv"):
+    with pytest.raises(ValueError, match=r"of type uint8.*VecNormalize.*got float32.*\.venv"):
         play_episodes(policy, env, 2)
     assert len(play_episodes(policy, env.venv, 2)) == 2
     assert len(play_episodes(epsilon_greedy_policy(model.policy, 0.0, rng()), env, 2)) == 2
@@ -141,8 +141,8 @@ def test_images_that_the_environment_has_normalised_are_not_normalised_again() -
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
-        ("SAC", TypeError, "Expected `model` with actions 0..n-1, got Box"),
-        ("RecurrentPPO", ValueError, "without memory, got a recurrent policy"),
+        ("SAC", TypeError, "Expected `model` to have actions 0..n-1, got Box"),
+        ("RecurrentPPO", ValueError, "to have no memory, got a recurrent policy"),
     ],
 )
 def test_unfit_models_are_refused(model: str, error: type[Exception], message: str) -> None:
@@ -156,9 +156,9 @@ def test_wrong_arguments_are_named() -> None:
         epsilon_greedy_policy(model, 1.5, rng())
     with pytest.raises(TypeError, match="`deterministic`"):
         epsilon_greedy_policy(model, 0.5, rng(), deterministic="no")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="`model` of Stable-Baselines3, got str"):
+    with pytest.raises(TypeError, match="`model` to be an SB3 model, got str"):
         epsilon_greedy_policy("model.zip", 0.5, rng())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"observe images \(1, 84, 84\)"):
+    with pytest.raises(ValueError, match=r"observe images of shape \(1, 84, 84\)"):
         epsilon_greedy_policy(model, 0.5, rng())(np.zeros((2, 1, 84, 84), np.uint8))
 
 

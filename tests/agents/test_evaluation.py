@@ -83,7 +83,7 @@ def test_long_games_are_cut_and_say_so() -> None:
 @pytest.mark.atari
 def test_a_model_of_another_game_is_refused() -> None:
     env = make_atari_vec_env("pong", 1)
-    with pytest.raises(ValueError, match=r"model of 6 actions, .*got one of 9"):
+    with pytest.raises(ValueError, match=r"model with 6 actions, .*got a model with 9"):
         play_episodes(uniform(), env, 1)
     with pytest.raises(ValueError, match="n_episodes"):
         play_episodes(uniform(6), env, 0)
@@ -121,9 +121,9 @@ def test_models_are_found_by_file_name_and_run(tmp_path: Path) -> None:
     (tmp_path / "run.json").touch()
     with pytest.raises(FileNotFoundError, match=r"the run .* without a model.zip, .* --resume /"):
         find_model(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"best model in .*when 100 episodes"):
+    with pytest.raises(FileNotFoundError, match=r"best model in .*once 100 episodes"):
         find_model(tmp_path / "pong_1", best=True)
-    with pytest.raises(ValueError, match="run directory beside --best"):
+    with pytest.raises(ValueError, match="run directory with --best"):
         find_model(tmp_path / "ppo.zip", best=True)
 
 
@@ -140,7 +140,7 @@ def test_policies_are_opened_without_code_if_that_is_possible(tmp_path: Path) ->
     own = save(tmp_path / "own.zip", extractor=OwnCNN)
     with pytest.raises(NotRebuildableError, match="OwnCNN"):
         open_policy(own)
-    with pytest.warns(UserWarning, match="Executing the code"):
+    with pytest.warns(UserWarning, match="The code in .* is being executed"):
         assert isinstance(open_policy(own, trust_pickle=True), BasePolicy)
 
 

@@ -58,7 +58,7 @@ def _set(**changes: bytes) -> Callable[[Members], None]:
         (lambda members: members.pop("data"), "one `data`"),
         (_set(data=b"\x80\x04."), "`data` in .*model.zip to be JSON"),
         (_set(data=b"[1, 2]"), "JSON object"),
-        (_set(policy__pth=b"PK\x05\x06"), "`policy.pth` in .*model.zip in torch's zip format"),
+        (_set(policy__pth=b"PK\x05\x06"), "`policy.pth` in .*model.zip to have torch's zip format"),
         (_set(policy__pth=torch_file([1, 2])), "named tensors, got list"),
         (_set(policy__pth=torch_file({"a": 1})), "dense tensors, got int at 'a'"),
         (_set(policy__pth=torch_file({"a": torch.eye(2).to_sparse()})), "dense tensors"),

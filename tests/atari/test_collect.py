@@ -281,7 +281,7 @@ class Agent:
 def test_a_function_that_its_name_does_not_tell_from_others_needs_one(
     tmp_path: Path, policy: Any
 ) -> None:
-    with pytest.raises(ValueError, match=r"Expected `policy_name` beside .*Pass a name of every"):
+    with pytest.raises(ValueError, match=r"Expected `policy_name` with .*Pass a name for every"):
         small(tmp_path, policy=policy)
     assert not list(tmp_path.iterdir())
 
@@ -580,7 +580,9 @@ def test_a_finished_folder_needs_no_permission_to_write(copied: Path) -> None:
 
 def test_games_without_labels_are_collected_and_not_labelled(tmp_path: Path) -> None:
     frames = small(tmp_path, game="tetris", n_steps=6, n_shards=1)
-    with pytest.raises(ValueError, match=r"RAM labels .* got 'tetris'. Labelled are asteroids"):
+    with pytest.raises(
+        ValueError, match=r"RAM labels .* got 'tetris'. The labelled games are asteroids"
+    ):
         frames.labelled()
 
 
@@ -625,7 +627,7 @@ def played_by(policy: Callable[[Array], Any]) -> dict[str, Any]:
         ({"policy": answer([0]), "policy_name": "random"}, ValueError, "a name other than"),
         ({"policy": answer([0]), "policy_name": " "}, ValueError, "a name other than"),
         ({"policy": answer([0]), "policy_name": 3}, TypeError, "`policy_name` to be a str, got 3"),
-        ({"policy": nn.Linear(1, 1)}, TypeError, "got Linear. For a model of Stable-Baselines3"),
+        ({"policy": nn.Linear(1, 1)}, TypeError, "got Linear. For an SB3 model"),
     ],
 )
 def test_wrong_arguments_are_named(

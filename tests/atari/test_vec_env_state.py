@@ -134,7 +134,7 @@ def test_states_of_other_games_are_refused() -> None:
     state = env.get_state()
     state["counters"]["lengths"] += 1
     other = make_atari_vec_env("pong", n_envs=2)
-    with pytest.raises(ValueError, match="the versions they were played with"):
+    with pytest.raises(ValueError, match="the versions that they were played with"):
         other.set_state(state)
     with pytest.raises(RuntimeError, match="before the first step"):
         other.step(np.array([0, 0]))

@@ -292,7 +292,7 @@ def test_a_member_that_is_a_link_is_not_followed(model: dict[str, bytes], tmp_pa
     link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
     members: list[Any] = [("data", model["data"]), (link, b"/dev/zero")]
     (tmp_path / "model.zip").write_bytes(zip_file(members))
-    with pytest.raises(ValueError, match=r"`policy.pth` in .* in torch's zip format"):
+    with pytest.raises(ValueError, match=r"`policy.pth` in .* to have torch's zip format"):
         read_encoder(tmp_path / "model.zip")
 
 
@@ -304,7 +304,7 @@ def test_a_model_inside_of_models_is_none(
     for _ in range(times):
         content = zip_file({"model.zip": content})
     (tmp_path / "model.zip").write_bytes(content)
-    with pytest.raises(ValueError, match=r"one `data`.* got 0 among \['model.zip'\]"):
+    with pytest.raises(ValueError, match=r"one `data`.* got 0 among the members \['model.zip'\]"):
         read_model_zip(tmp_path / "model.zip")
 
 

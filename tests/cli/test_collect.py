@@ -116,7 +116,7 @@ def test_a_class_of_the_users_needs_trust(
     (line,) = capsys.readouterr().err.splitlines()
     assert "OwnCNN" in line
     assert "--trust-pickle" in line
-    with pytest.warns(UserWarning, match="Executing the code that .*model.zip contains"):
+    with pytest.warns(UserWarning, match="The code in .*model.zip is being executed"):
         assert main([*flags, "--trust-pickle"]) == 0
 
 

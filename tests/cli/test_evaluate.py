@@ -160,7 +160,7 @@ def test_code_of_a_model_runs_only_when_trusted(
 ) -> None:
     assert evaluate(models / "own.zip", "--game", "breakout") == 1
     assert "OwnCNN" in capsys.readouterr().err
-    with pytest.warns(UserWarning, match="Executing the code"):
+    with pytest.warns(UserWarning, match="The code in .* is being executed"):
         assert evaluate(models / "own.zip", "--game", "breakout", "--trust-pickle") == 0
 
 
@@ -169,7 +169,7 @@ def test_a_model_of_another_game_fails_with_one_line(
 ) -> None:
     assert evaluate(models / "ppo.zip", "--game", "pong", "-o", str(tmp_path / "e.json")) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "model of 6 actions" in line
+    assert "model with 6 actions" in line
     assert not list(tmp_path.iterdir())
 
 

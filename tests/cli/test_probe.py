@@ -439,7 +439,7 @@ def test_code_of_a_model_runs_only_when_trusted(
     ("flags", "message"),
     [
         (["--game", "breakuot"], "Did you mean 'breakout'"),
-        (["--game", "tetris"], "RAM labels .*Labelled are asteroids, .*zaxxon|Labelled are"),
+        (["--game", "tetris"], "RAM labels .*games are asteroids, .*zaxxon|games are"),
         (["--labels", "correct"], "`version` .*Did you mean 'corrected'"),
         (["--protocol", "convergd"], "invalid choice: 'convergd'"),
         (["--encoder", "none.zip"], "`--encoder` .* got none.zip: no such file"),

@@ -243,7 +243,7 @@ def test_features_that_cannot_be_probed_give_a_warning_and_training_goes_on() ->
                     extractor.linear[0].bias.fill_(-1e6)
             return True
 
-    with pytest.warns(RuntimeWarning, match=r"No probe at step (32|64): .*vary"):
+    with pytest.warns(RuntimeWarning, match=r"Step (32|64) has no probe: .*vary"):
         model.learn(64, callback=[Kill(), callback])
     assert [step for step, _ in callback.history] == [0]
     assert model.num_timesteps == 64

@@ -74,7 +74,7 @@ def test_a_bad_update_stops_with_the_weights_before_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("algorithm", "game"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
 def test_off_policy_algorithms_stop_as_well(algorithm: Any, game: str, tmp_path: Path) -> None:
     model = off_policy(algorithm, game)
-    with pytest.raises(FloatingPointError, match="The weights are those before it"):
+    with pytest.raises(FloatingPointError, match="The weights are those before this update"):
         model.learn(400, callback=NanGuardCallback(tmp_path))
     assert len(list(tmp_path.glob("crash_*/bundle.json"))) == 1
     assert all(torch.isfinite(each).all() for each in model.policy.state_dict().values())
@@ -82,7 +82,7 @@ def test_off_policy_algorithms_stop_as_well(algorithm: Any, game: str, tmp_path:
 
 def test_skipping_goes_on_and_says_so(tmp_path: Path) -> None:
     model, guard = ppo(), NanGuardCallback(tmp_path, on_nan="skip")
-    with pytest.warns(RuntimeWarning, match="The update is left out"):
+    with pytest.warns(RuntimeWarning, match="This update is left out"):
         model.learn(320, callback=guard)
     assert model.num_timesteps == 320
     assert guard.n_skipped == 4  # advantages are normalised over the minibatch; 2 epochs of 2
@@ -141,7 +141,7 @@ def test_the_guard_of_an_interrupted_training_guards_no_other() -> None:
     model, guard = ppo(), NanGuardCallback(on_nan="skip")
     with pytest.raises(KeyboardInterrupt):
         model.learn(320, callback=[NanGuardCallback(), Interrupt()])
-    with pytest.warns(RuntimeWarning, match="The update is left out"):
+    with pytest.warns(RuntimeWarning, match="This update is left out"):
         model.learn(320, callback=guard)
     assert guard.n_skipped == 4
 

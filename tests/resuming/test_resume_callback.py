@@ -460,10 +460,10 @@ def test_a_full_disk_is_reported_and_tried_again(
     with pytest.warns(RuntimeWarning) as caught:
         model.learn(320, callback=ResumeCallback(tmp_path, save_freq=20, n_kept=9))
     messages = [str(each.message) for each in caught]
-    assert "at step 128: " in messages[0]
+    assert "Step 128 has no checkpoint: " in messages[0]
     assert "No space left on device. The one before it is whole, training goes on" in messages[0]
-    assert "the next is tried after 40 more steps" in messages[0]
-    assert ["(1 of 5)" in messages[0], "(2 of 5)" in messages[1], len(messages)] == [True, True, 2]
+    assert "the next try comes after 40 more steps" in messages[0]
+    assert ["1 of 5)" in messages[0], "2 of 5)" in messages[1], len(messages)] == [True, True, 2]
     assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [320, 256, 64]
 
 
@@ -491,10 +491,10 @@ def test_a_disk_that_stays_full_ends_the_run(
     monkeypatch.setattr(durable, "_fsync", refuse)
     with (
         pytest.warns(RuntimeWarning) as caught,
-        pytest.raises(NotSavedError, match=r"step 20: .*No space.* whole; 5 tries in a row failed"),
+        pytest.raises(NotSavedError, match=r"Step 20 .*No space.* whole; 5 tries in a row failed"),
     ):
         model.learn(100, callback=run)
-    assert "(4 of 5)" in str(caught[-1].message)
+    assert "(failure 4 of 5)" in str(caught[-1].message)
     assert model.num_timesteps == 20
     assert not list((tmp_path / "dqn").glob(f"*{durable.PARTIAL}"))
 
