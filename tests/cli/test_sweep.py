@@ -279,7 +279,7 @@ def engine_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeEngine:
 
 def test_flags_reach_the_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(monkeypatch)
-    monkeypatch.setattr("rl_infonce.cli.sweep.usable_gpus", lambda: 3)
+    monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 3)
     words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
     assert sweep(*words, "--n-jobs", "5", "--n-threads", "2") == 1
     assert engine.settings == {"n_jobs": 5, "n_gpus": 3, "n_threads": 2}
@@ -520,7 +520,7 @@ def test_jobs_at_once_and_their_gpus_and_retries_are_those_of_ray(
         found.append((settings["n_jobs"], settings["n_gpus"], settings["n_retries"]))
         yield from ()
 
-    monkeypatch.setattr("rl_infonce.cli.sweep_plan.usable_gpus", lambda: 2)
+    monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 2)
     monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_on_ray", run)
     grid = str(write_grid(tmp_path / "grid.toml"))
     engine = ["--engine", "ray", "--force", *words]
