@@ -69,7 +69,7 @@ def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -
                 )
                 command(
                     *("probe", "--game", cell.game, "-o", str(runs / name / "probe")),
-                    *("--encoder", str(runs / name / "encoder.safetensors")),
+                    *("--features-of", str(runs / name / "encoder.safetensors")),
                     *("--n-frames", str(settings["n_frames"]), "--seeds", str(cell.seed)),
                     *("--protocol", *settings["protocol"]),
                 )

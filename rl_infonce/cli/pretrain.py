@@ -247,7 +247,7 @@ def _pretrain(
 
 def _probe_command(arguments: argparse.Namespace, path: Path, labels: dict[str, str]) -> str:
     """Return what asks the encoder about play and labels of the kind it was trained on."""
-    words = ["rl-infonce", "probe", "--game", arguments.game, "--encoder", str(path)]
+    words = ["rl-infonce", "probe", "--game", arguments.game, "--features-of", str(path)]
     words += ["--policy", arguments.policy, *(["--labels", labels["labels"]] if labels else [])]
     # In a folder of its own: scores of other frames and labels are refused beside these.
     return shlex.join([*words, "--output", str(path.parent / "probes")])

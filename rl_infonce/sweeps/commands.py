@@ -33,7 +33,7 @@ def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = Fals
 def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
     """Return the arguments of `rl-infonce` that score what a cell's features know."""
     return [
-        *("probe", "--game", cell.game, "--encoder", str(run_dir / "model.zip")),
+        *("probe", "--game", cell.game, "--features-of", str(run_dir / "model.zip")),
         *("--output", str(run_dir / "probe"), "--no-progress"),
         *_flags(grid.probe_settings(cell)),
     ]

@@ -76,7 +76,7 @@ def test_an_encoder_is_pretrained_and_says_how(
         [each["validation_loss"] for each in history]
     )
     printed = capsys.readouterr().out
-    told = f"  rl-infonce probe --game breakout --encoder {folder.relative_to(here)}"
+    told = f"  rl-infonce probe --game breakout --features-of {folder.relative_to(here)}"
     rest = f" --policy random-without-noop --output {folder.relative_to(here)}/probes\n"
     assert f"{told}/encoder.safetensors{rest}" in printed, "of the play it was trained on"
     assert pretrain() == 0, "a finished run is read again"
