@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce import InfoNCEExtractor, nce
 from rl_infonce.cli import make_parser
-from rl_infonce.cli.pretrain import _name
+from rl_infonce.cli.pretrain import encoder_plan
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import OBJECTIVES
@@ -112,7 +112,7 @@ def test_the_pretrained_encoder_is_used(tmp_path: Path, monkeypatch: pytest.Monk
     (block,) = (block for block in blocks("python") if "use_encoder" in block)
     commands = next(line for line in blocks("sh") if line.startswith("rl-infonce pretrain"))
     pretrain, train = (shlex.split(line)[1:] for line in commands.splitlines())
-    path = Path("pretrained", _name(make_parser().parse_args(pretrain)))
+    path = Path("pretrained", encoder_plan(make_parser().parse_args(pretrain)).name)
     used = path / "encoder.safetensors"
     assert make_parser().parse_args(train).encoder == used
     path.mkdir(parents=True)

@@ -19,12 +19,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce.atari.labelled_frames import LabelledFrames
 from rl_infonce.atari.labels import labels_hash
-from rl_infonce.cli import main
+from rl_infonce.cli import main, make_parser
 from rl_infonce.cli import pretrain as pretrain_command
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import trainer
+from rl_infonce.pretraining.curves import PretrainingCurves
+from rl_infonce.training.atari_encoder import EncoderPlan
 
 pytestmark = pytest.mark.atari
 
@@ -86,15 +88,15 @@ def test_an_encoder_is_pretrained_and_says_how(
 def test_a_stopped_run_goes_on_and_its_curves_too(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    show = pretrain_command._show
+    draw = PretrainingCurves.draw
 
-    def interrupt(progress: Any, *others: Any) -> None:
-        show(progress, *others)
-        if progress.step == 3:
+    def interrupt(self: PretrainingCurves, history: list[Any]) -> None:
+        draw(self, history)
+        if len(history) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrain_command, "_show", interrupt)
+        patch.setattr(PretrainingCurves, "draw", interrupt)
         assert pretrain("--micro-batch-size", "2", budget="6") == 130
     assert "goes on from pretrained/breakout-stdim-0" in capsys.readouterr().err
     assert pretrain("--micro-batch-size", "2", "--progress", budget="6") == 0
@@ -111,15 +113,15 @@ def test_a_stopped_run_goes_on_and_its_curves_too(
 def test_no_point_of_the_curves_is_lost_or_drawn_twice(
     here: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    show = pretrain_command._show
+    draw = PretrainingCurves.draw
 
-    def killed(progress: Any, *others: Any) -> None:
-        if progress.step == at:  # saved, but not drawn
+    def killed(self: PretrainingCurves, history: list[Any]) -> None:
+        if len(history) == at:  # saved, but not drawn
             raise KeyboardInterrupt
-        show(progress, *others)
+        draw(self, history)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrain_command, "_show", killed)
+        patch.setattr(PretrainingCurves, "draw", killed)
         assert pretrain() == 130
     for _ in range(2):
         assert pretrain() == 0
@@ -174,6 +176,11 @@ def test_encoders_that_cannot_be_trained_on_are_named(
     assert message in capsys.readouterr().err
 
 
+def test_the_plan_has_the_defaults_of_the_flags() -> None:
+    arguments = make_parser().parse_args(["pretrain", "--game", "pong"])
+    assert pretrain_command.encoder_plan(arguments) == EncoderPlan("pong")
+
+
 def test_supervised_learns_labels_of_the_game(here: Path) -> None:
     assert pretrain("--objective", "supervised", "-o", "told") == 0
     with safe_open(here / "told" / trainer.CHECKPOINT, "pt") as file:
@@ -203,7 +210,9 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
     assert "--policy random-without-noop --labels anand2019 --output told/probes\n" in printed
     assert pretrain(*supervised) == 1
     assert "labels='anand2019' (not 'corrected')" in capsys.readouterr().err
-    monkeypatch.setattr("rl_infonce.atari.labels.labels_hash", lambda game, version: "another")
+    monkeypatch.setattr(
+        "rl_infonce.training.atari_encoder.labels_hash", lambda game, version: "another"
+    )
     assert pretrain(*supervised, "--labels", "anand2019") == 1
     assert "labels_hash=" in capsys.readouterr().err
 
