@@ -114,7 +114,7 @@ def test_the_pretrained_encoder_is_used(tmp_path: Path, monkeypatch: pytest.Monk
     pretrain, train = (shlex.split(line)[1:] for line in commands.splitlines())
     path = Path("pretrained", encoder_plan(make_parser().parse_args(pretrain)).name)
     used = path / "encoder.safetensors"
-    assert make_parser().parse_args(train).encoder == used
+    assert make_parser().parse_args(train).pretrained == used
     path.mkdir(parents=True)
     encoder = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0))
     save_encoder(encoder, used)

@@ -90,7 +90,7 @@ class _Former(argparse.Action):
                 file=sys.stderr,
             )
         self._has_warned = True
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self._new.strip("-").replace("-", "_"), values)
 
 
 def add_former(add: Callable[..., Any], old: str, new: str, **settings: Any) -> None:
@@ -102,4 +102,4 @@ def add_former(add: Callable[..., Any], old: str, new: str, **settings: Any) -> 
         new: The flag that is meant.
         settings: Of that flag, as for `add`.
     """
-    add(old, dest=new.strip("-").replace("-", "_"), action=_Former, new=new, **settings)
+    add(old, action=_Former, new=new, **settings)

@@ -105,6 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _check_engine(arguments)
         sweep = _sweep(arguments)
+        _warn_of_former_keys(sweep.grid)
         planned = sweep.planned()
         states = sweep.folder.states(planned)
         if arguments.dry_run:
@@ -157,6 +158,17 @@ def _sweep(arguments: argparse.Namespace) -> SweepRun:
         keeps_checkpoints=arguments.keep_checkpoints,
         mixed_versions=arguments.mixed_versions,
     )
+
+
+def _warn_of_former_keys(grid: Grid) -> None:
+    from rl_infonce.runs.run_directory import FORMER_NAMES
+
+    for key in grid.former_keys:
+        print(
+            f"rl-infonce sweep: the key `{key}` of a grid is now called `{FORMER_NAMES[key]}`. The "
+            "former name still works; please use the new one.",
+            file=sys.stderr,
+        )
 
 
 def _guarded(work: Callable[[], int]) -> int:

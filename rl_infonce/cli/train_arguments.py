@@ -45,7 +45,7 @@ _RUN_FLAGS = (
     "n_timesteps",
     "n_envs",
     "device",
-    "encoder",
+    "pretrained",
     "num_threads",
     "log_folder",
     "tensorboard_log",
@@ -97,7 +97,7 @@ def planned(
     """
     if run_dir is None or not (run_dir / "run.json").exists():
         if run_dir is not None:
-            _check_unused(run_dir, arguments.encoder)
+            _check_unused(run_dir, arguments.pretrained)
         return _new_run(arguments)
     record = read_record(run_dir)
     former = _recorded(arguments, record, run_dir / "run.json")
@@ -162,7 +162,7 @@ def _recorded(
         found[name] = value
     if found["game"] is None or "n_timesteps" not in record["arguments"]:
         raise ValueError(f"Expected `game` and `n_timesteps` in the arguments of {path}, got none.")
-    for name in ("encoder", "tensorboard_log"):
+    for name in ("pretrained", "tensorboard_log"):
         found[name] = found[name] and Path(found[name])
     n_envs = found["n_envs"] or N_ENVS[found["algo"]]
     return {**found, "n_envs": n_envs, "seed": record["seed"]}

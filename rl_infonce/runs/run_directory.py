@@ -46,6 +46,8 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "versions": lambda value: type(value) is dict,
 }
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
+FORMER_NAMES = {"encoder": "pretrained"}
+"""Arguments of a run as earlier versions named them, and their names now."""
 _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
@@ -111,7 +113,13 @@ def read_record(run_dir: Path) -> dict[str, Any]:
         raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
     if _hash_of(record["arguments"]) != record["arguments_sha256"]:
         raise ValueError(f"Expected the arguments in {path} as they were written; they changed.")
-    return dict(record)
+    arguments = with_present_names(record["arguments"])
+    return {**record, "arguments": arguments, "arguments_sha256": _hash_of(arguments)}
+
+
+def with_present_names(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of a run by their present names."""
+    return {FORMER_NAMES.get(name, name): value for name, value in arguments.items()}
 
 
 def _check_kinds(record: Mapping[str, Any]) -> None:

@@ -57,11 +57,11 @@ def control_problems(common: Settings, arm: str, algorithm: str) -> Iterator[str
         arm: Its name.
         algorithm: Whose hyperparameters are meant.
     """
-    if arm == "frozen_random" and common.get("encoder") is not None:
+    if arm == "frozen_random" and common.get("pretrained") is not None:
         yield (
-            "Expected no `encoder` common to all arms with 'frozen_random', whose features nothing "
-            f"trained, got {common['encoder']!r}. Give it to single arms, or name an arm of your "
-            "own with freeze_encoder = true."
+            "Expected no `pretrained` common to all arms with 'frozen_random', whose features "
+            f"nothing trained, got {common['pretrained']!r}. Give it to single arms, or name an "
+            "arm of your own with freeze_encoder = true."
         )
     if arm == "extra_updates":
         usual = hyperparameters_for(common, algorithm)

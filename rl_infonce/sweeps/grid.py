@@ -15,6 +15,7 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
+from rl_infonce.sweeps.former_keys import with_present_keys
 from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.settings_check import (
     check_loss,
@@ -78,6 +79,7 @@ class Grid:
         probe: Settings of `rl-infonce probe` for the features of every cell; None for no probes.
         study: What `--optimize` searches: "n_trials", "measure" and "search", name to range or
             choices; None if nothing.
+        former_keys: Keys that the file spells as earlier versions did.
     """
 
     games: tuple[str, ...]
@@ -89,6 +91,7 @@ class Grid:
     train: Settings
     probe: Settings | None
     study: Settings | None = None
+    former_keys: tuple[str, ...] = field(default=(), compare=False)
 
     def cells(self) -> list[Cell]:
         """Return all cells, seed by seed: a sweep that ends early has whole comparisons."""
@@ -165,6 +168,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     Raises:
         GridError: If any entry is not known or not legal; all are named.
     """
+    content, former_keys = with_present_keys(content)
     problems = list(unknown("entry", content, _ENTRIES))
     own = content.get("arm", {})
     problems += [] if isinstance(own, Mapping) else [f"Expected tables [arm.NAME], got {own!r}."]
@@ -201,6 +205,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
         train=train,
         probe=probe,
         study=None if study is None else study_of(study, values["algos"]),
+        former_keys=former_keys,
     )
 
 

@@ -32,7 +32,7 @@ class CellState(NamedTuple):
 
 
 # Of a record, but compared otherwise (see below), or without a change of what is trained.
-_OF_NO_CELL = {"hyperparameters", "encoder", "save_freq", "on_nan", "device"}
+_OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
 
 
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
@@ -69,8 +69,8 @@ def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Ite
         # A study searches lists of one as what is in them.
         if name in given and given[name] not in (value, [value]):
             yield f"{name} {given[name]!r} instead of {value!r}"
-    if "encoder" in given and (given["encoder"] is None) != ("encoder" not in own):
-        yield f"encoder {given['encoder']!r} instead of {own.get('encoder')!r}"
+    if "pretrained" in given and (given["pretrained"] is None) != ("pretrained" not in own):
+        yield f"pretrained {given['pretrained']!r} instead of {own.get('pretrained')!r}"
     words = given.get("hyperparams", "not said") or []
     if isinstance(words, list):
         found = parse_hyperparameters([str(word) for word in words])

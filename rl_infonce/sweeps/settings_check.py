@@ -92,7 +92,7 @@ SETTINGS: dict[str, tuple[Check, str]] = {
     "decoupled": (is_flag, "true or false"),
     "decoupled_learning_rate": (_is_positive, "a finite number > 0"),
     "freeze_encoder": (is_flag, "true or false"),
-    "encoder": (is_text, "a path"),
+    "pretrained": (is_text, "a path"),
     "hyperparameters": (is_table, "a table"),
     "n_envs": (is_int, "an int >= 1"),
     "save_freq": (is_int, "an int >= 1"),
@@ -202,9 +202,9 @@ def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iter
             yield from said(f"[{where}]", check_choice, name, table[name], choices)
     if is_text(table.get("device")):
         yield from said(f"[{where}]", check_device, table["device"])
-    encoder = table.get("encoder")
-    if check_files and isinstance(encoder, str) and not Path(encoder).is_file():
-        yield f"Expected `{where}.encoder` to be a file, got {encoder!r}: there is none."
+    pretrained = table.get("pretrained")
+    if check_files and isinstance(pretrained, str) and not Path(pretrained).is_file():
+        yield f"Expected `{where}.pretrained` to be a file, got {pretrained!r}: there is none."
     if isinstance(table.get("hyperparameters"), Mapping):
         yield from _hyperparameter_problems(f"{where}.hyperparameters", table["hyperparameters"])
 

@@ -142,9 +142,9 @@ def test_what_agents_see_is_pretrained_and_trained_on(
     train = ["train", "--game", "breakout", "-n", "128", "--n-envs", "2", "--seed", "0"]
     flags = ["--device", "cpu", "--n-pairs", "8", "--no-progress", *loss]
     flags += ["--hyperparams", "n_steps:32", "n_epochs:1"]
-    more = ["--encoder", "own/encoder.safetensors", "--freeze-encoder"]
+    more = ["--pretrained", "own/encoder.safetensors", "--freeze-encoder"]
     assert main([*train, *flags, *more]) == 0
-    assert "--encoder own/encoder.safetensors" in capsys.readouterr().out
+    assert "--pretrained own/encoder.safetensors" in capsys.readouterr().out
     from rl_infonce.agents.saved_extractor import read_encoder
 
     kept: Any = read_encoder(here / "logs" / "ppo" / "breakout_1" / "model.zip")
@@ -159,9 +159,9 @@ def test_what_agents_see_is_pretrained_and_trained_on(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--encoder", "none.safetensors"], "none.safetensors"),
-        (["--encoder", "screens.safetensors"], "Pretrain with --encoder nature"),
-        (["--encoder", "small.safetensors"], "images (4, 40, 40) instead of (4, 84, 84)"),
+        (["--pretrained", "none.safetensors"], "none.safetensors"),
+        (["--pretrained", "screens.safetensors"], "Pretrain with --encoder nature"),
+        (["--pretrained", "small.safetensors"], "images (4, 40, 40) instead of (4, 84, 84)"),
     ],
 )
 def test_encoders_that_cannot_be_trained_on_are_named(
