@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -23,7 +25,6 @@ import torch
 
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.human_scores import human_scores
-from rl_infonce.cli import main as rl_infonce
 from rl_infonce.files.durable import replace_json
 from rl_infonce.networks.encoder_file import load_encoder, untrained
 from rl_infonce.probing import extract_features
@@ -39,10 +40,14 @@ from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_a
 from rl_infonce.report.wall_clock import scores_at_equal_time
 from rl_infonce.runs.claim import claimed
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank
-from rl_infonce.scoring.scores_file import read_scores
-from rl_infonce.sweeps.grid import Grid, read_grid
+from rl_infonce.scoring.defaults import LABELS
+from rl_infonce.scoring.probe_plan import make_plan
+from rl_infonce.scoring.probe_runner import probe_games
+from rl_infonce.scoring.scores_file import ScoresFile, read_scores
+from rl_infonce.sweeps.grid import Cell, Grid, read_grid
 from rl_infonce.sweeps.results import f1_by_category, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 
 GRID = Path(__file__).with_suffix(".toml")
 ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
@@ -55,32 +60,43 @@ def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -
     """Pretrain and probe the encoders that have no scores yet.
 
     Raises:
-        RuntimeError: If a command fails; it has said why.
+        RuntimeError: If a probe fails; it has said why.
     """
     for cell in (cell for cell in grid.cells() if cell.arm == grid.arms[0]):
         folder, name = output / "offline", f"{cell.game}-{cell.seed}"
-        settings = grid.probe_settings(cell)
         with claimed(folder / f"{name}.json", runs) as is_missing:
             if is_missing:
-                command(
-                    *("pretrain", "--game", cell.game, "--objective", "stdim"),
-                    *("--encoder", "nature", "--policy", "random", "--budget", budget),
-                    *("-n", str(n_frames), "--seed", str(cell.seed), "-o", str(runs / name)),
+                (runs / name).mkdir(exist_ok=True)
+                plan = EncoderPlan(
+                    cell.game,
+                    encoder="nature",
+                    policy="random",
+                    budget=budget,
+                    n_frames=n_frames,
+                    seed=cell.seed,
                 )
-                command(
-                    *("probe", "--game", cell.game, "-o", str(runs / name / "probe")),
-                    *("--encoder", str(runs / name / "encoder.safetensors")),
-                    *("--n-frames", str(settings["n_frames"]), "--seeds", str(cell.seed)),
-                    *("--protocol", *settings["protocol"]),
-                )
+                print(f"Pretraining {runs / name}", flush=True)
+                path, _ = pretrain_encoder(plan, runs / name)
+                probe(path, cell, grid)
                 (runs / name / "probe" / "scores.json").replace(folder / f"{name}.json")
 
 
-def command(*words: str) -> None:
-    """Run a command of `rl-infonce` in this process."""
-    print("rl-infonce", *words, flush=True)
-    if rl_infonce([*words, "--no-progress"]) != 0:
-        raise RuntimeError(f"Expected `rl-infonce {words[0]}` to end well; see above.")
+def probe(encoder: Path, cell: Cell, grid: Grid) -> None:
+    """Score an encoder beside itself, on the frames on which the sweep's cell was scored."""
+    settings = grid.probe_settings(cell)
+    plan = make_plan(
+        [cell.game],
+        [str(encoder)],
+        seeds=[cell.seed],
+        protocols=settings["protocol"],
+        labels=LABELS,
+        n_frames=settings["n_frames"],
+        say=print,
+        complain=print,
+    )
+    scores = ScoresFile(encoder.parent / "probe", plan.settings)
+    if not probe_games(plan, scores, command=shlex.join(sys.argv)):
+        raise RuntimeError(f"Expected the features of {encoder} to be scored; see above.")
 
 
 def spread(grid: Grid, runs: Path, output: Path) -> None:

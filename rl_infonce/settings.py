@@ -12,6 +12,7 @@ from dataclasses import Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from rl_infonce.checks import check_choice, check_horizons
+from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind, Number
 
 CRITICS = ("bilinear", "cosine", "mlp")
@@ -218,7 +219,6 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         critic="bilinear", horizons=(0,), augmentation="random_shift", target_encoder_tau=0.01
     ),
 }
-FORMER_PRESETS = {"stdim": "spatial_cpc", "positional_dim": "positional_cpc"}
 PRESET = Setting(
     Choice(tuple(PRESETS)), "Which loss, from the literature, the settings begin with."
 )
@@ -232,10 +232,7 @@ LOSS_SETTINGS: Mapping[str, Setting] = {
 
 
 def current_preset(preset: str) -> str:
-    """Return the name that a preset has now; warn if it had another one.
-
-    `pretraining` has objectives of the former names, which are other losses.
-    """
+    """Return the name that a preset has now; warn if it had another one."""
     if preset in FORMER_PRESETS:
         warnings.warn(
             f"The preset {preset!r} is called {FORMER_PRESETS[preset]!r} now.",

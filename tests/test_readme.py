@@ -20,7 +20,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce import InfoNCEExtractor, nce
 from rl_infonce.cli import make_parser
-from rl_infonce.cli.pretrain import _name
+from rl_infonce.cli.pretrain import encoder_plan
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import OBJECTIVES
@@ -179,9 +179,9 @@ def test_other_listeners_hear_every_number() -> None:
 @pytest.mark.atari
 def test_the_pretrained_encoder_is_used() -> None:
     pretrain, train, _ = (words for page, words in commands() if page == PRETRAINING)
-    path = Path("pretrained", _name(make_parser().parse_args(pretrain)))
+    path = Path("pretrained", encoder_plan(make_parser().parse_args(pretrain)).name)
     used = path / "encoder.safetensors"
-    assert make_parser().parse_args(train).encoder == used
+    assert make_parser().parse_args(train).pretrained == used
     path.mkdir(parents=True)
     encoder = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(0))
     save_encoder(encoder, used)

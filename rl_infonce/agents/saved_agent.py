@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy, epsilon_greedy_policy
 from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork, read_policy
@@ -105,6 +109,30 @@ def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork
         stacklevel=2,
     )
     return read_trusted_encoder(path).policy
+
+
+def named_player(
+    place: Path, epsilon: float, seed: int, *, deterministic: bool, trust_pickle: bool
+) -> tuple[EpsilonGreedyPolicy, str]:
+    """Return what plays as a saved agent does, and a name of all that decides its actions.
+
+    Args:
+        place: As of `find_model`.
+        epsilon: Probability of a uniform action.
+        seed: Of the actions.
+        deterministic: Whether the best action is taken instead of a sampled one.
+        trust_pickle: As of `open_policy`.
+
+    Raises:
+        Error: As `find_model` and `open_policy`.
+    """
+    path = find_model(place)
+    model = open_policy(path, trust_pickle=trust_pickle)
+    rng = np.random.default_rng(seed)
+    policy = epsilon_greedy_policy(model, epsilon, rng, deterministic=deterministic)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    choice = "deterministic" if deterministic else "sampled"
+    return policy, f"model sha256={digest} {choice} epsilon={epsilon:g}"
 
 
 def saved_exploration_rate(path: Path) -> float:

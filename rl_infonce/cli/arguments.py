@@ -67,3 +67,39 @@ def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) 
     if arguments.progress is not None:
         return bool(arguments.progress)
     return (sys.stderr if stream is None else stream).isatty()
+
+
+class _Former(argparse.Action):
+    """Takes a flag's former spelling for the present one, with one warning."""
+
+    def __init__(self, new: str, **settings: Any) -> None:
+        super().__init__(default=argparse.SUPPRESS, help=argparse.SUPPRESS, **settings)
+        self._new, self._has_warned = new, False
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if not self._has_warned:
+            print(
+                f"{parser.prog}: {self.option_strings[0]} is now called {self._new}. The former "
+                "name still works; please use the new one.",
+                file=sys.stderr,
+            )
+        self._has_warned = True
+        setattr(namespace, self._new.strip("-").replace("-", "_"), values)
+
+
+def add_former(add: Callable[..., Any], old: str, new: str, **settings: Any) -> None:
+    """Let a flag be given by its former spelling.
+
+    Args:
+        add: `add_argument` of a parser.
+        old: Former spelling.
+        new: The flag that is meant.
+        settings: Of that flag, as for `add`.
+    """
+    add(old, action=_Former, new=new, **settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import time
 from pathlib import Path
@@ -65,7 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         choices=_VIEWS,
         default=list(_VIEWS),
         metavar="VIEW",
-        help="screen (210x160 gray), agent (84x84, stacked when read) (both)",
+        help="screen (210x160, gray), agent (84x84, stacked when read) (both)",
     )
     add("--n-workers", type=int, metavar="N", help="processes (one per core)")
     add_progress(add)
@@ -159,16 +158,12 @@ def _policy(arguments: argparse.Namespace) -> tuple[str | Policy, str | None]:
     """Return what acts, and the name by which the folder knows a model: its file's hash."""
     if arguments.policy in _RANDOM:
         return arguments.policy.replace("-", "_"), None
-    import numpy as np
+    from rl_infonce.agents.saved_agent import named_player
 
-    from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
-    from rl_infonce.agents.saved_agent import find_model, open_policy
-
-    path = find_model(Path(arguments.policy))
-    model = open_policy(path, trust_pickle=arguments.trust_pickle)
-    epsilon = _EPSILON if arguments.epsilon is None else arguments.epsilon
-    rng = np.random.default_rng(arguments.seed)
-    policy = epsilon_greedy_policy(model, epsilon, rng, deterministic=arguments.deterministic)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    choice = "deterministic" if arguments.deterministic else "sampled"
-    return policy, f"model sha256={digest} {choice} epsilon={epsilon:g}"
+    return named_player(
+        Path(arguments.policy),
+        _EPSILON if arguments.epsilon is None else arguments.epsilon,
+        arguments.seed,
+        deterministic=arguments.deterministic,
+        trust_pickle=arguments.trust_pickle,
+    )

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import shlex
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
 
 if TYPE_CHECKING:
-    from rl_infonce.agents.evaluation import Episode
+    from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan
 
-_N_ENVS = 8
-_MAX_FRAMES = 108_000
-_FRAMES_PER_STEP, _FRAMES_PER_SECOND = 4, 60
 _MOST_SECONDS = 200  # of video: Pillow keeps a GIF in memory until it is whole
 
 
@@ -39,11 +33,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="PATH",
         help="a PPO, A2C or DQN agent saved by SB3 (.zip), or the directory of a run",
     )
-    add("--best", action="store_true", help="of a run: the model whose episodes returned most")
-    add("--game", "--env", type=game_argument, help="any spelling (that of the run)")
+    add("--best", action="store_true", help="take a run's model whose episodes returned most")
+    add("--game", "--env", type=game_argument, help="any spelling (the game of the run)")
     add("--n-episodes", type=int, default=10, metavar="N", help=shown("whole games"))
-    add("--n-envs", type=int, default=_N_ENVS, metavar="N", help=shown("games played at once"))
-    add("--seed", type=int, default=0, metavar="N", help=shown("of games and actions"))
+    add("--n-envs", type=int, default=8, metavar="N", help=shown("games played at once"))
+    add("--seed", type=int, default=0, metavar="N", help=shown("seed of games and actions"))
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--stochastic",
@@ -62,7 +56,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--max-frames",
         type=int,
-        default=_MAX_FRAMES,
+        default=108_000,
         metavar="N",
         help="emulator frames, four to a step, after which a game is cut (%(default)s: 30 minutes)",
     )
@@ -70,10 +64,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--video",
         type=Path,
         metavar="FILE",
-        help=f"of one game, {_MOST_SECONDS} seconds at most: .gif, or .mp4 if imageio-ffmpeg "
-        "is installed",
+        help=f"video of one game, of at most {_MOST_SECONDS} seconds: .gif, or .mp4 if "
+        "imageio-ffmpeg is installed",
     )
-    add("-o", "--output", type=Path, metavar="FILE", help="scores, settings and versions as JSON")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="file for scores, settings and versions, as JSON",
+    )
     add_progress(add)
     add(
         "--trust-pickle",
@@ -93,11 +93,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments: What the parser returned.
     """
     try:
-        path, game = _checked(arguments)
+        plan = _plan(arguments)
     except (ValueError, TypeError, OSError, ImportError) as error:
         arguments.usage_error(str(error))
     try:
-        return _evaluate(arguments, path, game)
+        return _evaluate(plan, arguments)
     except (ValueError, TypeError, OSError) as error:
         print(f"rl-infonce evaluate: {error}", file=sys.stderr)
         return 1
@@ -106,110 +106,53 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _checked(arguments: argparse.Namespace) -> tuple[Path, str]:
-    """Return the model's file and its game, after checking all flags."""
+def _plan(arguments: argparse.Namespace) -> EvaluationPlan:
+    """Return what is to be played, after checking that it can be written."""
+    from rl_infonce.agents.game_evaluation import EvaluationPlan
     from rl_infonce.agents.saved_agent import find_model, game_of
-    from rl_infonce.checks import check_number
     from rl_infonce.report.video import check_video_path
+    from rl_infonce.runs.evaluation_file import check_output, try_to_write_beside
 
-    check_number("--n-episodes", arguments.n_episodes, at_least=1)
-    check_number("--n-envs", arguments.n_envs, at_least=1)
-    check_number("--seed", arguments.seed, at_least=0, at_most=2**31 - 1)
-    check_number("--max-frames", arguments.max_frames, at_least=1)
-    if arguments.epsilon is not None:
-        check_number("--epsilon", arguments.epsilon, at_least=0, at_most=1)
     if arguments.video is not None:
         check_video_path(arguments.video)
-        _try_to_write_beside(arguments.video)
+        try_to_write_beside(arguments.video)
     if arguments.output is not None:
-        _check_output(arguments.output)
+        check_output(arguments.output)
     path = find_model(arguments.model, best=arguments.best)
     game = arguments.game or game_of(arguments.model)
     if game is None:
         raise ValueError(f"Expected `--game`: {arguments.model} is no run that names its game.")
-    return path, game
+    names = ("n_episodes", "n_envs", "seed", "deterministic", "epsilon", "max_frames")
+    given = {name: getattr(arguments, name) for name in names}
+    return EvaluationPlan(path, game, **given)
 
 
-def _check_output(path: Path) -> None:
-    """Raise if the games would be played for nothing, or the scores replace something else."""
-    from rl_infonce.runs.evaluation_file import read_evaluation
-
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"Expected `--output` to be a file, got the folder {path}. Name a file in it."
-        )
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"Expected a folder for {path}, got none there.")
-    if path.exists():
-        try:
-            read_evaluation(path)
-        except ValueError as error:
-            raise ValueError(f"{error} `--output` does not replace it; name another.") from error
-    _try_to_write_beside(path)
-
-
-def _try_to_write_beside(path: Path) -> None:
-    """Raise OSError if no file can be made in the folder of a path."""
-    with tempfile.TemporaryFile(dir=path.absolute().parent):
-        pass
-
-
-def _evaluate(arguments: argparse.Namespace, path: Path, game: str) -> int:
-    import numpy as np
+def _evaluate(plan: EvaluationPlan, arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
-    from rl_infonce.agents.evaluation import play_episodes
-    from rl_infonce.agents.saved_agent import open_policy, saved_exploration_rate
-    from rl_infonce.atari import make_atari_vec_env
+    from rl_infonce.agents.game_evaluation import evaluate_agent
+    from rl_infonce.files.durable import replace_json
 
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()  # training may replace it meanwhile
-    model = open_policy(path, trust_pickle=arguments.trust_pickle)
-    epsilon = arguments.epsilon
-    if epsilon is None:
-        epsilon = 0.0 if arguments.deterministic else saved_exploration_rate(path)
-    policy = epsilon_greedy_policy(
-        model,
-        epsilon,
-        np.random.default_rng(arguments.seed),
-        deterministic=arguments.deterministic,
-    )
-    env = make_atari_vec_env(
-        game,
-        min(arguments.n_envs, arguments.n_episodes),
-        seed=arguments.seed,
-        terminal_on_life_loss=False,
-        clip_reward=False,
-        max_frames_per_episode=arguments.max_frames,
-    )
-    shows = shows_progress(arguments)
-    start = time.perf_counter()
-    print(f"Playing {arguments.n_episodes} games of {game} with {path}", flush=True)
-    with tqdm(total=arguments.n_episodes, unit="game", disable=not shows) as bar:
-        episodes = play_episodes(
-            policy, env, arguments.n_episodes, show=lambda _episode: bar.update()
+    print(f"Playing {plan.n_episodes} games of {plan.game} with {plan.model}", flush=True)
+    with tqdm(total=plan.n_episodes, unit="game", disable=not shows_progress(arguments)) as bar:
+        evaluation = evaluate_agent(
+            plan, trust_pickle=arguments.trust_pickle, show=lambda _episode: bar.update()
         )
-    seconds = time.perf_counter() - start
-    state = env.get_state()
-    env.close()
-    settings = state["settings"] | {
-        "n_episodes": arguments.n_episodes,
-        "seed": arguments.seed,
-        "deterministic": arguments.deterministic,
-        "epsilon": epsilon,
-    }
-    _print_scores(episodes, arguments, seconds)
+    _print_scores(evaluation)
     if arguments.output is not None:
-        saved = {"path": str(path), "sha256": digest}
-        _write(arguments.output, game, saved, episodes, settings, seconds)
+        replace_json(arguments.output, evaluation.record(shlex.join(sys.argv)))
+        print(f"Scores: {arguments.output}")
     if arguments.video is not None:
-        _write_video(arguments.video, state)
+        seconds, goes_on = evaluation.write_video(arguments.video, most_seconds=_MOST_SECONDS)
+        longer = " of a longer game" if goes_on else ""
+        print(f"Video:  {arguments.video} ({seconds:.0f} s{longer})")
     return 0
 
 
-def _print_scores(episodes: list[Episode], arguments: argparse.Namespace, seconds: float) -> None:
+def _print_scores(evaluation: Evaluation) -> None:
     from rl_infonce.runs.evaluation_file import mean_and_error
 
+    plan, episodes = evaluation.plan, evaluation.episodes
     print("game      return    steps")
     for number, episode in enumerate(episodes, 1):
         cut = "  (cut)" if episode.is_cut else ""
@@ -217,47 +160,11 @@ def _print_scores(episodes: list[Episode], arguments: argparse.Namespace, second
     mean, error = mean_and_error([episode.score for episode in episodes])
     spread = "" if error is None else f" +- {error:.2f} (standard error)"
     n_steps = sum(episode.length for episode in episodes)
-    print(f"Mean return {mean:.2f}{spread}, {n_steps} steps in {seconds:.0f} s")
+    print(f"Mean return {mean:.2f}{spread}, {n_steps} steps in {evaluation.seconds:.0f} s")
     n_cut = sum(episode.is_cut for episode in episodes)
     if n_cut:
         advice = " The agent may wait for something: try --stochastic."
         print(
-            f"{n_cut} of {len(episodes)} games were cut after {arguments.max_frames} frames."
-            + (advice if arguments.deterministic else "")
+            f"{n_cut} of {len(episodes)} games were cut after {plan.max_frames} frames."
+            + (advice if plan.deterministic else "")
         )
-
-
-def _write(
-    output: Path,
-    game: str,
-    model: dict[str, str],
-    episodes: list[Episode],
-    settings: dict[str, Any],
-    seconds: float,
-) -> None:
-    from rl_infonce.files.durable import replace_json
-    from rl_infonce.runs.evaluation_file import evaluation_record
-    from rl_infonce.runs.run_directory import now, software
-
-    record = evaluation_record(
-        game,
-        [{"return": e.score, "length": e.length, "is_cut": e.is_cut} for e in episodes],
-        model=model,
-        settings=settings,
-        command=shlex.join(sys.argv),
-        end_time=now(),
-        wall_seconds=round(seconds, 3),
-        **software(),
-    )
-    replace_json(output, record)
-    print(f"Scores: {output}")
-
-
-def _write_video(path: Path, state: dict[str, Any]) -> None:
-    from rl_infonce.atari.screens import replay_screens
-    from rl_infonce.report.video import write_video
-
-    rate = _FRAMES_PER_SECOND / _FRAMES_PER_STEP
-    most = round(_MOST_SECONDS * rate)
-    n = write_video(path, replay_screens(state), frames_per_second=rate, most=most)
-    print(f"Video:  {path} ({n / rate:.0f} s{' of a longer game' if n == most else ''})")

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
-from rl_infonce.settings import FORMER_PRESETS, Horizons, Setting
+from rl_infonce.settings import Horizons, Setting
 
 
 def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:

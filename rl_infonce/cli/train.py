@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import add_progress, game_argument, made_folder, shown
+from rl_infonce.cli.arguments import add_former, add_progress, game_argument, made_folder, shown
 from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.cli.train_arguments import ENCODER, EXTRACTOR_SETTINGS, named_folder, planned
 from rl_infonce.cli.train_run import TrainRun
@@ -40,7 +40,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--n-envs", type=int, metavar="N", help="games played at once (8; dqn: 1)")
     add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
     add("--device", default="auto", help=shown("auto, cpu, cuda, cuda:1, ..."))
-    add("--encoder", type=Path, metavar="FILE", help="start from a pretrained encoder.safetensors")
+    add("--pretrained", type=Path, metavar="FILE", help="start from this encoder.safetensors")
+    add_former(add, "--encoder", "--pretrained", type=Path)
     add(
         "--freeze-encoder",
         action=argparse.BooleanOptionalAction,
@@ -128,7 +129,7 @@ def _encoder_file(arguments: argparse.Namespace, run_dir: Path | None) -> Path |
     """Return the encoder to start from: a run that goes on has its own copy."""
     if run_dir is not None and (run_dir / "run.json").exists() and (run_dir / ENCODER).exists():
         return run_dir / ENCODER
-    given: Path | None = arguments.encoder
+    given: Path | None = arguments.pretrained
     return given
 
 

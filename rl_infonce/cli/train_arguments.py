@@ -16,7 +16,7 @@ from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.kinds import PATH, TEXT, Choice, Count, Kind, Texts, is_legal
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import new_record, read_record
-from rl_infonce.settings import FORMER_PRESETS, LOSS_SETTINGS, InfoNCESettings, declared
+from rl_infonce.settings import LOSS_SETTINGS, InfoNCESettings, declared
 
 ENCODER = "encoder.safetensors"
 """In a run's folder: with which it began."""
@@ -28,7 +28,7 @@ _RUN_FLAGS = (
     "n_timesteps",
     "n_envs",
     "device",
-    "encoder",
+    "pretrained",
     "num_threads",
     "log_folder",
     "tensorboard_log",
@@ -78,7 +78,7 @@ def planned(
     """
     if run_dir is None or not (run_dir / "run.json").exists():
         if run_dir is not None:
-            _check_unused(run_dir, arguments.encoder)
+            _check_unused(run_dir, arguments.pretrained)
         return _new_run(arguments)
     record = read_record(run_dir)
     former = _recorded(arguments, record, run_dir / "run.json")
@@ -138,14 +138,12 @@ def _recorded(
     for name, kind in _kinds().items():
         default = arguments.default_of(name)
         value = record["arguments"].get(name, default)
-        if name == "preset":
-            value = FORMER_PRESETS.get(value, value)
         if value is not default and not is_legal(kind, value):
             raise ValueError(f"Expected `{name}` in {path} to be {kind.words}, got {value!r}.")
         found[name] = value
     if found["game"] is None or "n_timesteps" not in record["arguments"]:
         raise ValueError(f"Expected `game` and `n_timesteps` in the arguments of {path}, got none.")
-    for name in ("encoder", "tensorboard_log"):
+    for name in ("pretrained", "tensorboard_log"):
         found[name] = found[name] and Path(found[name])
     n_envs = found["n_envs"] or N_ENVS[found["algo"]]
     return {**found, "n_envs": n_envs, "seed": record["seed"]}

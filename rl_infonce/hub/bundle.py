@@ -19,7 +19,7 @@ from rl_infonce.runs.run_directory import read_record, software, software_of
 from rl_infonce.scoring.feature_sources import content_key
 from rl_infonce.scoring.scores_file import read_scores
 
-_OF_THIS_MACHINE = ("log_folder", "tensorboard_log", "encoder")  # paths
+_OF_THIS_MACHINE = ("log_folder", "tensorboard_log", "pretrained")  # paths
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 import zlib
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 _POLL_SECONDS = 0.05
+_WAIT = timedelta(minutes=10)  # the first one checks the frames while others wait
 
 
 class Ranks(NamedTuple):
@@ -41,6 +43,35 @@ class Ranks(NamedTuple):
         if dist.is_available() and dist.is_initialized():
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
+
+
+@contextmanager
+def process_group(device: torch.device) -> Iterator[None]:
+    """Be one of the ranks that torchrun asks for, if it does.
+
+    Args:
+        device: Of this rank.
+
+    Raises:
+        ConnectionError: If the ranks do not meet.
+    """
+    n_ranks = os.environ.get("WORLD_SIZE", "1")
+    if int(n_ranks) == 1:
+        yield
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    try:
+        join_ranks("nccl" if device.type == "cuda" else "gloo", _WAIT)
+    except RuntimeError as error:  # torch's own, of one that does not come
+        raise ConnectionError(
+            f"Expected {n_ranks} ranks to meet, got: {error} What the others say is the reason; "
+            "start all ranks again."
+        ) from error
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def join_ranks(backend: str, wait: timedelta) -> None:

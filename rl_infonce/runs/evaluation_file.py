@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -73,6 +74,33 @@ def read_evaluation(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"Expected {path} to be written by `rl-infonce evaluate --output`, got: {error!r}."
         ) from error
+
+
+def check_output(path: Path) -> None:
+    """Raise unless an evaluation can be written to a path, where at most another one lies.
+
+    Raises:
+        ValueError: If the file there is something else.
+        OSError: If there is no folder for the file, or it cannot be written.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"Expected `--output` to be a file, got the folder {path}. Name a file in it."
+        )
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"Expected a folder for {path}, got none there.")
+    if path.exists():
+        try:
+            read_evaluation(path)
+        except ValueError as error:
+            raise ValueError(f"{error} `--output` does not replace it; name another.") from error
+    try_to_write_beside(path)
+
+
+def try_to_write_beside(path: Path) -> None:
+    """Raise an OSError if no file can be made in the folder of a path."""
+    with tempfile.TemporaryFile(dir=path.absolute().parent):
+        pass
 
 
 def _episodes(found: Any) -> list[dict[str, Any]]:

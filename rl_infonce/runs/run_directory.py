@@ -19,6 +19,7 @@ from typing import Any
 import rl_infonce
 from rl_infonce.files.durable import replace_text
 from rl_infonce.files.json_text import is_finite, read_json
+from rl_infonce.former_names import with_present_names
 from rl_infonce.runs.claim import held
 
 FORMAT_VERSION = 2
@@ -111,7 +112,8 @@ def read_record(run_dir: Path) -> dict[str, Any]:
         raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
     if _hash_of(record["arguments"]) != record["arguments_sha256"]:
         raise ValueError(f"Expected the arguments in {path} as they were written; they changed.")
-    return dict(record)
+    arguments = with_present_names(record["arguments"])
+    return {**record, "arguments": arguments, "arguments_sha256": _hash_of(arguments)}
 
 
 def _check_kinds(record: Mapping[str, Any]) -> None:

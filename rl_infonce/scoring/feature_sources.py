@@ -163,7 +163,7 @@ def _find(name: str) -> Path:
     path = model_file(place)
     if path is None:
         raise FileNotFoundError(
-            f"Expected `--encoder` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
+            f"Expected `--features-of` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
             f"directory with a model.zip or a file of save_encoder, got {found_instead(place)}."
         )
     return path

@@ -10,6 +10,7 @@ from typing import Any
 from rl_infonce.atari.cache import N_SHARDS, cached_frames
 from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
+from rl_infonce.atari.labels import labelled_games, load_labels
 from rl_infonce.atari.manifest import MANIFEST, read_manifest
 from rl_infonce.checks import check_count
 
@@ -78,6 +79,24 @@ class FrameSource:
             views=views,
             progress=progress,
         )
+
+
+def find_games(names: Sequence[str], labels: str) -> list[str]:
+    """Return the games asked for, once each, after checking that all have labels.
+
+    Args:
+        names: Canonical ones; "all" stands for all games with labels.
+        labels: Their version.
+
+    Raises:
+        ValueError: If a game has no labels, or there is no such version.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(labelled_games(labels) if name == "all" else [name])
+    for game in found:
+        load_labels(game, labels)
+    return list(found)
 
 
 def find_frames(

@@ -53,6 +53,7 @@ class Plan:
     """What to score, and how.
 
     Attributes:
+        games: Canonical names.
         source: Of the frames.
         encoders: By key.
         seeds: Of split, untrained weights and probe.
@@ -67,6 +68,7 @@ class Plan:
         complain: Receives a line about what failed.
     """
 
+    games: Sequence[str]
     source: FrameSource
     encoders: Mapping[str, ProbedEncoder]
     seeds: Sequence[int]
@@ -79,6 +81,18 @@ class Plan:
     say: Callable[[str], object]
     complain: Callable[[str], object]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What all scores of a folder share."""
+        own = {"min_episode_length": self.min_episode_length}
+        return {
+            **self.source.settings,
+            "labels": self.labels,
+            "precision": self.precision,
+            "split_by": "game",  # scores of earlier versions, which split lives, do not compare
+            **({} if self.min_episode_length is None else own),
+        }
+
     def cells(self, game: str) -> Iterator[ProbeKey]:
         """Yield the cells of a game, in an order in which features are needed once."""
         for key in self.encoders:
@@ -87,7 +101,7 @@ class Plan:
                     yield ProbeKey(game, key, seed, protocol)
 
 
-def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command: str) -> bool:
+def probe_games(plan: Plan, scores: ScoresFile, *, command: str) -> bool:
     """Score what is missing, write `scores.json` and `scores.md`; return whether all succeeded.
 
     Raises:
@@ -103,7 +117,7 @@ def probe_games(plan: Plan, games: Sequence[str], scores: ScoresFile, *, command
     scores.content["runs"].append(run)
     start, succeeded = time.perf_counter(), True
     try:
-        for game in games:
+        for game in plan.games:
             succeeded &= _probe_game(plan, game, scores)
             replace_text(scores.table_path, scores_table(scores.content))
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_infonce.settings import FORMER_PRESETS
+from rl_infonce.former_names import FORMER_PRESETS
 
 Settings = Mapping[str, Any]
 
@@ -63,11 +63,11 @@ def control_problems(common: Settings, arm: str, algorithm: str) -> Iterator[str
         arm: Its name.
         algorithm: Whose hyperparameters are meant.
     """
-    if arm == "frozen_random" and common.get("encoder") is not None:
+    if arm == "frozen_random" and common.get("pretrained") is not None:
         yield (
-            "Expected no `encoder` common to all arms with 'frozen_random', whose features nothing "
-            f"trained, got {common['encoder']!r}. Give it to single arms, or name an arm of your "
-            "own with freeze_encoder = true."
+            "Expected no `pretrained` common to all arms with 'frozen_random', whose features "
+            f"nothing trained, got {common['pretrained']!r}. Give it to single arms, or name an "
+            "arm of your own with freeze_encoder = true."
         )
     if arm == "extra_updates":
         usual = hyperparameters_for(common, algorithm)

@@ -20,8 +20,8 @@ def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = Fals
         inexact: Whether it goes on although versions of packages differ.
     """
     settings = dict(cell.settings)
-    if "encoder" in settings:  # workers of Ray have another working directory
-        settings["encoder"] = str(Path(settings["encoder"]).absolute())
+    if "pretrained" in settings:  # workers of Ray have another working directory
+        settings["pretrained"] = str(Path(settings["pretrained"]).absolute())
     return [
         *("train", "--game", cell.game, "--algo", cell.algo, "--seed", str(cell.seed)),
         *("-n", str(grid.n_timesteps), "--run-dir", str(run_dir), "--no-progress"),
@@ -33,7 +33,7 @@ def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = Fals
 def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
     """Return the arguments of `rl-infonce` that score what a cell's features know."""
     return [
-        *("probe", "--game", cell.game, "--encoder", str(run_dir / "model.zip")),
+        *("probe", "--game", cell.game, "--features-of", str(run_dir / "model.zip")),
         *("--output", str(run_dir / "probe"), "--no-progress"),
         *_flags(grid.probe_settings(cell)),
     ]

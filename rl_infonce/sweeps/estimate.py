@@ -149,7 +149,7 @@ def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> T
 def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
     settings = cell.settings
     own = changes if cell.algo == "dqn" else {}
-    of_extractor = inspect.signature(InfoNCEExtractor).parameters.keys() - {"encoder"}
+    of_extractor = inspect.signature(InfoNCEExtractor).parameters.keys()
     return make_atari_model(
         cell.algo,
         cell.game,
@@ -167,7 +167,7 @@ def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
 def _encoder(settings: Mapping[str, Any]) -> PixelEncoder | None:
     """Return what a cell starts from; where it cannot be read, its own cell will say so."""
     with contextlib.suppress(ValueError, TypeError, OSError):
-        return pixel_encoder(settings["encoder"]) if "encoder" in settings else None
+        return pixel_encoder(settings["pretrained"]) if "pretrained" in settings else None
     return None
 
 

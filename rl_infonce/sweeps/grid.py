@@ -15,7 +15,7 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, FORMER_ARMS, Settings, control_problems, merged
-from rl_infonce.sweeps.former_names import with_current_names
+from rl_infonce.sweeps.former_grids import with_present_spelling
 from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.settings_check import (
     DECIDING,
@@ -81,6 +81,7 @@ class Grid:
         probe: Settings of `rl-infonce probe` for the features of every cell; None for no probes.
         study: What `--optimize` searches: "n_trials", "measure" and "search", name to range or
             choices; None if nothing.
+        respelled: What the file spells as earlier versions did, in words.
     """
 
     games: tuple[str, ...]
@@ -92,6 +93,7 @@ class Grid:
     train: Settings
     probe: Settings | None
     study: Settings | None = None
+    respelled: tuple[str, ...] = field(default=(), compare=False)
 
     def cells(self) -> list[Cell]:
         """Return all cells, seed by seed: a sweep that ends early has whole comparisons."""
@@ -168,7 +170,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     Raises:
         GridError: If any entry is not known or not legal; all are named.
     """
-    content = with_current_names(content)
+    content, respelled = with_present_spelling(content)
     problems = list(unknown("entry", content, _ENTRIES))
     own = content.get("arm", {})
     problems += [] if isinstance(own, Mapping) else [f"Expected tables [arm.NAME], got {own!r}."]
@@ -205,6 +207,7 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
         train=train,
         probe=probe,
         study=None if study is None else study_of(study, values["algos"]),
+        respelled=respelled,
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
-from rl_infonce.sweeps.former_names import current_settings
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.settings_check import SETTINGS
 
@@ -33,7 +32,7 @@ class CellState(NamedTuple):
 
 
 # Of a record, but compared otherwise (see below), or without a change of what is trained.
-_OF_NO_CELL = {"hyperparameters", "encoder", "save_freq", "on_nan", "device"}
+_OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
 
 
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
@@ -61,7 +60,7 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
 def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield in which settings a record is of another run; what it does not say is not compared."""
     own: dict[str, Any] = {"freeze_encoder": False, **cell.settings}
-    given = {**current_settings(record["arguments"]), "seed": record["seed"]}
+    given = {**record["arguments"], "seed": record["seed"]}
     whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
     told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
     if told["n_envs"] is None:  # the algorithm's own number is noted
@@ -70,8 +69,8 @@ def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Ite
         # A study searches lists of one as what is in them.
         if name in given and given[name] not in (value, [value]):
             yield f"{name} {given[name]!r} instead of {value!r}"
-    if "encoder" in given and (given["encoder"] is None) != ("encoder" not in own):
-        yield f"encoder {given['encoder']!r} instead of {own.get('encoder')!r}"
+    if "pretrained" in given and (given["pretrained"] is None) != ("pretrained" not in own):
+        yield f"pretrained {given['pretrained']!r} instead of {own.get('pretrained')!r}"
     words = given.get("hyperparams", "not said") or []
     if isinstance(words, list):
         found = parse_hyperparameters([str(word) for word in words])

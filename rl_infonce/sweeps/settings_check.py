@@ -32,7 +32,7 @@ from rl_infonce.training.atari_model import ALGORITHMS
 SETTINGS: dict[str, Kind] = {
     **{name: each.kind for name, each in LOSS_SETTINGS.items()},
     "freeze_encoder": Flag(),
-    "encoder": PATH,
+    "pretrained": PATH,
     "hyperparameters": TABLE,
     "n_envs": Count(),
     "save_freq": Count(),
@@ -162,9 +162,9 @@ def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iter
         return
     if isinstance(table.get("device"), str):
         yield from said(f"[{where}]", check_device, table["device"])
-    encoder = table.get("encoder")
-    if check_files and isinstance(encoder, str) and not Path(encoder).is_file():
-        yield f"Expected `{where}.encoder` to be a file, got {encoder!r}: there is none."
+    pretrained = table.get("pretrained")
+    if check_files and isinstance(pretrained, str) and not Path(pretrained).is_file():
+        yield f"Expected `{where}.pretrained` to be a file, got {pretrained!r}: there is none."
     if isinstance(table.get("hyperparameters"), Mapping):
         yield from _hyperparameter_problems(f"{where}.hyperparameters", table["hyperparameters"])
 

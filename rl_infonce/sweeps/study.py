@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_infonce.former_names import with_present_names
 from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.sweeps.arms import Settings
@@ -52,7 +53,9 @@ def run_study(
     study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
     state = optuna.trial.TrialState
     for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-        if not search["search"].keys() <= trial.params.keys():  # killed while it was made up
+        if (
+            not search["search"].keys() <= with_present_names(trial.params).keys()
+        ):  # killed while it was made up
             study.tell(trial.number, state=state.FAIL)
     begun = study.get_trials(deepcopy=False, states=[state.RUNNING])
     ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
@@ -186,7 +189,8 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
         "measure": _search(grid)["measure"],
         "train": dict(grid.train),
     }
-    former = study.user_attrs
+    former = dict(study.user_attrs)
+    former["train"] = with_present_names(former.get("train", trainings["train"]))
     differing = [
         f"{name} {value} (was {former[name]})"
         for name, value in trainings.items()
@@ -279,6 +283,7 @@ def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:
 def _settings_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of `rl-infonce train`, with "hyperparameters.x" in their own table."""
     plain = {name: v for name, v in parameters.items() if not name.startswith(NESTED)}
+    plain = with_present_names(plain)  # of a study that an earlier version began
     nested = {
         name.removeprefix(NESTED): v for name, v in parameters.items() if name.startswith(NESTED)
     }

@@ -14,6 +14,7 @@ from typing import Any
 from rl_infonce.checks import listed
 from rl_infonce.files.durable import replace_bytes, replace_json
 from rl_infonce.files.json_text import read_json
+from rl_infonce.former_names import with_present_names
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
 from rl_infonce.runs.run_directory import (
@@ -157,7 +158,11 @@ class SweepFolder:
         """Return, as noted, the cells that have a run; one that never started may yet change."""
         noted = self._record().get("cells", {})
         cells = self.path / "cells"
-        return {name: noted[name] for name in noted if (cells / name / RECORD).exists()}
+        return {
+            name: {**noted[name], "settings": with_present_names(noted[name]["settings"])}
+            for name in noted
+            if (cells / name / RECORD).exists()
+        }
 
     def check_versions(self, grid: Grid) -> None:
         """Raise unless the cells that are there were trained with what is installed now.
@@ -232,9 +237,9 @@ def _meanings(grid: Grid) -> dict[str, Any]:
             "n_timesteps": grid.n_timesteps,
             "probe": grid.probe,
         }
-        encoder = Path(cell.settings.get("encoder", ""))
-        if encoder.is_file():  # of a path that is relative, or was written again, another one
-            meaning["encoder_sha256"] = hashlib.sha256(encoder.read_bytes()).hexdigest()
+        file = Path(cell.settings.get("pretrained", ""))
+        if file.is_file():  # of a path that is relative, or was written again, another one
+            meaning["encoder_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         meanings[cell.name] = meaning
     return dict(json.loads(json.dumps(meanings)))
 
@@ -245,13 +250,13 @@ def _differences(name: str, former: Mapping[str, Any], meaning: Mapping[str, Any
         f"{name}: {key} {now_is.get(key)} (was {was.get(key)})"
         for key in sorted(was.keys() | now_is.keys())
         if was.get(key) != now_is.get(key)
-        and not (key == "content of encoder" and None in (was[key], now_is[key]))  # not known
+        and not (key == "content of pretrained" and None in (was[key], now_is[key]))  # not known
     ]
 
 
 def _flat(meaning: Mapping[str, Any]) -> dict[str, Any]:
     rest = {"n_timesteps": meaning.get("n_timesteps"), "[probe]": meaning.get("probe")}
-    return {**meaning["settings"], **rest, "content of encoder": meaning.get("encoder_sha256")}
+    return {**meaning["settings"], **rest, "content of pretrained": meaning.get("encoder_sha256")}
 
 
 def remove_checkpoints(run_dir: Path) -> None:

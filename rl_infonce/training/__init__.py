@@ -1,1 +1,1 @@
-"""One training of `rl-infonce train` in its run directory."""
+"""Trainings on Atari games: an agent in its run directory, or an encoder on frames alone."""

@@ -19,12 +19,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce.atari.labelled_frames import LabelledFrames
 from rl_infonce.atari.labels import labels_hash
-from rl_infonce.cli import main
+from rl_infonce.cli import main, make_parser
 from rl_infonce.cli import pretrain as pretrain_command
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import trainer
+from rl_infonce.pretraining.curves import PretrainingCurves
+from rl_infonce.training.atari_encoder import EncoderPlan
 
 pytestmark = pytest.mark.atari
 
@@ -76,7 +78,7 @@ def test_an_encoder_is_pretrained_and_says_how(
         [each["validation_loss"] for each in history]
     )
     printed = capsys.readouterr().out
-    told = f"  rl-infonce probe --game breakout --encoder {folder.relative_to(here)}"
+    told = f"  rl-infonce probe --game breakout --features-of {folder.relative_to(here)}"
     rest = f" --policy random-without-noop --output {folder.relative_to(here)}/probes\n"
     assert f"{told}/encoder.safetensors{rest}" in printed, "of the play it was trained on"
     assert pretrain() == 0, "a finished run is read again"
@@ -86,15 +88,15 @@ def test_an_encoder_is_pretrained_and_says_how(
 def test_a_stopped_run_goes_on_and_its_curves_too(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    show = pretrain_command._show
+    draw = PretrainingCurves.draw
 
-    def interrupt(progress: Any, *others: Any) -> None:
-        show(progress, *others)
-        if progress.step == 3:
+    def interrupt(self: PretrainingCurves, history: list[Any]) -> None:
+        draw(self, history)
+        if len(history) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrain_command, "_show", interrupt)
+        patch.setattr(PretrainingCurves, "draw", interrupt)
         assert pretrain("--micro-batch-size", "2", budget="6") == 130
     assert "goes on from pretrained/breakout-stdim-0" in capsys.readouterr().err
     assert pretrain("--micro-batch-size", "2", "--progress", budget="6") == 0
@@ -111,15 +113,15 @@ def test_a_stopped_run_goes_on_and_its_curves_too(
 def test_no_point_of_the_curves_is_lost_or_drawn_twice(
     here: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    show = pretrain_command._show
+    draw = PretrainingCurves.draw
 
-    def killed(progress: Any, *others: Any) -> None:
-        if progress.step == at:  # saved, but not drawn
+    def killed(self: PretrainingCurves, history: list[Any]) -> None:
+        if len(history) == at:  # saved, but not drawn
             raise KeyboardInterrupt
-        show(progress, *others)
+        draw(self, history)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretrain_command, "_show", killed)
+        patch.setattr(PretrainingCurves, "draw", killed)
         assert pretrain() == 130
     for _ in range(2):
         assert pretrain() == 0
@@ -140,9 +142,9 @@ def test_what_agents_see_is_pretrained_and_trained_on(
     train = ["train", "--game", "breakout", "-n", "128", "--n-envs", "2", "--seed", "0"]
     flags = ["--device", "cpu", "--n-pairs", "8", "--no-progress", *loss]
     flags += ["--hyperparams", "n_steps:32", "n_epochs:1"]
-    more = ["--encoder", "own/encoder.safetensors", "--freeze-encoder"]
+    more = ["--pretrained", "own/encoder.safetensors", "--freeze-encoder"]
     assert main([*train, *flags, *more]) == 0
-    assert "--encoder own/encoder.safetensors" in capsys.readouterr().out
+    assert "--pretrained own/encoder.safetensors" in capsys.readouterr().out
     from rl_infonce.agents.saved_extractor import read_encoder
 
     kept: Any = read_encoder(here / "logs" / "ppo" / "breakout_1" / "model.zip")
@@ -157,9 +159,9 @@ def test_what_agents_see_is_pretrained_and_trained_on(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--encoder", "none.safetensors"], "none.safetensors"),
-        (["--encoder", "screens.safetensors"], "Pretrain with --encoder nature"),
-        (["--encoder", "small.safetensors"], "images (4, 40, 40) instead of (4, 84, 84)"),
+        (["--pretrained", "none.safetensors"], "none.safetensors"),
+        (["--pretrained", "screens.safetensors"], "Pretrain with --encoder nature"),
+        (["--pretrained", "small.safetensors"], "images (4, 40, 40) instead of (4, 84, 84)"),
     ],
 )
 def test_encoders_that_cannot_be_trained_on_are_named(
@@ -172,6 +174,11 @@ def test_encoders_that_cannot_be_trained_on_are_named(
         main(["train", "--game", "breakout", *flags])
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_plan_has_the_defaults_of_the_flags() -> None:
+    arguments = make_parser().parse_args(["pretrain", "--game", "pong"])
+    assert pretrain_command.encoder_plan(arguments) == EncoderPlan("pong")
 
 
 def test_supervised_learns_labels_of_the_game(here: Path) -> None:
@@ -203,7 +210,9 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
     assert "--policy random-without-noop --labels anand2019 --output told/probes\n" in printed
     assert pretrain(*supervised) == 1
     assert "labels='anand2019' (not 'corrected')" in capsys.readouterr().err
-    monkeypatch.setattr("rl_infonce.atari.labels.labels_hash", lambda game, version: "another")
+    monkeypatch.setattr(
+        "rl_infonce.training.atari_encoder.labels_hash", lambda game, version: "another"
+    )
     assert pretrain(*supervised, "--labels", "anand2019") == 1
     assert "labels_hash=" in capsys.readouterr().err
 

@@ -93,7 +93,7 @@ def cells(folder: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
 def test_probing_writes_scores_and_table_and_is_not_repeated(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert probe("--encoder", "small.safetensors", "--protocol", "anand2019") == 0
+    assert probe("--features-of", "small.safetensors", "--protocol", "anand2019") == 0
     found, scored = content(here), cells(here)
     assert found["settings"] == {
         "view": "agent",
@@ -123,7 +123,7 @@ def test_probing_writes_scores_and_table_and_is_not_repeated(
     assert f"pong, small.safetensors, seed 0, anand2019: F1 {f1:.3f} (" in printed
 
     monkeypatch.setattr(scoring_cells, "probe_features", None)
-    assert probe("--encoder", "small.safetensors", "--protocol", "anand2019") == 0
+    assert probe("--features-of", "small.safetensors", "--protocol", "anand2019") == 0
     assert content(here)["cells"] == found["cells"]
     assert "pong: 3 finished before" in capsys.readouterr().out
 
@@ -133,7 +133,7 @@ def test_one_process_at_a_time_writes_scores_in_a_folder(
 ) -> None:
     (here / "probes").mkdir()
     with held(here / "probes", "writes scores in it"), pytest.raises(SystemExit) as leaving:
-        probe("--encoder", "small.safetensors")
+        probe("--features-of", "small.safetensors")
     assert leaving.value.code == 2
     assert "writes scores in it. Wait for it, or choose another --output" in capsys.readouterr().err
     assert not quick
@@ -147,14 +147,14 @@ def test_a_disk_that_gets_full_is_one_line(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(scoring_cells, "probe_games", full)
-    assert probe("--encoder", "majority", "--view", "agent") == 1
+    assert probe("--features-of", "majority", "--view", "agent") == 1
     assert "probe: [Errno 28] No space left on device. Run the same" in capsys.readouterr().err
 
 
 def test_the_shortest_episode_that_is_used_can_be_chosen(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--encoder", "majority", "--view", "agent", "--min-episode-length")
+    flags = ("--features-of", "majority", "--view", "agent", "--min-episode-length")
     assert probe(*flags, "81") == 1
     assert "at least `min_episode_length`=81 frames, got 8 of at most 80" in capsys.readouterr().err
     assert probe(*flags, "1", "--output", "all") == 0
@@ -168,7 +168,16 @@ def test_the_shortest_episode_that_is_used_can_be_chosen(
 def test_neighbours_and_positions_are_scored_beside_the_probes(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--encoder", "small.safetensors", "--protocol", "knn", "ridge", "--seeds", "0", "1")
+    flags = (
+        "--features-of",
+        "small.safetensors",
+        "--protocol",
+        "knn",
+        "ridge",
+        "--seeds",
+        "0",
+        "1",
+    )
     assert probe(*flags) == 0
     scored = cells(here)
     names = ("small.safetensors", "random", "majority")
@@ -208,7 +217,7 @@ def test_a_seed_changes_split_untrained_weights_and_probe(
         return extract_features(encode, observations, **settings)
 
     monkeypatch.setattr(scoring_cells, "extract_features", count)
-    assert probe("--encoder", "small.safetensors", "--seeds", "0", "1") == 0
+    assert probe("--features-of", "small.safetensors", "--seeds", "0", "1") == 0
     assert [(protocol, seed) for _, protocol, seed in quick] == 2 * [
         (protocol, seed) for seed in (0, 1) for protocol in ("converged", "anand2019")
     ]
@@ -229,7 +238,7 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
         return majority_scores(task), None
 
     monkeypatch.setattr(scoring_cells, "probe_features", fake)
-    flags = ("--encoder", "small.safetensors", "--protocol", "converged")
+    flags = ("--features-of", "small.safetensors", "--protocol", "converged")
     assert probe(*flags) == 0
     observations = collect("pong", 640, folder="frames/pong", views=["agent"], seed=3).observations(
         "agent"
@@ -246,8 +255,8 @@ def test_runs_add_up_in_one_folder(
     here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_encoder(PixelEncoder((4, 84, 84), 5, generator=torch.Generator()), "other.safetensors")
-    assert probe("--encoder", "small.safetensors", "--protocol", "converged") == 0
-    assert probe("--encoder", "other.safetensors", "--protocol", "converged") == 0
+    assert probe("--features-of", "small.safetensors", "--protocol", "converged") == 0
+    assert probe("--features-of", "other.safetensors", "--protocol", "converged") == 0
     assert len(quick) == 4
     printed = capsys.readouterr().out
     assert "pong, untrained nature 5 on 4x84x84, fp32, seed 0, converged: F1" in printed
@@ -261,7 +270,7 @@ def test_runs_add_up_in_one_folder(
 def test_another_file_of_the_same_name_replaces_the_scores(
     here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--encoder", "small.safetensors", "--protocol", "converged")
+    flags = ("--features-of", "small.safetensors", "--protocol", "converged")
     assert probe(*flags) == 0
     save_encoder(
         PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(9)),
@@ -277,7 +286,7 @@ def test_another_file_of_the_same_name_replaces_the_scores(
 def test_files_of_one_name_in_two_folders_keep_their_scores(
     here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = ("--encoder", "small.safetensors", "--protocol", "converged", "--output")
+    flags = ("--features-of", "small.safetensors", "--protocol", "converged", "--output")
     (here / "seed1").mkdir()
     save_encoder(
         PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(9)),
@@ -300,7 +309,7 @@ def test_other_labels_replace_the_scores(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flags = ("--encoder", "random", "--view", "agent", "--protocol", "converged")
+    flags = ("--features-of", "random", "--view", "agent", "--protocol", "converged")
     assert probe(*flags) == 0
     n_cells = len(content(here)["cells"])
     monkeypatch.setattr(scoring_cells, "labels_hash", lambda game, version: f"{game} mended")
@@ -316,7 +325,7 @@ def test_other_labels_replace_the_scores(
 def test_other_frames_replace_the_scores(
     here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--game", "pong", "--encoder", "random", "--protocol", "converged")
+    flags = ("--game", "pong", "--features-of", "random", "--protocol", "converged")
     assert probe(*flags, "--view", "agent") == 0
     (here / "frames").unlink()
     collect("pong", 640, folder="frames/pong", views=["agent"], seed=3, n_shards=9)
@@ -330,7 +339,7 @@ def test_other_frames_replace_the_scores(
 
 def test_the_majority_alone_reads_no_features(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring_cells, "extract_features", None)
-    assert probe("--encoder", "majority", "--view", "agent", "--protocol", "converged") == 0
+    assert probe("--features-of", "majority", "--view", "agent", "--protocol", "converged") == 0
     assert list(cells(here)) == [("majority", 0, "converged")]
 
 
@@ -342,7 +351,7 @@ def test_a_failed_cell_is_named_the_others_done_and_the_next_run_heals_it(
             raise FloatingPointError("the cat ate the gradient")
         return majority_scores(task), None
 
-    flags = ("--game", "pong", "boxing", "--encoder", "random", "--view", "agent")
+    flags = ("--game", "pong", "boxing", "--features-of", "random", "--view", "agent")
     monkeypatch.setattr(scoring_cells, "probe_features", fail_converged)
     assert probe(*flags) == 1
     found = content(here)
@@ -378,7 +387,7 @@ def test_frames_that_cannot_be_opened_fail_their_game_alone(
     shutil.copytree(frames / "pong", here / "frames" / "pong")
     damaged = min((here / "frames" / "pong").rglob("*.npy"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
-    flags = ("--game", "pong", "boxing", "--encoder", "majority", "--view", "agent")
+    flags = ("--game", "pong", "boxing", "--features-of", "majority", "--view", "agent")
     assert probe(*flags, "--protocol", "converged") == 1
     by_game = {cell["game"]: cell for cell in content(here)["cells"]}
     assert (by_game["boxing"]["status"], by_game["pong"]["status"]) == ("done", "failed")
@@ -394,7 +403,7 @@ def test_stopping_keeps_what_is_done(
         return majority_scores(task), None
 
     monkeypatch.setattr(scoring_cells, "probe_features", stop)
-    assert probe("--encoder", "small.safetensors") == 130
+    assert probe("--features-of", "small.safetensors") == 130
     assert list(cells(here)) == [("small.safetensors", 0, "converged")]
     assert "Run the same command to go on" in capsys.readouterr().err
     names = {path.name for path in (here / "probes").iterdir()}
@@ -416,7 +425,7 @@ def test_models_are_found_by_file_and_run_directory(
     save_model(here / "ppo.zip", NatureCNN)
     (here / "pong_1").mkdir()
     save_model(here / "pong_1" / "model.zip", InfoNCEExtractor)  # channels-last NatureCNN
-    assert probe("--encoder", "ppo", "pong_1", "--protocol", "converged") == 0
+    assert probe("--features-of", "ppo", "pong_1", "--protocol", "converged") == 0
     assert [name for name, _, _ in cells(here)] == ["ppo", "pong_1", "random", "majority"]
 
 
@@ -425,11 +434,11 @@ def test_code_of_a_model_runs_only_when_trusted(
 ) -> None:
     save_model(here / "own.zip", HalfCNN)
     with pytest.raises(SystemExit) as leaving:
-        probe("--encoder", "own.zip")
+        probe("--features-of", "own.zip")
     assert leaving.value.code == 2
     assert "HalfCNN" in capsys.readouterr().err
     with pytest.warns(UserWarning, match=r"Executing the code that own.zip contains"):
-        assert probe("--encoder", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
+        assert probe("--features-of", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
     assert quick[0] != quick[1]  # trained and untrained
     descriptions = [entry["description"] for entry in content(here)["encoders"].values()]
     assert descriptions == 2 * ["HalfCNN 16 on 4x84x84"] + ["most frequent label"]
@@ -442,17 +451,17 @@ def test_code_of_a_model_runs_only_when_trusted(
         (["--game", "tetris"], "RAM labels .*games are asteroids, .*zaxxon|games are"),
         (["--labels", "correct"], "`version` .*Did you mean 'corrected'"),
         (["--protocol", "convergd"], "invalid choice: 'convergd'"),
-        (["--encoder", "none.zip"], "`--encoder` .* got none.zip: no such file"),
-        (["--encoder", "frames"], "`--encoder` .* got the folder frames, which has none"),
+        (["--features-of", "none.zip"], "`--features-of` .* got none.zip: no such file"),
+        (["--features-of", "frames"], "`--features-of` .* got the folder frames, which has none"),
         (["--output", "small.safetensors"], "`--output` to be a folder .* got small.safetensors"),
-        (["--encoder", "text.zip"], "text.zip to be a whole zip file"),
-        (["--encoder", "text.safetensors"], "safetensors file at text.safetensors"),
+        (["--features-of", "text.zip"], "text.zip to be a whole zip file"),
+        (["--features-of", "text.safetensors"], "safetensors file at text.safetensors"),
         (
-            ["--encoder", "tall.zip"],
+            ["--features-of", "tall.zip"],
             r"tall.zip to read images of shape \(4, 84, 84\), .*shape \(4, 96, 96\)",
         ),
         (
-            ["--encoder", "small.safetensors", "--view", "screen"],
+            ["--features-of", "small.safetensors", "--view", "screen"],
             r"of shape \(1, 210, 160\), .* shape \(4, 84, 84\). Use --view agent",
         ),
         (["--seeds", "0", "-1"], "`--seeds` to be at least 0, got -1"),
@@ -478,7 +487,7 @@ def test_wrong_usage_exits_2_with_the_reason_before_anything_is_written(
         save_model(here / "tall.zip", NatureCNN, size=96)
     view = [] if "--view" in flags else ["--view", "agent"]
     with pytest.raises(SystemExit) as leaving:
-        probe("--encoder", "majority", *view, *flags)
+        probe("--features-of", "majority", *view, *flags)
     assert leaving.value.code == 2
     (error,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
     assert re.search(message, error)
@@ -489,7 +498,7 @@ def test_wrong_usage_exits_2_with_the_reason_before_anything_is_written(
 def test_scores_of_other_settings_are_left_alone(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ("--encoder", "majority", "--view", "agent", "--protocol", "converged")
+    flags = ("--features-of", "majority", "--view", "agent", "--protocol", "converged")
     assert probe(*flags) == 0
     before = content(here)
     for other, message in (
@@ -507,8 +516,8 @@ def test_scores_of_other_settings_are_left_alone(
 def test_all_games_are_those_with_labels(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def fake(_plan: Any, games: list[str], _scores: Any, **_: Any) -> bool:
-        asked.extend(games)
+    def fake(plan: Any, _scores: Any, **_: Any) -> bool:
+        asked.extend(plan.games)
         return True
 
     monkeypatch.setattr(scoring_cells, "probe_games", fake)
@@ -520,7 +529,7 @@ def test_frames_go_into_a_cache_that_the_settings_name(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
-    flags = ["--encoder", "majority", "--protocol", "converged", "--n-frames", "640"]
+    flags = ["--features-of", "majority", "--protocol", "converged", "--n-frames", "640"]
     policy = ["--policy", "random-without-noop", "--view", "agent", "--data-seed", "5"]
     assert main(["probe", "--game", "pong", *flags, *policy]) == 0
     (folder,) = (here / "cache" / "rl_infonce" / "frames").iterdir()
@@ -529,7 +538,15 @@ def test_frames_go_into_a_cache_that_the_settings_name(
 
 
 def test_the_command_is_recorded_as_it_can_be_run_again(here: Path) -> None:
-    given = ["--encoder", "majority", "--view", "agent", "--protocol", "converged", "--no-progress"]
+    given = [
+        "--features-of",
+        "majority",
+        "--view",
+        "agent",
+        "--protocol",
+        "converged",
+        "--no-progress",
+    ]
     assert probe(*given) == 0
     (run,) = content(here)["runs"]
     words = shlex.split(run["command"])

@@ -64,7 +64,7 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
 ) -> None:
     encoder = tmp_path / "none.safetensors"
     encoder.write_text("no encoder")
-    broken = {"arms": ["baseline", "broken"], "arm": {"broken": {"encoder": str(encoder)}}}
+    broken = {"arms": ["baseline", "broken"], "arm": {"broken": {"pretrained": str(encoder)}}}
     grid, folder = str(write_grid(tmp_path / "grid.toml", **broken)), tmp_path / "sweep"
     assert sweep(grid, "-o", str(folder), "--n-jobs", "1") == 1
     said = capsys.readouterr()
@@ -188,7 +188,7 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
         (["--resume", "none"], "none, got no grid.toml"),
         (["--resume", "none", "-o", "x"], "--resume without --output"),
         (["bad.toml"], "Did you mean 'breakout'"),
-        (["none.toml"], "`train.encoder` to be a file, got 'none.safetensors'"),
+        (["none.toml"], "`train.pretrained` to be a file, got 'none.safetensors'"),
         (["lost.toml"], "a grid at lost.toml, got no such file"),
         (["GRID", "--n-jobs", "0"], "--n-jobs"),
         (["GRID", "--retries", "3"], "--retries with --engine ray alone, got --engine local"),
@@ -214,7 +214,7 @@ def test_wrong_usage_exits_2(
     monkeypatch.chdir(tmp_path)
     write_grid(tmp_path / "GRID")
     write_grid(tmp_path / "bad.toml", games=["breakuot"])
-    write_grid(tmp_path / "none.toml", train={"encoder": "none.safetensors"})
+    write_grid(tmp_path / "none.toml", train={"pretrained": "none.safetensors"})
     with pytest.raises(SystemExit) as leaving:
         sweep(*words)
     assert leaving.value.code == 2
@@ -279,7 +279,7 @@ def engine_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeEngine:
 
 def test_flags_reach_the_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(monkeypatch)
-    monkeypatch.setattr("rl_infonce.cli.sweep.usable_gpus", lambda: 3)
+    monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 3)
     words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
     assert sweep(*words, "--n-jobs", "5", "--n-threads", "2") == 1
     assert engine.settings == {"n_jobs": 5, "n_gpus": 3, "n_threads": 2}
@@ -520,7 +520,7 @@ def test_jobs_at_once_and_their_gpus_and_retries_are_those_of_ray(
         found.append((settings["n_jobs"], settings["n_gpus"], settings["n_retries"]))
         yield from ()
 
-    monkeypatch.setattr("rl_infonce.cli.sweep_plan.usable_gpus", lambda: 2)
+    monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 2)
     monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_on_ray", run)
     grid = str(write_grid(tmp_path / "grid.toml"))
     engine = ["--engine", "ray", "--force", *words]

@@ -103,7 +103,7 @@ def test_a_record_does_not_say_where_to_write(
     [
         ({}, "`game` and `n_timesteps` in the arguments of .*run.json"),
         ({"game": "pong"}, "`game` and `n_timesteps`"),
-        ({"encoder": 5}, "`encoder` in .*run.json to be a path, got 5"),
+        ({"encoder": 5}, "`pretrained` in .*run.json to be a path, got 5"),
         ({"algo": ["ppo"]}, "`algo` in .*run.json to be one of ppo, dqn"),
         ({"n_timesteps": "many"}, "`n_timesteps` in .*run.json to be an int"),
         ({"hyperparams": "n_epochs:2"}, "`hyperparams` in .*run.json to be a list of texts"),
@@ -124,7 +124,7 @@ def test_of_a_record_known_settings_are_taken_alone(tmp_path: Path) -> None:
     arguments = going_on(tmp_path, "--resume", str(tmp_path))
     assert callable(arguments.usage_error)
     assert callable(arguments.run)
-    assert (arguments.algo, arguments.n_envs, arguments.encoder) == ("ppo", 8, None)
+    assert (arguments.algo, arguments.n_envs, arguments.pretrained) == ("ppo", 8, None)
 
 
 @pytest.mark.parametrize("name", ["model.zip", "checkpoints/step_000000000064"])
@@ -143,7 +143,7 @@ def test_what_somebody_else_wrote_there_is_not_overwritten(
     (tmp_path / "own").write_text("of mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text("time/fps,rollout/ep_rew_mean\n120,3.5\n")
-    flags = ["--encoder", str(tmp_path / "own")] if name.startswith("encoder") else []
+    flags = ["--pretrained", str(tmp_path / "own")] if name.startswith("encoder") else []
     said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path / "run"), *flags, *SMALL)
     assert f"got {tmp_path / 'run' / name} without run.json. Choose another folder." in said
 

@@ -190,7 +190,7 @@ def test_a_run_keeps_the_encoder_it_began_with(
     ]
     save_encoder(encoders[0], "small.safetensors")
     kill = AtStep(at, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    frozen = ("--encoder", "small.safetensors", "--freeze-encoder", "--run-dir", "run")
+    frozen = ("--pretrained", "small.safetensors", "--freeze-encoder", "--run-dir", "run")
     assert train(*flags(tmp_path), *frozen, callback=kill) == 75
     save_encoder(encoders[1], "small.safetensors")
     (tmp_path / "elsewhere").mkdir()

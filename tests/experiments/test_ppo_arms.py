@@ -29,7 +29,7 @@ def test_an_encoder_is_pretrained_and_probed_once(
     (tmp_path / "offline").mkdir()
     for _ in range(2):
         script.pretrain(grid, tmp_path, tmp_path, "128 frames", 1000)
-    assert capsys.readouterr().out.count("rl-infonce pretrain --game breakout") == 1
+    assert capsys.readouterr().out.count(f"Pretraining {tmp_path / 'breakout-0'}\n") == 1
     ((_, run),) = script.offline_runs(grid, tmp_path)
     assert (run.game, run.arm, run.seed) == ("breakout", "stdim_offline", 0)
     assert 0 < run.probes["converged"]["trained"]["mean"] < 1
@@ -44,8 +44,10 @@ def test_an_encoder_is_pretrained_and_probed_once(
     assert cell["untrained"] != cell["stdim_offline"]
     rank = cell["stdim_offline"]["effective_rank"]
     assert f" | {rank:.0f} | 1 |" in script.spread_table(found)
-    with pytest.raises(RuntimeError, match="Expected `rl-infonce pretrain` to end well"):
-        script.command("pretrain", "--game", "breakout", "-n", "8", "-o", str(tmp_path / "few"))
+    monkeypatch.setattr("rl_infonce.scoring.probe_runner.make_task", None)
+    (tmp_path / "breakout-0" / "probe" / "scores.md").unlink()
+    with pytest.raises(RuntimeError, match=r"features of .*encoder\.safetensors to be scored"):
+        script.probe(tmp_path / "breakout-0" / "encoder.safetensors", grid.cells()[0], grid)
 
 
 def sweep(folder: Path, f1: list[float], frames: str = "b", **changes: Any) -> SweepFolder:

@@ -19,7 +19,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from rl_infonce.cli import pretrain as command
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
@@ -32,7 +31,7 @@ from rl_infonce.pretraining import (
     make_objective,
     pretrain,
 )
-from rl_infonce.pretraining.ranks import Ranks
+from rl_infonce.pretraining.ranks import Ranks, process_group
 
 SETTINGS = PretrainingSettings(batch_size=4, precision="fp32", n_validation_frames=1, patience=99)
 _NAN = "FloatingPointError: Expected a finite gradient, got a loss of nan in step 2"
@@ -160,7 +159,7 @@ def main(folder: Path, scenario: str) -> None:
     """Join the other, run, and leave what happened in the folder."""
     found: dict[str, Any] = {}
     wait = timedelta(seconds=4 if scenario == "hangs" else 60)
-    with patch.object(command, "_RANKS_WAIT", wait), command._process_group(torch.device("cpu")):
+    with patch("rl_infonce.pretraining.ranks._WAIT", wait), process_group(torch.device("cpu")):
         rank = Ranks.here().rank
         if scenario == "together":
             for name in TOGETHER:

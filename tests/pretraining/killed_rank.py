@@ -14,9 +14,8 @@ from unittest.mock import patch
 
 import torch
 
-from rl_infonce.cli import pretrain as command
 from rl_infonce.pretraining import Budget, Progress, pretrain
-from rl_infonce.pretraining.ranks import Ranks
+from rl_infonce.pretraining.ranks import Ranks, process_group
 from tests.pretraining.failing_rank import SETTINGS, frames, objective
 
 
@@ -29,7 +28,7 @@ def main() -> None:
     life = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     screens, trained = frames(40, (1, 210, 160)), objective("vae")
     validations = patch("rl_infonce.pretraining.trainer.N_VALIDATIONS", 4)
-    with validations, command._process_group(torch.device("cpu")):
+    with validations, process_group(torch.device("cpu")):
         rank = Ranks.here().rank
 
         def note(progress: Progress) -> None:

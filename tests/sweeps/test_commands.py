@@ -75,7 +75,7 @@ def test_the_probe_reads_what_was_trained() -> None:
     grid = make_grid({**GRID, "probe": probe})
     (cell, _) = grid.cells()
     parsed = make_parser().parse_args(probe_command(cell, grid, Path("run")))
-    assert parsed.encoder == [str(Path("run") / "model.zip")]
+    assert parsed.features_of == [str(Path("run") / "model.zip")]
     assert (parsed.output, parsed.n_frames) == (Path("run/probe"), 900)
     assert (parsed.protocol, parsed.seeds) == (["converged", "knn"], [0, 1])
 
@@ -84,10 +84,10 @@ def test_a_relative_encoder_is_one_of_the_folder_where_the_sweep_was_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    grid = make_grid({**GRID, "train": {"encoder": "some/encoder.safetensors"}})
+    grid = make_grid({**GRID, "train": {"pretrained": "some/encoder.safetensors"}})
     (cell, _) = grid.cells()
     parsed = make_parser().parse_args(train_command(cell, grid, Path("run")))
-    assert parsed.encoder == tmp_path / "some" / "encoder.safetensors"
+    assert parsed.pretrained == tmp_path / "some" / "encoder.safetensors"
     assert not parsed.resume_inexact
     words = train_command(cell, grid, Path("run"), inexact=True)
     assert make_parser().parse_args(words).resume_inexact

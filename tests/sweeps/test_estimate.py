@@ -114,7 +114,7 @@ def test_what_is_tried_has_the_arms_encoder(tmp_path: Path) -> None:
     path = tmp_path / "encoder.safetensors"
     generator = torch.Generator().manual_seed(0)
     save_encoder(PixelEncoder((4, 84, 84), 16, encoder="impala", generator=generator), path)
-    settings = {"encoder": str(path), "freeze_encoder": True}
+    settings = {"pretrained": str(path), "freeze_encoder": True}
     grid = write_grid(tmp_path / "grid.toml", arms=["own"], arm={"own": settings})
     (cell,) = read_grid(grid).cells()
     model = estimate._model(cell, 1000, device="cpu")

@@ -123,8 +123,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
             "`n_epochs` common to all arms below the 5 of 'extra_updates', got 5",
         ),
         (
-            {"arms": ["frozen_random"], "train": {"encoder": "impala"}},
-            "no `encoder` common to all arms with 'frozen_random'.*got 'impala'",
+            {"arms": ["frozen_random"], "train": {"pretrained": "x"}},
+            "no `pretrained` common to all arms with 'frozen_random'.*got 'x'",
         ),
         *(
             ({"arm": {name: {}}}, f"to be named with letters.*got {re.escape(repr(name))}")
@@ -216,10 +216,12 @@ def test_an_encoder_must_be_there_for_a_training_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = write_grid(tmp_path / "grid.toml", train={"encoder": "none.safetensors"})
-    with pytest.raises(GridError, match=r"`train\.encoder` to be a file, got 'none\.safetensors'"):
+    path = write_grid(tmp_path / "grid.toml", train={"pretrained": "none.safetensors"})
+    with pytest.raises(
+        GridError, match=r"`train\.pretrained` to be a file, got 'none\.safetensors'"
+    ):
         read_grid(path, check_files=True)
-    assert read_grid(path).train == {"encoder": "none.safetensors"}, "as for a report elsewhere"
+    assert read_grid(path).train == {"pretrained": "none.safetensors"}, "as for a report elsewhere"
     (tmp_path / "none.safetensors").touch()
     read_grid(path, check_files=True)
 

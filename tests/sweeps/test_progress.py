@@ -63,7 +63,7 @@ def test_a_record_of_other_kinds_of_values_is_failed_with_the_reason(
         ({"algo": "dqn"}, "algo 'dqn' instead of 'ppo'"),
         ({"seed": 7}, "seed 7 instead of 0"),
         ({"n_timesteps": 256}, "n_timesteps 256 instead of 128"),
-        ({"encoder": "x"}, "encoder 'x' instead of None"),
+        ({"pretrained": "x"}, "pretrained 'x' instead of None"),
         ({"horizons": [4]}, "horizons [4] instead of None"),
         ({"infonce_coef": 0.7}, "infonce_coef 0.7 instead of 0.5"),
         ({"preset": "atc"}, "preset 'atc' instead of None"),

@@ -77,11 +77,12 @@ def test_another_encoder_of_the_same_name_is_noticed(
         (tmp_path / place).mkdir()
         if content is not None:
             (tmp_path / place / "e.safetensors").write_bytes(content)
-    own: dict[str, Any] = {"arms": ["infonce", "own"], "arm": {"own": {"encoder": "e.safetensors"}}}
+    arm = {"own": {"pretrained": "e.safetensors"}}
+    own: dict[str, Any] = {"arms": ["infonce", "own"], "arm": arm}
     monkeypatch.chdir(tmp_path / "here")
     adopted(folder, path, **own)
     monkeypatch.chdir(tmp_path / "there")
-    with pytest.raises(ValueError, match=r"own-0: content of encoder \w+ \(was \w+\)\. Change"):
+    with pytest.raises(ValueError, match=r"own-0: content of pretrained \w+ \(was \w+\)\. Change"):
         adopted(folder, path, **own)
     for place in ("nowhere", "here"):  # a sweep that is done may be looked at anywhere
         monkeypatch.chdir(tmp_path / place)

@@ -1,0 +1,151 @@
+"""What a saved agent scores in whole Atari games, on the record and as a video."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
+from rl_infonce.agents.evaluation import Episode, play_episodes
+from rl_infonce.agents.saved_agent import open_policy, saved_exploration_rate
+from rl_infonce.atari import make_atari_vec_env
+from rl_infonce.atari.screens import replay_screens
+from rl_infonce.checks import check_number
+from rl_infonce.report.video import write_video
+from rl_infonce.runs.evaluation_file import evaluation_record
+from rl_infonce.runs.run_directory import now, software
+
+STEPS_PER_SECOND = 60 / 4  # of the emulator's clock
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """Which agent plays which game, and how.
+
+    Attributes:
+        model: SB3's zip.
+        game: Its canonical name.
+        n_episodes: Whole games.
+        n_envs: Games played at once.
+        seed: Of games and actions, 0 to 2**31 - 1.
+        deterministic: Whether the best action is taken instead of a sampled one.
+        epsilon: Probability of a uniform action instead; None takes 0 if `deterministic`, else the
+            one with which a DQN was saved.
+        max_frames: Emulator frames after which a game is cut.
+
+    Raises:
+        TypeError: If a number is none; its flag is named.
+        ValueError: If one is out of range; its flag is named.
+    """
+
+    model: Path
+    game: str
+    n_episodes: int
+    n_envs: int
+    seed: int
+    deterministic: bool
+    epsilon: float | None
+    max_frames: int
+
+    def __post_init__(self) -> None:
+        check_number("--n-episodes", self.n_episodes, at_least=1)
+        check_number("--n-envs", self.n_envs, at_least=1)
+        check_number("--seed", self.seed, at_least=0, at_most=2**31 - 1)
+        check_number("--max-frames", self.max_frames, at_least=1)
+        if self.epsilon is not None:
+            check_number("--epsilon", self.epsilon, at_least=0, at_most=1)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an agent scored.
+
+    Attributes:
+        plan: By which it played.
+        episodes: In the order they ended.
+        model: Path and hash of its file, as it was opened.
+        settings: Of games and actions.
+        seconds: All games took.
+        env_state: Of the environments, from which games are replayed.
+    """
+
+    plan: EvaluationPlan
+    episodes: list[Episode]
+    model: dict[str, str]
+    settings: dict[str, Any]
+    seconds: float
+    env_state: dict[str, Any]
+
+    def record(self, command: str) -> dict[str, Any]:
+        """Return scores, settings and versions, as a file of `evaluation_record` says them."""
+        return evaluation_record(
+            self.plan.game,
+            [{"return": e.score, "length": e.length, "is_cut": e.is_cut} for e in self.episodes],
+            model=self.model,
+            settings=self.settings,
+            command=command,
+            end_time=now(),
+            wall_seconds=round(self.seconds, 3),
+            **software(),
+        )
+
+    def write_video(self, path: Path, *, most_seconds: float) -> tuple[float, bool]:
+        """Write a video of one game; return its seconds, and whether the game went on."""
+        most = round(most_seconds * STEPS_PER_SECOND)
+        screens = replay_screens(self.env_state)
+        n = write_video(path, screens, frames_per_second=STEPS_PER_SECOND, most=most)
+        return n / STEPS_PER_SECOND, n == most
+
+
+def evaluate_agent(
+    plan: EvaluationPlan,
+    *,
+    trust_pickle: bool = False,
+    show: Callable[[Episode], object] = lambda _episode: None,
+) -> Evaluation:
+    """Play whole games with a saved agent.
+
+    Args:
+        plan: Agent, game and how.
+        trust_pickle: Whether a model that cannot be read safely may execute its own code.
+        show: Called with every game that ends.
+
+    Raises:
+        TypeError: If the model's observations are no images.
+        ValueError: If the model cannot be read, or does not fit the game.
+        OSError: If the file cannot be read.
+    """
+    digest = hashlib.sha256(plan.model.read_bytes()).hexdigest()  # training may replace it
+    network = open_policy(plan.model, trust_pickle=trust_pickle)
+    epsilon = plan.epsilon
+    if epsilon is None:
+        epsilon = 0.0 if plan.deterministic else saved_exploration_rate(plan.model)
+    rng = np.random.default_rng(plan.seed)
+    policy = epsilon_greedy_policy(network, epsilon, rng, deterministic=plan.deterministic)
+    env = make_atari_vec_env(
+        plan.game,
+        min(plan.n_envs, plan.n_episodes),
+        seed=plan.seed,
+        terminal_on_life_loss=False,
+        clip_reward=False,
+        max_frames_per_episode=plan.max_frames,
+    )
+    start = time.perf_counter()
+    episodes = play_episodes(policy, env, plan.n_episodes, show=show)
+    seconds = time.perf_counter() - start
+    state = env.get_state()
+    env.close()
+    how = {
+        "n_episodes": plan.n_episodes,
+        "seed": plan.seed,
+        "deterministic": plan.deterministic,
+        "epsilon": epsilon,
+    }
+    saved = {"path": str(plan.model), "sha256": digest}
+    return Evaluation(plan, episodes, saved, state["settings"] | how, seconds, state)

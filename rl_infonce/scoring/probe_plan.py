@@ -1,0 +1,127 @@
+"""What `rl-infonce probe` is to score: which games, which features, on which images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_infonce.checks import check_number
+from rl_infonce.device import usable_device
+from rl_infonce.scoring.feature_sources import (
+    MAJORITY,
+    RANDOM,
+    ProbedEncoder,
+    majority,
+    open_encoder,
+    paper_encoder,
+)
+from rl_infonce.scoring.frame_source import find_frames
+from rl_infonce.scoring.probe_runner import Plan
+
+VIEWS: dict[str, tuple[int, ...]] = {"screen": (1, 210, 160), "agent": (4, 84, 84)}
+
+
+def make_plan(
+    games: Sequence[str],
+    features_of: Sequence[str],
+    *,
+    seeds: Sequence[int],
+    protocols: Sequence[str],
+    labels: str,
+    frames: Path | None = None,
+    view: str | None = None,
+    n_frames: int | None = None,
+    policy: str | None = None,
+    data_seed: int | None = None,
+    min_episode_length: int | None = None,
+    precision: str = "fp32",
+    device: str = "auto",
+    trust_pickle: bool = False,
+    progress: bool = False,
+    say: Callable[[str], object],
+    complain: Callable[[str], object],
+) -> Plan:
+    """Return the plan of all that is asked for, and of what stands beside it.
+
+    Untrained weights of each architecture and the majority class are always scored also.
+
+    Args:
+        games: Of `find_games`.
+        features_of: Files and run directories, as of `open_encoder`, "random" or "majority".
+        seeds: Of split, untrained weights and probe, at least 0.
+        protocols: Of `probe_runner.TASKS`.
+        labels: Version of the variables.
+        frames: Folder of frames; None is the cache.
+        view: Images that every encoder must read; None takes those that the first one reads.
+        n_frames: Per game, as of `find_frames`.
+        policy: That plays, as of `find_frames`.
+        data_seed: Of the games played, as of `find_frames`.
+        min_episode_length: Frames that an episode must have; None leaves it to the protocol.
+        precision: Of encoders.
+        device: For encoders and probes.
+        trust_pickle: Whether models that cannot be read safely may execute their own code.
+        progress: Whether to show bars.
+        say: Receives a line about what is done.
+        complain: Receives a line about what failed.
+
+    Raises:
+        ValueError: If an argument is out of range, or an encoder does not read the images.
+        OSError: If a file cannot be read.
+    """
+    for seed in seeds:
+        if seed < 0:
+            raise ValueError(f"Expected `--seeds` to be at least 0, got {seed}.")
+    asked, beside = _encoders(features_of, trust_pickle=trust_pickle)
+    view = _view(view, asked)
+    beside += [paper_encoder(view)] if RANDOM in features_of else []
+    if min_episode_length is not None:
+        check_number("--min-episode-length", min_episode_length, at_least=1)
+    source = find_frames(games, frames, view, n_steps=n_frames, policy=policy, seed=data_seed)
+    return Plan(
+        games=games,
+        source=source,
+        encoders={encoder.key: encoder for encoder in (*asked, *beside, majority())},
+        seeds=seeds,
+        protocols=protocols,
+        labels=labels,
+        min_episode_length=min_episode_length,
+        precision=precision,
+        device=usable_device(device),
+        progress=progress,
+        say=say,
+        complain=complain,
+    )
+
+
+def _encoders(
+    names: Sequence[str], *, trust_pickle: bool
+) -> tuple[list[ProbedEncoder], list[ProbedEncoder]]:
+    """Return the encoders in files, and untrained ones of their architectures."""
+    trained, untrained = [], []
+    for name in dict.fromkeys(names):
+        if name not in (RANDOM, MAJORITY):
+            encoder, same_untrained = open_encoder(name, trust_pickle=trust_pickle)
+            trained.append(encoder)
+            untrained.append(same_untrained)
+    return trained, untrained
+
+
+def _view(view: str | None, encoders: Sequence[ProbedEncoder]) -> str:
+    """Return the images to collect, which every encoder must be able to read."""
+    shapes: dict[tuple[int, ...] | None, str] = {shape: name for name, shape in VIEWS.items()}
+    if view is None:
+        read = (shapes.get(encoder.image_shape) for encoder in encoders)
+        view = next((name for name in read if name is not None), "agent" if encoders else "screen")
+    for encoder in encoders:
+        if encoder.image_shape != VIEWS[view]:
+            fitting = shapes.get(encoder.image_shape)
+            way_out = (
+                f"Use --view {fitting}, and another --output for each view."
+                if fitting
+                else "Train on rl_infonce.make_atari_vec_env, or probe it in Python."
+            )
+            raise ValueError(
+                f"Expected {encoder.name} to read images of shape {VIEWS[view]}, those of --view "
+                f"{view}, got an encoder of observations of shape {encoder.image_shape}. {way_out}"
+            )
+    return view

@@ -1,0 +1,97 @@
+"""The study of a sweep that is searched, trial by trial, until it is done, stopped or hopeless."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rl_infonce.atari.human_scores import human_scores
+from rl_infonce.runs.signals import INTERRUPTED
+from rl_infonce.sweeps.arms import Settings
+from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.study import best_trial, run_study
+from rl_infonce.sweeps.sweep_run import CellEnd, SweepRun
+
+_FAILED_AT_FIRST = 3  # trials, before a fault is taken for one of the machine and not of settings
+_MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
+Watch = Callable[[Generator[CellEnd, None, None], Grid], Mapping[str, int]]
+
+
+class Trial(NamedTuple):
+    """A trial that ended.
+
+    Attributes:
+        name: Of its arm.
+        settings: It was trained with.
+        value: What the study maximises; None if the trial has no value.
+        statuses: How far its cells have come.
+    """
+
+    name: str
+    settings: Settings
+    value: float | None
+    statuses: frozenset[str]
+
+
+class StudyRun:
+    """A search in the folder of a sweep.
+
+    Args:
+        sweep: Whose grid has a study.
+        watch: Receives the cells of each trial as they end, and their grid; returns their exit
+            codes.
+
+    Attributes:
+        n_failed: Trials without a value.
+        is_stopped: Whether a signal stopped a cell.
+        is_hopeless: Whether the first trials all failed, so that the search stopped.
+    """
+
+    def __init__(self, sweep: SweepRun, watch: Watch) -> None:
+        self._sweep, self._watch = sweep, watch
+        scores = human_scores()
+        self._scales = scores if set(sweep.grid.games) <= scores.keys() else None
+        self.n_failed = 0
+        self.is_stopped = self.is_hopeless = False
+
+    @property
+    def measure(self) -> str:
+        """What the values of trials are, in words."""
+        what = _MEASURES[str((self._sweep.grid.study or {}).get("measure"))]
+        scaled = ", where 0 is a random agent and 1 a human" if self._scales else ""
+        return f"{what}, mean over the grid{scaled}"
+
+    def trials(self) -> Iterator[Trial]:
+        """Yield trials as they end.
+
+        Raises:
+            ModuleNotFoundError: If Optuna is not installed.
+            ValueError: If the grid has no study, or the folder's study is of other trainings.
+        """
+        sweep, folder = self._sweep, self._sweep.folder
+        statuses: dict[str, frozenset[str]] = {}
+
+        def train(_cells: Sequence[Cell], own: Grid) -> bool:
+            codes = self._watch(sweep.train(own), own)
+            self.is_stopped |= INTERRUPTED in codes.values()
+            found = (state.status for state in folder.states(own).values())
+            statuses[own.arms[0]] = frozenset(found)
+            return not self.is_stopped
+
+        for name, settings, value in run_study(folder, sweep.grid, train, self._scales):
+            yield Trial(name, settings, value, statuses[name])
+            self.n_failed += value is None
+            if self.n_failed == _FAILED_AT_FIRST and self.best() is None:
+                self.is_hopeless = True
+                return
+
+    def best(self) -> tuple[str, Settings, float] | None:
+        """Return name, settings and value of the best trial of all sessions; None without one."""
+        return best_trial(self._sweep.folder)
+
+    @property
+    def code(self) -> int:
+        """Exit code of the search."""
+        if self.is_stopped:
+            return INTERRUPTED
+        return int(self.n_failed > 0 or self.best() is None)

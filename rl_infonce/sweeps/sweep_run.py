@@ -1,0 +1,235 @@
+"""A sweep that is planned, trained cell by cell, and judged when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rl_infonce.runs.signals import INTERRUPTED
+from rl_infonce.sweeps import estimate
+from rl_infonce.sweeps.engines import Engine
+from rl_infonce.sweeps.grid import Cell, Grid, parse_grid
+from rl_infonce.sweeps.progress import CellState, cell_state
+from rl_infonce.sweeps.study import trials_grid
+from rl_infonce.sweeps.sweep_folder import SweepFolder, remove_checkpoints
+
+GIB = 2**30
+States = Mapping[str, CellState]
+
+
+class CellEnd(NamedTuple):
+    """A cell that ended.
+
+    Attributes:
+        name: Of the cell.
+        code: Exit code of its last command.
+        state: How far its run has come.
+        run_dir: Of the cell.
+    """
+
+    name: str
+    code: int
+    state: CellState
+    run_dir: Path
+
+
+class SweepEnd(NamedTuple):
+    """A sweep that ended.
+
+    Attributes:
+        states: How far each cell has come.
+        is_stopped: Whether a signal stopped a cell.
+        failed: Names of cells that failed.
+    """
+
+    states: States
+    is_stopped: bool
+    failed: list[str]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every cell is done."""
+        return all(state.status == "done" for state in self.states.values())
+
+    @property
+    def code(self) -> int:
+        """Exit code of the sweep."""
+        return INTERRUPTED if self.is_stopped else int(bool(self.failed))
+
+
+class Estimate(NamedTuple):
+    """What the missing cells will take.
+
+    Attributes:
+        n_at_once: Cells that run at once.
+        disk: Bytes, at most.
+        tried: Seconds of training.
+    """
+
+    n_at_once: int
+    disk: int
+    tried: estimate.Tried
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """A grid, the folder of its cells, and the engine that trains what is missing.
+
+    Attributes:
+        grid: Of the file.
+        content: Of that file.
+        folder: Of the sweep.
+        engine: For all cells.
+        searches: Whether the trials of the grid's study are trained instead of its arms.
+        keeps_checkpoints: Whether finished cells keep theirs.
+        mixed_versions: Whether cells go on with other versions of packages.
+    """
+
+    grid: Grid
+    content: bytes
+    folder: SweepFolder
+    engine: Engine
+    searches: bool = False
+    keeps_checkpoints: bool = False
+    mixed_versions: bool = False
+
+    def planned(self) -> Grid:
+        """Return the grid whose cells are to be trained, as far as a study can know them."""
+        return trials_grid(self.grid, self.folder.begun()) if self.searches else self.grid
+
+    def check_folder(self, planned: Grid) -> None:
+        """Raise unless what the folder holds is of the grid, and of the versions installed now.
+
+        Raises:
+            ValueError: If it is not.
+        """
+        self.folder.check_cells(self.grid)
+        if not self.mixed_versions:
+            self.folder.check_versions(planned)
+
+    def begin(self, planned: Grid, states: States, command: str, *, needs_room: bool) -> None:
+        """Check all that can fail, make the folder that of the grid, and note the session.
+
+        Args:
+            planned: Of `planned`.
+            states: Of its cells.
+            command: That started the sweep.
+            needs_room: Whether a disk that may get full is refused.
+
+        Raises:
+            ValueError: If the folder is of another grid, or cells cannot be trained.
+            ModuleNotFoundError: If a package is missing.
+            OSError: If the disk is too small, the cluster is not there, or files cannot be written.
+        """
+        self.check_folder(planned)
+        if not self.keeps_checkpoints:  # of cells that ended when nobody was there to remove them
+            for cell in planned.cells():
+                if states[cell.name].status == "done":
+                    remove_checkpoints(self.folder.run_dir(cell))
+        missing = cells_to_train(planned, states)
+        if missing:
+            if needs_room:
+                self._check_disk(planned, missing)
+            self.engine.check_cluster()
+        self.folder.adopt(self.grid, self.content)
+        self.folder.begin_session(self.engine.name, command)
+
+    def estimate(self, planned: Grid, missing: Sequence[Cell]) -> Estimate:
+        """Try missing cells for a moment, and return what time and disk all of them take.
+
+        Raises:
+            ValueError: If cells cannot be trained.
+        """
+        return Estimate(
+            self.engine.jobs_at_once(len(missing)),
+            self._disk(planned, missing),
+            estimate.seconds_of_all(missing, planned.n_timesteps, self.engine.n_threads),
+        )
+
+    def _disk(self, planned: Grid, missing: Sequence[Cell]) -> int:
+        n_running = self.engine.jobs_at_once(len(missing))
+        n_with_checkpoints = len(missing) if self.keeps_checkpoints else n_running
+        return estimate.disk_of_all(missing, planned.n_timesteps, n_with_checkpoints)
+
+    def _check_disk(self, planned: Grid, missing: Sequence[Cell]) -> None:
+        needed = self._disk(planned, missing)
+        free = estimate.free_bytes(self.folder.path)
+        if needed > free:
+            raise OSError(
+                f"Expected {needed / GIB:.1f} GiB of room in {self.folder.path}, got "
+                f"{free / GIB:.1f}. Make room, choose another --output, or pass --force."
+            )
+
+    def train(self, grid: Grid) -> Generator[CellEnd, None, None]:
+        """Train the cells of a grid that are not done, and yield each when it ends.
+
+        Closing the generator asks trainings to save and stop, and waits for them.
+        """
+        cells = {cell.name: cell for cell in cells_to_train(grid, self.folder.states(grid))}
+        jobs = [
+            self.folder.job(cell, grid, mixed_versions=self.mixed_versions)
+            for cell in cells.values()
+        ]
+        with contextlib.closing(self.engine.run(jobs, self.folder.path)) as engine:
+            for name, code in engine:
+                run_dir = self.folder.run_dir(cells[name])
+                state = cell_state(cells[name], grid, run_dir)
+                yield CellEnd(name, code, state, run_dir)
+                if state.status == "done" and not self.keeps_checkpoints:
+                    remove_checkpoints(run_dir)
+
+    def judge(self, codes: Mapping[str, int]) -> SweepEnd:
+        """Return how the sweep ended, from the exit codes of cells that ended in this session."""
+        states = self.folder.states(self.grid)
+        unfinished = {name for name, state in states.items() if state.status != "done"}
+        stopped = {name for name in unfinished if codes.get(name) == INTERRUPTED}
+        failed = [
+            name
+            for name in states
+            if codes.get(name, 0) not in (0, INTERRUPTED)  # though it may have scores by now
+            or name in unfinished - stopped
+        ]
+        return SweepEnd(states, bool(stopped), failed)
+
+
+def cells_to_train(grid: Grid, states: States) -> list[Cell]:
+    """Return the cells that are not done; a folder with something else in it stays as it is."""
+    return [
+        cell
+        for cell in grid.cells()
+        if states[cell.name].status != "done" and not states[cell.name].reason
+    ]
+
+
+def find_sweep(
+    grid: Path | None, output: Path | None, resume: Path | None
+) -> tuple[Grid, bytes, SweepFolder]:
+    """Return the grid of a sweep, the content of its file, and the folder.
+
+    Args:
+        grid: File of the grid.
+        output: Folder of the sweep; None is sweeps/NAME of the grid.
+        resume: Folder of a sweep that goes on with the grid in it.
+
+    Raises:
+        ValueError: If not exactly one of `grid` and `resume` is given, or the grid cannot be run.
+        OSError: If there is no grid, or it cannot be read.
+    """
+    if grid is not None and resume is None:
+        if not grid.exists():
+            raise FileNotFoundError(
+                f"Expected a grid at {grid}, got no such file. README, Sweeps, shows one."
+            )
+        path, folder = grid, SweepFolder(output or Path("sweeps") / grid.stem)
+    elif grid is None and resume is not None:
+        if output is not None:
+            raise ValueError("Expected --resume without --output: it names the sweep's folder.")
+        folder = SweepFolder(resume)
+        path = folder.grid_path()
+    else:
+        raise ValueError("Expected a grid, or --resume with the folder of a sweep.")
+    content = path.read_bytes()
+    return parse_grid(content, path, check_files=True), content, folder

@@ -1,0 +1,225 @@
+"""An encoder that is pretrained on the frames of an Atari game."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.labels import labels_hash
+from rl_infonce.checks import check_choice, check_number
+from rl_infonce.device import has_fast_bf16, usable_device
+from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.pretraining import (
+    OBJECTIVES,
+    EpisodeFrames,
+    PretrainingSettings,
+    Progress,
+    make_objective,
+    parse_budget,
+    pretrain,
+    training_and_validation,
+)
+from rl_infonce.pretraining.curves import PretrainingCurves
+from rl_infonce.pretraining.objectives import default_batch_size, paints_screens
+from rl_infonce.probing import drop_low_entropy
+from rl_infonce.runs.run_directory import software
+
+_VIEWS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
+
+
+@dataclass(frozen=True)
+class EncoderPlan:
+    """Which encoder is pretrained, on which frames of a game, and how.
+
+    Attributes:
+        game: Its canonical name.
+        objective: Of `OBJECTIVES`.
+        encoder: Architecture: "stdim" reads screens, "nature" and "impala" what agents see.
+        budget: As of `parse_budget`.
+        n_frames: To learn from and to validate on, at least 8.
+        policy: That plays: "random" or "random-without-noop".
+        data_seed: Of the games.
+        labels: Version of those that "supervised" is told; None for all other objectives.
+        batch_size: Samples per step; None takes the objective's own number.
+        micro_batch_size: Samples that are encoded at a time; None takes all.
+        learning_rate: Of Adam.
+        precision: "bf16" or "fp32"; None takes bf16 where the device multiplies it in hardware.
+        seed: Of weights and batches.
+        device: Of the training.
+
+    Raises:
+        ValueError: If a setting is out of range, or does not fit the others.
+    """
+
+    game: str
+    objective: str = "stdim"
+    encoder: str = "stdim"
+    budget: str = "10m"
+    n_frames: int = 100_000
+    policy: str = "random-without-noop"
+    data_seed: int = 1
+    labels: str | None = None
+    batch_size: int | None = None
+    micro_batch_size: int | None = None
+    learning_rate: float = 3e-4
+    precision: str | None = None
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("--objective", self.objective, OBJECTIVES)
+        if paints_screens(self.objective) and _VIEWS[self.encoder] != "screen":
+            raise ValueError(
+                f"Expected `--encoder` stdim with --objective {self.objective}, which paints "
+                f"210x160 screens, got {self.encoder}. Leave --encoder out, or choose another "
+                "objective."
+            )
+        check_number("--n-frames", self.n_frames, at_least=8)
+        for flag in ("seed", "data_seed"):
+            check_number(f"--{flag.replace('_', '-')}", getattr(self, flag), at_least=0)
+        if self.labels is not None and self.objective != "supervised":
+            raise ValueError(
+                f"Expected `--labels` with --objective supervised only, got it with "
+                f"{self.objective}, which is told no labels. Leave it out; rl-infonce probe has "
+                "--labels also."
+            )
+        self.told()
+        parse_budget(self.budget)
+        self.settings()
+
+    @property
+    def name(self) -> str:
+        """Of the run's folder, where nothing else is said."""
+        encoder = "" if self.encoder == "stdim" else f"{self.encoder}-"
+        return f"{self.game}-{self.objective}-{encoder}{self.seed}"
+
+    def told(self) -> dict[str, str]:
+        """Return version and hash of the labels to learn; nothing if there are none to learn."""
+        if self.labels is None:
+            return {}
+        return {"labels": self.labels, "labels_hash": labels_hash(self.game, self.labels)}
+
+    def about(self) -> dict[str, Any]:
+        """Return what a run that goes on must agree in, beside `settings`."""
+        names = ("game", "objective", "encoder", "n_frames", "policy", "data_seed")
+        return {name: getattr(self, name) for name in names} | self.told()
+
+    def settings(self) -> PretrainingSettings:
+        """Return how the objective is trained."""
+        device = usable_device(self.device)
+        return PretrainingSettings(
+            batch_size=default_batch_size(self.objective)
+            if self.batch_size is None
+            else self.batch_size,
+            micro_batch_size=self.micro_batch_size,
+            learning_rate=self.learning_rate,
+            precision=self.precision or ("bf16" if has_fast_bf16(device) else "fp32"),
+            seed=self.seed,
+        )
+
+
+def pretrain_encoder(
+    plan: EncoderPlan,
+    folder: Path,
+    *,
+    progress: bool = False,
+    on_progress: Callable[[Progress], object] = lambda _progress: None,
+) -> tuple[Path, Progress]:
+    """Pretrain an encoder, or go on with it, and save it beside its checkpoint and curves.
+
+    Of several ranks, which share each batch, the first one writes.
+
+    Args:
+        plan: What to do.
+        folder: Of the run; it exists.
+        progress: Whether to show a bar while frames are collected.
+        on_progress: Called after every step.
+
+    Returns:
+        The encoder's file, and losses and speeds.
+
+    Raises:
+        Error: As `rl_infonce.pretraining.pretrain` and `cached_frames`.
+    """
+    is_first = os.environ.get("RANK", "0") == "0"
+    train, validation = _frames(plan, progress=progress)
+    generator = torch.Generator().manual_seed(plan.seed)
+    objective = make_objective(
+        plan.objective,
+        _encoder(plan.encoder, generator),
+        generator,
+        variables=tuple(train.labels),
+    ).to(usable_device(plan.device))
+    about, settings = plan.about(), plan.settings()
+    with contextlib.closing(PretrainingCurves(folder)) as curves:
+
+        def note(progress: Progress) -> None:
+            on_progress(progress)
+            if is_first:
+                curves.draw(progress.history)
+
+        done = pretrain(
+            objective,
+            train,
+            validation,
+            parse_budget(plan.budget),
+            settings,
+            folder=folder,
+            about=about,
+            on_progress=note,
+        )
+        if is_first:
+            curves.draw(done.history)
+    path = folder / "encoder.safetensors"
+    provenance = {
+        **about,
+        **software(),
+        **asdict(settings),
+        "budget": plan.budget,
+        "steps": done.step,
+        "best_step": done.best_step,
+        "validation_loss": done.best_loss,
+        "seconds": round(done.seconds, 1),
+    }
+    if is_first:
+        save_encoder(objective.encoder, path, provenance=provenance)
+    return path, done
+
+
+def _encoder(name: str, generator: torch.Generator) -> STDIMEncoder | PixelEncoder:
+    if name == "stdim":
+        return STDIMEncoder(generator)
+    return PixelEncoder((4, 84, 84), encoder=name, generator=generator)
+
+
+def _frames(plan: EncoderPlan, *, progress: bool) -> tuple[EpisodeFrames, EpisodeFrames]:
+    """Return the frames to learn from and those held out, with labels for who is told them."""
+    view = _VIEWS[plan.encoder]
+    frames = cached_frames(
+        plan.game,
+        plan.n_frames,
+        seed=plan.data_seed,
+        policy=plan.policy.replace("-", "_"),
+        view=view,
+        progress=progress,
+    )
+    train, held_out = training_and_validation(
+        frames.observations(view),
+        frames.episode_ids,
+        np.random.default_rng(plan.seed),
+        group_ids=frames.game_ids,
+    )
+    if plan.labels is None:
+        return train, held_out
+    labels, _ = drop_low_entropy(frames.labelled(view, plan.labels).labels, train.rows)
+    return replace(train, labels=labels), replace(held_out, labels=labels)
