@@ -105,7 +105,8 @@ def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -
         ValueError: If there is none, one is too small, or one appears twice.
     """
     is_one = isinstance(horizons, Integral)
-    if isinstance(horizons, str | bytes) or (isinstance(horizons, Real) and not is_one):
+    is_several = isinstance(horizons, Iterable) and not isinstance(horizons, str | bytes)
+    if not (is_one or is_several):
         raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
     values: list[Any] = [horizons] if is_one else list(horizons)  # type: ignore[arg-type]
     smallest = 0 if allow_zero else 1

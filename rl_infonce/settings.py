@@ -292,15 +292,15 @@ def noted(settings: InfoNCESettings, horizons: Sequence[int]) -> dict[str, Any]:
     return {**asdict(settings), "horizons": list(horizons)}
 
 
-def settings_table(settings: Any = InfoNCESettings) -> str:
-    """Return a Markdown table of all settings that a dataclass declares, with their defaults."""
+def settings_table(settings: Any) -> str:
+    """Return a Markdown table of the settings that a dataclass declares, with their defaults."""
     rows = ["| setting | default | other presets | meaning |", "|---|---|---|---|"]
     own = defaults(settings)
     for name, each in declared(settings).items():
         kind = f" ({each.kind.words})" if isinstance(each.kind, Choice | Choices) else ""
-        needs = "" if each.needs is None else f" It needs `{each.needs[0]}={each.needs[1]!r}`."
-        others = _other_presets(name) if settings is InfoNCESettings else ""
-        rows.append(f"| `{name}` | `{own[name]!r}` | {others} | {each.meaning}{kind}{needs} |")
+        needs = "" if each.needs is None else f" Needs `{each.needs[0]}={each.needs[1]!r}`."
+        meaning = f"{each.meaning}{kind}{needs}".replace("|", "\\|")
+        rows.append(f"| `{name}` | `{own[name]!r}` | {_other_presets(name)} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
@@ -308,6 +308,7 @@ def _other_presets(name: str) -> str:
     """Return which presets have another value of a setting than "cpc", and which."""
     by_value: dict[str, list[str]] = {}
     for preset, settings in PRESETS.items():
-        if getattr(settings, name) != getattr(PRESETS["cpc"], name):
-            by_value.setdefault(f"`{getattr(settings, name)!r}`", []).append(preset)
+        value = getattr(settings, name, None)
+        if value != getattr(PRESETS["cpc"], name, None):
+            by_value.setdefault(f"`{value!r}`", []).append(preset)
     return "; ".join(f"{', '.join(presets)}: {value}" for value, presets in by_value.items())

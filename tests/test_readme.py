@@ -7,7 +7,6 @@ import inspect
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,8 @@ from rl_infonce.cli.pretrain import encoder_plan
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import OBJECTIVES
-from rl_infonce.settings import PRESETS, InfoNCESettings
+from rl_infonce.sb3.arguments import ExtractorArguments
+from rl_infonce.settings import PRESETS, InfoNCESettings, declared, settings_table
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.search import STUDY_SETTINGS
@@ -221,27 +221,11 @@ def test_the_settings_of_the_first_page_are_those_of_the_code() -> None:
 
 
 def test_presets_and_settings_are_those_of_the_code() -> None:
-    options, beside_presets = section("Settings", SB3).split("do not depend on the preset:")
-    assert set(re.findall(r'^\| `"(\w+)"`', options, flags=re.MULTILINE)) == set(PRESETS)
-    rows = re.findall(r"^\| `(\w+)` \| `(.+?)`.*? \| (.*)\|$", options, flags=re.MULTILINE)
-    settings = [name for name, _, _ in rows]
-    assert settings == [each.name for each in fields(InfoNCESettings)]
-    for name, default, others in rows:
-        printed = dict.fromkeys(PRESETS, ast.literal_eval(default))
-        for presets, value in re.findall(r"([\w, ]+): `(.+?)`", others):
-            printed |= dict.fromkeys(presets.strip().split(", "), ast.literal_eval(value))
-        assert printed == {key: getattr(preset, name) for key, preset in PRESETS.items()}, name
-    beside = printed_defaults(beside_presets)
-    given_by_sb3_or_for_experts = {
-        "observation_space",
-        "preset",
-        "action_space",
-        "image_key",
-        "normalized_image",
-    }
-    parameters = inspect.signature(InfoNCEExtractor).parameters
-    assert {*settings, *beside} == parameters.keys() - given_by_sb3_or_for_experts
-    check_defaults(beside)
+    settings = section("Settings", SB3)
+    table = settings_table(ExtractorArguments)
+    assert table in settings, f"Expected this table in {SB3}:\n{table}"
+    presets = re.findall(r'^\| `"(\w+)"`', settings, flags=re.MULTILINE)
+    assert presets == list(PRESETS)
 
 
 def test_the_objectives_explained_are_those_there_are() -> None:
@@ -269,7 +253,10 @@ def test_the_keys_of_a_grid_are_those_of_the_code() -> None:
     page = text_of("rl_infonce/sweeps/GRID.md")
     rows = re.findall(r"^\| `\[(.*?)\]`.*?\| (.*) \|$", page, flags=re.MULTILINE)
     explained = {table: set(re.findall(r"`([a-z_]+)`", keys)) for table, keys in rows}
-    assert explained["train"] == set(SETTINGS)
+    of_loss = [*declared(InfoNCESettings)]
+    first, last = of_loss[0], of_loss[-1]
+    assert f"from `{first}` to `{last}`" in page
+    assert explained["train"] | {*of_loss} == set(SETTINGS)
     assert explained["probe"] == set(PROBE_SETTINGS)
     assert explained["study"] | {"search"} == set(STUDY_SETTINGS)
 
