@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType, GeneratorType
+from types import FrameType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -34,9 +31,8 @@ class NanGuardCallback(BaseCallback):
     before a step: the weights are still those of the last update. A bad loss also shows there.
 
     Args:
-        folder: Folder for a record of the causes, `crash_STEP`: the minibatch, its rows in the
-            rollout (a replay buffer does not keep which it drew), the random streams, and the
-            parameters whose gradient was not finite. None writes nothing.
+        folder: Folder for a record of the causes, `crash_STEP`: the minibatch, the random streams
+            and the parameters whose gradient was not finite. None writes nothing.
         on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
         max_skipped: Number of updates of one optimizer in a row that may be left out, at least 1;
             the next one stops the training.
@@ -129,7 +125,6 @@ class NanGuardCallback(BaseCallback):
                 "n_updates": self.model._n_updates,
                 "parameters": bad,
                 "minibatch": _minibatch(sys._getframe()),
-                "rows": _rollout_rows(getattr(self.model, "rollout_buffer", None)),
                 "streams": get_random_streams(),
             }
             with contextlib.suppress(OSError, TypeError), new_folder(path) as partial:
@@ -158,22 +153,6 @@ def _minibatch(frame: FrameType | None) -> dict[str, Any]:
                 return {k: v for k, v in batch._asdict().items() if _is_packable(v)}
         frame = frame.f_back
     return {}
-
-
-def _rollout_rows(buffer: Any) -> npt.NDArray[np.int64]:
-    """Return the rows of SB3's minibatch in the flattened rollout, environment by environment.
-
-    Only the generator that SB3 draws minibatches from knows them, and no variable holds it.
-    """
-    for each in gc.get_objects():
-        # isinstance would ask proxy objects for their class
-        if type(each) is not GeneratorType or each.gi_code.co_name != "get":
-            continue
-        names = {} if each.gi_frame is None else each.gi_frame.f_locals
-        if names.get("self", each) is buffer and {"indices", "start_idx"} <= names.keys():
-            end = names["start_idx"] + (names.get("batch_size") or len(names["indices"]))
-            return np.asarray(names["indices"][names["start_idx"] : end], np.int64)
-    return np.empty(0, np.int64)
 
 
 def _is_packable(value: Any) -> bool:

@@ -64,9 +64,6 @@ def test_a_bad_update_stops_with_the_weights_before_it(tmp_path: Path) -> None:
     )
     assert bundle["minibatch"]["observations"].shape == (16, 4)
     assert not torch.isfinite(bundle["minibatch"]["advantages"]).all()
-    rollout = torch.as_tensor(model.rollout_buffer.observations[bundle["rows"]])
-    assert torch.equal(rollout, bundle["minibatch"]["observations"])
-    assert len(set(bundle["rows"].tolist())) == 16
     assert bundle["parameters"]
     assert [each.name for each in tmp_path.iterdir()] == ["crash_000000000096"]
 
