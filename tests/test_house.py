@@ -1,0 +1,57 @@
+"""The plugin stays small enough to read: limits on its files, classes and functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PLUGIN = sorted((Path(__file__).parents[1] / "rl_infonce" / "sb3").glob("*.py"))
+BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.match_case, ast.comprehension)
+
+
+def n_lines(node: ast.FunctionDef | ast.ClassDef) -> int:
+    return (node.end_lineno or 0) - node.lineno + 1
+
+
+def complexity(function: ast.FunctionDef) -> int:
+    """Count as McCabe, and each `for` of a comprehension, which ruff does not see."""
+    return 1 + sum(isinstance(node, BRANCHES) for node in ast.walk(function))
+
+
+def too_large(code: str) -> Iterator[str]:
+    if len(code.splitlines()) > 350:
+        yield "file"
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ClassDef) and n_lines(node) > 250:
+            yield node.name
+        if isinstance(node, ast.FunctionDef) and (n_lines(node) > 60 or complexity(node) > 8):
+            yield node.name
+
+
+@pytest.mark.parametrize("path", PLUGIN, ids=lambda path: path.name)
+def test_no_part_of_the_plugin_is_too_large(path: Path) -> None:
+    assert list(too_large(path.read_text(encoding="utf-8"))) == []
+
+
+def test_what_is_too_large_is_found() -> None:
+    deep = "def deep(x):\n" + "".join(f"    if x: x = [a for a in {i}]\n" for i in range(4))
+    assert list(too_large(deep)) == ["deep"]
+    assert list(too_large("class Long:\n" + "    x = 1\n" * 251)) == ["Long"]
+    assert list(too_large("def long():\n" + "    x = 1\n" * 60)) == ["long"]
+    assert list(too_large("x = 1\n" * 351)) == ["file"]
+
+
+def test_nothing_is_kept_in_the_modules_of_the_plugin() -> None:
+    """A dict, list or set of a module that a function fills would outlive the algorithm."""
+    for path in PLUGIN:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            is_empty = (isinstance(value, ast.Dict) and not value.keys) or (
+                isinstance(value, ast.List) and not value.elts
+            )
+            made = isinstance(value, ast.Call) and "Weak" in ast.dump(value.func)
+            assert not is_empty, f"{path.name}:{node.lineno}"
+            assert not made, f"{path.name}:{node.lineno}"
