@@ -1,16 +1,18 @@
-"""`rl-infonce train` that notes the step it has reached in a file, for `kills.py`.
+"""A training that notes the step it has reached in a file, for `kills.py`.
 
-python experiments/counted_training.py FILE train --game pong ...
+python experiments/counted_training.py FILE RUN '{"game": "pong", ...}'
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rl_infonce.cli import make_parser
+from rl_infonce.training.run_state import is_finished
+from rl_infonce.training.training_run import started
 
 
 class Counter(BaseCallback):
@@ -26,6 +28,21 @@ class Counter(BaseCallback):
         return True
 
 
+def main() -> int:
+    """Begin the run in a folder with these settings, or go on with it."""
+    reached, run_dir = map(Path, sys.argv[1:3])
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with started(
+        json.loads(sys.argv[3]),
+        run_dir,
+        [Counter(reached)],
+        complain=lambda line: print(line, file=sys.stderr),
+    ) as training:
+        if is_finished(run_dir, training.record, training.plan.n_timesteps):
+            return 0
+        training.open(inexact=False, fall_back=False, on_screen=False)
+        return training.learn(progress=False)
+
+
 if __name__ == "__main__":
-    arguments = make_parser().parse_args(sys.argv[2:])
-    raise SystemExit(arguments.run(arguments, Counter(Path(sys.argv[1]))))
+    raise SystemExit(main())

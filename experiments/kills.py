@@ -1,9 +1,9 @@
 """How many random kills does a training survive, and does it end as if there had been none?
 
-Trains `rl-infonce train` on real Atari once in peace. Then starts the same run in another folder,
-kills it with SIGKILL at random moments, resumes it, kills it again, and so on. After every kill it
-counts the steps since the last checkpoint, and at the end stray files; the two runs' states are
-compared to the last bit. Runs that end before all kills are done are followed by another one.
+Trains on real Atari, as `rl-infonce train` does, once in peace. Then starts the same run in another
+folder, kills it with SIGKILL at random moments, resumes it, kills it again, and so on. After every
+kill it counts the steps since the last checkpoint, and at the end stray files; the two runs' states
+are compared to the last bit. Runs that end before all kills are done are followed by another one.
 
     python experiments/kills.py --output experiments/results/kills.json
 """
@@ -28,9 +28,9 @@ from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import software
 
-TRAIN = {
-    "ppo": ("-n", "3072", "--n-envs", "2", "--save-freq", "256"),
-    "dqn": ("-n", "1200", "--n-envs", "1", "--save-freq", "50"),
+TRAIN: dict[str, dict[str, Any]] = {
+    "ppo": {"n_timesteps": 3072, "n_envs": 2, "save_freq": 256},
+    "dqn": {"n_timesteps": 1200, "n_envs": 1, "save_freq": 50},
 }
 SECONDS_TO_LIVE = (2, 20)
 COMPARED = ("parameters", "observed", "env", "streams", "extractors", "replay")
@@ -39,14 +39,12 @@ COMPARED = ("parameters", "observed", "env", "streams", "extractors", "replay")
 def start(algorithm: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start a run, or go on with the one in the folder."""
     run_dir = folder / algorithm / "breakout_1"
-    script = str(Path(__file__).with_name("counted_training.py"))
-    command = [sys.executable, script, str(reached_in(folder)), "train", "--no-progress"]
-    if (run_dir / "run.json").exists():
-        command += ["--resume", str(run_dir)]
-    else:
+    if not (run_dir / "run.json").exists():
         shutil.rmtree(run_dir, ignore_errors=True)
-        command += ["--game", "breakout", "--algo", algorithm, *TRAIN[algorithm], "--seed", "0"]
-        command += ["--device", "cpu", "--num-threads", "1", "-f", str(folder)]
+    settings = {"game": "breakout", "algo": algorithm, "seed": 0, **TRAIN[algorithm]}
+    given = json.dumps({**settings, "device": "cpu", "num_threads": 1})
+    script = str(Path(__file__).with_name("counted_training.py"))
+    command = [sys.executable, script, str(reached_in(folder)), str(run_dir), given]
     folder.mkdir(parents=True, exist_ok=True)
     reached_in(folder).unlink(missing_ok=True)
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -102,11 +100,10 @@ def kill_until(
         counts["runs_equal"] += is_same(state_of(run_dir), expected)
         stray += len([path for path in run_dir.rglob("*") if path.name.endswith(PARTIAL)])
         print(json.dumps(counts), flush=True)
-    interval = int(TRAIN[algorithm][TRAIN[algorithm].index("--save-freq") + 1])
     return {
         **counts,
         "stray_files": stray,
-        "steps_between_checkpoints": interval,
+        "steps_between_checkpoints": TRAIN[algorithm]["save_freq"],
         "mean_steps_lost": round(float(np.mean(lost)), 1),
         "most_steps_lost": max(lost),
     }

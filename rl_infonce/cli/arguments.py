@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TextIO
 
 
@@ -23,26 +22,6 @@ def game_argument(name: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def made_folder(flag: str, folder: Path) -> Path:
-    """Return a folder, made where there is none.
-
-    Args:
-        flag: That names it, e.g. "--output".
-        folder: With its parents.
-
-    Raises:
-        OSError: If it cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            f"Expected `{flag}` to be a folder that can be made, got {folder}: {error.strerror}. "
-            "Name another."
-        ) from error
-    return folder
-
-
 def shown(meaning: str) -> str:
     """Return the help of a flag, with its default."""
     return f"{meaning} (%(default)s)"
@@ -54,7 +33,12 @@ def add_progress(add: Callable[..., Any]) -> None:
     Args:
         add: `add_argument` of a parser.
     """
-    add("-P", "--progress", action=argparse.BooleanOptionalAction, help="bar (in a terminal: on)")
+    add(
+        "-P",
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        help="Show a progress bar (on in a terminal).",
+    )
 
 
 def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) -> bool:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rl_infonce.cli.arguments import (
     add_progress,
     game_argument,
-    made_folder,
     shown,
     shows_progress,
 )
+from rl_infonce.runs.run_directory import made_folder
 from rl_infonce.scoring.defaults import LABELS, POLICIES
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from rl_infonce.cli.arguments import (
     add_former,
     add_progress,
     game_argument,
-    made_folder,
     shown,
     shows_progress,
 )
 from rl_infonce.runs.claim import held
+from rl_infonce.runs.run_directory import made_folder
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS, SEEDS
 from rl_infonce.scoring.feature_sources import MAJORITY, RANDOM
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import made_folder
+from rl_infonce.runs.run_directory import made_folder
 
 if TYPE_CHECKING:
     from rl_infonce.sweeps.results import SweepResults

@@ -1,24 +1,28 @@
-"""`rl-infonce train`: PPO with temporal InfoNCE on an Atari game."""
+"""`rl-infonce train`: PPO or DQN with temporal InfoNCE on an Atari game."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import add_former, add_progress, game_argument, made_folder, shown
+from rl_infonce.cli.arguments import add_former, add_progress, game_argument, shows_progress
 from rl_infonce.cli.setting_flags import add_settings
-from rl_infonce.cli.train_arguments import ENCODER, EXTRACTOR_SETTINGS, named_folder, planned
-from rl_infonce.cli.train_run import TrainRun
-from rl_infonce.files.durable import replace_bytes
-from rl_infonce.hyperparameters import parse_hyperparameters
-from rl_infonce.runs.run_directory import claim_run_directory, hold_run
-from rl_infonce.settings import LOSS_SETTINGS
+from rl_infonce.runs.run_directory import made_folder, read_record
+from rl_infonce.settings import LOSS_SETTINGS, declared, defaults
+from rl_infonce.training.plan import OF_A_SESSION, TrainingPlan
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.callbacks import BaseCallback
+
+    from rl_infonce.training.training_run import TrainingRun
+
+_OF_A_RUN = {"seed", "log_folder", *declared(TrainingPlan), *LOSS_SETTINGS}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,47 +35,49 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "was stopped or killed goes on with --resume, exactly.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=game_argument, help='any spelling, e.g. "pong"')
-    add("--resume", type=Path, metavar="RUN", help="go on with the run in this folder instead")
-    add("--resume-inexact", action="store_true", help="also with other versions of packages")
-    add("--fall-back", action="store_true", help="from the checkpoint before a damaged one")
-    add("--algo", choices=("ppo", "dqn"), default="ppo", help=shown("algorithm"))
-    add("-n", "--n-timesteps", type=int, default=30_000, metavar="N", help=shown("agent steps"))
-    add("--n-envs", type=int, metavar="N", help="games played at once (8; dqn: 1)")
-    add("--seed", type=int, help="0 to 2**31 - 1 (drawn, and recorded in run.json)")
-    add("--device", default="auto", help=shown("auto, cpu, cuda, cuda:1, ..."))
-    add("--pretrained", type=Path, metavar="FILE", help="start from this encoder.safetensors")
+    add("--game", "--env", type=game_argument, help='Game, in any spelling, e.g. "pong".')
+    add("--resume", type=Path, metavar="RUN", help="Go on with the run in this folder instead.")
+    add("--resume-inexact", action="store_true", help="Go on although package versions differ.")
+    add(
+        "--fall-back",
+        action="store_true",
+        help="Go on from the checkpoint before a damaged one.",
+    )
+    _add(add, "algo", choices=("ppo", "dqn"))
+    _add(add, "n_timesteps", "-n", type=int, metavar="N")
+    _add(add, "n_envs", type=int, metavar="N")
+    add("--seed", type=int, help="Seed, 0 to 2**31 - 1 (drawn, and noted in run.json).")
+    _add(add, "device")
+    _add(add, "pretrained", type=Path, metavar="FILE")
     add_former(add, "--encoder", "--pretrained", type=Path)
-    add(
-        "--freeze-encoder",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="leave its weights alone, or random ones",
-    )
-    add(
-        "-params",
-        "--hyperparams",
-        nargs="+",
-        metavar="NAME:VALUE",
-        help="of the algorithm, e.g. n_epochs:6 learning_rate:lin_1e-4 (RL Zoo's)",
-    )
-    add("--num-threads", type=int, default=-1, metavar="N", help="of torch on CPU (its own choice)")
+    _add(add, "freeze_encoder", action=argparse.BooleanOptionalAction)
+    _add(add, "hyperparams", "-params", nargs="+", metavar="NAME:VALUE")
+    _add(add, "num_threads", type=int, metavar="N")
     add(
         "-f",
         "--log-folder",
         type=Path,
         default=Path("logs"),
         metavar="LOGS",
-        help=shown("folder of all runs"),
+        help="Folder of all runs (%(default)s).",
     )
-    add("--run-dir", type=Path, metavar="RUN", help="start in this folder, or go on there")
-    add("-tb", "--tensorboard-log", type=Path, metavar="DIR", help="curves (in the run's folder)")
-    add("--save-freq", type=int, default=25_000, metavar="N", help=shown("steps per checkpoint"))
-    add("--on-nan", choices=("stop", "skip"), default="stop", help=shown("if a gradient is NaN"))
+    add("--run-dir", type=Path, metavar="RUN", help="Start in this folder, or go on there.")
+    _add(add, "tensorboard_log", "-tb", type=Path, metavar="DIR")
+    _add(add, "save_freq", type=int, metavar="N")
+    _add(add, "on_nan", choices=("stop", "skip"))
     add_progress(add)
-    group = parser.add_argument_group("InfoNCE (what is not given comes from the preset)")
+    group = parser.add_argument_group("InfoNCE (a setting not given comes from the preset)")
     add_settings(group.add_argument, LOSS_SETTINGS)
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+
+
+def _add(add: Callable[..., Any], name: str, *short: str, **how: Any) -> None:
+    """Add the flag of a setting that `TrainingPlan` declares."""
+    default = defaults(TrainingPlan)[name]
+    meaning = declared(TrainingPlan)[name].meaning
+    usual = "" if default is None or default is False else f" ({default})"
+    flags = (*short, f"--{name.replace('_', '-')}")
+    add(*flags, default=default, help=f"{meaning.removesuffix('.')}{usual}.", **how)
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
@@ -87,85 +93,137 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
         arguments: What the parser returned.
         callback: Called during training beside the command's own.
     """
+    from rl_infonce.training.training_run import started
+
+    callbacks = [] if callback is None else [callback]
     with contextlib.ExitStack() as held:
         try:
-            run_dir = named_folder(arguments)
-            if run_dir is not None:  # nobody else changes its record from now on
-                held.enter_context(hold_run(run_dir))
-            record, arguments = planned(arguments, run_dir)
-            encoder_file = _encoder_file(arguments, run_dir)
-            callbacks = _callbacks(arguments, callback)
-            model = _make_model(arguments, record, encoder_file)
+            folder = named_folder(arguments)
+            starting = started(given_settings(arguments), folder, callbacks, complain=_complain)
+            training = held.enter_context(starting)
         except (ValueError, TypeError, OSError, MemoryError) as error:
             arguments.usage_error(str(error))
-        try:
-            if arguments.tensorboard_log is not None:  # before a run's folder is claimed in vain
-                made_folder("--tensorboard-log", arguments.tensorboard_log)
-            if run_dir is None:
-                logs = made_folder("--log-folder", arguments.log_folder / arguments.algo)
-                run_dir = claim_run_directory(logs, arguments.game)
-                held.enter_context(hold_run(run_dir))
-            tb_dir = _tensorboard_directory(arguments.tensorboard_log, arguments.algo, run_dir)
-            run = TrainRun(run_dir, tb_dir, record)
-            if encoder_file is not None and encoder_file.parent != run_dir:
-                replace_bytes(run_dir / ENCODER, encoder_file.read_bytes())
-        except OSError as error:
-            arguments.usage_error(f"Cannot write the logs: {error}")
-        return run.train(model, arguments, callbacks)
+        return _train(training, arguments)
 
 
-def _callbacks(arguments: argparse.Namespace, given: BaseCallback | None) -> list[BaseCallback]:
-    from rl_infonce.sb3.callbacks import decoupled_callback
+def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a run that were given on the command line."""
+    return {name: getattr(arguments, name) for name in _OF_A_RUN & arguments.given}
 
-    decoupled = decoupled_callback(
-        arguments.decoupled,
-        arguments.decoupled_learning_rate,
-        max_grad_ratio=arguments.max_grad_ratio,
+
+def named_folder(arguments: argparse.Namespace) -> Path | None:
+    """Return the folder that `--resume` or `--run-dir` name, which is there then; None without.
+
+    Raises:
+        ValueError: If both are given, or `--resume` and what the run has of its own.
+        FileNotFoundError: If `--resume` names no run.
+        OSError: If the folder cannot be made.
+    """
+    if arguments.resume is not None and arguments.run_dir is not None:
+        raise ValueError("Expected `--resume` or `--run-dir`, got both.")
+    given = sorted((_OF_A_RUN - {*OF_A_SESSION}) & arguments.given)
+    if arguments.resume is not None and given:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ValueError(f"Expected `--resume` without {flags}: the run has its own.")
+    if arguments.resume is not None:
+        read_record(arguments.resume)
+    elif arguments.run_dir is not None:
+        made_folder("--run-dir", arguments.run_dir)
+    folder = arguments.resume or arguments.run_dir
+    return None if folder is None else Path(folder)
+
+
+def _train(training: TrainingRun, arguments: argparse.Namespace) -> int:
+    from rl_infonce.training.run_state import is_finished
+
+    plan, record = training.plan, training.record
+    if is_finished(training.run_dir, record, plan.n_timesteps):
+        print(
+            f"Nothing left: {record['n_timesteps_done']} of {plan.n_timesteps} steps are trained."
+        )
+        _print_models(training)
+        return 0
+    progress = shows_progress(arguments, sys.stdout)
+    try:
+        is_restored = training.open(
+            inexact=arguments.resume_inexact,
+            fall_back=arguments.fall_back,
+            on_screen=not progress,
+        )
+    except (ValueError, OSError) as error:
+        _complain(str(error))
+        return 1
+    words = f"Resuming at step {training.model.num_timesteps}" if is_restored else "Training"
+    print(
+        f"{words}: {plan.algo.upper()} on {plan.game} (seed {plan.seed}, {training.model.device}) "
+        f"in {training.run_dir}"
     )
-    return [each for each in (decoupled, given) if each is not None]
+    code = training.learn(progress=progress)
+    _print_ending(training)
+    return code
 
 
-def _encoder_file(arguments: argparse.Namespace, run_dir: Path | None) -> Path | None:
-    """Return the encoder to start from: a run that goes on has its own copy."""
-    if run_dir is not None and (run_dir / "run.json").exists() and (run_dir / ENCODER).exists():
-        return run_dir / ENCODER
-    given: Path | None = arguments.pretrained
-    return given
+# -- what is printed -------------------------------------------------------------------------------
 
 
-def _make_model(
-    arguments: argparse.Namespace, record: dict[str, Any], encoder_file: Path | None
-) -> BaseAlgorithm:
-    import torch
+def _complain(line: str) -> None:
+    print(f"rl-infonce train: {line}", file=sys.stderr)
 
-    from rl_infonce.agents.pretrained import pixel_encoder
-    from rl_infonce.checks import check_number
-    from rl_infonce.device import usable_device
-    from rl_infonce.training.atari_model import make_atari_model
 
-    check_number("--n-timesteps", arguments.n_timesteps, at_least=1)
-    check_number("--save-freq", arguments.save_freq, at_least=1)
-    check_number("--seed", record["seed"], at_least=0, at_most=2**31 - 1)
-    usable_device(arguments.device)
-    if arguments.num_threads > 0:
-        torch.set_num_threads(arguments.num_threads)
-    given = {name: getattr(arguments, name) for name in EXTRACTOR_SETTINGS}
-    hyperparameters = parse_hyperparameters(arguments.hyperparams or ())
-    return make_atari_model(
-        arguments.algo,
-        arguments.game,
-        n_timesteps=record["arguments"]["n_timesteps"],
-        n_envs=arguments.n_envs,
-        seed=record["seed"],
-        device=arguments.device,
-        extractor={name: value for name, value in given.items() if value is not None},
-        hyperparameters=hyperparameters,
-        encoder=None if encoder_file is None else pixel_encoder(encoder_file),
-        freeze=arguments.freeze_encoder,
+def _print_models(training: TrainingRun) -> None:
+    from rl_infonce.resuming.best_model import find_best
+
+    print(f"Model:  {training.model_file}")
+    if (best := find_best(training.run_dir / "checkpoints")) is not None:
+        print(f"Best:   {best.path} (step {best.step}, mean return {best.mean_return:.1f})")
+
+
+def _print_ending(training: TrainingRun) -> None:
+    record, run_dir, tb_dir = training.record, training.run_dir, training.tb_dir
+    n_sessions = len(record["sessions"])
+    alone = f" in the last of {n_sessions} sessions" if n_sessions > 1 else ""
+    print(
+        f"{record['status'].capitalize()}: {training.model.num_timesteps} steps in "
+        f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s{alone})"
+    )
+    print(_verdict(training.model), end="")
+    _print_models(training)
+    print(f"Curves: {tb_dir}\nNext:")
+    if record["status"] == "interrupted":
+        print(f"  rl-infonce train --resume {shlex.quote(str(run_dir))}")
+    logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
+    print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
+    print("  " + _counterpart(training.plan))
+
+
+def _verdict(model: BaseAlgorithm) -> str:
+    """Return the last update's loss and accuracy beside what they must beat, or "" without any."""
+    from rl_infonce.sb3.callbacks import trained_extractors
+
+    (extractor,) = trained_extractors(model.policy)
+    numbers = extractor.last_infonce
+    horizon = f"k{extractor.horizons[0]}"
+    n_terms = len(extractor.settings.terms)  # of which the loss is the sum
+    if f"floor_pixels_{horizon}" not in numbers:  # the loss was off, or found no pairs
+        return ""
+    return (
+        f"InfoNCE: loss {numbers['loss']:.2f} nats, chance {n_terms * numbers['mi_ceiling']:.2f}; "
+        f"{numbers[f'accuracy_{horizon}']:.0%} of futures found, raw pixels "
+        f"{numbers[f'floor_pixels_{horizon}']:.0%}, random encoder "
+        f"{numbers[f'floor_random_{horizon}']:.0%}\n"
     )
 
 
-def _tensorboard_directory(folder: Path | None, algo: str, run_dir: Path) -> Path:
-    tb_dir = run_dir / "tb" if folder is None else folder / algo / run_dir.name
-    tb_dir.mkdir(parents=True, exist_ok=True)
-    return tb_dir
+def _counterpart(plan: TrainingPlan) -> str:
+    """Return the command whose run differs from this one in the loss alone."""
+    usual = TrainingPlan().flat()
+    words = ["rl-infonce", "train", "--game", plan.game, "--seed", str(plan.seed)]
+    for name, value in plan.flat().items():
+        if name in ("game", "seed", "infonce_coef") or value == usual[name]:
+            continue
+        several = value if isinstance(value, list) else [value]
+        words.append(f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
+        words += [] if isinstance(value, bool) else map(str, several)
+    if plan.loss.get("infonce_coef") == 0:
+        return f"{shlex.join(words)}  # with InfoNCE"
+    return f"{shlex.join(words)} --infonce-coef 0  # the baseline"

@@ -50,6 +50,26 @@ _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard",
 _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
+def made_folder(flag: str, folder: Path) -> Path:
+    """Return a folder, made where there is none.
+
+    Args:
+        flag: That names it, e.g. "--output".
+        folder: With its parents.
+
+    Raises:
+        OSError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"Expected `{flag}` to be a folder that can be made, got {folder}: {error.strerror}. "
+            "Name another."
+        ) from error
+    return folder
+
+
 def claim_run_directory(folder: Path, name: str) -> Path:
     """Create and return `folder/name_n` with the next free n >= 1.
 

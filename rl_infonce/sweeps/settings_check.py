@@ -11,14 +11,12 @@ import torch
 
 from rl_infonce.atari.labels import labelled_games, load_labels
 from rl_infonce.kinds import (
-    PATH,
     TABLE,
     TEXT,
     Choice,
     Choices,
     Count,
     Counts,
-    Flag,
     Kind,
     Number,
     is_legal,
@@ -28,16 +26,13 @@ from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTO
 from rl_infonce.scoring.frame_source import find_frames
 from rl_infonce.settings import LOSS_SETTINGS, InfoNCESettings, declared, preset_settings
 from rl_infonce.training.atari_model import ALGORITHMS
+from rl_infonce.training.plan import TrainingPlan
 
+_OF_TRAINING = ("freeze_encoder", "pretrained", "n_envs", "save_freq", "on_nan", "device")
 SETTINGS: dict[str, Kind] = {
     **{name: each.kind for name, each in LOSS_SETTINGS.items()},
-    "freeze_encoder": Flag(),
-    "pretrained": PATH,
+    **{name: declared(TrainingPlan)[name].kind for name in _OF_TRAINING},
     "hyperparameters": TABLE,
-    "n_envs": Count(),
-    "save_freq": Count(),
-    "on_nan": Choice(("stop", "skip")),
-    "device": TEXT,
 }
 DECIDING = {"preset", "context", "critic", "augmentation"}
 """Settings by which others are legal or not."""

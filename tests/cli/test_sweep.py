@@ -17,7 +17,7 @@ import pytest
 from stable_baselines3 import PPO
 
 from rl_infonce.cli import main, make_parser
-from rl_infonce.cli.train_arguments import planned
+from rl_infonce.cli.train import given_settings
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
@@ -25,6 +25,7 @@ from rl_infonce.sweeps.estimate import Tried, disk_of
 from rl_infonce.sweeps.grid import Cell, read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from rl_infonce.training.plan import new_run
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
 from tests.sweeps.grids import write_grid
@@ -263,7 +264,7 @@ class FakeEngine:
                 if self.status is not None:
                     job.log.parent.mkdir(parents=True, exist_ok=True)
                     ended = {"status": self.status, "n_timesteps_done": 128}
-                    record, _ = planned(make_parser().parse_args(job.commands[0]), None)
+                    record, _ = new_run(given_settings(make_parser().parse_args(job.commands[0])))
                     write_record(job.log.parent, {**record, **ended})
                 yield job.name, self.code
         except GeneratorExit:

@@ -11,8 +11,8 @@ import torch
 
 from tests.experiments.loading import load
 
-SMALL = ("--n-envs", "1", "--save-freq", "128", "--n-pairs", "8", "--hyperparams", "n_epochs:1")
-TRAIN = {"ppo": ("-n", "256", *SMALL)}
+SMALL = {"n_envs": 1, "save_freq": 128, "n_pairs": 8, "hyperparams": ["n_epochs:1"]}
+TRAIN = {"ppo": {"n_timesteps": 256, **SMALL}}
 
 
 @pytest.mark.atari

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import make_parser
-from rl_infonce.cli.train_arguments import _RECORDED
+from rl_infonce.cli.train import given_settings
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
@@ -18,6 +18,7 @@ from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.display import counts, live_table
 from rl_infonce.sweeps.grid import make_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
+from rl_infonce.training.plan import new_run
 from tests.attacks.formats import SCORES_SETTINGS
 from tests.sweeps.grids import GRID
 
@@ -84,9 +85,8 @@ def test_a_run_of_other_settings_is_not_the_cells(
     grid = make_grid({**GRID, "arms": ["mine"], "arm": {"mine": {"infonce_coef": 0.5}}})
     (cell,) = grid.cells()
     parsed = make_parser().parse_args(train_command(cell, grid, tmp_path / "run"))
-    told = {name: getattr(parsed, name) for name in _RECORDED if name != "seed"}
-    told = {name: str(value) if isinstance(value, Path) else value for name, value in told.items()}
-    seed = changes.pop("seed", parsed.seed)
+    told = new_run(given_settings(parsed))[0]["arguments"]
+    seed = changes.pop("seed", told.pop("seed"))
     (tmp_path / "run").mkdir()
     write_record(tmp_path / "run", {**new_record({**told, **changes}, seed), **TRAINED})
     state = cell_state(cell, grid, tmp_path / "run")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import main, make_parser
-from rl_infonce.cli.train_arguments import _check_unused, named_folder, planned
+from rl_infonce.cli.train import given_settings, named_folder
 from rl_infonce.runs.run_directory import hold_run, new_record, read_record, write_record
+from rl_infonce.training.plan import TrainingPlan, check_unused, new_run, planned
 
 pytestmark = pytest.mark.atari
 
@@ -24,14 +25,14 @@ def parse(*flags: str) -> argparse.Namespace:
 
 def begun(run_dir: Path, *flags: str, **more: Any) -> Path:
     """Write the record of a run that was begun with flags."""
-    record, _ = planned(parse("--game", "pong", "--seed", "3", *flags), None)
+    record, _ = new_run(given_settings(parse("--game", "pong", "--seed", "3", *flags)))
     run_dir.mkdir(parents=True, exist_ok=True)
     write_record(run_dir, {**record, **more})
     return run_dir
 
 
-def going_on(run_dir: Path, *flags: str) -> argparse.Namespace:
-    return planned(parse(*flags), run_dir)[1]
+def going_on(run_dir: Path, *flags: str) -> TrainingPlan:
+    return planned(given_settings(parse(*flags)), run_dir, print)[1]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
@@ -56,7 +57,7 @@ def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
     own = ("--infonce-coef", "0", "--hyperparams", "n_epochs:2", "--n-envs", "2")
     run_dir = begun(tmp_path / "run", *own)
     arguments = going_on(run_dir, "--run-dir", str(run_dir), "--game", "pong", "--n-envs", "2")
-    assert (arguments.infonce_coef, arguments.hyperparams) == (0, ["n_epochs:2"])
+    assert (arguments.loss, arguments.hyperparams) == ({"infonce_coef": 0}, ["n_epochs:2"])
     assert (arguments.n_envs, arguments.seed) == (2, 3)
     for changed, words in (
         (("--infonce-coef", "0.1"), r"infonce_coef is 0.1 \(was 0.0\)"),
@@ -76,12 +77,10 @@ def test_hyperparameters_may_be_named_in_any_order(tmp_path: Path) -> None:
             going_on(run_dir, *again, *others)
 
 
-def test_leave_to_go_on_inexactly_is_given_once(tmp_path: Path) -> None:
-    run_dir = begun(tmp_path / "run", "--resume-inexact", "--fall-back")
-    arguments = going_on(run_dir, "--resume", str(run_dir))
-    assert not arguments.resume_inexact
-    assert not arguments.fall_back
-    assert going_on(run_dir, "--resume", str(run_dir), "--fall-back").fall_back
+def test_the_plan_has_the_defaults_of_the_flags() -> None:
+    flags = vars(parse("--game", "pong"))
+    usual = TrainingPlan(game="pong").flat()
+    assert {name: flags[name] for name in usual} == usual
 
 
 def test_a_record_does_not_say_where_to_write(
@@ -90,12 +89,12 @@ def test_a_record_does_not_say_where_to_write(
     run_dir, outside = tmp_path / "run", tmp_path / "outside"
     begun(run_dir, "-tb", str(outside))
     assert going_on(run_dir, "--resume", str(run_dir)).tensorboard_log is None
-    assert f"curves go to {run_dir / 'tb'} and not to {outside}" in capsys.readouterr().err
+    assert f"curves go to {run_dir / 'tb'} and not to {outside}" in capsys.readouterr().out
     again = going_on(run_dir, "--resume", str(run_dir), "-tb", str(outside))
     assert again.tensorboard_log == outside
     begun(run_dir, "-tb", str(run_dir / "curves"))
     assert going_on(run_dir, "--resume", str(run_dir)).tensorboard_log == run_dir / "curves"
-    assert not capsys.readouterr().err
+    assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -122,8 +121,6 @@ def test_of_a_record_known_settings_are_taken_alone(tmp_path: Path) -> None:
         tmp_path, new_record({"game": "pong", "n_timesteps": 9, "usage_error": 1, "run": 2}, 0)
     )
     arguments = going_on(tmp_path, "--resume", str(tmp_path))
-    assert callable(arguments.usage_error)
-    assert callable(arguments.run)
     assert (arguments.algo, arguments.n_envs, arguments.pretrained) == ("ppo", 8, None)
 
 
@@ -151,10 +148,10 @@ def test_what_somebody_else_wrote_there_is_not_overwritten(
 def test_a_run_killed_before_its_record_may_begin_again(tmp_path: Path) -> None:
     for name in ("progress.csv", "episodes.csv"):
         (tmp_path / name).write_text("step,return\n")
-    _check_unused(tmp_path, None)
+    check_unused(tmp_path, None)
     (tmp_path / "progress.csv").write_text("step,return\n1,2.0\n")
     with pytest.raises(ValueError, match=r"progress.csv without run.json"):
-        _check_unused(tmp_path, None)
+        check_unused(tmp_path, None)
 
 
 def test_a_record_is_read_when_the_folder_is_held(

@@ -1,0 +1,75 @@
+"""The model of a run: made as planned, and saved whatever happens."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from rl_infonce.agents.pretrained import pixel_encoder
+from rl_infonce.checks import check_number
+from rl_infonce.device import usable_device
+from rl_infonce.files.durable import replace_bytes
+from rl_infonce.hyperparameters import parse_hyperparameters
+from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.training.plan import TrainingPlan
+
+
+def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) -> BaseAlgorithm:
+    """Return the untrained model of a plan.
+
+    Args:
+        plan: With a seed and a number of environments.
+        pretrained: File of the encoder to start from.
+        n_timesteps: With which the run began: schedules and DQN's buffer depend on it.
+
+    Raises:
+        ValueError: If a setting is out of range, or the encoder does not fit.
+        TypeError: If a setting has the wrong type.
+        OSError: If the encoder's file cannot be read.
+    """
+    check_number("--n-timesteps", plan.n_timesteps, at_least=1)
+    check_number("--save-freq", plan.save_freq, at_least=1)
+    check_number("--seed", plan.seed or 0, at_least=0, at_most=2**31 - 1)
+    usable_device(plan.device)
+    if plan.num_threads > 0:
+        torch.set_num_threads(plan.num_threads)
+    return make_atari_model(
+        plan.algo,
+        plan.game,
+        n_timesteps=n_timesteps,
+        n_envs=plan.n_envs or 0,
+        seed=plan.seed or 0,
+        device=plan.device,
+        extractor=plan.of_extractor(),
+        hyperparameters=parse_hyperparameters(plan.hyperparams or ()),
+        encoder=None if pretrained is None else pixel_encoder(pretrained),
+        freeze=plan.freeze_encoder,
+    )
+
+
+def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path:
+    """Save a model, elsewhere if its place cannot be written, and return the file.
+
+    Args:
+        model: To be saved.
+        path: Where it belongs.
+        complain: Receives a line if it cannot be written there.
+
+    Raises:
+        OSError: If it can be written nowhere.
+    """
+    file = io.BytesIO()
+    model.save(file)
+    try:
+        replace_bytes(path, file.getvalue())
+        return path
+    except OSError as error:
+        elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / path.name
+        complain(f"{path} could not be written: {error}. Trying {elsewhere} instead.")
+        replace_bytes(elsewhere, file.getvalue())
+        return elsewhere

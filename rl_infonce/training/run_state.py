@@ -1,0 +1,48 @@
+"""Whether a run of `run.json` is finished, and whether it can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_infonce.training.plan import budget_of
+
+MODEL = "model.zip"
+
+
+def is_finished(run_dir: Path, record: Mapping[str, Any], n_timesteps: int) -> bool:
+    """Return whether nothing is left: a model written again is another file to probes."""
+    is_done = record.get("status") == "done" and (run_dir / MODEL).is_file()
+    return is_done and record.get("n_timesteps_done", 0) >= n_timesteps
+
+
+def check_unsaved(run_dir: Path, record: Mapping[str, Any]) -> None:
+    """Raise unless a run without checkpoints never had one, and may begin anew.
+
+    Raises:
+        ValueError: If it had some, which are gone.
+    """
+    had_checkpoints = any(
+        session.get("first_step") or session.get("saved_step") for session in record["sessions"]
+    )
+    if record.get("status") == "done" or had_checkpoints:
+        n_done = record.get("n_timesteps_done", 0)
+        raise ValueError(
+            f"Expected a checkpoint in {run_dir / 'checkpoints'} to go on from, got none of a run "
+            f"that trained {n_done} steps (a sweep removes those of finished cells without "
+            "--keep-checkpoints). Start another run with -n and another --run-dir."
+        )
+
+
+def check_budget(n_timesteps: int, record: Mapping[str, Any], n_trained: int) -> None:
+    """Raise if a budget below what is trained would take the place of a larger one.
+
+    Raises:
+        ValueError: If so.
+    """
+    if n_timesteps < min(n_trained, budget_of(record)):
+        raise ValueError(
+            f"Expected `-n` above the {n_trained} steps that are trained, got {n_timesteps}. Leave "
+            f"it out to go on to {budget_of(record)}."
+        )

@@ -1,0 +1,98 @@
+"""What `run.json` says of a training session while it trains and when it has ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+from rl_infonce.device import hardware_name
+from rl_infonce.runs.run_directory import now, software, write_record
+from rl_infonce.sb3.callbacks import InfoNCECallback, trained_extractors
+from rl_infonce.settings import noted
+
+
+class SessionRecord:
+    """The newest session of a run.
+
+    Args:
+        run_dir: Of the run, held by this process.
+        record: Of the run; it is changed in place.
+    """
+
+    def __init__(self, run_dir: Path, record: dict[str, Any]) -> None:
+        self._run_dir, self._record = run_dir, record
+        self._session: dict[str, Any] = {}
+
+    def begin(
+        self, model: BaseAlgorithm, n_timesteps: int, callbacks: Sequence[BaseCallback]
+    ) -> None:
+        """Note who trains what from which step on.
+
+        Args:
+            model: As it begins.
+            n_timesteps: Of the whole run.
+            callbacks: Among which may be one of decoupled updates.
+
+        Raises:
+            OSError: If the record cannot be written.
+        """
+        self._session = {
+            "start_time": now(),
+            "first_step": model.num_timesteps,
+            "n_timesteps": n_timesteps,
+            "process": os.getpid(),
+            "host": platform.node(),
+            "hardware": hardware_name(model.device),
+            # with the defaults, which another version may change
+            "loss": _loss_of(model, callbacks),
+            **software(),
+        }
+        self._record["sessions"].append(self._session)
+        self._record.update(status="running", device=str(model.device))
+        write_record(self._run_dir, self._record)
+
+    def end(self, n_trained: int, status: str, seconds: float, saved_step: int | None) -> None:
+        """Note how the session ended.
+
+        Args:
+            n_trained: Steps of the whole run.
+            status: "done", "interrupted" or "failed".
+            seconds: Of this session's training.
+            saved_step: Of its last checkpoint, if there is one.
+
+        Raises:
+            OSError: If the record cannot be written; it holds the notes nevertheless.
+        """
+        record = self._record
+        n_steps = n_trained - self._session["first_step"]
+        self._session.update(
+            end_time=now(),
+            wall_seconds=round(seconds, 3),
+            last_step=n_trained,
+            saved_step=saved_step,
+        )
+        record.update(
+            status=status,
+            end_time=now(),
+            wall_seconds=round(sum(s.get("wall_seconds", 0.0) for s in record["sessions"]), 3),
+            n_timesteps_done=n_trained,
+            steps_per_second=round(n_steps / seconds, 1),
+        )
+        write_record(self._run_dir, record)
+
+
+def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[str, Any]:
+    (extractor,) = trained_extractors(model.policy)
+    of_updates = {
+        f"decoupled_{name}": getattr(each, name)
+        for each in callbacks
+        if isinstance(each, InfoNCECallback) and each.decoupled
+        for name in ("learning_rate", "n_updates", "max_grad_norm")
+    }
+    return {**noted(extractor.settings, extractor.horizons), **of_updates}

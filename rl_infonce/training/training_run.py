@@ -1,0 +1,212 @@
+"""A training in its run directory: opened, trained to its end or to a signal, and saved."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+from rl_infonce.files.durable import replace_bytes
+from rl_infonce.resuming.episode_log import EpisodeLogCallback
+from rl_infonce.resuming.nan_guard import NanGuardCallback
+from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
+from rl_infonce.resuming.run_logs import run_logger
+from rl_infonce.runs.run_directory import RECORD, claim_run_directory, hold_run, made_folder
+from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
+from rl_infonce.sb3.callbacks import decoupled_callback
+from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
+from rl_infonce.training.run_model import make_model, save_model
+from rl_infonce.training.run_state import MODEL, check_budget, check_unsaved
+from rl_infonce.training.session_record import SessionRecord
+
+
+@contextlib.contextmanager
+def started(
+    given: Mapping[str, Any],
+    run_dir: Path | None,
+    callbacks: Sequence[BaseCallback] = (),
+    *,
+    complain: Callable[[str], object],
+) -> Iterator[TrainingRun]:
+    """Hold a run that begins or goes on, with its model; nothing is trained yet.
+
+    Args:
+        given: Settings of `TrainingPlan` and of the loss; a run that goes on has its own.
+        run_dir: Of the run; None takes the next free folder of the game in the log folder.
+        callbacks: Called during training beside the run's own.
+        complain: Receives a line about what goes wrong.
+
+    Raises:
+        ValueError: If a setting is out of range, or does not fit the others or the run.
+        TypeError: If a setting has the wrong type.
+        OSError: If a file cannot be read or written, or another process is in the run.
+    """
+    with contextlib.ExitStack() as held:
+        if run_dir is not None:  # nobody else changes its record from now on
+            held.enter_context(hold_run(run_dir))
+        record, plan = planned(given, run_dir, complain)
+        pretrained = _pretrained_file(plan, run_dir)
+        own = [*_planned_callbacks(plan), *callbacks]
+        model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
+        try:
+            if plan.tensorboard_log is not None:  # before a run's folder is claimed in vain
+                made_folder("--tensorboard-log", plan.tensorboard_log)
+            if run_dir is None:
+                logs = made_folder("--log-folder", plan.log_folder / plan.algo)
+                run_dir = claim_run_directory(logs, plan.game)
+                held.enter_context(hold_run(run_dir))
+            tb_dir = run_dir / "tb"
+            if plan.tensorboard_log is not None:
+                tb_dir = plan.tensorboard_log / plan.algo / run_dir.name
+            tb_dir.mkdir(parents=True, exist_ok=True)
+            if pretrained is not None and pretrained.parent != run_dir:
+                replace_bytes(run_dir / ENCODER, pretrained.read_bytes())
+        except OSError as error:
+            raise OSError(f"Cannot write the logs: {error}") from error
+        yield TrainingRun(plan, record, run_dir, tb_dir, model, own, complain)
+
+
+def _pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
+    """Return the encoder to start from: a run that goes on has its own copy."""
+    if run_dir is not None and (run_dir / RECORD).exists() and (run_dir / ENCODER).exists():
+        return run_dir / ENCODER
+    return plan.pretrained
+
+
+def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
+    """Return what trains the loss beside the model: its decoupled updates, if they are planned."""
+    decoupled = decoupled_callback(
+        plan.loss.get("decoupled"),
+        plan.loss.get("decoupled_learning_rate"),
+        max_grad_ratio=plan.loss.get("max_grad_ratio"),
+    )
+    return [] if decoupled is None else [decoupled]
+
+
+class TrainingRun:
+    """A run directory that this process holds, and the model that trains in it.
+
+    Args:
+        plan: What to do.
+        record: Of the run; it is kept up to date.
+        run_dir: Where `run.json`, checkpoints and the model lie.
+        tb_dir: Folder of the curves.
+        model: Untrained, as planned.
+        callbacks: Called during training beside the run's own.
+        complain: Receives a line about what goes wrong.
+
+    Attributes:
+        model_file: Where the model is saved.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        record: dict[str, Any],
+        run_dir: Path,
+        tb_dir: Path,
+        model: BaseAlgorithm,
+        callbacks: Sequence[BaseCallback],
+        complain: Callable[[str], object],
+    ) -> None:
+        self.plan, self.record, self.run_dir, self.tb_dir = plan, record, run_dir, tb_dir
+        self.model, self.model_file = model, run_dir / MODEL
+        self._callbacks, self._complain = callbacks, complain
+        self._goes_on = (run_dir / RECORD).exists()
+        self._session = SessionRecord(run_dir, record)
+        save_freq = max(plan.save_freq // model.n_envs, 1)
+        self._resume = ResumeCallback(run_dir / "checkpoints", save_freq)
+        self._episodes = EpisodeLogCallback(run_dir / "episodes.csv")
+
+    def open(self, *, inexact: bool, fall_back: bool, on_screen: bool) -> bool:
+        """Restore the last checkpoint, if there is one, open the logs, and return whether there is.
+
+        Args:
+            inexact: Whether other versions of packages may go on.
+            fall_back: Whether the checkpoint before a damaged one may be taken.
+            on_screen: Whether the logger prints its tables.
+
+        Raises:
+            ValueError: If the run cannot go on.
+            OSError: If a file cannot be read or written.
+        """
+        try:
+            is_restored = self._goes_on and self._resume.restore(
+                self.model, inexact=inexact, fall_back=fall_back
+            )
+            if self._goes_on and not is_restored:
+                check_unsaved(self.run_dir, self.record)
+            n_trained = self.model.num_timesteps
+            check_budget(self.plan.n_timesteps, self.record, n_trained)
+            self._episodes.open(n_trained)
+            logger = run_logger(
+                self.run_dir,
+                self.tb_dir,
+                first_step=n_trained,
+                goes_on=self._goes_on,
+                on_screen=on_screen,
+            )
+            self.model.set_logger(logger)
+            self._session.begin(self.model, self.plan.n_timesteps, self._callbacks)
+        except (ValueError, OSError):
+            self._episodes.close()
+            raise
+        return bool(is_restored)
+
+    def learn(self, *, progress: bool) -> int:
+        """Train what is left, save whatever happens, and return the exit code.
+
+        0: done. 1: numbers went bad, or something could not be saved. 75: stopped by a signal.
+        130: stopped by Ctrl-C at once. Another exception is raised again after saving.
+
+        Args:
+            progress: Whether to show a bar.
+        """
+        guard = NanGuardCallback(self.run_dir, on_nan=self.plan.on_nan)
+        callbacks = [*self._callbacks, self._episodes, guard, self._resume]
+        status, code, start = "failed", 1, time.perf_counter()
+        with stopping_signals(lambda _signal: self._resume.ask_to_stop()):
+            try:
+                n_left = max(self.plan.n_timesteps - self.model.num_timesteps, 0)
+                if n_left:
+                    self.model.learn(
+                        n_left, callbacks, reset_num_timesteps=False, progress_bar=progress
+                    )
+                # The step at which a stop is noticed counts, and its update is missing.
+                is_done = not self._resume.stopped
+                status, code = ("done", 0) if is_done else ("interrupted", INTERRUPTED)
+            except (FloatingPointError, NotSavedError) as error:
+                self._complain(str(error))
+            except KeyboardInterrupt:  # a second Ctrl-C, or one from inside a callback
+                status, code = "interrupted", 130
+            finally:
+                self._episodes.close()
+                is_in_place = self._finish(status, time.perf_counter() - start)
+        return code if is_in_place else code or 1
+
+    def _finish(self, status: str, seconds: float) -> bool:
+        """Save the model first, then the record, then the last curves.
+
+        Returns whether the model lies in the run; without it the run is not done.
+        """
+        model = self.model
+        self.model_file = save_model(model, self.model_file, self._complain)
+        is_in_place = self.model_file.parent == self.run_dir
+        if not is_in_place and status == "done":
+            status = "interrupted"
+        try:
+            self._session.end(model.num_timesteps, status, seconds, self._resume.saved_step)
+        except OSError as error:
+            self._complain(f"run.json could not be updated: {error}")
+        if status == "failed":
+            self._complain(f"The run failed; what was trained is in {self.model_file}")
+        if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
+            model.logger.dump(model.num_timesteps)
+        model.logger.close()
+        model.get_env().close()  # type: ignore[union-attr]
+        return is_in_place
