@@ -69,7 +69,7 @@ class RowsOnDisk:
         row_shape: Shape of a row.
 
     Attributes:
-        shape: [n, *row_shape].
+        shape: Shape of the array, [n, *row_shape].
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> None:

@@ -53,7 +53,7 @@ class Probe:
         """Return the most probable class of each variable.
 
         Args:
-            features: [B, D] features, not standardised.
+            features: Features [B, D], not standardised.
 
         Returns:
             Classes [B] by variable.

@@ -35,7 +35,7 @@ class ProbeScores:
     """Scores of a probe on the test part.
 
     Attributes:
-        protocol: How the predictions were made: "converged", "anand2019", "majority", ...
+        protocol: Origin of the predictions: "converged", "anand2019", "majority", ...
         mean: Mean over categories of the mean over each category's variables, as Anand et al. 2019
             average; the mean over all variables if none has a category.
         categories: Mean over the probed variables by category; categories without any are missing.

@@ -77,11 +77,11 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
 
 def check_output(path: Path) -> None:
-    """Raise unless an evaluation can be written to a path, where at most another one lies.
+    """Raise unless an evaluation can be written to a path, perhaps over another evaluation.
 
     Raises:
-        ValueError: If the file there is something else.
-        OSError: If there is no folder for the file, or it cannot be written.
+        ValueError: If the path holds another kind of file.
+        OSError: If there is no folder for the file, or the file cannot be written.
     """
     if path.is_dir():
         raise IsADirectoryError(
