@@ -23,7 +23,7 @@ def read_json(path: Path, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = Fa
         OSError: If the file cannot be read.
     """
     if not path.is_file():  # opening a pipe would wait for its writer
-        raise FileNotFoundError(f"Expected {path}, got no such file.")
+        raise FileNotFoundError(f"Expected a file at {path}, got none.")
     _check_size(path.stat().st_size, most_bytes)
     with path.open("rb") as file:
         return parse_json(file.read(most_bytes + 1), most_bytes=most_bytes, allow_nan=allow_nan)

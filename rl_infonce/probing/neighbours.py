@@ -53,7 +53,7 @@ def knn_predictions(
     check_count("n_neighbours", n_neighbours)
     if n_neighbours > len(split.train):
         raise ValueError(
-            f"Expected `n_neighbours` to be at most {len(split.train)}, as there are training "
+            f"Expected `n_neighbours` to be at most {len(split.train)}, the number of training "
             f"frames, got {n_neighbours}."
         )
     standardisation = Standardisation.of(features[split.train])

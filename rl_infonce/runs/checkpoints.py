@@ -225,14 +225,14 @@ def _parse_manifest(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedCheckpointError(f"Expected a manifest in {file}, got: {error}.") from error
     if not isinstance(manifest, dict):
-        raise DamagedCheckpointError(f"Expected a JSON object in {file}.")
+        raise DamagedCheckpointError(f"Expected a JSON object in {file}, got another value.")
     return manifest
 
 
 def _check_seal(path: Path) -> None:
     """Raise unless the manifest, which vouches for all files, is byte for byte what was written."""
     if not (path / SEAL).is_file():
-        raise DamagedCheckpointError(f"Expected {path / SEAL}, got no such file.")
+        raise DamagedCheckpointError(f"Expected a file at {path / SEAL}, got none.")
     expected = seal_of((path / MANIFEST).read_bytes())
     with (path / SEAL).open("rb") as file:
         found = file.read(len(expected) + 1)
@@ -246,7 +246,7 @@ def _check_file(path: Path, expected: Any) -> None:
     if not isinstance(expected, dict) or expected.keys() != {"sha256", "bytes"}:
         raise DamagedCheckpointError(f"Expected SHA-256 and size of {path}, got {expected!r}.")
     if not path.is_file():
-        raise DamagedCheckpointError(f"Expected {path}, got no such file.")
+        raise DamagedCheckpointError(f"Expected a file at {path}, got none.")
     size = path.stat().st_size
     if size != expected["bytes"]:
         raise DamagedCheckpointError(f"Expected {path} with {expected['bytes']} bytes, got {size}.")
