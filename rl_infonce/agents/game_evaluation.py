@@ -1,4 +1,4 @@
-"""What a saved agent scores in whole Atari games, on the record and as a video."""
+"""Score a saved agent in whole Atari games, for a record and a video."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from rl_infonce.report.video import write_video
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import now, software
 
-STEPS_PER_SECOND = 60 / 4  # of the emulator's clock
+STEPS_PER_SECOND = 60 / 4  # by the emulator's clock
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Which agent plays which game, and how.
+    """Agent, game and manner of an evaluation.
 
     Attributes:
         model: SB3's zip.
-        game: Its canonical name.
-        n_episodes: Whole games.
-        n_envs: Games played at once.
-        seed: Of games and actions, 0 to 2**31 - 1.
+        game: One of `games()`.
+        n_episodes: Number of whole games.
+        n_envs: Number of games played at once.
+        seed: Seed of games and actions, 0 to 2**31 - 1.
         deterministic: Whether the best action is taken instead of a sampled one.
         epsilon: Probability of a uniform action instead; None takes 0 if `deterministic`, else the
             one with which a DQN was saved.
-        max_frames: Emulator frames after which a game is cut.
+        max_frames: Number of emulator frames after which a game is cut.
 
     Raises:
-        TypeError: If a number is none; its flag is named.
-        ValueError: If one is out of range; its flag is named.
+        TypeError: If a value is not a number; the message names its flag.
+        ValueError: If a value is out of range; the message names its flag.
     """
 
     model: Path
@@ -64,15 +64,15 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an agent scored.
+    """Scores of an agent.
 
     Attributes:
-        plan: By which it played.
-        episodes: In the order they ended.
-        model: Path and hash of its file, as it was opened.
-        settings: Of games and actions.
-        seconds: All games took.
-        env_state: Of the environments, from which games are replayed.
+        plan: Plan of the evaluation.
+        episodes: Episodes in the order they ended.
+        model: Path and hash of the agent's file, as it was opened.
+        settings: Settings of games and actions.
+        seconds: Duration of all games.
+        env_state: State of the environments, from which games are replayed.
     """
 
     plan: EvaluationPlan
@@ -112,16 +112,16 @@ def evaluate_agent(
     """Play whole games with a saved agent.
 
     Args:
-        plan: Agent, game and how.
+        plan: Plan of the evaluation.
         trust_pickle: Whether a model that cannot be read safely may execute its own code.
-        show: Called with every game that ends.
+        show: Function that is called with every game that ends.
 
     Raises:
-        TypeError: If the model's observations are no images.
+        TypeError: If the model's observations are not images.
         ValueError: If the model cannot be read, or does not fit the game.
         OSError: If the file cannot be read.
     """
-    digest = hashlib.sha256(plan.model.read_bytes()).hexdigest()  # training may replace it
+    digest = hashlib.sha256(plan.model.read_bytes()).hexdigest()  # a training may replace the file
     network = open_policy(plan.model, trust_pickle=trust_pickle)
     epsilon = plan.epsilon
     if epsilon is None:

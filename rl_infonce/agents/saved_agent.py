@@ -84,7 +84,7 @@ def game_of(place: Path) -> str | None:
 def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork | BasePolicy:
     """Return the policy of a saved model.
 
-    The file's own code is executed only if there is no other way and it is allowed; a warning then
+    The file's own code is executed only if nothing else works and it is allowed; a warning then
     says so.
 
     Args:
@@ -114,17 +114,16 @@ def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork
 def named_player(
     place: Path, epsilon: float, seed: int, *, deterministic: bool, trust_pickle: bool
 ) -> tuple[EpsilonGreedyPolicy, str]:
-    """Return what plays as a saved agent does, and a name of all that decides its actions.
+    """Return a policy that plays as a saved agent, and a name for all that decides its actions.
+
+    The errors are those of `find_model` and `open_policy`.
 
     Args:
-        place: As of `find_model`.
+        place: Place of the agent, as for `find_model`.
         epsilon: Probability of a uniform action.
-        seed: Of the actions.
+        seed: Seed of the actions.
         deterministic: Whether the best action is taken instead of a sampled one.
-        trust_pickle: As of `open_policy`.
-
-    Raises:
-        Error: As `find_model` and `open_policy`.
+        trust_pickle: Whether the model may execute its own code, as for `open_policy`.
     """
     path = find_model(place)
     model = open_policy(path, trust_pickle=trust_pickle)

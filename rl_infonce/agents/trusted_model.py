@@ -67,7 +67,7 @@ def read_trusted_encoder(
     data, parameters = _load(path)
     space = data["observation_space"]
     if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) != 3:
-        raise TypeError(f"Expected {path} to observe uint8 images [C, H, W], got {space}.")
+        raise TypeError(f"Expected the model in {path} to observe uint8 images, got {space}.")
     kwargs = dict(data["policy_kwargs"] or {})
     if data.get("use_sde"):
         kwargs.setdefault("use_sde", True)
@@ -81,7 +81,7 @@ def read_trusted_encoder(
             # torch names every tensor, each on its own line
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             raise ValueError(
-                f"Expected the classes of {path} to be as they were at its saving, got: {reason}"
+                f"Expected the classes of {path} to be unchanged since it was saved, got: {reason}"
             ) from error
     policy.set_training_mode(False)
     return TrustedEncoder(policy).eval()

@@ -90,8 +90,8 @@ class Emulator:
         max_frames_per_game: Number of emulator frames after which a game is cut off, at least 1.
 
     Attributes:
-        screen: [H, W] uint8, the emulator's gray, the maximum of the last two frames; 210 by 160
-            in all games with labels. The next step overwrites it.
+        screen: Screen [H, W] uint8, the emulator's gray, the maximum of the last two frames; 210 by
+            160 in all games with labels. The next step overwrites it.
         is_over: Whether the last step ended the game.
     """
 

@@ -164,7 +164,7 @@ class LabelledFrames:
         """Return images of a view with the variables which the RAM labels name.
 
         Args:
-            view: As in `observations`.
+            view: Name of the view, as in `observations`.
             version: Version of the labels, one of `label_versions()`.
 
         Raises:

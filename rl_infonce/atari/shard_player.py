@@ -27,7 +27,7 @@ class ShardPlayer:
 
     Attributes:
         acting: Generator for random actions, seeded like the emulator.
-        stack: [4, 84, 84] uint8, what an agent sees in the state of the last `observe`.
+        stack: Images [4, 84, 84] uint8 that an agent sees in the state of the last `observe`.
         n_rows_left: Number of rows still to be played.
         writer: Writer of the shard.
     """

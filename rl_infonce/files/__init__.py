@@ -1,1 +1,1 @@
-"""Files that survive a crash when they are written, and may be from anyone when they are read."""
+"""Write files that survive a crash, and read files that anyone may have written."""

@@ -1,4 +1,4 @@
-"""A table of numbers by step that grows, also when its run is interrupted and goes on."""
+"""A growing table of numbers by step, whose run may be interrupted and continued."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_BYTES = 2**28
 
 
 class CSVLog:
-    """Appends rows to a CSV file whose first column is the step.
+    """Append rows to a CSV file whose first column is the step.
 
     Args:
-        path: A file that is there keeps its rows up to `last_step`; a torn last line is dropped.
-        last_step: Where the run goes on.
+        path: The file; one that exists keeps its rows up to `last_step`, without a torn last line.
+        last_step: Step at which the run continues.
 
     Raises:
-        ValueError: If the file is no text, or larger than any run's table; it is named.
+        ValueError: If the named file is not text, or is larger than any run's table.
         OSError: If the file cannot be read or written.
     """
 
@@ -37,7 +37,7 @@ class CSVLog:
         self._file = self._begin(kept)
 
     def append(self, step: int, numbers: Mapping[str, float | str]) -> None:
-        """Add a row; a number that was not there before adds a column.
+        """Add a row; a number with a new name adds a column.
 
         Raises:
             ValueError: If the file has been replaced by something else.
@@ -55,15 +55,15 @@ class CSVLog:
             self._file.flush()
 
     def sync(self) -> None:
-        """Wait until the disk has all rows, which a checkpoint will take for written."""
+        """Wait until all rows are on the disk, as a checkpoint will assume."""
         if not self._file.closed:
             sync(self._file)
 
     def close(self) -> None:
-        """Close the file, and wait until the disk has it.
+        """Close the file, and wait until it is on the disk.
 
         Raises:
-            OSError: If it cannot be written; it is closed then, too.
+            OSError: If the file cannot be written; it is also closed then.
         """
         try:
             self.sync()
@@ -71,7 +71,7 @@ class CSVLog:
             self._file.close()
 
     def _begin(self, rows: Iterable[Mapping[str, str]]) -> TextIO:
-        """Write the file anew, in one move, and return it open at its end."""
+        """Write the file anew in one move, and return it open at its end."""
         text = io.StringIO(newline="")
         writer = _writer(text, self._columns)
         writer.writeheader()
@@ -85,14 +85,14 @@ def _writer(file: TextIO | io.StringIO, columns: list[str]) -> csv.DictWriter[st
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    """Return the whole rows of a file, none if there is no such file."""
-    if not path.is_file():  # to open a pipe would wait for its writer
+    """Return the whole rows of a file, or none if there is no such file."""
+    if not path.is_file():  # opening a pipe would wait for its writer
         return []
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"{path.stat().st_size:,} bytes")
         text = path.read_bytes().decode("utf-8")
-        whole_lines = text[: text.rfind("\n") + 1]  # of a torn number nothing else tells
+        whole_lines = text[: text.rfind("\n") + 1]  # nothing else shows that a number is torn
         rows = csv.DictReader(io.StringIO(whole_lines, newline=""))
         if whole_lines and STEP not in (rows.fieldnames or ()):
             raise ValueError(f"the columns {whole_lines.partition(chr(10))[0][:80]!r}")

@@ -1,4 +1,4 @@
-"""The one place that writes what must survive: whole, on the disk, and then visible."""
+"""The only module that writes what must survive: whole, on the disk, and only then visible."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 PARTIAL = ".rl_infonce-partial"
-"""Ends the names of what is being written, and of nobody else's; the next start removes it."""
+"""Ending of the names of unfinished files, which the next start removes; nobody else uses it."""
 
 
 _FORMER = ".former"
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a new file and wait until the disk has it.
+    """Write a new file and wait until it is on the disk.
 
     Raises:
-        FileExistsError: If there is one of that name.
-        OSError: If it cannot be written; what was written stays.
+        FileExistsError: If there is a file of that name.
+        OSError: If the file cannot be written; what was written stays.
     """
     with path.open("xb") as file:
         _write(file, content)
@@ -30,16 +30,16 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def sync(file: BinaryIO | TextIO) -> None:
-    """Wait until the disk has what was written to a file that is open."""
+    """Wait until what was written to an open file is on the disk."""
     file.flush()
     _fsync(file.fileno())
 
 
 def replace_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a file in one move: a reader meets the old content or the new, also after a crash.
+    """Write a file in one move: a reader sees the old or the new content, also after a crash.
 
     Raises:
-        OSError: If it cannot be written; it is named, the old content is there and nothing else.
+        OSError: If the file, which the error names, cannot be written; the old content stays.
     """
     partial = _partial(path)
     partial.unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def replace_bytes(path: Path, content: bytes | memoryview) -> None:
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename = error.filename or str(path)  # a full disk names none
+            error.filename = error.filename or str(path)  # the error of a full disk names no file
         raise
     sync_folder(path.parent)
 
@@ -66,10 +66,10 @@ def replace_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder that gets its name when the block ends well, and is removed otherwise.
+    """Yield a folder that gets its name if the block succeeds, and is removed otherwise.
 
     Raises:
-        OSError: If it cannot be made or moved; what had the name before has it still.
+        OSError: If the folder cannot be made or moved; a former folder keeps its name.
     """
     partial = _partial(path)
     shutil.rmtree(partial, ignore_errors=True)
@@ -83,7 +83,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def _publish_folder(partial: Path, path: Path) -> None:
-    """Give a finished folder its name, in the place of one that has it, or leave that one."""
+    """Give a finished folder its name, instead of any former folder, which stays on failure."""
     sync_folder(partial)
     former = _partial(path.with_name(f"{path.name}{_FORMER}"))
     shutil.rmtree(former, ignore_errors=True)
@@ -100,17 +100,17 @@ def _publish_folder(partial: Path, path: Path) -> None:
 
 
 def _partial(path: Path) -> Path:
-    """Return the name of what is being written; another writer has another."""
+    """Return the name of an unfinished file; each process has its own."""
     return path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what writers that died left behind; links are removed, not followed.
+    """Remove what dead writers left behind; links are removed, not followed.
 
-    What one had moved out of the way of what was to replace it, and was not replaced, comes back.
+    A former folder that a writer moved away but did not replace comes back.
 
     Args:
-        folder: Where nobody else writes now.
+        folder: Folder in which no other process writes now.
     """
     for entry in sorted(folder.glob(f"*{PARTIAL}")):
         name, is_former, _ = entry.name.rpartition(f"{_FORMER}.")
@@ -123,7 +123,7 @@ def remove_partial(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has a folder's names; where folders cannot be opened it needs no wait."""
+    """Wait until a folder's names are on the disk, except on systems that cannot open folders."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

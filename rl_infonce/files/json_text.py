@@ -1,4 +1,4 @@
-"""JSON that may be from anyone: bounded in bytes, values and levels before it fills the memory."""
+"""Read JSON by anyone, with bounds on bytes, values and levels before it fills the memory."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ _MOST_LEVELS = 100
 
 
 def read_json(path: Path, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False) -> Any:
-    """Return what a JSON file says; see `parse_json`.
+    """Return the content of a JSON file; see `parse_json`.
 
     Raises:
         FileNotFoundError: If there is no such file, or it is a folder, pipe or device.
-        ValueError: If it is no JSON, or too large; the file is not named.
-        OSError: If it cannot be read.
+        ValueError: If the file is not JSON, or is too large; the message does not name the file.
+        OSError: If the file cannot be read.
     """
-    if not path.is_file():  # to open a pipe would wait for its writer
-        raise FileNotFoundError(f"Expected {path}, got no such file.")
+    if not path.is_file():  # opening a pipe would wait for its writer
+        raise FileNotFoundError(f"Expected a file at {path}, got none.")
     _check_size(path.stat().st_size, most_bytes)
     with path.open("rb") as file:
         return parse_json(file.read(most_bytes + 1), most_bytes=most_bytes, allow_nan=allow_nan)
 
 
 def packaged_json(package: str, name: str) -> Any:
-    """Return what a JSON file of this library says."""
+    """Return the content of a JSON file of this library."""
     return json.loads(resources.files(package).joinpath(name).read_text("utf-8"))
 
 
 def parse_json(
     content: bytes | str, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False
 ) -> Any:
-    """Return what JSON text says.
+    """Return the content of JSON text.
 
-    An empty list is two bytes of text and 64 of memory, so the values are counted, too. Levels are
-    few enough for whatever walks through the tree to recurse.
+    An empty list takes two bytes of text and 64 of memory, so values are also counted. Levels are
+    few enough for any walk through the tree to recurse.
 
     Args:
-        content: UTF-8 if bytes.
-        most_bytes: It may have; its values, a sixteenth of that many.
-        allow_nan: Whether NaN and infinity pass, as Python writes them though JSON has no such
+        content: Text, or bytes in UTF-8.
+        most_bytes: Most bytes of the text; the most values are a sixteenth of that number.
+        allow_nan: Whether NaN and infinity pass, which Python writes although JSON has no such
             numbers.
 
     Raises:
-        ValueError: If it is no JSON, has more bytes, values or than 100 levels, or an integer of
-            thousands of digits.
+        ValueError: If the text is not JSON, has more bytes or values, more than 100 levels, or an
+            integer of thousands of digits.
     """
     check_json_size(content, most_bytes=most_bytes)
     text = _decoded(content) if isinstance(content, bytes) else content
@@ -75,19 +75,19 @@ def check_json_size(content: bytes | str, *, most_bytes: int) -> None:
 
 
 def is_finite(value: Any) -> bool:
-    """Return whether a value of JSON is a number that a float can hold."""
+    """Return whether a JSON value is a number that a float can hold."""
     if type(value) not in (int, float):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer may be of any size
+    except OverflowError:  # an integer may have any size
         return False
 
 
 def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8")
-    except UnicodeDecodeError as error:  # its repr holds all the bytes
+    except UnicodeDecodeError as error:  # the error's repr holds all the bytes
         raise ValueError(f"Expected JSON in UTF-8, got: {error}") from None
 
 
@@ -114,7 +114,7 @@ def _too_deep() -> ValueError:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"Expected JSON of finite numbers, got {number[:50]}.")
+        raise ValueError(f"Expected JSON with finite numbers, got {number[:50]}.")
     return value
 
 

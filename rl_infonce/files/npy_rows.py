@@ -1,4 +1,4 @@
-"""Rows in `.npy` files that may be from anyone, read or mapped without parsing a header."""
+"""Read or map rows in `.npy` files by anyone, without parsing their headers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 _MAGIC = b"\x93NUMPY\x01\x00"
-_N_START = len(_MAGIC) + 2  # and the length of the text
+_N_START = len(_MAGIC) + 2  # plus the length of the text
 
-_MOST_MAPPED = 64  # of the 1,024 descriptors that many systems grant a process
-_mapped: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()  # by the `id` of their `RowsOnDisk`
+_MOST_MAPPED = 64  # many systems grant a process 1,024 descriptors
+_mapped: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()  # by the `id` of the `RowsOnDisk`
 _mapping = threading.Lock()
 
 
@@ -34,14 +34,14 @@ def npy_header(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
 def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Return the array [n, *row_shape] in a file of `np.save`, memory-mapped and read-only.
 
-    There are as many rows as the file has bytes for, and its header must be the one of such an
-    array. `np.load` would evaluate the header, believe its shape, and open zip files.
+    The size of the file gives the number of rows, and the header must be that of such an array.
+    `np.load` would evaluate the header, believe its shape, and open zip files.
 
-    A map keeps a file descriptor, of which a process has few: take `RowsOnDisk` for many files.
+    A map keeps a file descriptor, of which a process has few: use `RowsOnDisk` for many files.
 
     Raises:
-        ValueError: If the file holds anything else; it is named.
-        OSError: If it cannot be read.
+        ValueError: If the file, which the message names, holds anything else.
+        OSError: If the file cannot be read.
     """
     offset, shape = _layout(path, np.dtype(dtype), row_shape)
     if shape[0] == 0:  # nothing to map
@@ -50,7 +50,7 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
 
 
 def read_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return what `open_rows` does, but in memory and read-only; the file is closed."""
+    """Return the array of `open_rows` in memory, read-only, and close the file."""
     offset, shape = _layout(path, np.dtype(dtype), row_shape)
     rows = np.fromfile(path, dtype, math.prod(shape), offset=offset).reshape(shape)
     rows.flags.writeable = False
@@ -58,18 +58,18 @@ def read_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
 
 
 class RowsOnDisk:
-    """What `open_rows` returns, mapped when it is indexed: any number of files can be at hand.
+    """The array of `open_rows`, mapped only when it is indexed, for any number of files.
 
-    The 64 that were indexed last stay mapped, of all in the process: mapping a file for every
-    batch doubles the time that reading the batch takes.
+    The last 64 that the process indexed stay mapped: mapping a file for every batch doubles the
+    time that reading the batch takes.
 
     Args:
-        path: Of the file; it must stay.
-        dtype: Of its numbers.
-        row_shape: Of a row.
+        path: The file, which must stay.
+        dtype: Type of the numbers.
+        row_shape: Shape of a row.
 
     Attributes:
-        shape: [n, *row_shape].
+        shape: Shape of the array, [n, *row_shape].
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> None:
@@ -79,7 +79,7 @@ class RowsOnDisk:
         weakref.finalize(self, _mapped.pop, id(self), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy has an `id` of its own, and so a map of its own.
+        # A copy has its own `id`, and so its own map.
         return type(self), (self._path, self._dtype, self.shape[1:])
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class RowsOnDisk:
             rows = _mapped.pop(id(self), None)
             if rows is None:
                 rows = open_rows(self._path, self._dtype, self.shape[1:])
-            _mapped[id(self)] = rows  # the last one is the latest
+            _mapped[id(self)] = rows  # the last entry is the latest
             if len(_mapped) > _MOST_MAPPED:
                 _mapped.popitem(last=False)
         return np.asarray(rows[index])
@@ -99,7 +99,7 @@ class RowsOnDisk:
 def _layout(
     path: Path, dtype: np.dtype[Any], row_shape: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return where the numbers of a file begin and their shape; see `open_rows`."""
+    """Return the offset of a file's numbers and their shape; see `open_rows`."""
     with path.open("rb") as file:
         start = file.read(_N_START)
         text = file.read(int.from_bytes(start[len(_MAGIC) :], "little"))
@@ -107,7 +107,7 @@ def _layout(
     n_bytes = max(path.stat().st_size - offset, 0)
     n_rows, rest = divmod(n_bytes, max(math.prod(row_shape) * dtype.itemsize, 1))
     shape = (n_rows, *row_shape)
-    # Versions of numpy differ in the blanks at the end.
+    # Versions of numpy differ in the number of blanks at the end.
     expected = npy_header(dtype, shape)[_N_START:].rstrip()
     if not start.startswith(_MAGIC) or text.rstrip() != expected or rest:
         raise ValueError(

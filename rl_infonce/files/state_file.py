@@ -1,7 +1,7 @@
-"""A tree of tensors, arrays and plain values as bytes that can hold no code, and back.
+"""Pack a tree of tensors, arrays and plain values into bytes that can hold no code, and unpack it.
 
-Two files: JSON for the tree, safetensors for its numbers. What JSON has no word for is an object
-with a single key that begins with "$".
+There are two files: JSON for the tree, safetensors for its numbers. A value that JSON does not
+know is an object with a single key that begins with "$".
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class StateBytes(NamedTuple):
     """A packed tree.
 
     Attributes:
-        text: UTF-8 JSON.
-        tensors: In the safetensors format.
+        text: JSON in UTF-8.
+        tensors: Tensors in the safetensors format.
     """
 
     text: bytes
@@ -36,17 +36,17 @@ class StateBytes(NamedTuple):
 
 
 def pack_state(tree: Any) -> StateBytes:
-    """Pack a tree of dict, list, tuple, deque, set-free plain values, tensors and arrays.
+    """Pack a tree of dict, list, tuple, deque, plain values, tensors and arrays.
 
-    Every leaf comes back equal to the last bit, of its own type; tensors come back on the CPU and
-    contiguous. Tensors that share memory come back apart.
+    Every leaf comes back with the same type and bits; tensors come back on the CPU and contiguous.
+    Tensors that share memory come back apart.
 
     Args:
-        tree: Keys of dicts are strings or integers; integers may be of any size.
+        tree: Tree, whose dicts have strings or integers as keys; integers may have any size.
 
     Raises:
-        TypeError: If a leaf is of another type; its place in the tree is named.
-        ValueError: If it has more plain values or text than `unpack_state` reads.
+        TypeError: If a leaf, whose place the message names, has another type.
+        ValueError: If the tree has more plain values or text than `unpack_state` reads.
     """
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_pack(tree, "state", tensors), allow_nan=False).encode()
@@ -87,14 +87,14 @@ def _pack(value: Any, place: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, list | tuple | deque):
         return _pack_sequence(value, place, tensors)
     raise TypeError(
-        f"Expected numbers, text, tensors, arrays and containers of them at {place}, got "
+        f"Expected numbers, text, tensors, arrays or containers of these at {place}, got "
         f"{type(value).__name__}."
     )
 
 
 def _add(tensor: torch.Tensor, place: str, tensors: dict[str, torch.Tensor]) -> str:
     name = place
-    while name in tensors:  # the keys "a/b" and "a", "b" spell the same place
+    while name in tensors:  # the key "a/b" and the keys "a", "b" spell the same place
         name += "'"
     tensors[name] = tensor
     return name
@@ -130,7 +130,7 @@ def _unpack(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> Any
     if not marks:
         return {key: _unpack(each, tensors, levels - 1) for key, each in value.items()}
     if len(value) > 1 or marks[0] not in _UNPACKERS:
-        raise ValueError(f"Expected one of {sorted(_UNPACKERS)} alone, got {sorted(value)}.")
+        raise ValueError(f"Expected exactly one of {sorted(_UNPACKERS)}, got {sorted(value)}.")
     return _UNPACKERS[marks[0]](value[marks[0]], tensors, levels - 1)
 
 

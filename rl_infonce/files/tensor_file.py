@@ -1,4 +1,4 @@
-"""Tensors by name with a text header, in safetensors files that may be from anyone."""
+"""Write tensors with a text header as safetensors files, and read such files by anyone."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rl_infonce.files.durable import replace_bytes
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """Write tensors of any device, which may share memory, in one move.
+    """Write tensors on any device, which may share memory, in one move.
 
     Raises:
-        OSError: If the file cannot be written; one of that name is kept.
+        OSError: If the file cannot be written; a former file of that name is kept.
     """
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     replace_bytes(path, save(owned, metadata=dict(header)))
@@ -29,17 +29,17 @@ def opened_tensors(path: Path) -> Iterator[Any]:
     """Open a file as `safe_open` does.
 
     Raises:
-        ValueError: If it is no safetensors file; it is named.
+        ValueError: If the file, which the message names, is not a safetensors file.
     """
     try:
         with safe_open(path, framework="pt") as file:
             yield file
-    except (SafetensorError, RuntimeError) as error:  # torch's, of a file too large to map
+    except (SafetensorError, RuntimeError) as error:  # torch's, for a file too large to map
         raise ValueError(f"Expected a safetensors file at {path}, got: {error}.") from error
 
 
 def shapes_in(file: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors of an open file; none is read."""
+    """Return the shapes of the tensors in an open file without reading the tensors."""
     return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no mapping)
 
 
@@ -49,7 +49,7 @@ def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 
 
 def check_same(where: str, what: str, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Raise unless names and what is told of each, as "shape", are those expected in a file.
+    """Raise unless a file has the expected names, each with the expected `what`, e.g. "shape".
 
     Shapes are compared before tensors are read: a file can claim more than the memory holds.
     """

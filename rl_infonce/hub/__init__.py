@@ -1,4 +1,4 @@
-"""Encoders and agents on the Hugging Face hub: a model card up, checked files down, no pickle."""
+"""Push encoders and agents to the Hugging Face hub with a model card, and pull checked files."""
 
 from rl_infonce.hub.bundle import Bundle, make_bundle
 from rl_infonce.hub.client import HubError

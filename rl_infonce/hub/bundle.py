@@ -1,4 +1,4 @@
-"""What is pushed: files that were read and belong together, and what is known of them."""
+"""Bundle the files to push, which were read and belong together, with what is known of them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _OF_THIS_MACHINE = ("log_folder", "tensorboard_log", "pretrained")  # paths
 
 @dataclass(frozen=True)
 class Bundle:
-    """Files by name, and what a model card says of them.
+    """Files by name, and what a model card says about them.
 
     Attributes:
-        files: Name to content.
-        architecture: Of the encoder, in few words.
-        game: As `games()` spells it; None if nothing says so.
-        has_policy: Whether `read_policy` rebuilds the agent, too.
+        files: Contents by name.
+        architecture: Architecture of the encoder, in few words.
+        game: One of `games()`; None if it is unknown.
+        has_policy: Whether `read_policy` also rebuilds the agent.
         run: Algorithm, seed, steps, settings and versions of the training, as far as known.
-        pretraining: What the encoder's file says of where its weights come from: game, objective,
-            seed, versions and more after `rl-infonce pretrain`.
-        evaluation: Of `rl-infonce evaluate`, or None.
-        scores: Of `rl-infonce probe`, or None.
-        names: Key under which `scores` knows a file, to its name in `files`.
+        pretraining: What the encoder's file says about the origin of its weights: game,
+            objective, seed, versions and more after `rl-infonce pretrain`.
+        evaluation: Record of `rl-infonce evaluate`, or None.
+        scores: Scores of `rl-infonce probe`, or None.
+        names: Names in `files` by the key under which `scores` knows the file.
     """
 
     files: Mapping[str, bytes]
@@ -59,19 +59,19 @@ def make_bundle(
     evaluation: Path | None = None,
     scores: Path | None = None,
 ) -> Bundle:
-    """Return what is to be pushed, after reading every file as whoever pulls it will.
+    """Return the bundle to push, after reading every file as those who pull it will.
 
-    Of a run, its settings, seed and versions are taken along; names of this machine's folders and
-    of the machine are not.
+    It includes a run's settings, seed and versions, but neither the names of this machine's folders
+    nor that of the machine.
 
     Args:
-        encoder: A file of `save_encoder`, as of `rl-infonce pretrain`.
+        encoder: A file of `save_encoder`, such as `rl-infonce pretrain` writes.
         model: SB3's zip, or a run directory of `rl-infonce train`.
-        best: Take the run's model whose episodes returned most.
-        game: Named in the card; None takes that of the run, the evaluation or the encoder's
-            own training.
-        evaluation: JSON of `rl-infonce evaluate` with this very model.
-        scores: scores.json of `rl-infonce probe` with one of these very files.
+        best: Whether to take the run's model whose episodes returned most.
+        game: Game that the card names; None takes that of the run, the evaluation or the
+            encoder's own training.
+        evaluation: JSON of `rl-infonce evaluate` with exactly this model.
+        scores: scores.json of `rl-infonce probe` with exactly one of these files.
 
     Raises:
         NotRebuildableError: If the model's encoder could not be read without executing its code.
@@ -129,7 +129,7 @@ def _is_rebuildable(path: Path) -> bool:
 
 
 def _of_run(run_dir: Path, *, best: bool) -> dict[str, Any]:
-    """Return what a card says of a training, without the folders and the name of the machine."""
+    """Return what a card says about a training, without the machine's folders and its name."""
     record = read_record(run_dir)
     chosen = find_best(run_dir / "checkpoints") if best else None
     settings = {k: v for k, v in record["arguments"].items() if v is not None}
@@ -151,8 +151,8 @@ def _evaluation_of(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
     of = model.get("sha256") if isinstance(model, dict) else None
     if AGENT not in contents or of != digest(contents[AGENT]):
         raise ValueError(
-            f"Expected {path} to be about the model that is pushed, got another one's (SHA-256 "
-            f"{of}). Run `rl-infonce evaluate` with this model."
+            f"Expected {path} to be about the model that is pushed, got that of another one "
+            f"(SHA-256 {of}). Run `rl-infonce evaluate` with this model."
         )
     record["model"] = {"sha256": of}
     record.pop("command", None)
@@ -167,7 +167,7 @@ def _scores_of(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
             f"{sorted(content['encoders'])}. Run `rl-infonce probe` with this file."
         )
     for run in content["runs"]:
-        run["command"] = "rl-infonce probe"  # without the folders that it named
+        run["command"] = "rl-infonce probe"  # without the folders that the command named
     for described in content["encoders"].values():
         described["name"] = Path(described["name"]).name
     return content

@@ -1,4 +1,4 @@
-"""The model card: what the hub shows of a bundle, and its metadata for search."""
+"""Write the model card: what the hub shows about a bundle, and its metadata for search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN_TAGS = ["rl-infonce", "contrastive-learning", "infonce", "atari"]
 
 
 def game_id(game: str) -> str:
-    """Return the name under which the hub's models of a game are found.
+    """Return the name under which the hub lists models for a game.
 
     Example:
         >>> game_id("ms_pacman")
@@ -86,7 +86,7 @@ def _use(repo: str, bundle: Bundle) -> str:
         commands.append(f"rl-infonce evaluate --model pulled --game {game}")
     shell = "\n".join(commands)
     return (
-        "## Use\n\nNothing of this executes code in a file, as `load` of Stable-Baselines3 would "
+        "## Use\n\nNone of this executes code in a file, as `load` of Stable-Baselines3 would "
         "(pin `revision` to a commit):\n\n"
         f"```python\n{code}\n```\n\n```sh\n{shell}\n```"
     )
@@ -119,15 +119,15 @@ def _returns(bundle: Bundle) -> Iterable[str]:
 
 
 def probe_rows(content: Mapping[str, Any], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the mean weighted F1 of each file's features, and what is beside them.
+    """Return the mean weighted F1 of each file's features and of what they are compared with.
 
     Args:
-        content: Of scores.json.
-        names: Key under which it knows a file, to the file's name.
+        content: Content of scores.json.
+        names: Names of the files by the key under which scores.json knows them.
 
     Returns:
-        Per game, protocol and file: "game", "protocol", "encoder", which is the file's name,
-        "seeds", and the means over them "f1", "untrained" (weights of the same architecture) and
+        A row per game, protocol and file: "game", "protocol", "encoder", which is the file's name,
+        "seeds", and the means over them, "f1", "untrained" (weights of the same architecture) and
         "majority", None where there are none.
     """
     cells = [e for e in content["cells"] if e["status"] == "done" and e["protocol"] != "ridge"]

@@ -1,4 +1,4 @@
-"""How the hub is spoken to: patiently, and with errors that say where and what."""
+"""Ask the hub patiently, with errors that say what failed and where."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?(/[!-~]*)?")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds, where the hub does not say how long
-_LONGEST_WAIT = 300.0  # the window in which the hub counts requests
+_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds, if the hub does not say how long
+_LONGEST_WAIT = 300.0  # seconds, the window in which the hub counts requests
 _PASSING = (429, 500, 502, 503, 504)
 _ADVICE = {
-    401: "Log in with `hf auth login` or set HF_TOKEN. The hub says so of repositories that do not "
-    "exist, too.",
+    401: "Log in with `hf auth login` or set HF_TOKEN. The hub also answers this for repositories "
+    "that do not exist.",
     403: "The token may not do this: it needs write access to push, and access to gated models.",
     404: "There is no such repository, revision or file.",
     429: "Too many requests: try again in some minutes.",
@@ -27,8 +27,8 @@ class HubError(OSError):
     """The hub refused, failed or could not be reached.
 
     Attributes:
-        url: That was asked.
-        status: Of HTTP; None if there was no answer.
+        url: Address that was asked.
+        status: HTTP status; None if there was no answer.
     """
 
     def __init__(self, message: str, url: str, status: int | None = None) -> None:
@@ -53,57 +53,57 @@ def api() -> Any:
 
     Raises:
         ImportError: If huggingface_hub is missing.
-        ValueError: If `HF_ENDPOINT` is no address.
+        ValueError: If `HF_ENDPOINT` is not an address.
     """
     hub = library().HfApi(library_name="rl_infonce")
     if not _ADDRESS.fullmatch(hub.endpoint):
         raise ValueError(
             f"Expected `HF_ENDPOINT` to be an address such as https://huggingface.co, got "
-            f"{hub.endpoint!r}. Mend it, or unset it."
+            f"{hub.endpoint!r}. Correct it, or unset it."
         )
     return hub
 
 
 def check_repo(repo: str) -> None:
-    """Raise unless a text names a repository of somebody."""
+    """Raise unless a text names a repository as owner/name."""
     if not _REPO.fullmatch(repo):
         raise ValueError(f"Expected `repo` as owner/name, of letters, digits, . _ -, got {repo!r}.")
 
 
 def answered(url: str, ask: Callable[[], T]) -> T:
-    """Return what huggingface_hub makes of an answer, asked for as `patiently` does.
+    """Return an answer that `patiently` asked for, as huggingface_hub reads it.
 
     Raises:
-        HubError: If it refuses, stays busy, cannot be reached, or answers something else.
+        HubError: If the hub refuses, stays busy, cannot be reached, or answers something else.
     """
     try:
         return patiently(url, ask)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise HubError(
-            f"Expected an answer of the hub's from {url}, got one that cannot be read: {error!r}. "
-            "Is `HF_ENDPOINT` the hub's?",
+            f"Expected an answer of the hub from {url}, got one that cannot be read: {error!r}. "
+            "Is `HF_ENDPOINT` the hub's address?",
             url,
         ) from error
 
 
 def patiently(url: str, ask: Callable[[], T]) -> T:
-    """Return what the hub answers; wait and ask again, five times in all, where it is busy.
+    """Return what the hub answers; while it is busy, wait and ask again, five times in all.
 
     Args:
-        url: Named in errors that do not know theirs.
-        ask: Asks, whole, and can be repeated.
+        url: Address for errors that do not know theirs.
+        ask: Function that asks for everything, and that can be called again.
 
     Raises:
-        HubError: If it refuses, stays busy or cannot be reached.
+        HubError: If the hub refuses, stays busy or cannot be reached.
     """
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    transport: Any = HfHubHTTPError.__bases__[0]  # of httpx or its successor: whichever is used
+    transport: Any = HfHubHTTPError.__bases__[0]  # from httpx or its successor, whichever is used
     for wait in (*_WAITS, None):
         try:
             return ask()
         except (transport, OfflineModeIsEnabled, RuntimeError, ConnectionError) as error:
-            # What fails within an upload comes as the cause of a RuntimeError, or from hf_xet.
+            # A failure within an upload comes as the cause of a RuntimeError, or from hf_xet.
             response = getattr(error, "response", getattr(error.__cause__, "response", None))
             if wait is None or getattr(response, "status_code", None) not in _PASSING:
                 raise _named(error, response, url) from error
@@ -115,15 +115,15 @@ def patiently(url: str, ask: Callable[[], T]) -> T:
 def _named(error: Exception, response: Any, url: str) -> HubError:
     if response is None:
         reason = (str(error) or type(error).__name__).rstrip(".")
-        advice = "Is the network up, and `HTTPS_PROXY` set where one is needed? Then run it again."
-        return HubError(f"No complete answer from {url}: {reason}. {advice}", url)
+        advice = "Is the network up, and `HTTPS_PROXY` set if it is needed? Then try again."
+        return HubError(f"There was no complete answer from {url}: {reason}. {advice}", url)
     status, asked = int(response.status_code), str(response.url).partition("?")[0]
     advice = _ADVICE.get(status) or str(error).strip().splitlines()[0]
     return HubError(f"The hub answered {status} to {asked}. {advice}", asked, status)
 
 
 def _seconds_asked_for(response: Any, otherwise: float) -> float:
-    """Return the seconds of `Retry-After`; its other form, a date, counts as not given."""
+    """Return the seconds of `Retry-After`; its other form, a date, is ignored."""
     asked = str(response.headers.get("Retry-After", ""))
     return min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else otherwise
 

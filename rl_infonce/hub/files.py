@@ -1,4 +1,4 @@
-"""The files of a repository: their names, their sizes, and what each must be."""
+"""The files of a repository: their names, their sizes, and how each is checked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_BYTES: Mapping[str, int] = {
     EVALUATION: 2**24,
     SCORES: 2**26,
 }
-"""Every name that is pushed and pulled; no other is, and none of these has a folder in it."""
+"""Most bytes by name; no other names are pushed or pulled, and none contains a folder."""
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -35,8 +35,8 @@ def check_content(name: str, path: Path) -> None:
     """Raise unless a file is what its name says, and can be used without executing anything in it.
 
     Raises:
-        ValueError: If it is something else.
-        OSError: If it cannot be read.
+        ValueError: If the file is something else.
+        OSError: If the file cannot be read.
     """
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
@@ -51,7 +51,7 @@ def _check_text(path: Path) -> None:
     try:
         path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"Expected {path.name} in UTF-8, got: {error}.") from None
+        raise ValueError(f"Expected {path.name} to be UTF-8, got: {error}.") from None
 
 
 _CHECKS: Mapping[str, Callable[[Path], Any]] = {

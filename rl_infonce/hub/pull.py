@@ -1,4 +1,4 @@
-"""Download a model of the hub: known files alone, checked, all of one commit or none."""
+"""Download a model from the hub: all its known files, checked and from one commit, or none."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
 from rl_infonce.runs.run_directory import now
 
 _BLOCK = 2**20
-_SECONDS = 30.0  # without a byte
+_SECONDS = 30.0  # of waiting for the next byte
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Pulled(NamedTuple):
-    """What was downloaded.
+    """A finished download.
 
     Attributes:
-        folder: Where the files are.
-        commit: Of the repository, 40 hexadecimal digits.
-        files: Name to bytes.
-        left_out: Files of the repository that are not known here.
+        folder: Folder with the files.
+        commit: Commit of the repository, 40 hexadecimal digits.
+        files: Number of bytes by name.
+        left_out: Files of the repository that this package does not know.
     """
 
     folder: Path
@@ -35,7 +35,7 @@ class Pulled(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """A file as the hub lists it: its size, and its SHA-256 if LFS keeps it, else git's own."""
+    """A file as the hub lists it: its size, and its SHA-256 if LFS keeps it, else git's SHA-1."""
 
     n_bytes: int
     sha256: str | None
@@ -47,16 +47,16 @@ def pull(
 ) -> Pulled:
     """Download what `push` uploaded into a new folder.
 
-    The revision is resolved to a commit once, and every file is of that commit. Names that are not
-    `push`'s own are left out. Each file is compared with the size and digest that the hub lists and
-    then opened as what it should be, without executing anything in it. The folder appears when all
-    is well, with a `pull.json` that says where it is from; otherwise nothing does.
+    The revision is resolved to a commit once, and every file is from that commit. Files that `push`
+    does not write are left out. Each file is compared with the size and digest that the hub lists
+    and then opened as what it should be, without executing anything in it. The folder appears only
+    after all checks, with a `pull.json` that says where the files are from.
 
     Args:
-        repo: "owner/name".
-        folder: Must not exist.
-        revision: Commit, tag or branch. A commit alone names content that nobody can change.
-        most_bytes: Of all files together.
+        repo: Repository, "owner/name".
+        folder: New folder, which must not exist.
+        revision: Commit, tag or branch. Only a commit names content that nobody can change.
+        most_bytes: Most bytes of all files together.
 
     Raises:
         ImportError: If huggingface_hub is missing.
@@ -90,7 +90,7 @@ def pull(
 
 
 def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed], list[str]]:
-    """Return the commit, the files known here, and the names of the others."""
+    """Return the commit, the files that this package knows, and the names of the others."""
     url = f"{hub.endpoint}/api/models/{repo}/revision/{revision}"
     info = answered(url, lambda: hub.model_info(repo, revision=revision, files_metadata=True))
     commit = str(info.sha)
@@ -108,8 +108,8 @@ def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed
 
 def _listed(url: str, sibling: Any) -> _Listed:
     if type(sibling.size) is not int or sibling.size < 0:
-        raise HubError(f"Expected sizes of files from {url}, got {sibling.size!r}.", url)
-    if sibling.lfs:  # git has the pointer alone
+        raise HubError(f"Expected the sizes of files from {url}, got {sibling.size!r}.", url)
+    if sibling.lfs:  # git has only the pointer
         return _Listed(sibling.size, sibling.lfs.sha256, None)
     return _Listed(sibling.size, None, sibling.blob_id)
 
@@ -124,8 +124,8 @@ def _check_sizes(repo: str, listed: dict[str, _Listed], most_bytes: int) -> None
     total = sum(entry.n_bytes for entry in listed.values())
     if total > most_bytes:
         raise ValueError(
-            f"Expected {repo} to have at most {most_bytes:,} bytes, got {total:,}. If you want "
-            "them, raise --max-bytes."
+            f"Expected {repo} to have at most {most_bytes:,} bytes, got {total:,}. To download "
+            "all, raise --max-bytes."
         )
 
 
@@ -147,9 +147,7 @@ def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path:
             for block in response.iter_bytes(_BLOCK):
                 n_bytes += len(block)
                 if n_bytes > entry.n_bytes:
-                    raise ValueError(
-                        f"Expected {entry.n_bytes:,} bytes from {url}, got more. Stopped."
-                    )
+                    raise ValueError(f"Expected {entry.n_bytes:,} bytes from {url}, got more.")
                 digest.update(block)
                 of_git.update(block)
                 file.write(block)
@@ -158,7 +156,7 @@ def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path:
 
     n_bytes, found, sha1 = patiently(url, ask)
     if n_bytes != entry.n_bytes:
-        _check(repo, name, path)  # a pointer of LFS is shorter, too, and deserves its own words
+        _check(repo, name, path)  # an LFS pointer is also shorter, and has its own message
         raise HubError(f"Expected {entry.n_bytes:,} bytes from {url}, got {n_bytes:,}.", url)
     if entry.sha256 not in (None, found):
         raise HubError(f"Expected a file of SHA-256 {entry.sha256} from {url}, got {found}.", url)
@@ -171,4 +169,4 @@ def _check(repo: str, name: str, path: Path) -> None:
     try:
         check_content(name, path)
     except ValueError as error:
-        raise ValueError(f"{name} of {repo} is not used: {error}") from error
+        raise ValueError(f"{name} of {repo} cannot be used: {error}") from error

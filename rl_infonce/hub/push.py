@@ -11,19 +11,19 @@ from rl_infonce.hub.files import CARD, MOST_BYTES
 def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     """Upload a bundle with its model card and return the address of the commit.
 
-    The repository is made if there is none. Files of the same names are replaced, in one commit,
-    and those that a former push left and this one has not are removed, as they are about another
-    model; earlier commits keep them.
+    The repository is made if there is none. One commit replaces files of the same names and removes
+    those of an earlier push that the bundle lacks, as they are about another model; earlier commits
+    keep them.
 
     Args:
-        repo: "owner/name".
-        bundle: Of `make_bundle`.
-        private: Whether a new repository is; one that exists stays as it is.
+        repo: Repository, "owner/name".
+        bundle: What `make_bundle` returned.
+        private: Whether a new repository is private; an existing one stays as it is.
 
     Raises:
         ImportError: If huggingface_hub is missing.
         HubError: If the hub refuses, fails or cannot be reached.
-        ValueError: If `repo` is no name of a repository, or `HF_ENDPOINT` no address.
+        ValueError: If `repo` does not name a repository, or `HF_ENDPOINT` is not an address.
     """
     check_repo(repo)
     hub, operations = api(), library()

@@ -87,7 +87,7 @@ class ProbeCallback(BaseCallback):
         seed: Seed of the labelled frames, their split and the untrained network, not the training.
         figures: Whether to draw figures.
         projector: Whether to show features in TensorBoard's projector when training ends.
-        cache_folder: None takes `$XDG_CACHE_HOME/rl_infonce` or `~/.cache/rl_infonce`.
+        cache_folder: Folder; None takes `$XDG_CACHE_HOME/rl_infonce` or `~/.cache/rl_infonce`.
         verbose: 1 says when frames are collected, with a progress bar.
 
     Attributes:

@@ -23,10 +23,10 @@ class CriticScores(NamedTuple):
     """Scores of anchors with frames that follow them, and with frames of another episode.
 
     Attributes:
-        anchors: [B] rows of the anchors.
-        others: [B] rows where the compared stretches of another episode begin.
-        same: [K, B, n] scores of anchor + 0 .. anchor + n - 1, per horizon.
-        other: [K, B, n] scores of other + 0 .. other + n - 1.
+        anchors: Rows [B] of the anchors.
+        others: Rows [B] where the compared stretches of another episode begin.
+        same: Scores [K, B, n] of anchor + 0 .. anchor + n - 1, per horizon.
+        other: Scores [K, B, n] of other + 0 .. other + n - 1, per horizon.
     """
 
     anchors: IntArray

@@ -1,1 +1,1 @@
-"""Networks from images to features, their parts, and encoders as files."""
+"""Networks from images to features, their parts, and files that hold encoders."""

@@ -1,4 +1,4 @@
-"""Image encoders: `[K, C, H, W]` images to a convolutional map or to features."""
+"""Image encoders, from images `[K, C, H, W]` to a convolutional map or to features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_infonce.checks import check_choice, check_shape
 
 
 def nature_trunk(in_channels: int) -> nn.Sequential:
-    """Return the three convolutions of the Nature DQN (Mnih et al. 2015), layer for layer SB3's.
+    """Return the three convolutions of the Nature DQN (Mnih et al. 2015) as SB3 builds them.
 
     The layers and their order equal `stable_baselines3`'s `NatureCNN.cnn` without the flattening,
     so state dicts and the use of the random stream agree.
@@ -40,7 +40,7 @@ class ResidualBlock(nn.Module):
 
 
 def impala_trunk(in_channels: int) -> nn.Sequential:
-    """Return the residual encoder of IMPALA (Espeholt et al. 2018, figure 3), widths 16, 32, 32."""
+    """Return IMPALA's residual encoder (Espeholt et al. 2018, figure 3) of widths 16, 32, 32."""
     layers: list[nn.Module] = []
     for channels in (16, 32, 32):
         layers += [
@@ -54,10 +54,10 @@ def impala_trunk(in_channels: int) -> nn.Sequential:
 
 
 class STDIMEncoder(nn.Module):
-    """The encoder of ST-DIM's table (Anand et al. 2019): one gray screen to 256 features.
+    """The encoder of ST-DIM's table (Anand et al. 2019), from one gray screen to 256 features.
 
-    Four convolutions without downsampling beforehand, then one linear layer without a nonlinearity;
-    orthogonal weights with ReLU's gain and zero biases. 1,124,896 parameters.
+    It has four convolutions without downsampling beforehand, then one linear layer without a
+    nonlinearity, orthogonal weights with ReLU's gain and zero biases; 1,124,896 parameters.
 
     Args:
         generator: Source of the initial weights; None leaves the parameters on the meta device, for
@@ -71,7 +71,7 @@ class STDIMEncoder(nn.Module):
 
     def __init__(self, generator: torch.Generator | None) -> None:
         super().__init__()
-        with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+        with torch.device("meta"):  # otherwise the layers would draw from torch's global stream
             self.local = nn.Sequential(
                 nn.Conv2d(1, 32, kernel_size=8, stride=4),
                 nn.ReLU(),
@@ -108,7 +108,7 @@ class STDIMEncoder(nn.Module):
 
 
 ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
-"""Encoder name -> (function of the channel count, smallest image side it accepts)."""
+"""Function of the channel count, and smallest accepted image side, by name of the encoder."""
 
 
 def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:
@@ -127,13 +127,13 @@ def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:
     if min(height, width) < smallest:
         raise ValueError(
             f"Expected images of at least {smallest}x{smallest} pixels for encoder={name!r}, "
-            f"got {height}x{width}. Resize the observations or choose another encoder."
+            f"got {height}x{width}. Resize the observations, or choose another encoder."
         )
     return build(channels)
 
 
 def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return channels, height and width of the map `trunk` makes of one image."""
+    """Return channels, height and width of the map that `trunk` makes from one image."""
     with torch.no_grad():
         shape = trunk(torch.zeros(1, *image_shape)).shape
     return int(shape[1]), int(shape[2]), int(shape[3])

@@ -1,4 +1,4 @@
-"""Encoders as files: tensors and a JSON description in safetensors, which can hold no code."""
+"""Save encoders as tensors with a JSON description in safetensors files, which hold no code."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def save_encoder(
 
     Args:
         encoder: A `PixelEncoder` or an `STDIMEncoder`; `rl_infonce.agents.read_encoder`
-            makes one of a saved model.
-        path: File to write, in one move; one of that name is replaced.
-        provenance: Kept in the file, as JSON: where the weights come from.
+            makes one from a saved model.
+        path: File to write, in one move; a former file of that name is replaced.
+        provenance: Origin of the weights, which the file keeps as JSON.
 
     Raises:
-        TypeError: If the encoder is of another class, or `provenance` is not JSON.
-        OSError: If the file cannot be written; one of that name is kept.
+        TypeError: If the encoder has another class, or `provenance` is not JSON.
+        OSError: If the file cannot be written; a former file of that name is kept.
     """
     header = {
         "format_version": FORMAT_VERSION,
@@ -74,10 +74,10 @@ def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
     """Return the encoder in a file of `save_encoder`: uint8 [K, C, H, W] -> features [K, D].
 
     It has the attributes `image_shape` and `features_dim`. Nothing in the file is executed, and
-    nothing is allocated before shapes were compared.
+    nothing is allocated before shapes are compared.
 
     Raises:
-        ValueError: If the file is no saved encoder, is damaged, or describes an architecture,
+        ValueError: If the file is not a saved encoder, is damaged, or describes an architecture,
             preprocessing or shape that does not fit this version or its own tensors.
         OSError: If the file cannot be read.
     """
@@ -95,7 +95,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the description in a file of `save_encoder`, with the `provenance` given there.
 
     Raises:
-        ValueError: If the file is no saved encoder.
+        ValueError: If the file is not a saved encoder.
         OSError: If the file cannot be read.
     """
     path = Path(path)
@@ -109,7 +109,7 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def untrained(encoder: nn.Module, seed: int) -> nn.Module:
-    """Return an encoder of the same architecture, its weights drawn from `seed`."""
+    """Return an encoder of the same architecture with weights drawn from `seed`."""
     generator = torch.Generator().manual_seed(seed)
     header = encoder_settings(encoder)
     return _BUILDERS[header["class"]](header, generator).eval()
@@ -126,12 +126,12 @@ def describe(encoder: nn.Module) -> str:
 
 
 def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give an encoder the tensors of a file, as float32 of its own, contiguous.
+    """Give an encoder copies of a file's tensors, contiguous and float32.
 
     Args:
-        where: Names the file in messages.
-        encoder: Whose parameters are replaced, also those on the meta device.
-        tensors: By name.
+        where: Name of the file in messages.
+        encoder: Encoder whose parameters are replaced, also those on the meta device.
+        tensors: Tensors by name.
     """
     check_same(where, "shape", shapes_of(encoder.state_dict()), shapes_of(tensors))
     for name, tensor in tensors.items():
@@ -145,7 +145,7 @@ def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
     """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
 
     Raises:
-        TypeError: If the encoder is of a class that is not saved here.
+        TypeError: If the encoder has a class that cannot be saved.
     """
     if type(encoder) is PixelEncoder:
         arguments = {name: getattr(encoder, name) for name in _PIXEL_SETTINGS}
@@ -155,7 +155,7 @@ def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
     else:
         raise TypeError(
             f"Expected an encoder of class {' or '.join(_BUILDERS)}, got {type(encoder).__name__}. "
-            "Of an SB3 model, rl_infonce.agents.saved_extractor.read_encoder makes one."
+            "rl_infonce.agents.saved_extractor.read_encoder makes one from an SB3 model."
         )
     return {
         "class": type(encoder).__name__,
@@ -204,12 +204,12 @@ def _parse_header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _build(path: Path, header: Mapping[str, Any]) -> nn.Module:
-    """Return the described encoder without weights, and check that it is what the header says."""
+    """Return the described encoder without weights, after checking it against the header."""
     preprocessing = header.get("preprocessing")
     if preprocessing not in _PREPROCESSINGS:
         raise ValueError(
             f"Expected the preprocessing of {path} to be one of {_PREPROCESSINGS}, got "
-            f"{preprocessing!r}. Its features would differ from those it was saved with."
+            f"{preprocessing!r}. The features would differ from those of the saved encoder."
         )
     try:
         encoder = _BUILDERS[header["class"]](header, None)

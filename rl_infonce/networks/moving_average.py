@@ -1,4 +1,4 @@
-"""A slowly moving copy of a module's parameters, for positives without a gradient."""
+"""A slowly moving copy of a module's parameters, which gives positives without a gradient."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def call_with(
     """Return module(inputs), with tensors named `<prefix><name>` in place of its parameters.
 
     Args:
-        module: What to call.
-        prefix: Of the module's own entries in `parameters`; others are ignored.
-        inputs: Its only argument.
-        parameters: Name to tensor; None leaves the module as it is.
+        module: Module to call.
+        prefix: Prefix of the module's own entries in `parameters`; others are ignored.
+        inputs: The module's only argument.
+        parameters: Tensors by name; None leaves the module as it is.
     """
     if parameters is None:
         output: Tensor = module(inputs)
@@ -29,35 +29,35 @@ def call_with(
 class MovingAverage(nn.Module):
     """Exponential moving average of parameters, held in buffers.
 
-    Buffers, because a host's optimiser and its re-initialisation of layers see parameters only.
-    The first `update` copies, since the host initialises the online network after construction.
+    They are buffers because SB3's optimiser and its re-initialisation of layers see parameters
+    only. The first `update` copies, since SB3 initialises the online network after construction.
 
     Args:
-        parameters: Name to parameter of the online network.
+        parameters: Parameters of the online network by name.
         tau: Weight of the online parameters in each update, in (0, 1].
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], tau: float) -> None:
         super().__init__()
         self.tau = tau
-        self.followed: list[float] = []  # sum of each parameter that it has last moved towards
+        self.followed: list[float] = []  # sums of the parameters that it last moved towards
         self._names = tuple(parameters)
         self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
         for index, parameter in enumerate(parameters.values()):
             self.register_buffer(f"average_{index}", parameter.detach().clone())
 
     def averages(self) -> dict[str, Tensor]:
-        """Return name to averaged tensor."""
+        """Return the averaged tensors by name."""
         return {name: self.get_buffer(f"average_{i}") for i, name in enumerate(self._names)}
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has been updated."""
+        """Whether the average has been updated."""
         return bool(self.get_buffer("n_updates"))
 
     @torch.no_grad()
     def follow(self, parameters: dict[str, nn.Parameter]) -> None:
-        """Update once for the same weights: SAC asks its critic twice a step."""
+        """Update once for the same weights, since SAC calls its critic twice per step."""
         sums = torch.stack([parameter.float().sum() for parameter in parameters.values()]).tolist()
         if sums != self.followed:
             self.update(parameters)

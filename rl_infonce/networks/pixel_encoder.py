@@ -1,4 +1,4 @@
-"""PixelEncoder: raw uint8 images to features, with nothing left for the caller to preprocess."""
+"""PixelEncoder, from raw uint8 images to features, including all preprocessing."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from rl_infonce.networks.architectures import conv_output_shape, make_trunk, ran
 
 
 class PixelEncoder(nn.Module):
-    """A convolutional trunk `cnn` and a layer `linear`, fed with images as an emulator shows them.
+    """A convolutional trunk `cnn` and a layer `linear`, whose inputs are an emulator's images.
 
     It computes what `NatureCNN` and `InfoNCEExtractor` make of an observation inside an SB3
-    policy, operation for operation, and holds their tensors under their names; it knows no host.
+    policy, operation for operation, and holds their tensors under their names, without SB3.
 
     Args:
         image_shape: Channels, height, width.
-        features_dim: D, number of features, >= 1.
+        features_dim: Number of features D, >= 1.
         generator: Source of the initial weights (orthogonal with ReLU's gain, zero biases, as SB3
             initialises PPO's); None leaves the parameters on the meta device, for
             `load_state_dict(..., assign=True)`.
         encoder: "nature" or "impala".
-        divide_by: Pixels are divided by it: 255, or 1 for policies with normalize_images=False.
+        divide_by: Divisor of the pixels: 255, or 1 for policies with normalize_images=False.
         precision: "fp32", or "bf16" for bfloat16 autocast.
         channels_last: Whether convolutions run channels-last.
 
     Raises:
-        TypeError: If a number is no integer.
+        TypeError: If a number is not an integer.
         ValueError: If an argument is out of range or the images are too small.
     """
 
@@ -65,7 +65,7 @@ class PixelEncoder(nn.Module):
         self.divide_by = divide_by
         self.precision = precision
         self.channels_last = channels_last
-        with torch.device("meta"):  # elsewhere the layers would draw from torch's global stream
+        with torch.device("meta"):  # otherwise the layers would draw from torch's global stream
             trunk = make_trunk(encoder, self.image_shape)
             map_shape = conv_output_shape(trunk, self.image_shape)
             self.local_dim, self.n_places = map_shape[0], map_shape[1] * map_shape[2]
@@ -85,7 +85,7 @@ class PixelEncoder(nn.Module):
         return features.float()
 
     def local_features(self, images: Tensor) -> Tensor:
-        """Return the map [K, local_dim, height, width] that the trunk makes of images."""
+        """Return the map [K, local_dim, height, width] that the trunk makes from images."""
         check_shape("images", images, ("K", *self.image_shape))
         pixels = images.float()
         if self.divide_by != 1:
@@ -96,6 +96,6 @@ class PixelEncoder(nn.Module):
         return maps
 
     def head(self, maps: Tensor) -> Tensor:
-        """Return features [K, D] of a map of `local_features`."""
+        """Return features [K, D] of a map from `local_features`."""
         features: Tensor = self.linear(maps.flatten(1))
         return features

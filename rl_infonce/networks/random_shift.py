@@ -1,4 +1,4 @@
-"""Random image augmentation with an explicit generator."""
+"""Augment images at random with an explicit generator."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from rl_infonce.checks import check_count, check_shape
 
 
 def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> Tensor:
-    """Return each image moved by up to `pad` pixels, its border repeated.
+    """Return each image moved by up to `pad` pixels, with its border repeated.
 
-    Equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), on
-    uint8 and without the padded copy. Same shift for all channels of one image.
+    This equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), on
+    uint8 and without the padded copy. All channels of one image are shifted alike.
 
     Args:
-        images: [K, C, H, W], any dtype.
+        images: Images [K, C, H, W] of any dtype.
         rng: Source of the shifts, each axis uniform on the integers -pad .. pad.
         pad: Largest shift in pixels, >= 0.
 
     Returns:
-        [K, C, H, W] of the same dtype.
+        Images [K, C, H, W] of the same dtype.
 
     Raises:
-        TypeError: If `pad` is no integer.
-        ValueError: If it is negative, or the images have another number of axes.
+        TypeError: If `pad` is not an integer.
+        ValueError: If `pad` is negative, or the images have another number of axes.
     """
     check_shape("images", images, ("K", "C", "H", "W"))
     check_count("pad", pad, at_least=0)

@@ -1,4 +1,4 @@
-"""Recurrent parts of the objective: a summary of the past, and of the actions to come."""
+"""Recurrent parts of the objective, which summarise the past and the actions to come."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rl_infonce.checks import check_shape
 
 
 class GRUSummary(nn.Module):
-    """A gated recurrent unit (Cho et al. 2014) over a short, possibly shorter, sequence.
+    """A gated recurrent unit (Cho et al. 2014) over short sequences of different lengths.
 
-    Its weights are raw parameters drawn from the given generator: a host that re-initialises
-    every linear layer leaves them alone, and no global random stream is touched.
+    Its weights are raw parameters drawn from the given generator: SB3, which re-initialises every
+    linear layer, leaves them alone, and no global random stream is used.
 
     Args:
         input_dim: Size of one step's input.
@@ -39,12 +39,12 @@ class GRUSummary(nn.Module):
         """Return the state after every step.
 
         Args:
-            inputs: [B, L, input_dim], oldest first.
-            used: [B, L] bool; a step marked False leaves the state as it was.
-            initial: [B, hidden_dim] first state; zeros if None.
+            inputs: Inputs [B, L, input_dim], oldest first.
+            used: Whether a step is used, [B, L] bool; other steps leave the state as it was.
+            initial: First state [B, hidden_dim]; zeros if None.
 
         Returns:
-            [B, L, hidden_dim] states.
+            States [B, L, hidden_dim].
         """
         check_shape("inputs", inputs, ("B", "L", self.weight_ih.shape[1]))
         state = inputs.new_zeros(inputs.shape[0], self.hidden_dim) if initial is None else initial

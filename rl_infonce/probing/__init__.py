@@ -1,4 +1,4 @@
-"""Probes: which state variables can be read off frozen features? Knows no game and no agent."""
+"""Probe which state variables frozen features reveal, without knowing games or agents."""
 
 from rl_infonce.probing.anand2019 import Anand2019
 from rl_infonce.probing.converged import Converged

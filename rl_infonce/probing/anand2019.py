@@ -1,4 +1,4 @@
-"""The published protocol of Anand et al. 2019, all variables in one product per step."""
+"""The published protocol of Anand et al. 2019, with one product per step for all variables."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ N_CLASSES = 256
 
 @dataclass(frozen=True)
 class Anand2019:
-    """Settings of the published probe; the defaults are what produced the paper's tables.
+    """Settings of the published probe; the defaults produced the paper's tables.
 
-    "Unsupervised State Representation Learning in Atari", Anand et al. 2019, and its code. Features
-    enter as they are, so the score measures their conditioning as well as what they hold.
+    They follow "Unsupervised State Representation Learning in Atari", Anand et al. 2019, and its
+    code. Features enter as they are, so the score measures their conditioning and their content.
 
     Attributes:
         sampling: "episodes" draws a uniform episode and then a uniform frame of it, with
             replacement, as often as there are frames: short episodes weigh more. "frames" visits
-            every frame once per epoch in random order. Holds for training and validation.
+            every frame once per epoch in random order. This holds for training and validation.
         tested_weights: "last" or "best" (highest validation accuracy).
-        resample_test: Whether test frames, too, are drawn as "episodes" draws them; otherwise each
+        resample_test: Whether test frames are also drawn as "episodes" draws them; otherwise each
             is scored once.
-        learning_rate: Of Adam, whose eps is 1e-5.
-        batch_size: Frames per step.
-        max_epochs: Epochs after which every variable stops.
+        learning_rate: Learning rate of Adam, whose eps is 1e-5.
+        batch_size: Number of frames per step.
+        max_epochs: Number of epochs after which every variable stops.
         patience: Epochs without a higher validation accuracy after which a variable stops.
-        plateau_patience: Such epochs that are tolerated before its learning rate shrinks to a
+        plateau_patience: Number of such epochs before the variable's learning rate shrinks to a
             fifth, down to 1e-5.
     """
 
@@ -73,8 +73,8 @@ def fit_anand2019(
     """Train one `Linear(D, 256)` per variable; see `Anand2019` and `fit_probe`."""
     if settings.sampling == "episodes" and episode_ids is None:
         raise ValueError(
-            "Expected `episode_ids` for sampling='episodes' of Anand2019, got None. Pass them, or "
-            "protocol=Anand2019(sampling='frames')."
+            "Expected `episode_ids` for Anand2019 with sampling='episodes', got None. Pass them, "
+            "or protocol=Anand2019(sampling='frames')."
         )
     if episode_ids is not None:
         check_shape("episode_ids", episode_ids, (len(features),))
@@ -108,15 +108,15 @@ def fit_anand2019(
 
 
 def draw_rows(rows: IntArray, episode_ids: IntArray, rng: np.random.Generator) -> IntArray:
-    """Draw as many rows as there are: a uniform episode, then a uniform frame of it.
+    """Draw as many rows as are given: each time a uniform episode, then a uniform frame of it.
 
     Args:
-        rows: [B] row indices to draw from.
-        episode_ids: [K] episode of each row.
+        rows: Row indices [B] to draw from.
+        episode_ids: Episode of each row [K].
         rng: Source of all randomness.
 
     Returns:
-        [B] row indices, with replacement.
+        Row indices [B], drawn with replacement.
     """
     order = np.argsort(episode_ids[rows], kind="stable")
     _, starts, lengths = np.unique(episode_ids[rows][order], return_index=True, return_counts=True)
@@ -129,7 +129,7 @@ def draw_rows(rows: IntArray, episode_ids: IntArray, rng: np.random.Generator) -
 def batches(
     rows: IntArray, episode_ids: IntArray | None, settings: Anand2019, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Yield the batches of one epoch; an incomplete last one is dropped, unless it is the only."""
+    """Yield the batches of one epoch; an incomplete last batch is dropped unless it is the only."""
     if settings.sampling == "episodes" and episode_ids is not None:
         order = draw_rows(rows, episode_ids, rng)
     else:
@@ -160,7 +160,7 @@ class _Variable:
         self.n_epochs, self.n_stale, self.stopped = 0, 0, False
 
     def judge(self, accuracy: float) -> None:
-        """Take note of the validation accuracy after an epoch."""
+        """Take the validation accuracy after an epoch into account."""
         self.n_epochs += 1
         if accuracy > self.best_accuracy:
             self.best_accuracy, self.n_stale = accuracy, 0
@@ -172,7 +172,7 @@ class _Variable:
             self.schedule.step(accuracy)
 
     def classifier(self, best: bool) -> Classifier:
-        """Return the last weights, or the best."""
+        """Return the last weights, or the best ones."""
         weight, bias = self.best if best else (self.weight, self.bias)
         return Classifier(weight.clone(), bias.clone(), np.arange(N_CLASSES, dtype=np.uint8))
 
@@ -193,11 +193,11 @@ class _Group:
             variable.bias.grad = self.bias_gradient[rows]
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """Return [B, V, 256]."""
+        """Return the scores [B, V, 256]."""
         return torch.addmm(self.bias, inputs, self.weight.T).view(len(inputs), -1, N_CLASSES)
 
     def step(self, inputs: Tensor, rows: IntArray) -> None:
-        """One step of Adam for every variable on its own mean cross-entropy."""
+        """Take one step of Adam for every variable on its own mean cross-entropy."""
         excess = F.softmax(self.scores(inputs), dim=2)  # [B, V, 256]
         targets = self.targets[:, rows].T.unsqueeze(2)  # [B, V, 1]
         excess.scatter_add_(2, targets, torch.full_like(targets, -1.0, dtype=excess.dtype))
@@ -222,7 +222,7 @@ class _Group:
 def _new_variables(
     names: list[str], n_features: int, settings: Anand2019, seed: int, device: torch.device
 ) -> list[_Variable]:
-    """Return fresh variables, initialised as `torch.nn.Linear` is, from a stream of their own."""
+    """Return new variables, initialised like `torch.nn.Linear` from their own random stream."""
     generator = torch.Generator().manual_seed(seed)
     bound = n_features**-0.5
     found = []

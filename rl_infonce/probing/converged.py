@@ -30,20 +30,20 @@ _PENALTY_WITHOUT_VALIDATION = 1e-3
 class Converged:
     """Settings of the converged probe.
 
-    Multinomial logistic regression on standardised features, over the classes that occur in
-    training, with an L2 penalty on the weights (not on the biases) chosen per variable by the
-    validation loss. Scores do not depend on the scale or offset of a feature. On few
-    validation episodes the choice falls on penalties that are too strong: `penalties=(1e-3,)`
-    leaves no choice. A variable with new classes alone in validation gets 1e-3, with a warning.
+    The probe is multinomial logistic regression on standardised features, over the classes that
+    occur in training, with an L2 penalty on the weights (not on the biases) chosen per variable by
+    the validation loss. Scores do not depend on the scale or offset of a feature. With few
+    validation episodes, the chosen penalties are too strong: `penalties=(1e-3,)` leaves no choice.
+    A variable with nothing but new classes in validation gets 1e-3, with a warning.
 
     Attributes:
-        penalties: What to choose from, falling: half the squared weights times the penalty is added
-            to the mean loss per frame in nats (scikit-learn's C is 1 / (penalty * frames)). The
-            path ends, per variable, where the validation loss rises.
-        tolerance: Nats. A classifier has converged when its quasi-Newton model promises less than
-            this decrease of the penalised loss.
-        path_tolerance: The same while penalties are compared.
-        max_evaluations: Bound of the passes over the training part, for comparing and for the end.
+        penalties: Candidates, falling: half the squared weights times the penalty is added to the
+            mean loss per frame in nats (scikit-learn's C is 1 / (penalty * frames)). For each
+            variable, the path ends where the validation loss rises.
+        tolerance: Nats. A classifier has converged when its quasi-Newton model promises a smaller
+            decrease of the penalised loss than this.
+        path_tolerance: The tolerance while penalties are compared.
+        max_evaluations: Most passes over the training part, for the comparison and for the end.
     """
 
     penalties: tuple[float, ...] = tuple(10.0 ** (-exponent / 2) for exponent in range(13))
@@ -54,7 +54,7 @@ class Converged:
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalties", checked_penalties(self.penalties))
         if list(self.penalties) != sorted(self.penalties, reverse=True):
-            raise ValueError(f"Expected falling `penalties`, got {self.penalties}.")
+            raise ValueError(f"Expected `penalties` to fall, got {self.penalties}.")
         check_number("tolerance", self.tolerance, above=0)
         check_number("path_tolerance", self.path_tolerance, above=0)
         check_count("max_evaluations", self.max_evaluations)
@@ -71,7 +71,7 @@ def fit_converged(
     """Fit regularised multinomial logistic regressions; see `Converged` and `fit_probe`."""
     standardisation = Standardisation.of(features[split.train])
     standardised = standardisation(features[split.train])
-    # s / penalty bounds what an axis of variance s can take off the loss; all together stay unseen
+    # s / penalty bounds how far an axis of variance s can lower the loss; their sum is negligible
     negligible = settings.tolerance * settings.penalties[-1] / features.shape[1]
     axes, variances = principal_axes(standardised, negligible)
     problem = _Problem.of(
@@ -101,7 +101,7 @@ def fit_converged(
 
 
 class _Problem(NamedTuple):
-    """All variables' regressions on the principal axes; the last input is 1, for the bias."""
+    """The regressions of all variables on the principal axes; the last input is 1, for the bias."""
 
     losses: SoftmaxLosses
     validation: Tensor  # [N, D]
@@ -135,7 +135,7 @@ class _Problem(NamedTuple):
         return cls(losses, validation, validation_targets, classes, priors, variances)
 
     def validation_loss(self, variable: int, weights: Tensor) -> float:
-        """Return the mean loss over the validation frames whose class training has; nan of none."""
+        """Return the mean loss over validation frames whose class training has, NaN without any."""
         targets = self.validation_targets[variable]
         if bool((targets < 0).all()):
             return math.nan
@@ -144,10 +144,10 @@ class _Problem(NamedTuple):
     def solver(
         self, start: list[Tensor], penalties: Sequence[float], pairs: Sequence[Pair] = ()
     ) -> BatchedLBFGS:
-        """Return a solver that starts from the given weights and knowledge of the curvature."""
+        """Return a solver that starts from the given weights and pairs."""
         priors = torch.cat(self.priors)
         sizes = torch.tensor(self.losses.sizes, device=priors.device)
-        # the Hessian's diagonal where the probabilities are the shares of the classes
+        # the Hessian's diagonal if the probabilities are the shares of the classes
         spread = (priors * (1 - priors)).clamp_min(1e-4)
         penalised = torch.ones_like(self.variances)
         penalised[-1] = 0
@@ -165,11 +165,11 @@ class _Choice(NamedTuple):
     penalty: float
     weights: Tensor
     validation_loss: float
-    pairs: list[Pair]  # where the path ended: they serve the way back, too
+    pairs: list[Pair]  # from where the path ended: they also serve the way back
 
 
 def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
-    """Follow each variable from the strongest penalty to where the validation loss rises."""
+    """Follow each variable from the strongest penalty until its validation loss rises."""
     start = [torch.zeros(len(p), len(problem.variances)).to(p) for p in problem.priors]
     for weights, priors in zip(start, problem.priors, strict=True):
         weights[:, -1] = priors.log()
@@ -210,15 +210,15 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
 
 
 def _is_better(loss: float, penalty: float, former: _Choice) -> bool:
-    """Return whether a penalty is to be chosen in place of the former, stronger one."""
+    """Return whether a penalty is better than the former, stronger one."""
     is_first = former.validation_loss == np.inf
-    if math.isnan(loss):  # nothing tells
+    if math.isnan(loss):  # no validation frame can decide
         return is_first or penalty >= _PENALTY_WITHOUT_VALIDATION
     return loss < former.validation_loss
 
 
 def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) -> list[Tensor]:
-    """Go on from the chosen weights until each variable has converged."""
+    """Continue from the chosen weights until each variable has converged."""
     found = [choice.weights for choice in choices]
     pairs = _side_by_side([choice.pairs for choice in choices], found)
     solver = problem.solver(found, [choice.penalty for choice in choices], pairs)
@@ -245,8 +245,8 @@ def _warn_unvalidated(names: Iterable[str], problem: _Problem) -> None:
     unvalidated = [name for name, known in targets if bool((known < 0).all())]
     if unvalidated:
         warnings.warn(
-            f"No validation frame of {', '.join(unvalidated)} has a class of the training frames: "
-            f"their penalty is {_PENALTY_WITHOUT_VALIDATION:g}, not chosen. Collect more frames.",
+            f"No validation frame of {', '.join(unvalidated)} has a class of the training frames, "
+            f"so the penalty is {_PENALTY_WITHOUT_VALIDATION:g}, not chosen. Collect more frames.",
             stacklevel=4,
         )
 
@@ -254,13 +254,13 @@ def _warn_unvalidated(names: Iterable[str], problem: _Problem) -> None:
 def _warn_unfinished(n_left: int, what: str, problem: _Problem, settings: Converged) -> None:
     warnings.warn(
         f"{n_left} of {len(problem.classes)} variables did not {what} within "
-        f"`max_evaluations`={settings.max_evaluations} passes. Raise it.",
+        f"`max_evaluations`={settings.max_evaluations} passes. Raise `max_evaluations`.",
         stacklevel=5,
     )
 
 
 def _side_by_side(pairs: list[list[Pair]], like: list[Tensor]) -> list[Pair]:
-    """Join the pairs of several variables into those of one solver, latest with latest."""
+    """Join the pairs of several variables into those of one solver, the latest ones together."""
     longest = max(len(each) for each in pairs)
     padded = []
     for each, weights in zip(pairs, like, strict=True):

@@ -1,4 +1,4 @@
-"""What a probe is made from: observations, the labels they should reveal, and their episodes."""
+"""Data of a probe: observations, the labels they should reveal, and their episodes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Labels = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class LabelledObservations:
-    """K observations with one label per variable and the episode each belongs to.
+    """K observations, each with one label per variable and an episode.
 
     Attributes:
-        observations: K of them: an array, a memory map, or a view with `__len__`, `.shape` and
+        observations: K images: an array, a memory map, or a view with `__len__`, `.shape` and
             `.dtype` that integer arrays index, giving uint8 [B, C, H, W].
-        labels: Variable to [K] integers in 0..255.
-        episode_ids: [K] integers, equal within an episode and different between any two.
-        categories: Variable to the categories it counts in; variables may be missing.
+        labels: Integers [K] in 0..255 by variable.
+        episode_ids: Integers [K], equal within an episode and different between any two.
+        categories: Categories by variable; variables may be missing.
         provenance: What produced the data (game, label version and hash, policy, seed, ...), as
             JSON can hold it; copied into every result.
-        group_ids: [K] integers, equal within episodes that share a state, such as the lives of one
-            game with their score: such a group is trained or tested on, not both. None takes each
-            episode for itself.
+        group_ids: Integers [K], equal within episodes that share a state, such as the lives of one
+            game with their score: such a group is for training or for testing. None makes each
+            episode a group.
 
     Raises:
         TypeError: If labels, episode ids or group ids are not integers.
@@ -53,8 +53,8 @@ class LabelledObservations:
         unknown = sorted(set(self.categories) - set(self.labels))
         if unknown:
             raise ValueError(
-                f"Expected `categories` of variables in `labels`, got {unknown}; "
-                f"labelled are {sorted(self.labels)}."
+                f"Expected `categories` of variables in `labels`, which are {sorted(self.labels)}, "
+                f"got {unknown}."
             )
 
 
@@ -65,14 +65,14 @@ def _check_groups(group_ids: IntArray, episode_ids: IntArray) -> None:
     if pairs.shape[1] > len(np.unique(episode_ids)):
         episode = pairs[0][1:][np.diff(pairs[0]) == 0][0]
         raise ValueError(
-            f"Expected `group_ids` of whole episodes, got episode {episode} in several groups."
+            f"Expected `group_ids` to hold whole episodes, got episode {episode} in several groups."
         )
 
 
 def check_labels(labels: Labels, n_frames: int) -> None:
     """Raise unless there is a variable and each has one integer in 0..255 per frame."""
     if not labels:
-        raise ValueError("Expected `labels` of at least one variable, got none.")
+        raise ValueError("Expected `labels` for at least one variable, got none.")
     for variable, values in labels.items():
         name = f"labels[{variable!r}]"
         check_shape(name, values, (n_frames,))
@@ -85,7 +85,7 @@ def check_classes(name: str, values: npt.NDArray[Any]) -> None:
     if np.size(values) and (np.min(values) < 0 or np.max(values) > 255):
         raise ValueError(
             f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}: classes are "
-            "bytes of RAM. Renumber others."
+            "bytes of RAM. Renumber the classes."
         )
 
 
@@ -94,7 +94,7 @@ def checked_penalties(penalties: Sequence[float]) -> tuple[float, ...]:
     if not isinstance(penalties, Sequence | np.ndarray) or isinstance(penalties, str):
         raise TypeError(
             f"Expected `penalties` to be a sequence of numbers, got {penalties!r}. Pass a single "
-            "one as penalties=(1e-3,)."
+            "penalty as penalties=(1e-3,)."
         )
     if not len(penalties):
         raise ValueError("Expected at least one of `penalties`, got none.")

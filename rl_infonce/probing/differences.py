@@ -1,4 +1,4 @@
-"""What one encoder knows more than another, on the same test frames."""
+"""Measure how much more one encoder knows than another, on the same test frames."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def f1_differences(
     positions: IntArray | None = None,
     seed: int = 0,
 ) -> dict[str, F1Difference]:
-    """Return how much more of the test labels the first predictions find than the second.
+    """Return how much higher the first predictions score on the test labels than the second.
 
-    The bootstrap draws the same groups of episodes for both: what makes one hard for either
-    cancels, so the interval is narrower than those of two scores side by side suggest. How scores
-    vary with the split and the training is not in it: take several seeds.
+    The bootstrap draws the same groups of episodes for both: what makes a group hard for both
+    cancels, so the interval is narrower than those of two scores side by side suggest. It does not
+    hold how scores vary with the split and the training: take several seeds.
 
     Args:
-        ours: Variable to [n_test] classes, for every variable of the task; `probe_features` returns
+        ours: Classes [n_test] by variable, for every variable of the task; `probe_features` returns
             them beside the scores.
-        theirs: Likewise, of the same task.
+        theirs: Other predictions for the same task, in the same form.
         task: Split and labels.
         positions: Which test frames to score, as for `score_predictions`; under `anand2019` the
             reported scores are those of `scored_positions(task, protocol="anand2019", seed=...)`.
         seed: Seed of the bootstrap.
 
     Returns:
-        "mean", each category and each variable to the difference; (value, NaN, NaN) if there is
-        only one test episode.
+        The differences by "mean", category and variable; (value, NaN, NaN) if there is only one
+        test episode.
     """
     own, other = (_f1(each, task, positions) for each in (ours, theirs))
     own_resampled, n_groups = resampled_f1(ours, task, positions=positions, seed=seed)

@@ -1,4 +1,4 @@
-"""Features of many observations from a frozen encoder."""
+"""Compute the features of many observations with a frozen encoder."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def extract_features(
 ) -> npt.NDArray[np.float32]:
     """Encode every observation, in evaluation mode and without gradients.
 
-    A module is put into evaluation mode and afterwards back into the mode each part was in; no
-    random numbers are drawn.
+    A module is put into evaluation mode, and each part is afterwards put back into its own mode;
+    no random numbers are drawn.
 
     Args:
-        encoder: Maps uint8 [B, C, H, W] on the device to [B, D]; scaling is its own business.
-        observations: K of them, as in `LabelledObservations`; read in batches.
-        batch_size: Observations per call, >= 1.
-        device: Where the encoder is; None takes that of its first parameter, or the CPU.
+        encoder: Maps uint8 [B, C, H, W] on the device to [B, D]; it scales the pixels itself.
+        observations: K observations, as in `LabelledObservations`; read in batches.
+        batch_size: Number of observations per call, >= 1.
+        device: Device of the encoder; None takes that of its first parameter, or the CPU.
 
     Returns:
-        [K, D] float32.
+        Features [K, D] float32.
 
     Raises:
         ValueError: If there are no observations, or the encoder does not return one row each.
@@ -66,7 +66,7 @@ def _device_of(encoder: Any) -> torch.device:
 
 @contextmanager
 def evaluating(encoder: Any) -> Iterator[None]:
-    """Put a module into evaluation mode; afterwards every part is in its own mode again."""
+    """Put a module into evaluation mode, and afterwards every part back into its own mode."""
     modules = list(encoder.modules()) if isinstance(encoder, nn.Module) else []
     modes = [module.training for module in modules]
     if isinstance(encoder, nn.Module):
@@ -75,4 +75,4 @@ def evaluating(encoder: Any) -> Iterator[None]:
         yield
     finally:
         for module, mode in zip(modules, modes, strict=True):
-            module.training = mode  # not train(): extractors do more in it than set the flag
+            module.training = mode  # not train(), in which extractors do more than set the flag

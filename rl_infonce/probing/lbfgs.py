@@ -12,13 +12,13 @@ _SUFFICIENT_DECREASE = 1e-4  # Nocedal and Wright 2006, eq. 3.6a
 _SHRINK_STEP = 0.3
 _SMALLEST_STEP = 1e-6
 _N_PAIRS = 20
-_ROUNDING = 1e-9  # of a mean over frames in float64 of float32 losses
+_ROUNDING = 1e-9  # error of a mean in float64 of float32 losses
 
 
 class Pair(NamedTuple):
     """A past step and the change of the loss's gradient along it, each [C, D].
 
-    Zero in the rows of a problem that took no such step.
+    Both are zero in the rows of a problem that took no such step.
     """
 
     step: Tensor
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 
 class _Curvature(NamedTuple):
-    """A pair with the penalty's share in the change, and the inverse of their product, [V]."""
+    """A pair that includes the penalty's share in the change, and the inverse product [V]."""
 
     step: Tensor
     change: Tensor
@@ -40,18 +40,18 @@ class BatchedLBFGS:
 
         loss_v(rows) + penalties[v] / 2 * sum(penalised * rows ** 2).
 
-    Every problem has its own inner products, step and penalty. All try their next point at once;
-    one whose point is no better tries a shorter step with the next call, while others go on. The
-    loss is kept apart from the penalty, so penalties may change at any time and what was learned
-    about the loss stays valid.
+    Every problem has its own inner products, step and penalty. All try their next point at once; a
+    problem whose point is no better tries a shorter step with the next call, while others go on.
+    The loss is kept apart from the penalty, so penalties may change at any time and what was
+    learned about the loss stays valid.
 
     Args:
-        start: [C, D] first points.
-        owners: [C] problem of each row, ascending from 0.
-        curvature: [C, D] estimate > 0 of the loss's second derivatives, as preconditioner.
-        penalties: [V] float64.
-        penalised: [D] 1 where the penalty applies, else 0.
-        pairs: What is known of the curvature already, oldest first.
+        start: First points [C, D].
+        owners: Problem of each row [C], ascending from 0.
+        curvature: Estimate [C, D] > 0 of the loss's second derivatives, as preconditioner.
+        penalties: Penalty of each problem [V], float64.
+        penalised: 1 where the penalty applies, else 0, [D].
+        pairs: Known pairs about the curvature, oldest first.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class BatchedLBFGS:
 
     @property
     def expected_decreases(self) -> Tensor:
-        """What the quadratic model promises for a full step [V]."""
+        """The decreases [V] that the quadratic model promises for a full step."""
         return -self.slopes / 2
 
     @property
     def is_stuck(self) -> Tensor:
-        """Where no step along the direction lowers the loss [V]: rounding leaves no gain."""
+        """Whether no step along the direction lowers the loss [V], as rounding leaves no gain."""
         return self.steps < _SMALLEST_STEP
 
     def tell(self, losses: Tensor, loss_gradients: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class BatchedLBFGS:
         return accepted
 
     def set_penalties(self, penalties: Tensor) -> None:
-        """Change the penalties [V]; problems whose penalty is new start in a new direction."""
+        """Change the penalties [V]; problems with a new penalty start in a new direction."""
         changed = penalties != self.penalties
         self.penalties = penalties
         self._curvatures = [self._curvature(pair) for pair in self.pairs]
@@ -138,7 +138,7 @@ class BatchedLBFGS:
         self.steps, self.slopes = self.steps[problems], self.slopes[problems]
 
     def pairs_of(self, problem: int) -> list[Pair]:
-        """Return what is known of one problem's curvature."""
+        """Return what is known about one problem's curvature."""
         rows = self.owners == problem
         return [Pair(step[rows], change[rows]) for step, change in self.pairs]
 
@@ -166,7 +166,7 @@ class BatchedLBFGS:
         return found
 
     def _inverse_preconditioner(self) -> Tensor:
-        """Return the diagonal [C, D], scaled by what each problem's latest pair found it off."""
+        """Return the diagonal [C, D], corrected in scale by each problem's latest pair."""
         diagonal = 1 / (self.curvature + self._shrinkage())
         scaling, unscaled = torch.ones_like(self.penalties), torch.ones_like(self.penalties).bool()
         for _, change, inverse in reversed(self._curvatures):
@@ -190,11 +190,11 @@ class BatchedLBFGS:
         return self._per_row(self.penalties) * self.penalised
 
     def _per_row(self, values: Tensor) -> Tensor:
-        """Spread [V] over rows, [C, 1] in the points' number format."""
+        """Spread values [V] over rows [C, 1] in the points' number format."""
         return values.to(self.points.dtype)[self.owners].unsqueeze(1)
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
-        """Return the inner products of [C, D] per problem, [V]."""
+        """Return the inner products [V] of rows [C, D] per problem."""
         by_row = torch.linalg.vecdot(left, right)
         return torch.zeros_like(self.penalties).index_add_(
             0, self.owners, by_row.to(self.penalties.dtype)

@@ -1,4 +1,4 @@
-"""What every protocol returns: one linear softmax classifier per variable."""
+"""One linear softmax classifier per variable, which every protocol returns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ROWS_PER_PRODUCT = 8192
 
 @dataclass(frozen=True)
 class Classifier:
-    """Scores of one variable's classes, linear in the (standardised) features.
+    """A linear map from (standardised) features to scores of one variable's classes.
 
     Attributes:
-        weight: [C, D] float32.
-        bias: [C] float32.
-        classes: [C] the label each row stands for, uint8.
+        weight: Weights [C, D] float32.
+        bias: Biases [C] float32.
+        classes: Label of each row [C], uint8.
     """
 
     weight: Tensor
@@ -37,9 +37,9 @@ class Probe:
 
     Attributes:
         protocol: The protocol that fitted them.
-        classifiers: Variable to its classifier.
-        mean: [D] taken from the features first; zeros where the protocol does not standardise.
-        scale: [D] they are divided by then.
+        classifiers: Classifiers by variable.
+        mean: Mean [D], subtracted from the features; zeros if the protocol does not standardise.
+        scale: Scale [D], by which the features are divided then.
         settings: The protocol's settings and what it chose, as JSON can hold them.
     """
 
@@ -53,10 +53,10 @@ class Probe:
         """Return the most probable class of each variable.
 
         Args:
-            features: [B, D] features, not standardised.
+            features: Features [B, D], not standardised.
 
         Returns:
-            Variable to [B] classes.
+            Classes [B] by variable.
         """
         check_shape("features", features, ("B", len(self.mean)))
         found: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in self.classifiers}

@@ -12,7 +12,7 @@ from rl_infonce.checks import check_shape
 from rl_infonce.probing.data import check_classes
 
 N_CLASSES = 256  # a label is a byte
-# 0.975 quantiles of the normal and, for 1, 2, ... degrees of freedom, of Student's distribution
+# 0.975 quantiles of the normal distribution, and of Student's for 1, 2, ... degrees of freedom
 _Z = 1.959964
 _T = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.306, 2.26216, 2.22814)
 FloatArray = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ class Score(NamedTuple):
 
 
 class ClassCounts(NamedTuple):
-    """Frames per class, [..., 256] each: correctly predicted, labelled so, predicted so."""
+    """Numbers of frames per class, [..., 256] each: correct, labelled and predicted as it."""
 
     hits: FloatArray
     labelled: FloatArray
@@ -49,9 +49,9 @@ def class_counts(
     """Count frames per class, or per group and class.
 
     Args:
-        predictions: [B] predicted classes in 0..255.
-        labels: [B] true classes in 0..255.
-        groups: [B] integers from 0 on, such as episodes numbered from 0, or None for one count.
+        predictions: Predicted classes [B] in 0..255.
+        labels: True classes [B] in 0..255.
+        groups: Integers [B] from 0 on, such as numbered episodes, or None for one count.
 
     Returns:
         Counts [256], or [groups, 256] in the groups' order.
@@ -83,19 +83,19 @@ def _checked_classes(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def weighted_f1_of(counts: ClassCounts) -> FloatArray:
-    """Return the mean of the classes' F1, weighted by their true frequency, [...]."""
+    """Return the mean F1 [...] of the classes, weighted by their true frequency."""
     total = counts.labelled.sum(axis=-1)
     return _ratio((_class_f1(counts) * counts.labelled).sum(axis=-1), total)
 
 
 def macro_f1_of(counts: ClassCounts) -> FloatArray:
-    """Return the plain mean of F1 over the classes that are labelled or predicted, [...]."""
+    """Return the mean F1 [...] of the classes that are labelled or predicted."""
     occurring = (counts.labelled + counts.predicted > 0).sum(axis=-1)
     return _ratio(_class_f1(counts).sum(axis=-1), occurring.astype(np.float64))
 
 
 def accuracy_of(counts: ClassCounts) -> FloatArray:
-    """Return the share of frames predicted correctly, [...]."""
+    """Return the share [...] of frames predicted correctly."""
     return _ratio(counts.hits.sum(axis=-1), counts.labelled.sum(axis=-1))
 
 
@@ -106,7 +106,7 @@ def _class_f1(counts: ClassCounts) -> FloatArray:
 
 
 def _ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Return the ratio, NaN where there is nothing to divide by."""
+    """Return the ratio, NaN where the denominator is 0."""
     empty = denominator == 0
     return np.asarray(np.where(empty, np.nan, numerator / np.where(empty, 1, denominator)))
 
@@ -134,13 +134,13 @@ def bootstrap_weights(n_episodes: int, n_resamples: int, rng: np.random.Generato
 
 
 def bootstrap_widening(n_episodes: int) -> float:
-    """Return what the 95 % percentile interval of a mean lacks: sqrt(n / (n - 1)) t / z.
+    """Return the factor that a mean's 95 % percentile interval lacks: sqrt(n / (n - 1)) t / z.
 
-    A resample scatters less than new episodes do, and how much these scatter is uncertain, too
-    (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"). Within 0.2 %.
+    A resample scatters less than new episodes, and how much these scatter is also uncertain
+    (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"). It is exact to 0.2 %.
 
     Args:
-        n_episodes: n, at least 2.
+        n_episodes: Number of episodes n, at least 2.
     """
     freedom = n_episodes - 1
     expanded = _Z + 2.3723 / freedom + 2.8225 / freedom**2  # Fisher and Cornish 1960
@@ -151,14 +151,14 @@ def bootstrap_widening(n_episodes: int) -> float:
 def bootstrap_f1_weighted(per_episode: ClassCounts, weights: FloatArray) -> FloatArray:
     """Return the weighted F1 of each resample of episodes.
 
-    Frames of one episode are not independent, so episodes are what is resampled (Efron and
+    Frames of one episode are not independent, so whole episodes are resampled (Efron and
     Tibshirani 1993, chapter 8).
 
     Args:
         per_episode: Counts [episodes, 256].
-        weights: [R, episodes] how often each resample holds each episode.
+        weights: How often each resample holds each episode, [R, episodes].
 
     Returns:
-        [R] figures.
+        Figures [R].
     """
     return weighted_f1_of(ClassCounts(*(weights @ counts for counts in per_episode)))

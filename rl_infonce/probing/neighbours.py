@@ -1,4 +1,4 @@
-"""k nearest neighbours: what the geometry of the features says, without any training."""
+"""k nearest neighbours, which show the geometry of the features without any training."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def knn_predictions(
 ) -> dict[str, npt.NDArray[np.uint8]]:
     """Predict the majority label of the nearest training frames, by Euclidean distance.
 
-    Exact, in blocks of test frames so that memory stays below a few hundred MB. A tie goes to the
-    label whose neighbours are nearer by rank.
+    The search is exact, in blocks of test frames so that memory stays below a few hundred MB. A tie
+    goes to the label whose neighbours are nearer by rank.
 
     Args:
-        features: [K, D] float32.
-        labels: Variable to [K] integers in 0..255.
+        features: Features [K, D] float32.
+        labels: Integers [K] in 0..255 by variable.
         split: Training rows to search and test rows to predict.
-        n_neighbours: Neighbours that vote, 1 <= n <= training frames.
-        standardise: Whether each dimension is standardised on the training part first.
-        device: Where to compute.
+        n_neighbours: Number of neighbours that vote, 1 <= n <= training frames.
+        standardise: Whether each dimension is first standardised on the training part.
+        device: Device to compute on.
 
     Returns:
-        Variable to [n_test] predicted labels.
+        Predicted labels [n_test] by variable.
 
     Raises:
-        TypeError: If `n_neighbours` is no integer.
+        TypeError: If `n_neighbours` is not an integer.
         ValueError: If shapes do not fit, features are not finite or do not vary, or there are
             fewer training frames than neighbours.
     """
@@ -53,11 +53,11 @@ def knn_predictions(
     check_count("n_neighbours", n_neighbours)
     if n_neighbours > len(split.train):
         raise ValueError(
-            f"Expected `n_neighbours` at most {len(split.train)}, the training frames, "
-            f"got {n_neighbours}."
+            f"Expected `n_neighbours` to be at most {len(split.train)}, the number of training "
+            f"frames, got {n_neighbours}."
         )
     standardisation = Standardisation.of(features[split.train])
-    if not standardise:  # centred all the same: distances lose fewer digits
+    if not standardise:  # centred nevertheless, so that distances lose fewer digits
         standardisation = standardisation._replace(
             scale=np.ones_like(standardisation.scale),
             varies=np.ones_like(standardisation.varies),
@@ -85,11 +85,11 @@ def knn_scores(
     """Score the majority label of the nearest training frames; see `knn_predictions`.
 
     Args:
-        features: [K, D] float32, one row per observation the task was made from.
+        features: Features [K, D] float32, one row per observation of the task.
         task: Split and labels.
-        n_neighbours: Neighbours that vote.
-        seed: Of the bootstrap.
-        device: Where to compute.
+        n_neighbours: Number of neighbours that vote.
+        seed: Seed of the bootstrap.
+        device: Device to compute on.
 
     Returns:
         The scores, with the protocol "knn".
@@ -102,10 +102,10 @@ def knn_scores(
 
 
 def _nearest(train: Tensor, test: Tensor, n_neighbours: int) -> Tensor:
-    """Return the rows of the nearest training frames, nearest first, [n_test, n]."""
+    """Return the rows [n_test, n] of the nearest training frames, nearest first."""
     squares = train.square().sum(dim=1)
     block = max(_DISTANCES_PER_BLOCK // len(train), 1)
-    # |a - b|^2 less |a|^2, which does not change the order
+    # |a - b|^2 - |a|^2 has the same order as |a - b|^2
     return torch.cat(
         [
             torch.addmm(squares, rows, train.T, alpha=-2).topk(n_neighbours, largest=False).indices
@@ -115,7 +115,7 @@ def _nearest(train: Tensor, test: Tensor, n_neighbours: int) -> Tensor:
 
 
 def _vote(candidates: Tensor) -> Tensor:
-    """Return the most frequent label of each row [B, n], nearest first."""
+    """Return the most frequent label of each row [B, n], whose entries are nearest first."""
     n = candidates.shape[1]
     ranks = torch.arange(n, 0, -1, dtype=torch.float32, device=candidates.device)
     weights = 1 + ranks / (n * (n + 1))  # the extras sum to 1/2: they only decide ties

@@ -21,7 +21,7 @@ Protocol = str | Anand2019 | Converged
 
 
 def protocol_settings(protocol: Protocol) -> Anand2019 | Converged:
-    """Return the settings a protocol's name stands for; settings are returned as they are."""
+    """Return the settings that a protocol's name stands for; settings are returned as they are."""
     if not isinstance(protocol, str):
         return protocol
     check_choice("protocol", protocol, PROTOCOLS)
@@ -41,14 +41,14 @@ def fit_probe(
     """Fit a linear softmax classifier per variable on frozen features.
 
     Args:
-        features: [K, D] float32.
-        labels: Variable to [K] integers in 0..255.
-        split: Rows for training and validation; the test rows are not looked at.
+        features: Features [K, D] float32.
+        labels: Integers [K] in 0..255 by variable.
+        split: Rows for training and validation; the test rows are not used.
         protocol: "converged" or "anand2019" for their defaults, or `Converged(...)` or
             `Anand2019(...)` with settings of your own.
-        episode_ids: [K] episode of each frame; `Anand2019` draws its batches by them.
+        episode_ids: Episode of each frame [K], by which `Anand2019` draws its batches.
         seed: Seed of the probe's initial weights and batches; "converged" has neither.
-        device: Where to train.
+        device: Device to train on.
 
     Returns:
         The fitted probe.
@@ -88,6 +88,6 @@ def check_features(features: npt.NDArray[Any], split: Split) -> None:
         )
     if not Standardisation.of(features[split.train]).varies.any():
         raise ValueError(
-            f"Expected `features` that vary, got the same {features.shape[1]} numbers for all "
+            f"Expected `features` to vary, got the same {features.shape[1]} numbers for all "
             f"{len(split.train)} training frames. The encoder has collapsed, or its input is blank."
         )

@@ -1,4 +1,4 @@
-"""Positions in pixels from frozen features, by ridge regression."""
+"""Read positions in pixels off frozen features by ridge regression."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PENALTIES = tuple(float(10.0**exponent) for exponent in range(-6, 3))
 
 
 class RidgeScore(NamedTuple):
-    """How well a position is read off, on the test part.
+    """Scores of a position's readings on the test part.
 
     R^2 is 1 for a perfect reading, 0 for the mean of the test positions and below 0 for any other
-    constant, that of the training part included; NaN if the test positions do not vary. The median
-    absolute error is in the unit of the positions.
+    constant, also the mean of the training part; it is NaN if the test positions do not vary. The
+    median absolute error is in the unit of the positions.
     """
 
     r2: float
@@ -38,21 +38,21 @@ def ridge_probe(
     *,
     penalties: Sequence[float] = _PENALTIES,
 ) -> tuple[dict[str, RidgeScore], dict[str, FloatArray]]:
-    """Read positions off standardised features, the penalty chosen on validation.
+    """Read positions off standardised features with a penalty chosen by validation.
 
-    A class label says that the ball is at byte 80 or it is not; a regression also says by how much
-    it was missed. Only for bytes that are a position: scores in BCD or bit fields are not.
+    A class label says whether the ball is at byte 80; a regression also says by how much a reading
+    missed. Use it only for bytes that are positions: scores in BCD and bit fields are not.
 
     Args:
-        features: [K, D] float32.
-        positions: Variable to [K] positions in pixels; NaN where there is none, for example
+        features: Features [K, D] float32.
+        positions: Positions [K] in pixels by variable, NaN for frames without one, for example
             because the object is not on the screen. Such frames are left out.
         split: Rows for training, validation and test.
-        penalties: Weights of the squared coefficients, relative to the mean squared error, to
-            choose from by the validation error; each > 0.
+        penalties: Candidates, each > 0: weights of the squared coefficients relative to the mean
+            squared error; the validation error chooses.
 
     Returns:
-        Variable to its score, and to [n_test] readings (for frames without a position, too).
+        Scores by variable, and readings [n_test] by variable (also for frames without a position).
 
     Raises:
         ValueError: If shapes do not fit, features are not finite or do not vary, a penalty is not
@@ -79,14 +79,14 @@ def ridge_probe(
 def mean_position_scores(
     positions: Mapping[str, npt.NDArray[Any]], split: Split
 ) -> dict[str, RidgeScore]:
-    """Score the mean position of the training part: the floor of every `ridge_probe`.
+    """Score the mean position of the training part, the floor of every `ridge_probe`.
 
     Args:
-        positions: Variable to [K] positions, NaN where there is none.
+        positions: Positions [K] by variable, NaN for frames without one.
         split: Rows for training, validation and test, below K.
 
     Returns:
-        Variable to its score, at an infinite penalty.
+        Scores by variable, at an infinite penalty.
 
     Raises:
         ValueError: If shapes do not fit or a part has no frame with a position.
@@ -109,8 +109,8 @@ def _check_positions(positions: Mapping[str, npt.NDArray[Any]], n_needed: int) -
         n_frames = len(values)
         if n_frames < n_needed:
             raise ValueError(
-                f"Expected `positions[{name!r}]` of {n_needed} frames or more, as `split` has rows "
-                f"up to {n_needed - 1}, got {n_frames}."
+                f"Expected `positions[{name!r}]` for {n_needed} frames or more, as `split` has "
+                f"rows up to {n_needed - 1}, got {n_frames}."
             )
 
 
@@ -123,7 +123,7 @@ def _check_parts(name: str, parts: Split) -> None:
 
 
 class _Ridge:
-    """All penalties at once: one eigendecomposition of the features' covariance."""
+    """Solves for all penalties at once by one eigendecomposition of the features' covariance."""
 
     def __init__(self, features: npt.NDArray[np.float32], train: npt.NDArray[np.int64]) -> None:
         self.standardised = Standardisation.of(features[train])

@@ -1,4 +1,4 @@
-"""F1 in resamples of the test episodes, and the intervals that they give."""
+"""Compute F1 in resamples of the test episodes, and the intervals that they give."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def resampled_f1(
     """Return the weighted F1 in resamples of the test groups; arguments as `score_predictions`.
 
     Returns:
-        "mean", each category and each variable to [R] figures, the same resamples for the same
-        task, positions and seed; and the number of groups.
+        Figures [R] by "mean", category and variable, from the same resamples for the same task,
+        positions and seed; and the number of groups.
     """
     test = task.split.test
     check_predictions(predictions, task, positions)
@@ -61,10 +61,10 @@ def widened_interval(
     """Return the 95 % interval around a score for other test episodes; see `ProbeScores`.
 
     Args:
-        score: In its middle.
-        resampled: [R] what resamples of the groups score.
-        n_groups: In the test part; of one, no interval can be made: (NaN, NaN).
-        lowest: That a score can be, 0 for an F1 and -1 for a difference; the highest is 1.
+        score: Middle of the interval.
+        resampled: Scores [R] of resamples of the groups.
+        n_groups: Number of groups in the test part; one group gives no interval but (NaN, NaN).
+        lowest: Lowest possible score, 0 for an F1 and -1 for a difference; the highest is 1.
     """
     if n_groups < 2:
         return (np.nan, np.nan)
@@ -76,7 +76,7 @@ def widened_interval(
 def check_predictions(
     predictions: Mapping[str, npt.NDArray[Any]], task: ProbingTask, positions: IntArray | None
 ) -> None:
-    """Raise unless each variable has a class for each test frame, and positions are of those.
+    """Raise unless each variable has a class for each test frame, and positions are among these.
 
     Raises:
         TypeError: If predictions or positions are not integers.
@@ -97,12 +97,12 @@ def check_predictions(
         got = f"{positions.min()}..{positions.max()}" if len(positions) else "none"
         raise ValueError(
             f"Expected `positions` in 0..{len(task.split.test) - 1} of the test part, at least "
-            f"one, got {got}."
+            f"one of them, got {got}."
         )
 
 
 def variables_of_categories(task: ProbingTask) -> dict[str, list[str]]:
-    """Return the probed variables of each category, categories in the order of variables."""
+    """Return the probed variables of each category, with categories in the order of variables."""
     members: dict[str, list[str]] = {}
     for variable in task.labels:
         for category in task.categories.get(variable, ()):

@@ -1,4 +1,4 @@
-"""Scores of probes: per variable, per category, and the mean, with intervals over episodes."""
+"""Scores of probes by variable, by category and as a mean, with intervals over episodes."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _MIN_VALIDATION_GROUPS = 3
 
 @dataclass(frozen=True)
 class ProbeScores:
-    """What a probe found in the test part.
+    """Scores of a probe on the test part.
 
     Attributes:
-        protocol: How the predictions were made: "converged", "anand2019", "majority", ...
+        protocol: Origin of the predictions: "converged", "anand2019", "majority", ...
         mean: Mean over categories of the mean over each category's variables, as Anand et al. 2019
-            average; over all variables if none has a category.
-        categories: Category to the mean over its probed variables; one without any is missing.
-        variables: Variable to its score.
+            average; the mean over all variables if none has a category.
+        categories: Mean over the probed variables by category; categories without any are missing.
+        variables: Score by variable.
         intervals: 95 % interval of `f1_weighted` for other test episodes (or groups of them, where
             the data has groups), in [0, 1], for "mean", each category and each variable; (NaN, NaN)
             if there is only one. It has the width of the percentile bootstrap over episodes,
             widened for their number n by sqrt(n / (n - 1)) t / z, and the score in its middle. In
             simulations of scores around 0.7 it held the truth in 92 to 96 %; the bootstrap alone,
-            as scores of earlier versions have it, in 49, 71, 82, 89 and 92 % with 2, 3, 5, 10 and
-            20 episodes. Around 0.98, where a rare bad episode makes the scatter skewed, it held it
-            in 83 to 91 % (`test_scores.py` measures both again). How scores vary with the split and
-            the training is not in it: take several seeds.
+            which earlier versions used, in 49, 71, 82, 89 and 92 % with 2, 3, 5, 10 and 20
+            episodes. Around 0.98, where a rare bad episode skews the scatter, it held the truth in
+            83 to 91 % (`test_scores.py` measures both again). It does not hold how scores vary
+            with the split and the training: take several seeds.
         not_probed: Variables that were left out, with the reason.
-        n_frames: Frames in "train", "validation" and "test".
-        n_episodes: Episodes in each of them.
+        n_frames: Number of frames in "train", "validation" and "test".
+        n_episodes: Number of episodes in "train", "validation" and "test".
         settings: Protocol, seed and provenance of data and task.
     """
 
@@ -112,17 +112,17 @@ def probe_features(
     """Fit probes on the training part and score them on the test part.
 
     Args:
-        features: [K, D] float32, one row per observation the task was made from.
+        features: Features [K, D] float32, one row per observation of the task.
         task: Split and labels.
         protocol: A name of `PROTOCOLS`, or its settings.
         seed: Seed of the probe and of the bootstrap.
-        device: Where to train.
+        device: Device to train on.
 
     Returns:
         The scores, and the predictions for every test frame, in the order of `task.split.test`.
 
     Warns:
-        UserWarning: If penalties are to be chosen on fewer than 3 validation groups.
+        UserWarning: If fewer than 3 validation groups are there to choose penalties by.
 
     Raises:
         ValueError: If the features do not fit the task; see `fit_probe`.
@@ -167,11 +167,11 @@ def _warn_of_few_groups(task: ProbingTask) -> None:
 def scored_positions(
     task: ProbingTask, *, protocol: Protocol = "converged", seed: int = 0
 ) -> IntArray | None:
-    """Return which test frames `probe_features` scores, for others who score its predictions.
+    """Return which test frames `probe_features` scores, to score its predictions elsewhere.
 
     Returns:
-        [n] positions in `task.split.test`: under `anand2019` as the published code draws them, with
-        repetitions, whole batches only; None where each frame is scored once.
+        Positions [n] in `task.split.test`: under `anand2019` as the published code draws them, with
+        repetitions, in whole batches only; None if each frame is scored once.
     """
     settings = protocol_settings(protocol)
     if not (isinstance(settings, Anand2019) and settings.resample_test):
@@ -183,7 +183,7 @@ def scored_positions(
 
 
 def majority_scores(task: ProbingTask, *, seed: int = 0) -> ProbeScores:
-    """Score the most frequent training label of each variable, whatever the frame.
+    """Score the most frequent training label of each variable as the prediction for all frames.
 
     Args:
         task: Split and labels.
@@ -213,12 +213,12 @@ def score_predictions(
     """Compare predictions for the test part with its labels.
 
     Args:
-        predictions: Variable to [n_test] classes, for every variable of the task.
+        predictions: Classes [n_test] by variable, for every variable of the task.
         task: Split and labels.
         protocol: Name of what made the predictions, for the record.
-        settings: Its settings, for the record.
-        positions: Which test frames to score, as positions in `task.split.test`, with repetitions;
-            None scores each once.
+        settings: Settings of what made the predictions, for the record.
+        positions: Positions in `task.split.test` of the frames to score, perhaps repeated; None
+            scores each frame once.
         seed: Seed of the bootstrap.
     """
     resampled, n_groups = resampled_f1(predictions, task, positions=positions, seed=seed)

@@ -1,4 +1,4 @@
-"""Mean cross-entropy of many softmax classifiers on the same inputs, with its gradient."""
+"""The mean cross-entropy of many softmax classifiers on the same inputs, and its gradient."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_ROWS_PER_BLOCK = 4096  # scores of a block stay in the cache
-# oneDNN compiles a kernel of 1 MB for every shape of fast products, and keeps a thousand
+_ROWS_PER_BLOCK = 4096  # small enough that a block's scores stay in the cache
+# oneDNN compiles a kernel of 1 MB for every shape of fast products, and keeps a thousand of them
 _ROWS, _COLUMNS = 128, 64
 
 
@@ -19,12 +19,12 @@ class SoftmaxLosses:
     """The losses of V classifiers whose weights are rows of one matrix.
 
     Classifier v has `sizes[v]` rows, one per class. All scores of a block of inputs come from one
-    product and all gradients from another, however unequal the sizes; memory grows with neither
-    the number of inputs nor the number of classifiers times classes.
+    product and all gradients from another, however unequal the sizes; memory grows neither with the
+    number of inputs nor with the number of classifiers times classes.
 
     Args:
-        inputs: [N, D] float32.
-        targets: [V, N] class of each input, in 0..sizes[v]-1.
+        inputs: Inputs [N, D] float32.
+        targets: Class of each input [V, N], in 0..sizes[v]-1.
         sizes: Number of classes of each classifier.
     """
 
@@ -39,9 +39,9 @@ class SoftmaxLosses:
         """Return mean losses [len(which)] in nats, float64, and their gradients [C, D].
 
         Args:
-            weights: [C, D] the rows of the classifiers in `which`, one after the other.
+            weights: Rows [C, D] of the classifiers in `which`, one after the other.
             which: Classifiers to evaluate.
-            fast: Let products round their factors to bfloat16 where the processor multiplies those.
+            fast: Whether products may round their factors to bfloat16, as `fast_products` says.
         """
         fast = fast and weights.device.type == "cpu"
         inputs = self.inputs if fast else self.inputs[:, : self.n_columns]
@@ -53,7 +53,7 @@ class SoftmaxLosses:
         with fast_products() if fast else nullcontext():
             for start in range(0, len(inputs), _ROWS_PER_BLOCK):
                 block = inputs[start : start + _ROWS_PER_BLOCK]
-                scores = padded @ block.T  # a classifier's are contiguous
+                scores = padded @ block.T  # the scores of a classifier are contiguous
                 targets = self.targets[:, start : start + _ROWS_PER_BLOCK]
                 for position, part in enumerate(torch.split(scores[: len(weights)], sizes)):
                     losses[position] += _to_excess_(part, targets[which[position]])
@@ -63,7 +63,7 @@ class SoftmaxLosses:
 
 
 def _to_excess_(scores: Tensor, targets: Tensor) -> Tensor:
-    """Turn scores [C, B] into probabilities less one-hot targets; return the summed loss."""
+    """Turn scores [C, B] into probabilities minus one-hot targets, and return the summed loss."""
     index = targets.unsqueeze(0)  # [1, B]
     torch.log_softmax(scores, dim=0, out=scores)
     of_target = scores.gather(0, index)
@@ -73,10 +73,10 @@ def _to_excess_(scores: Tensor, targets: Tensor) -> Tensor:
 
 @contextmanager
 def fast_products() -> Iterator[None]:
-    """Let float32 products round their factors to bfloat16 where the processor multiplies those.
+    """Let float32 products round their factors to bfloat16 if the processor multiplies bfloat16.
 
-    Sums and results stay float32. 3 to 4 times as fast with Intel's AMX; without hardware for it,
-    nothing changes. The setting is torch's own, and what it was before comes back.
+    Sums and results stay float32. This is 3 to 4 times as fast with Intel's AMX; without such
+    hardware, nothing changes. The setting is torch's own, and is restored afterwards.
     """
     products: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if not hasattr(products, "fp32_precision"):  # torch before 2.9

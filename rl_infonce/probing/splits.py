@@ -1,4 +1,4 @@
-"""Training, validation and test frames: whole episodes, no duplicates, variables that vary."""
+"""Choose training, validation and test frames by episode, without duplicates, and variables."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def split_episodes(
 
     Frames of one episode resemble each other, so a split by frames would test memory. Fractions
     count episodes, not frames, as Anand et al. 2019 do; unlike their code, which shuffles an index
-    and then does not use it, this really shuffles.
+    and then does not use it, this function really shuffles.
 
     Args:
-        episode_ids: [K] integers, equal within an episode and different between any two. Where
-            episodes are the lives of a game, pass those of its games.
+        episode_ids: Integers [K], equal within an episode and different between any two. If
+            episodes are the lives of a game, pass the ids of the games.
         rng: Source of all randomness.
         fractions: Shares of the episodes for training, validation and test, each > 0, with a sum of
-            at most 1; what is left over is not used. Each part gets at least one episode.
-        shuffle: False keeps the order in which episodes first appear, as published.
+            at most 1; the rest is not used. Each part gets at least one episode.
+        shuffle: Whether to shuffle; the published order is that of first appearance.
 
     Returns:
         Row indices of each part, ascending.
@@ -81,13 +81,13 @@ def _check_fractions(fractions: Sequence[float]) -> None:
         check_number("fractions", fraction, above=0)
     if sum(fractions) > 1 + 1e-9:
         raise ValueError(
-            f"Expected `fractions` that sum to at most 1, got {tuple(fractions)} "
+            f"Expected `fractions` to sum to at most 1, got {tuple(fractions)} "
             f"with the sum {sum(fractions):g}."
         )
 
 
 def _part_sizes(n_episodes: int, fractions: Sequence[float]) -> list[int]:
-    """Return the episodes per part: cut at the rounded shares, and no part is empty."""
+    """Return the number of episodes per part, cut at the rounded shares, none of which is empty."""
     cuts = np.floor(np.cumsum(fractions) * n_episodes + 1e-9).astype(int)
     sizes: list[int] = np.diff(cuts, prepend=0).tolist()
     while 0 in sizes:
@@ -104,10 +104,10 @@ def frame_digests(observations: Any) -> npt.NDArray[np.uint64]:
     Two of 50,000 different frames share a digest with a probability of 1e-10.
 
     Args:
-        observations: K arrays of one shape, in anything sliceable with a length; read in blocks.
+        observations: K arrays of one shape, sliceable and with a length; read in blocks.
 
     Returns:
-        [K] digests.
+        Digests [K].
     """
     digests = np.empty(len(observations), np.uint64)
     for start in range(0, len(digests), _FRAMES_PER_READ):
@@ -119,11 +119,11 @@ def frame_digests(observations: Any) -> npt.NDArray[np.uint64]:
 
 
 def drop_seen_frames(split: Split, digests: npt.NDArray[Any]) -> Split:
-    """Take frames out of the test part that also occur in training or validation.
+    """Remove frames from the test part that also occur in training or validation.
 
     Args:
         split: The split.
-        digests: [K] one per frame, equal where frames are; see `frame_digests`.
+        digests: Digests [K] of the frames; equal frames have equal digests; see `frame_digests`.
 
     Returns:
         The split with the test rows that are new to the probe; there may be none.
@@ -145,9 +145,9 @@ def drop_low_entropy(
     """Keep the variables that vary enough to be worth probing (Anand et al. 2019, section 5).
 
     Args:
-        labels: Variable to [K] labels.
+        labels: Labels [K] by variable.
         rows: Rows to judge by: training rows, so that the test part stays unseen (the published
-            code judges by all).
+            code judges by all rows).
         threshold: Least entropy in nats, >= 0.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Scale and axes of features, as the training part shows them."""
+"""Measure the scale and the axes of features on the training part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Standardisation(NamedTuple):
-    """Mean and standard deviation of each dimension, [D]; a constant one has the scale 1."""
+    """Mean and standard deviation [D] of the dimensions; a constant dimension has the scale 1."""
 
     mean: FloatArray
     scale: FloatArray
@@ -19,14 +19,14 @@ class Standardisation(NamedTuple):
 
     @classmethod
     def of(cls, features: npt.NDArray[Any]) -> Standardisation:
-        """Measure features [K, D]; a spread within float32 rounding counts as none."""
+        """Measure features [K, D]; a spread within float32 rounding counts as 0."""
         mean = features.mean(axis=0, dtype=np.float64)
         spread = features.std(axis=0, dtype=np.float64)
         varies = spread > np.finfo(np.float32).eps * np.abs(features).max(axis=0)
         return cls(mean, np.where(varies, spread, 1.0), varies)
 
     def __call__(self, features: npt.NDArray[Any]) -> FloatArray:
-        """Return features [K, D] with mean 0 and deviation 1 in training; 0 where constant."""
+        """Return features [K, D] with mean 0 and deviation 1 in training, or 0 where constant."""
         standardised: FloatArray = (features - self.mean) / self.scale
         standardised[:, ~self.varies] = 0
         return standardised

@@ -1,4 +1,4 @@
-"""A probing task: who is trained and tested on which frames, for which variables."""
+"""A probing task: which frames train and test the probes, for which variables."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rl_infonce.probing.splits import (
 
 @dataclass(frozen=True)
 class ProbingTask:
-    """What every probe of one data set shares, so that its scores compare.
+    """What all probes of one data set share, so that their scores compare.
 
     Attributes:
         split: Row indices of training, validation and test frames.
-        labels: Variable to [K] labels, of the variables that are probed.
+        labels: Labels [K] by probed variable.
         not_probed: The other variables, with the reason.
-        episode_ids: [K] episode of each frame.
-        group_ids: [K] group of each frame, whose episodes lie in one part of the split.
-        categories: Variable to the categories it counts in.
+        episode_ids: Episode of each frame [K].
+        group_ids: Group of each frame [K], whose episodes lie in one part of the split.
+        categories: Categories by variable.
         provenance: What produced the data and the task, as JSON can hold it.
     """
 
@@ -53,15 +53,15 @@ def make_task(
     min_episode_length: int = 1,
     entropy_on: str = "train",
 ) -> ProbingTask:
-    """Split the data, take repeated frames out of the test part, and choose the variables.
+    """Split the data, remove repeated frames from the test part, and choose the variables.
 
-    Groups of episodes are split, or episodes where there are none: what the lives of a game share,
-    such as its score, would be trained and tested on otherwise.
+    Groups of episodes are split, or episodes if there are no groups: otherwise, probes would train
+    and test on what the lives of a game share, such as its score.
 
     The published task (Anand et al. 2019, code) is `shuffle=False`, `min_episode_length=65` and
-    `entropy_on="all"`, with two deviations: the published code also drops test episodes of which
-    one frame is left when repeated ones are out, here it stays; and it judges the entropy before
-    they are out, here afterwards.
+    `entropy_on="all"`, with two deviations: the published code also drops test episodes with one
+    frame left after repeated frames are removed, which stay here; and it judges the entropy before
+    that removal, here afterwards.
 
     Args:
         labelled: The data.
@@ -69,10 +69,10 @@ def make_task(
         threshold: Least entropy in nats of a variable that is probed.
         fractions: Shares of the groups for training, validation and test.
         shuffle: Whether to shuffle the groups before they are split.
-        min_episode_length: Shorter episodes, in frames, are not used.
-        entropy_on: "train" judges the entropy by the training part, and leaves out what has one
-            value in the test part; "all" by the frames of all three parts, without the repeated
-            ones.
+        min_episode_length: Number of frames; shorter episodes are not used.
+        entropy_on: "train" judges the entropy by the training part, and leaves out variables with
+            one value in the test part; "all" judges by the frames of all three parts, without
+            the repeated ones.
 
     Raises:
         ValueError: If an argument does not fit, there are too few episodes, every test frame also
@@ -87,7 +87,7 @@ def make_task(
     if len(split.test) == 0:
         raise ValueError(
             f"Expected test frames that do not occur in training or validation, got 0 of "
-            f"{len(whole.test)}. Collect more episodes, or with a less repetitive policy."
+            f"{len(whole.test)}. Collect more episodes, or use a less repetitive policy."
         )
     judged = split.train if entropy_on == "train" else np.concatenate(split)
     kept, not_probed = drop_low_entropy(labelled.labels, judged, threshold=threshold)
@@ -114,7 +114,7 @@ def make_task(
 def _without_constants(
     labels: Mapping[str, npt.NDArray[Any]], test: IntArray
 ) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Return variables with several values in the test part, and why the others are left out."""
+    """Return variables with several values in the test part, and the reasons against the others."""
     constant = {
         variable: f"one value in all {len(test)} test frames, which every probe finds"
         for variable, values in labels.items()
@@ -129,6 +129,6 @@ def _rows_of_long_episodes(episode_ids: IntArray, min_length: int) -> IntArray:
     if len(rows) == 0 and len(episode_ids):
         raise ValueError(
             f"Expected episodes of at least `min_episode_length`={min_length} frames, "
-            f"got {len(lengths)} of at most {lengths.max()}. Lower it or collect longer episodes."
+            f"got {len(lengths)} of at most {lengths.max()}. Lower it, or collect longer episodes."
         )
     return rows.astype(np.int64)

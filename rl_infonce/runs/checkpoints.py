@@ -1,4 +1,4 @@
-"""Checkpoints of a run: each a folder with a manifest, whole or not there."""
+"""Checkpoints of a run: each is a folder with a manifest, either whole or absent."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from rl_infonce.files.json_text import read_json
 MANIFEST = "MANIFEST.json"
 SEAL = "MANIFEST.sha256"
 SHARED = "replay"
-"""Folder beside the checkpoints for files that several of them use."""
+"""Name of the folder beside the checkpoints for files that several of them use."""
 FORMAT_VERSION = 1
-_LATEST = "LATEST"  # for people: nothing reads it
-# What ReplayShards writes, whole or not: other files are somebody else's.
+_LATEST = "LATEST"  # for people; no code reads it
+# Names that ReplayShards writes, whole or partial; all other files belong to somebody else.
 _SHARED_FILE = re.compile(r".+-\d{6}-[0-9a-f]{16}\.npy")
 _BLOCK = 2**20
 _KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
 
 
 class DamagedCheckpointError(ValueError):
-    """A file of a checkpoint is missing, cut short, changed, or of a format not known here."""
+    """A file of a checkpoint is missing, cut short, changed, or has an unknown format."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Checkpoint:
     """A checkpoint whose files are what its manifest says.
 
     Attributes:
-        path: Its folder.
-        step: Of the run.
-        about: What its writer noted, JSON.
+        path: Folder of the checkpoint.
+        step: Step of the run.
+        about: JSON that the writer of the checkpoint noted.
     """
 
     path: Path
@@ -59,21 +59,21 @@ def write_checkpoint(
     *,
     shared: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a checkpoint that is either whole or not there, and return its folder.
+    """Write a checkpoint, which is whole or absent at every moment, and return its folder.
 
     Files, then the manifest with their SHA-256, its own SHA-256, and the folder are forced to the
     disk before the folder gets its name. A checkpoint of the same step is replaced.
 
     Args:
-        folder: Of all checkpoints of a run; made if missing.
-        step: At least 0.
-        files: Name to content.
+        folder: Folder of all checkpoints of a run, made if missing.
+        step: Step of the run, at least 0.
+        files: Contents by name.
         about: JSON.
-        shared: Files that several checkpoints use, in `SHARED` on the disk already: path below
-            `folder` to SHA-256.
+        shared: SHA-256, by path below `folder`, of files in `SHARED` that several checkpoints use
+            and that are on the disk already.
 
     Raises:
-        OSError: If anything cannot be written; the checkpoints before it are untouched.
+        OSError: If anything cannot be written; earlier checkpoints are untouched.
     """
     if not folder.is_dir():
         folder.mkdir(parents=True)
@@ -103,7 +103,7 @@ def write_checkpoint(
 
 
 def seal_of(manifest: bytes) -> bytes:
-    """Return what lies beside a manifest, as `sha256sum --check` reads it."""
+    """Return the checksum file of a manifest, as `sha256sum --check` reads it."""
     return f"{_digest([manifest])}  {MANIFEST}\n".encode()
 
 
@@ -116,7 +116,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Return a checkpoint after comparing every file with its manifest.
 
     Raises:
-        DamagedCheckpointError: If a file is not what it was; it is named.
+        DamagedCheckpointError: If a file, which the message names, was changed.
         OSError: If a file cannot be read.
     """
     manifest = _read_manifest(path)
@@ -131,12 +131,12 @@ def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
     """Return the newest checkpoint.
 
     Args:
-        folder: Of all checkpoints of a run.
-        fall_back: Take the newest one that is whole if the newest is damaged.
+        folder: Folder of all checkpoints of a run.
+        fall_back: Whether to take the newest whole checkpoint if the newest is damaged.
 
     Raises:
-        FileNotFoundError: If there is none.
-        DamagedCheckpointError: If it is damaged, or all are.
+        FileNotFoundError: If there is no checkpoint.
+        DamagedCheckpointError: If the checkpoint is damaged, or with `fall_back` all are.
         OSError: If a file cannot be read.
     """
     found = checkpoints(folder)
@@ -152,14 +152,14 @@ def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
 
 
 def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> None:
-    """Remove all but the newest checkpoints, what dead writers left, and shards nobody names.
+    """Remove old checkpoints, what dead writers left, and shards that no checkpoint names.
 
     Other files in the folder or below it stay, and links are not followed.
 
     Args:
-        folder: Of all checkpoints of a run.
-        keep: How many of the newest, at least 0.
-        also: More to keep, e.g. the best.
+        folder: Folder of all checkpoints of a run.
+        keep: Number of newest checkpoints to keep, at least 0.
+        also: Other checkpoints to keep, e.g. the best.
     """
     remove_partial(folder)
     found = checkpoints(folder)
@@ -225,14 +225,14 @@ def _parse_manifest(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DamagedCheckpointError(f"Expected a manifest in {file}, got: {error}.") from error
     if not isinstance(manifest, dict):
-        raise DamagedCheckpointError(f"Expected a JSON object in {file}.")
+        raise DamagedCheckpointError(f"Expected a JSON object in {file}, got another value.")
     return manifest
 
 
 def _check_seal(path: Path) -> None:
-    """Raise unless the manifest is byte for byte what was written; it vouches for the rest."""
+    """Raise unless the manifest, which vouches for all files, is byte for byte what was written."""
     if not (path / SEAL).is_file():
-        raise DamagedCheckpointError(f"Expected {path / SEAL}, got no such file.")
+        raise DamagedCheckpointError(f"Expected a file at {path / SEAL}, got none.")
     expected = seal_of((path / MANIFEST).read_bytes())
     with (path / SEAL).open("rb") as file:
         found = file.read(len(expected) + 1)
@@ -246,7 +246,7 @@ def _check_file(path: Path, expected: Any) -> None:
     if not isinstance(expected, dict) or expected.keys() != {"sha256", "bytes"}:
         raise DamagedCheckpointError(f"Expected SHA-256 and size of {path}, got {expected!r}.")
     if not path.is_file():
-        raise DamagedCheckpointError(f"Expected {path}, got no such file.")
+        raise DamagedCheckpointError(f"Expected a file at {path}, got none.")
     size = path.stat().st_size
     if size != expected["bytes"]:
         raise DamagedCheckpointError(f"Expected {path} with {expected['bytes']} bytes, got {size}.")

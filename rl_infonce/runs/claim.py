@@ -1,4 +1,4 @@
-"""Several processes beside one another: each file made once, each folder held by one."""
+"""Let several processes share folders: one makes each file, and one holds each folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rl_infonce.files.durable import remove_partial
 
 @contextmanager
 def claimed(path: Path, locks: Path) -> Iterator[bool]:
-    """Yield whether a file is missing and no other process is making it; until the end, this is.
+    """Yield whether this process shall make a file: it is missing and no other process makes it.
 
     Args:
-        path: The file, to be written in one move.
-        locks: Folder for the lock, which a dead process gives free.
+        path: The file, which must be written in one move.
+        locks: Folder for the lock, which a dead process releases.
     """
     from filelock import FileLock, Timeout
 
@@ -37,15 +37,15 @@ def claimed(path: Path, locks: Path) -> Iterator[bool]:
 def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
     """Keep other processes out of a folder; the system frees the lock of a process that died.
 
-    What such a process was writing is removed.
+    What such a process had written in part is removed.
 
     Args:
-        folder: That is there.
+        folder: Existing folder.
         doing: What the process does there, e.g. "trains in it".
-        way_out: For those who are kept out.
+        way_out: Advice in the message for a process that is kept out.
 
     Raises:
-        BlockingIOError: If another process is in it; it is named.
+        BlockingIOError: If another process, which the message names, holds the folder.
     """
     from filelock import FileLock, Timeout
 

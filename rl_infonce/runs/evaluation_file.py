@@ -1,4 +1,4 @@
-"""What an evaluation found, as a JSON file."""
+"""Write and read the results of an evaluation as a JSON file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FORMAT_VERSION = 1
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error, None of a single value.
+    """Return the mean and its standard error, which is None for a single value.
 
     Example:
         >>> mean_and_error([1.0, 3.0])
         (2.0, 1.0)
 
     Args:
-        values: At least one.
+        values: Numbers, at least one.
     """
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return fmean(values), error
@@ -32,12 +32,12 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 def evaluation_record(
     game: str, episodes: Sequence[Mapping[str, Any]], **about: Any
 ) -> dict[str, Any]:
-    """Return what the file says.
+    """Return the content of the file.
 
     Args:
-        game: As `games()` spells it.
-        episodes: At least one: "return" in points, "length" in agent steps, "is_cut".
-        about: More: settings, versions.
+        game: One of `games()`.
+        episodes: Episodes, at least one: "return" in points, "length" in agent steps, "is_cut".
+        about: Further entries: settings, versions.
     """
     mean, error = mean_and_error([episode["return"] for episode in episodes])
     return {
@@ -54,11 +54,11 @@ def evaluation_record(
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:
-    """Return what an evaluation found; mean and standard error are those of its episodes.
+    """Return the results of an evaluation; mean and standard error are those of its episodes.
 
     Raises:
-        ValueError: If the file is no evaluation, or of another format.
-        OSError: If it cannot be read.
+        ValueError: If the file is not an evaluation, or has another format.
+        OSError: If the file cannot be read.
     """
     try:
         record = dict(read_json(path))
@@ -66,9 +66,9 @@ def read_evaluation(path: Path) -> dict[str, Any]:
             raise ValueError(f"format {record['format_version']!r} of {record['format']!r}")
         about = {name: record[name] for name in ("settings", "versions")}
         if not all(isinstance(each, dict) for each in about.values()):
-            raise TypeError("settings or versions that are no object")
+            raise TypeError("settings or versions that are not an object")
         if not isinstance(record["game"], str):
-            raise TypeError("a game that is no name")
+            raise TypeError("a game that is not a name")
         return record | evaluation_record(record["game"], _episodes(record["episodes"]), **about)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError(
@@ -77,11 +77,11 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
 
 def check_output(path: Path) -> None:
-    """Raise unless an evaluation can be written to a path, where at most another one lies.
+    """Raise unless an evaluation can be written to a path, perhaps over another evaluation.
 
     Raises:
-        ValueError: If the file there is something else.
-        OSError: If there is no folder for the file, or it cannot be written.
+        ValueError: If the path holds another kind of file.
+        OSError: If there is no folder for the file, or the file cannot be written.
     """
     if path.is_dir():
         raise IsADirectoryError(

@@ -1,4 +1,4 @@
-"""The random streams of a process: where they are, and going there."""
+"""Read and set the state of a process's random streams."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import torch
 
 
 def n_gpus() -> int:
-    """Return how many GPUs have random streams here."""
+    """Return the number of GPUs with random streams."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def get_random_streams() -> dict[str, Any]:
-    """Return where the global streams of Python, NumPy, torch and its GPUs are; none moves."""
+    """Return the state of the global streams of Python, NumPy, torch and its GPUs."""
     return {
         "python": random.getstate(),
-        "numpy": np.random.get_state(),  # noqa: NPY002 (hosts draw from it)
+        "numpy": np.random.get_state(),  # noqa: NPY002 (SB3 draws from it)
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
 
 
 def set_random_streams(state: Mapping[str, Any]) -> None:
-    """Put the global streams where they were.
+    """Set the state of the global streams.
 
     Raises:
-        ValueError: If the state is of another number of GPUs.
+        ValueError: If the state has another number of GPUs.
     """
     if len(state["cuda"]) != n_gpus():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A run is a directory: claim a free one, and keep its `run.json` readable at every moment."""
+"""Claim a free run directory, and keep its `run.json` readable at every moment."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def made_folder(flag: str, folder: Path) -> Path:
 def claim_run_directory(folder: Path, name: str) -> Path:
     """Create and return `folder/name_n` with the next free n >= 1.
 
-    `os.mkdir` either creates a directory or fails, so runs that start at once never share one.
+    `os.mkdir` either creates a directory or fails, so runs that start together never share one.
 
     Raises:
         OSError: If the folder cannot be created or written.
@@ -96,7 +96,7 @@ def _run_number(entry: str, name: str) -> int:
 
 
 def new_record(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return what `run.json` says when a run starts."""
+    """Return the content of `run.json` at the start of a run."""
     return {
         "format_version": FORMAT_VERSION,
         "status": "running",
@@ -111,12 +111,12 @@ def new_record(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 def read_record(run_dir: Path) -> dict[str, Any]:
-    """Return what `run.json` says.
+    """Return the content of `run.json`.
 
     Raises:
-        FileNotFoundError: If there is none.
-        ValueError: If it is no record, is of another format, or its arguments were changed.
-        OSError: If it cannot be read.
+        FileNotFoundError: If there is no `run.json`.
+        ValueError: If the file is not a record, has another format, or its arguments were changed.
+        OSError: If the file cannot be read.
     """
     path = run_dir / RECORD
     if not path.is_file():
@@ -131,13 +131,13 @@ def read_record(run_dir: Path) -> dict[str, Any]:
     if version != FORMAT_VERSION:
         raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
     if _hash_of(record["arguments"]) != record["arguments_sha256"]:
-        raise ValueError(f"Expected the arguments in {path} as they were written; they changed.")
+        raise ValueError(f"Expected the arguments in {path} as they were written, got others.")
     arguments = with_present_names(record["arguments"])
     return {**record, "arguments": arguments, "arguments_sha256": _hash_of(arguments)}
 
 
 def _check_kinds(record: Mapping[str, Any]) -> None:
-    """Raise an error of any kind unless a record has what a run that goes on reads of it."""
+    """Raise an error of any kind unless a record has what a continued run reads from it."""
     for key, kind in _KINDS.items():
         if type(record[key]) is not kind:
             raise TypeError(f"`{key}` of type {type(record[key]).__name__}")
@@ -152,7 +152,7 @@ def hold_run(run_dir: Path) -> Iterator[None]:
     """Keep other processes out of a run; the system frees the lock of a process that died.
 
     Raises:
-        BlockingIOError: If another process is in it; it is named.
+        BlockingIOError: If another process, which the message names, holds the run.
     """
     with held(run_dir, "trains in it"):
         yield
@@ -163,7 +163,7 @@ def _hash_of(arguments: Mapping[str, Any]) -> str:
 
 
 def software() -> dict[str, Any]:
-    """Return the versions of what computes, and the commit of this checkout."""
+    """Return the versions of the packages that compute, and the commit of this checkout."""
     return {
         "versions": {
             "python": platform.python_version(),
@@ -175,9 +175,9 @@ def software() -> dict[str, Any]:
 
 
 def software_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the versions and commit of all sessions of a run, as `software` names them.
+    """Return the versions and the commit of all sessions of a run, as `software` names them.
 
-    Where sessions had several, they stand in the order of their use with ", " between them.
+    If sessions had several, these stand in the order of their use with ", " between them.
     """
     found = [each for each in (record, *record["sessions"]) if "versions" in each]
     names = dict.fromkeys(name for each in found for name in each["versions"])
@@ -188,17 +188,17 @@ def software_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seconds_of(record: Mapping[str, Any]) -> float:
-    """Return the seconds of all steps of a run, at the rate of its sessions that ended.
+    """Return the seconds that all steps of a run take at the rate of its sessions that ended.
 
-    A session that was killed has noted no seconds, and steps after its last checkpoint were trained
-    twice: the sum of what is noted is neither the time of the run nor of its steps.
+    A session that was killed noted no seconds, and steps after its last checkpoint were trained
+    twice: the sum of the noted seconds is neither the time of the run nor that of its steps.
 
     Args:
-        record: Of `read_record`. Sessions of older versions lack `last_step`: the first step of the
-            next one stands in, or the steps of the run.
+        record: What `read_record` returned. Sessions of older versions lack `last_step`: the first
+            step of the next session stands in, or the steps of the run.
 
     Returns:
-        At least 0; 0.0, which is unknown, if no session that ended trained a step.
+        Seconds; 0.0 means unknown, because no session that ended trained a step.
     """
     sessions, n_done = record["sessions"], record.get("n_timesteps_done", 0)
     next_steps = [*(each.get("first_step", n_done) for each in sessions[1:]), n_done]
@@ -218,7 +218,7 @@ def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dic
     """Return the packages that decide what a training computes and have other versions now.
 
     Returns:
-        Package to the former version, None where nothing says so.
+        Former versions by package, None if unknown.
     """
     return {name: former.get(name) for name in _DECIDING if own.get(name) != former.get(name)}
 
@@ -229,7 +229,7 @@ def write_record(run_dir: Path, record: Mapping[str, Any]) -> None:
 
 
 def now() -> str:
-    """Return the time in UTC, ISO 8601, to the second."""
+    """Return the time in UTC to the second, as ISO 8601."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals by which systems end a job: noted first, obeyed the second time."""
+"""Handle Ctrl-C and the signals that end a job: note the first one, and obey the second."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 75
-"""Exit code of a command that a signal stopped and that can go on: EX_TEMPFAIL, try later."""
+"""Exit code of a command that a signal stopped and that can continue: EX_TEMPFAIL, try later."""
 
 _ASKING = ("SIGINT", "SIGTERM")
-# Slurm announces the end of a job by the signal it is asked for: by custom SIGUSR1, by submitit
-# SIGUSR2. It reaches a training twice, directly and through the process that started it. So does
-# SIGHUP of a terminal that is gone, through its shell and when that ends.
+# Slurm announces the end of a job by the signal that it is asked for: usually SIGUSR1, with
+# submitit SIGUSR2. It reaches a training twice, directly and through the process that started it.
+# So does SIGHUP from a terminal that is gone, through its shell and when the shell ends.
 _ANNOUNCING = ("SIGUSR1", "SIGUSR2", "SIGHUP")
 _OUTPUTS = (1, 2)
 
@@ -24,14 +24,14 @@ _OUTPUTS = (1, 2)
 def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[None]:
     """Call a function at the first Ctrl-C or SIGTERM, and leave the second to the system.
 
-    At SIGUSR1, SIGUSR2 and SIGHUP it is called, too; they may come again and are no first one. What
-    is printed after SIGHUP goes nowhere: the terminal is gone, and writing to it an error. Where
-    SIGHUP is ignored already, as by nohup, it stays so. Elsewhere than in the main thread, where
-    Python delivers no signals, nothing changes.
+    SIGUSR1, SIGUSR2 and SIGHUP also call the function, each time they come, and do not count as the
+    first. Text printed after SIGHUP is dropped: the terminal is gone, and writing to it is an
+    error. If SIGHUP is ignored already, as by nohup, it stays ignored. Outside the main thread,
+    where Python delivers no signals, nothing changes.
 
     Args:
-        on_signal: Called with the signal, perhaps more than once; it returns at once, e.g. after
-            setting a flag.
+        on_signal: Function called with the signal, perhaps more than once; it must return at once,
+            e.g. after setting a flag.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,7 +39,7 @@ def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[
     asking, announcing = _present(_ASKING), _present(_ANNOUNCING)
     numbers = [*asking, *(each for each in announcing if not _is_ignored_hangup(each))]
     previous = {number: signal.getsignal(number) for number in numbers}
-    terminals = [each for each in _OUTPUTS if os.isatty(each)]  # nobody can tell once it is gone
+    terminals = [each for each in _OUTPUTS if os.isatty(each)]  # unknown once they are gone
 
     def restore() -> None:
         for number, handler in previous.items():
@@ -65,7 +65,7 @@ def _is_ignored_hangup(number: signal.Signals) -> bool:
 
 
 def _silence(descriptors: Iterable[int]) -> None:
-    """Let what is written to descriptors go nowhere."""
+    """Drop what is written to descriptors from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for each in descriptors:
         os.dup2(nowhere, each)

@@ -173,7 +173,7 @@ def test_a_trusted_model_whose_class_is_gone_or_another_says_which(
     path = saved(tmp_path, ALGORITHMS["PPO"](policy_kwargs(mine)))
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["module_of_mine"].Mine, "__init__", _of_twice_the_features)
-        with pytest.raises(ValueError, match=rf"classes of {path} to be as they .*size mismatch"):
+        with pytest.raises(ValueError, match=rf"classes of {path} to be unchanged .*size mismatch"):
             read_trusted_encoder(path)
     monkeypatch.delattr(sys.modules["module_of_mine"], "Mine")
     with (

@@ -130,7 +130,7 @@ def test_same_seed_same_probe_and_torch_stream_untouched() -> None:
 
 def test_drawing_by_episodes_needs_episodes() -> None:
     data = Data()
-    with pytest.raises(ValueError, match=r"`episode_ids` for sampling='episodes'"):
+    with pytest.raises(ValueError, match=r"`episode_ids` .*sampling='episodes'"):
         fit_probe(data.features, data.labels, data.split, protocol="anand2019")
 
 

@@ -236,7 +236,7 @@ def test_precision_of_products_comes_back() -> None:
     ("settings", "message"),
     [
         ({"penalties": ()}, "at least one of `penalties`"),
-        ({"penalties": (1e-3, 1e-2)}, "falling `penalties`"),
+        ({"penalties": (1e-3, 1e-2)}, "`penalties` to fall"),
         ({"penalties": (1.0, 0.0)}, "`penalties` to be a finite number > 0"),
         ({"tolerance": 0.0}, "`tolerance` to be a finite number > 0"),
         ({"max_evaluations": 0}, "`max_evaluations` to be a finite number >= 1"),
@@ -261,5 +261,5 @@ def test_features_that_vary_by_rounding_alone_are_refused() -> None:
     task = fakes.task()
     features = np.full((len(task.episode_ids), 3), 1000, np.float32)
     features[::2] = np.nextafter(np.float32(1000), np.float32(2000))
-    with pytest.raises(ValueError, match="`features` that vary"):
+    with pytest.raises(ValueError, match="`features` to vary"):
         probe_features(features, task)

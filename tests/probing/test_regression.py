@@ -93,7 +93,7 @@ def test_bad_input() -> None:
         ridge_probe(features, {"x": position}, SPLIT, penalties=(0.0,))
     with pytest.raises(ValueError, match="at least one of `penalties`, got none"):
         ridge_probe(features, {"x": position}, SPLIT, penalties=())
-    with pytest.raises(ValueError, match=r"`positions\['x'\]` of 600 frames or more.*got 5\."):
+    with pytest.raises(ValueError, match=r"`positions\['x'\]` for 600 frames or more.*got 5\."):
         mean_position_scores({"x": position[:5]}, SPLIT)
     with pytest.raises(ValueError, match=r"`positions\['y'\]` of shape \[600\], got \(601,\)"):
         mean_position_scores({"x": position, "y": np.zeros(601)}, SPLIT)

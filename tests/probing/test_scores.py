@@ -203,7 +203,7 @@ def test_a_choice_on_few_validation_episodes_is_warned_of(
 BAD_FEATURES: list[tuple[Any, str]] = [
     (np.ones((1200, 3, 2)), r"`features` of shape \[1200, D\], got \(1200, 3, 2\)"),
     (np.ones((700, 3)), r"`features` of shape \[1200, D\], got \(700, 3\)"),
-    (np.ones((1200, 3)), "`features` that vary, got the same 3 numbers for all 840 training"),
+    (np.ones((1200, 3)), "`features` to vary, got the same 3 numbers for all 840 training"),
     (
         np.where(np.arange(3600).reshape(1200, 3) < 7, np.nan, 1.0),
         "NaN or infinity in 3 of 1200 rows and 3 of 3 dimensions",
