@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
+from typing import NoReturn
 
-__all__ = ["full_disk"]
+__all__ = ["full_disk", "no_room"]
+
+
+def no_room(*_given: object) -> NoReturn:
+    """Refuse whatever is to be written, as the system does."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @contextlib.contextmanager

@@ -4,9 +4,13 @@ set -eu
 cd "$(dirname "$0")/.."
 [ -x .venv-test/bin/python ] || python3 -m venv .venv-test
 . .venv-test/bin/activate
-echo "Installing into .venv-test; the first time this downloads torch."
-python -m pip install --quiet --upgrade "pip>=25.1"
-python -m pip install --quiet -c constraints.txt --group test --editable ".[contrib,plots]"
+installed=.venv-test/installed
+if ! [ "$installed" -nt pyproject.toml ] || ! [ "$installed" -nt constraints.txt ]; then
+    echo "Installing into .venv-test; the first time this downloads torch."
+    python -m pip install --quiet --upgrade "pip>=25.1"
+    python -m pip install --quiet -c constraints.txt --group test --editable ".[contrib,plots]"
+    touch "$installed"
+fi
 ruff format --check .
 ruff check .
 mypy

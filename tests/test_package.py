@@ -31,6 +31,7 @@ def imported_by(statement: str) -> set[str]:
 def test_importing_the_package_is_light() -> None:
     heavy = {"stable_baselines3", "ale_py", "matplotlib", "torch", "gymnasium"}
     assert not imported_by("import rl_infonce") & heavy
+    assert "torch" not in imported_by("import rl_infonce.atari as atari; atari.games()")
 
 
 @pytest.mark.parametrize("room", ["nce", "temporal", "networks", "objective", "probing", "report"])

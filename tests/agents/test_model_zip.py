@@ -14,6 +14,7 @@ from stable_baselines3 import PPO
 
 from rl_infonce.agents import model_zip
 from rl_infonce.agents.saved_extractor import read_encoder
+from tests.attacks.forging import members_of, torch_file, zip_file
 from tests.sb3.worlds import ALGORITHMS
 
 Members = dict[str, bytes]
@@ -23,21 +24,12 @@ Members = dict[str, bytes]
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Members:
     path = tmp_path_factory.mktemp("sound") / "model.zip"
     ALGORITHMS["PPO"]().save(path)
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
+    return members_of(path.read_bytes())
 
 
 def write(path: Path, members: Members) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+    path.write_bytes(zip_file(members))
     return path
-
-
-def torch_file(content: Any) -> bytes:
-    file = io.BytesIO()
-    torch.save(content, file)
-    return file.getvalue()
 
 
 def _broadcast(members: Members) -> None:

@@ -6,7 +6,6 @@ import importlib
 import json
 import sys
 import warnings
-import zipfile
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents.saved_extractor import NotRebuildableError, extractor_names, read_encoder
 from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.networks.encoder_file import describe, load_encoder, save_encoder
+from tests.attacks.forging import members_of, zip_file
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv
 from tests.sb3.worlds import ALGORITHMS, N_STEPS, policy_kwargs
 
@@ -253,13 +253,10 @@ def test_what_the_text_does_not_tell_is_refused_with_the_way_out(
 )
 def test_arguments_that_cannot_be_read_are_refused(tmp_path: Path, given: Any) -> None:
     path = saved(tmp_path, ALGORITHMS["PPO"]())
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+    members = members_of(path.read_bytes())
     text = json.loads(members["data"])
     text["policy_kwargs"]["features_extractor_kwargs"] = given
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in (members | {"data": json.dumps(text).encode()}).items():
-            archive.writestr(name, content)
+    path.write_bytes(zip_file({**members, "data": json.dumps(text).encode()}))
     with pytest.raises(NotRebuildableError, match=r"InfoNCEExtractor with .*--trust-pickle"):
         read_encoder(path)
 

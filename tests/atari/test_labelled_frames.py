@@ -87,8 +87,7 @@ def collected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(collected: Path, tmp_path: Path) -> Path:
     """Return a copy to be damaged."""
-    shutil.copytree(collected, tmp_path / "copy")
-    return tmp_path / "copy"
+    return Path(shutil.copytree(collected, tmp_path / "copy"))
 
 
 @pytest.mark.atari

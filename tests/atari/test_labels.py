@@ -10,14 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rl_infonce.atari import (
-    decode,
-    games,
-    label_versions,
-    labelled_games,
-    labels_hash,
-    load_labels,
-)
+from rl_infonce.atari import decode, games, label_versions, labelled_games, labels_hash, load_labels
 from rl_infonce.atari import labels as labels_module
 from rl_infonce.atari.labels import CATEGORIES
 

@@ -20,6 +20,12 @@ pytestmark = pytest.mark.atari
 Step = tuple[Any, npt.NDArray[np.float32], npt.NDArray[np.bool_], list[dict[str, Any]]]
 
 
+def started(game: str, n_envs: int = 1, **settings: Any) -> AtariVecEnv:
+    env = make_atari_vec_env(game, n_envs, **settings)
+    env.reset()
+    return env
+
+
 def play(env: AtariVecEnv, n_steps: int, seed: int = 0) -> Iterator[Step]:
     """Step with random actions drawn from their own generator."""
     rng = np.random.default_rng(seed)
@@ -71,8 +77,7 @@ def test_games_start_after_less_than_noop_max_frames_with_fire_among_them(
 def test_frame_skip_advances_the_game_by_that_many_frames() -> None:
     lengths = []
     for frame_skip in (2, 8):
-        env = make_atari_vec_env("pong", 1, frame_skip=frame_skip, max_frames_per_episode=64)
-        env.reset()
+        env = started("pong", 1, frame_skip=frame_skip, max_frames_per_episode=64)
         lengths.append(next(t for t, step in enumerate(play(env, 100), 1) if step[2][0]))
     assert lengths == [32, 8]
 
@@ -91,8 +96,7 @@ def test_later_steps_do_not_change_an_array_returned_earlier() -> None:
 
 
 def test_a_lost_life_ends_the_episode_but_not_the_game() -> None:
-    env = make_atari_vec_env("breakout", n_envs=2, seed=0, noop_max=0)
-    env.reset()
+    env = started("breakout", n_envs=2, seed=0, noop_max=0)
     before, n_lost = [5, 5], 0
     for observations, _, dones, infos in play(env, 60):
         for i in np.flatnonzero(dones):
@@ -109,8 +113,7 @@ def test_a_lost_life_ends_the_episode_but_not_the_game() -> None:
 
 @pytest.mark.parametrize("terminal_on_life_loss", [True, False])
 def test_game_over_reports_the_raw_return_and_restarts(terminal_on_life_loss: bool) -> None:
-    env = make_atari_vec_env("breakout", 2, seed=2, terminal_on_life_loss=terminal_on_life_loss)
-    env.reset()
+    env = started("breakout", 2, seed=2, terminal_on_life_loss=terminal_on_life_loss)
     returns, lengths, n_dones, n_games = np.zeros(2), np.zeros(2, int), 0, 0
     for observations, rewards, dones, infos in play(env, 500):
         returns += rewards
@@ -136,8 +139,7 @@ def test_game_over_reports_the_raw_return_and_restarts(terminal_on_life_loss: bo
 
 @pytest.mark.parametrize("game", ["amidar", "gravitar"])
 def test_no_lives_are_left_at_game_over_wherever_the_counter_was(game: str) -> None:
-    env = make_atari_vec_env(game, 2, seed=0)
-    env.reset()
+    env = started(game, 2, seed=0)
     before = [0, 0]
     for _, _, _, infos in play(env, 2000):
         over = [i for i in range(2) if "episode" in infos[i]]
@@ -153,10 +155,9 @@ def test_rewards_are_clipped_for_the_learner_only() -> None:
     returns: dict[bool, list[float]] = {}
     sums = {}
     for clip_reward in (True, False):
-        env = make_atari_vec_env(
+        env = started(
             "space_invaders", 1, seed=0, clip_reward=clip_reward, max_frames_per_episode=600
         )
-        env.reset()
         steps = list(play(env, 160))
         ends = [t for t, step in enumerate(steps) if "episode" in step[3][0]]
         returns[clip_reward] = [steps[t][3][0]["episode"]["r"] for t in ends]
@@ -185,8 +186,7 @@ def test_truncation_is_reported_as_a_time_limit_even_for_very_short_games() -> N
 
 
 def test_truncation_keeps_the_lives_of_the_game_that_ended() -> None:
-    env = make_atari_vec_env("breakout", 1, seed=0, max_frames_per_episode=200, noop_max=0)
-    env.reset()
+    env = started("breakout", 1, seed=0, max_frames_per_episode=200, noop_max=0)
     infos = [step[3][0] for step in play(env, 50)]
     truncated = infos[49]
     assert truncated["TimeLimit.truncated"]
@@ -268,8 +268,7 @@ def test_wrong_arguments_are_named(
 def test_wrong_actions_are_refused_and_the_next_step_works(
     actions: list[float], error: type[Exception], message: str
 ) -> None:
-    env = make_atari_vec_env("pong", n_envs=2)
-    env.reset()
+    env = started("pong", n_envs=2)
     with pytest.raises(error, match=re.escape(message)):
         env.step(np.array(actions))
     assert env.step(np.array([0, 5]))[1].shape == (2,)
@@ -294,8 +293,7 @@ def test_steps_out_of_order_are_refused() -> None:
 
 
 def test_close_is_idempotent_and_final() -> None:
-    env = make_atari_vec_env("pong", n_envs=1)
-    env.reset()
+    env = started("pong", n_envs=1)
     env.close()
     env.close()
     for call in (env.reset, env.step_wait, lambda: env.step(np.array([0]))):

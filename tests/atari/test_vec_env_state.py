@@ -9,6 +9,7 @@ import pytest
 
 from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
 from rl_infonce.files.state_file import pack_state, unpack_state
+from tests.atari.test_vec_env import started
 
 pytestmark = pytest.mark.atari
 
@@ -29,14 +30,12 @@ def play(env: AtariVecEnv, n_steps: int, seed: int) -> list[Any]:
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_state_carries_on_where_it_was_taken(seed: int | None, sticky: float) -> None:
     given: dict[str, Any] = {"n_envs": 3, "repeat_action_probability": sticky}
-    env = make_atari_vec_env("breakout", seed=seed, **given)
-    env.reset()
+    env = started("breakout", seed=seed, **given)
     play(env, 150, seed=0)
     state = unpack_state(pack_state(env.get_state()))
     expected = play(env, 400, seed=1)
     assert any(any(dones) for _, _, dones, _ in expected)
-    again = make_atari_vec_env("breakout", seed=99, n_threads=1, **given)
-    again.reset()
+    again = started("breakout", seed=99, n_threads=1, **given)
     play(again, 10, seed=5)
     images = again.set_state(state)
     assert images is not None
@@ -55,8 +54,7 @@ def test_the_observation_comes_back_too() -> None:
 
 
 def test_resets_are_part_of_the_history_until_new_seeds_make_it_irrelevant() -> None:
-    env = make_atari_vec_env("breakout", n_envs=2, seed=3)
-    env.reset()
+    env = started("breakout", 2, seed=3)
     play(env, 40, seed=0)
     env.reset()  # keeps the random numbers
     play(env, 30, seed=1)
@@ -73,8 +71,7 @@ def test_resets_are_part_of_the_history_until_new_seeds_make_it_irrelevant() -> 
 
 
 def test_a_step_that_a_reset_swallowed_is_played_again() -> None:
-    env = make_atari_vec_env("breakout", n_envs=2, seed=3, repeat_action_probability=0.25)
-    env.reset()
+    env = started("breakout", 2, seed=3, repeat_action_probability=0.25)
     env.step_async(np.array([1, 2]))
     env.reset()
     again = make_atari_vec_env("breakout", n_envs=2, repeat_action_probability=0.25)
@@ -87,8 +84,7 @@ def test_a_pending_step_is_no_part_of_the_state_that_is_set(n_steps: int) -> Non
     env = make_atari_vec_env("breakout", n_envs=2, seed=3)
     first = env.reset()
     seen = play(env, n_steps, seed=0)
-    other = make_atari_vec_env("breakout", n_envs=2, seed=8)
-    other.reset()
+    other = started("breakout", 2, seed=8)
     other.step_async(np.array([1, 2]))
     images = np.asarray(other.set_state(env.get_state()))
     assert images.tobytes() == (seen[-1][0] if seen else first.tobytes())
@@ -96,8 +92,7 @@ def test_a_pending_step_is_no_part_of_the_state_that_is_set(n_steps: int) -> Non
 
 
 def test_a_refused_state_leaves_the_pending_step() -> None:
-    env = make_atari_vec_env("breakout", n_envs=2, seed=3)
-    env.reset()
+    env = started("breakout", 2, seed=3)
     state = {**env.get_state(), "settings": {}}
     env.step_async(np.array([1, 2]))
     with pytest.raises(ValueError, match="same settings"):
@@ -106,8 +101,7 @@ def test_a_refused_state_leaves_the_pending_step() -> None:
 
 
 def test_a_state_needs_no_pending_step() -> None:
-    env = make_atari_vec_env("pong", n_envs=1, seed=0)
-    env.reset()
+    env = started("pong", 1, seed=0)
     env.step_async(np.array([0]))
     with pytest.raises(RuntimeError, match=r"Expected `step_wait\(\)` before `get_state"):
         env.get_state()
@@ -115,8 +109,7 @@ def test_a_state_needs_no_pending_step() -> None:
 
 def test_a_state_before_the_first_reset_holds_the_seeds() -> None:
     env = make_atari_vec_env("breakout", n_envs=2, seed=7)
-    again = make_atari_vec_env("breakout", n_envs=2, seed=1)
-    again.reset()
+    again = started("breakout", 2, seed=1)
     assert again.set_state(unpack_state(pack_state(env.get_state()))) is None
     with pytest.raises(RuntimeError, match="before the first step"):
         again.step(np.array([0, 0]))
@@ -125,8 +118,7 @@ def test_a_state_before_the_first_reset_holds_the_seeds() -> None:
 
 
 def test_states_of_other_games_are_refused() -> None:
-    env = make_atari_vec_env("pong", n_envs=2, seed=0)
-    env.reset()
+    env = started("pong", 2, seed=0)
     state = env.get_state()
     with pytest.raises(ValueError, match=r"got game='pong' \(not 'breakout'\); n_envs=2 \(not 1\)"):
         make_atari_vec_env("breakout", n_envs=1).set_state(state)

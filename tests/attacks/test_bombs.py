@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import struct
 import time
 import zipfile
@@ -32,20 +31,11 @@ from tests.attacks.forging import (
 )
 from tests.attacks.formats import FORMATS, good_files
 
+Copy = Callable[[str], Path]
+
 MB = 2**20
 REAL = 40 * MB
 """What the bombs that do go off unpack to."""
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: tmp_path_factory.mktemp("good") / name for name in FORMATS}
-
-
-@pytest.fixture
-def model(places: dict[str, Path]) -> dict[str, bytes]:
-    """Return the members of a sound model."""
-    return members_of(good_files("model", places["model"])["model.zip"])
 
 
 def refused(read: Callable[[], Any], n_bytes: int, *named: object) -> str:
@@ -190,23 +180,17 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_arrays_that_claim_to_be_huge_are_refused(
-    name: str, places: dict[str, Path], tmp_path: Path
-) -> None:
+def test_arrays_that_claim_to_be_huge_are_refused(name: str, copied: Copy) -> None:
     for kind in ("frames", "run"):
-        folder = tmp_path / kind
-        good_files(kind, places[kind])
-        shutil.copytree(places[kind], folder)
+        folder = copied(kind)
         pattern = "shard_00001/actions.npy" if kind == "frames" else "replay/actions-*"
         for path in folder.glob(pattern):
             forge(folder, path.relative_to(folder).as_posix(), ARRAYS[name])
         refused(partial(FORMATS[kind].read, folder), 16 * MB, folder, "actions")
 
 
-def test_sparse_arrays_are_mapped_and_not_read(places: dict[str, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "frames"
-    good_files("frames", places["frames"])
-    shutil.copytree(places["frames"], folder)
+def test_sparse_arrays_are_mapped_and_not_read(copied: Copy) -> None:
+    folder = copied("frames")
     path = folder / "shard_00001" / "actions.npy"
     os.truncate(path, 2**40)
     refused(lambda: FORMATS["frames"].read(folder), 8 * MB, path, "1099511627776")
@@ -239,13 +223,9 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("name", TENSORS)
-def test_tensors_that_claim_to_be_huge_are_refused(
-    name: str, places: dict[str, Path], tmp_path: Path
-) -> None:
+def test_tensors_that_claim_to_be_huge_are_refused(name: str, copied: Copy) -> None:
     for kind, file in (("encoder", "encoder"), ("pretraining", "checkpoint"), ("run", "state")):
-        folder = tmp_path / kind
-        good_files(kind, places[kind])
-        shutil.copytree(places[kind], folder)
+        folder = copied(kind)
         (path,) = sorted(folder.rglob(f"{file}.safetensors"))[-1:]
         forge(folder, path.relative_to(folder).as_posix(), TENSORS[name])
         where = path.parent if kind == "run" else path
@@ -290,38 +270,38 @@ TEXTS = {
 }
 
 
-def put_data(folder: Path, text: bytes, places: dict[str, Path]) -> None:
-    members = members_of(good_files("model", places["model"])["model.zip"])
-    (folder / "model.zip").write_bytes(zip_file({**members, "data": text}))
+Put = Callable[[Path, bytes], None]
 
 
-def put_header(name: str, file: str, key: str) -> Callable[[Path, bytes, dict[str, Path]], None]:
-    def put(folder: Path, text: bytes, places: dict[str, Path]) -> None:
-        header, data = parts_of_safetensors(good_files(name, places[name])[file])
+def put_data(folder: Path, text: bytes) -> None:
+    path = folder / "model.zip"
+    path.write_bytes(zip_file({**members_of(path.read_bytes()), "data": text}))
+
+
+def put_header(file: str, key: str) -> Put:
+    def put(folder: Path, text: bytes) -> None:
+        header, data = parts_of_safetensors((folder / file).read_bytes())
         header["__metadata__"][key] = text.decode(errors="surrogateescape")
         (folder / file).write_bytes(safetensors_file(header, data))
 
     return put
 
 
-def put_file(pattern: str) -> Callable[[Path, bytes, dict[str, Path]], None]:
-    def put(folder: Path, text: bytes, places: dict[str, Path]) -> None:
+def put_file(pattern: str) -> Put:
+    def put(folder: Path, text: bytes) -> None:
         path = sorted(folder.rglob(pattern))[-1]
         forge(folder, path.relative_to(folder).as_posix(), text)
 
     return put
 
 
-JSON_OF: dict[str, tuple[str, Callable[[Path, bytes, dict[str, Path]], None]]] = {
+JSON_OF: dict[str, tuple[str, Put]] = {
     "model.zip": ("model", put_data),
-    "encoder.safetensors": ("encoder", put_header("encoder", "encoder.safetensors", "header")),
-    "checkpoint.safetensors": (
-        "pretraining",
-        put_header("pretraining", "checkpoint.safetensors", "progress"),
-    ),
+    "encoder.safetensors": ("encoder", put_header("encoder.safetensors", "header")),
+    "checkpoint.safetensors": ("pretraining", put_header("checkpoint.safetensors", "progress")),
     "the settings of checkpoint.safetensors": (
         "pretraining",
-        put_header("pretraining", "checkpoint.safetensors", "settings"),
+        put_header("checkpoint.safetensors", "settings"),
     ),
     "MANIFEST.json": ("run", put_file("MANIFEST.json")),
     "state.json": ("run", put_file("state.json")),
@@ -333,32 +313,25 @@ JSON_OF: dict[str, tuple[str, Callable[[Path, bytes, dict[str, Path]], None]]] =
 
 @pytest.mark.parametrize("file", JSON_OF)
 @pytest.mark.parametrize("text", TEXTS)
-def test_json_made_to_harm_is_refused(
-    text: str, file: str, places: dict[str, Path], tmp_path: Path
-) -> None:
+def test_json_made_to_harm_is_refused(text: str, file: str, copied: Copy) -> None:
     name, put = JSON_OF[file]
-    good_files(name, places[name])
-    shutil.copytree(places[name], tmp_path / "forged")
-    put(tmp_path / "forged", TEXTS[text].encode(errors="surrogateescape"), places)
+    folder = copied(name)
+    put(folder, TEXTS[text].encode(errors="surrogateescape"))
     # The worst is text of 16 MB: read, decoded, and a million values at most made of it.
-    message = refused(lambda: FORMATS[name].read(tmp_path / "forged"), 300 * MB)
-    assert str(tmp_path / "forged") in message
+    refused(lambda: FORMATS[name].read(folder), 300 * MB, folder)
 
 
 @pytest.mark.parametrize("file", ["MANIFEST.json", "run.json", "manifest.json", "scores.json"])
-def test_sparse_json_is_not_read(file: str, places: dict[str, Path], tmp_path: Path) -> None:
+def test_sparse_json_is_not_read(file: str, copied: Copy) -> None:
     name, _ = JSON_OF[file]
-    good_files(name, places[name])
-    shutil.copytree(places[name], tmp_path / "forged")
-    path = sorted((tmp_path / "forged").rglob(file))[-1]
+    folder = copied(name)
+    path = sorted(folder.rglob(file))[-1]
     os.truncate(path, 2**40)
-    refused(lambda: FORMATS[name].read(tmp_path / "forged"), 8 * MB, path, "1,099,511,627,776")
+    refused(lambda: FORMATS[name].read(folder), 8 * MB, path, "1,099,511,627,776")
 
 
-def test_a_sparse_table_is_not_read(places: dict[str, Path], tmp_path: Path) -> None:
-    good_files("log", places["log"])
-    shutil.copytree(places["log"], tmp_path / "forged")
-    path = tmp_path / "forged" / "progress.csv"
+def test_a_sparse_table_is_not_read(copied: Copy) -> None:
+    path = copied("log") / "progress.csv"
     os.truncate(path, 2**40)
     refused(lambda: CSVLog(path, 0), 8 * MB, path, "1,099,511,627,776")
     path.write_text("step,a\n" + "1" * 5000 + ",2\n")
@@ -368,10 +341,8 @@ def test_a_sparse_table_is_not_read(places: dict[str, Path], tmp_path: Path) -> 
     refused(lambda: CSVLog(path, 0), 8 * MB, path, "field larger than field limit")
 
 
-def test_a_manifest_of_many_shards_is_refused(places: dict[str, Path], tmp_path: Path) -> None:
-    good_files("frames", places["frames"])
-    shutil.copytree(places["frames"], tmp_path / "forged")
-    path = tmp_path / "forged" / "manifest.json"
+def test_a_manifest_of_many_shards_is_refused(copied: Copy) -> None:
+    path = copied("frames") / "manifest.json"
     good = json.loads(path.read_text())
     for n_shards in (0, -1, 10**4 + 1, 10**12, 2.0, True, None):
         path.write_text(json.dumps({**good, "settings": good["settings"] | {"n_shards": n_shards}}))

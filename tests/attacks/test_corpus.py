@@ -14,8 +14,7 @@ What a format lets through depends on its checksums:
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +39,6 @@ MAY_PASS: dict[str, set[str]] = {
 "longer" of JSON is a blank at its end, "cut" the newline there. What has no log and no scores yet
 begins with new ones.
 """
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: tmp_path_factory.mktemp("good") / name for name in FORMATS}
 
 
 def all_damages(name: str, places: dict[str, Path]) -> list[Damage]:
@@ -102,11 +96,9 @@ def complaint(name: str, damage: Damage, folder: Path, good: Any) -> str | None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_damage_is_named_or_changes_no_structure(
-    name: str, places: dict[str, Path], tmp_path: Path
+    name: str, places: dict[str, Path], copied: Callable[[str], Path]
 ) -> None:
-    files = good_files(name, places[name])
-    folder = tmp_path / "damaged"
-    shutil.copytree(places[name], folder)
+    folder, files = copied(name), good_files(name, places[name])
     good = FORMATS[name].read(folder)
     complaints = {}
     for damage in all_damages(name, places):
@@ -119,11 +111,9 @@ def test_every_damage_is_named_or_changes_no_structure(
 
 
 def test_the_checkpoint_before_is_taken_whatever_was_damaged(
-    places: dict[str, Path], tmp_path: Path
+    places: dict[str, Path], copied: Callable[[str], Path]
 ) -> None:
-    files = good_files("run", places["run"])
-    folder = tmp_path / "damaged"
-    shutil.copytree(places["run"], folder)
+    folder, files = copied("run"), good_files("run", places["run"])
     newest, former = checkpoints(folder)
     for n_damages, damage in enumerate(all_damages("run", places)):
         with inflicted(damage, folder, files):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,57 +13,48 @@ from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.attacks.forging import forge
 from tests.attacks.formats import FORMATS, good_files, small_dqn
 
+Copy = Callable[[str], Path]
 Change = Callable[[dict[str, Any]], None]
 
 
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("good") / "run"
-    good_files("run", folder)
-    return folder
-
-
-def forged(good: Path, folder: Path, change: Change) -> Path:
+def forged(copied: Copy, change: Change) -> Path:
     """Copy a run, change the state of its newest checkpoint, and return that one."""
-    shutil.copytree(good, folder)
-    newest = max(folder.glob("step_*"))
+    newest = max(copied("run").glob("step_*"))
     state = json.loads((newest / "state.json").read_text())
     change(state)
-    forge(folder, f"{newest.name}/state.json", json.dumps(state).encode())
+    forge(newest.parent, f"{newest.name}/state.json", json.dumps(state).encode())
     return newest
 
 
 @pytest.mark.parametrize("name", ["../../secret.npy", "/secret.npy", "..", "shard_00000/../x"])
-def test_arrays_outside_of_their_folder_are_not_read(name: str, good: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "forged"
+def test_arrays_outside_of_their_folder_are_not_read(name: str, copied: Copy) -> None:
     change: Change = lambda state: state["replay"]["shards"].update(actions=[name])  # noqa: E731
-    newest = forged(good, folder, change)
+    newest = forged(copied, change)
     with pytest.raises(ValueError, match=rf"{newest}.* a file inside .*, got '{name}'"):
-        FORMATS["run"].read(folder)
+        FORMATS["run"].read(newest.parent)
 
 
 @pytest.mark.parametrize("kind", ["path", "name", "list"])
 def test_parameters_that_name_a_file_are_not_loaded(
-    kind: str, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, copied: Copy, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SB3's `set_parameters` takes a file as well."""
-    folder = tmp_path / "forged"
-    model = max(good.glob("step_*")) / "model.zip"
+    good_files("run", places["run"])
+    model = max(places["run"].glob("step_*")) / "model.zip"
     monkeypatch.chdir(model.parent)
     given = {"path": str(model), "name": "model", "list": ["model.zip"]}[kind]
-    newest = forged(good, folder, lambda state: state.update(parameters=given))
+    newest = forged(copied, lambda state: state.update(parameters=given))
     with pytest.raises(ValueError, match=rf"a state of this model in {newest}"):
-        FORMATS["run"].read(folder)
+        FORMATS["run"].read(newest.parent)
 
 
-def test_names_that_nobody_writes_become_no_attributes(good: Path, tmp_path: Path) -> None:
+def test_names_that_nobody_writes_become_no_attributes(copied: Copy) -> None:
     def change(state: dict[str, Any]) -> None:
         for group in ("counters", "statistics", "observed"):
             state[group] |= {"tensorboard_log": "/elsewhere", "train": 3, "_logger": "x"}
 
-    forged(good, tmp_path / "forged", change)
     model = small_dqn()
-    assert ResumeCallback(tmp_path / "forged").restore(model)
+    assert ResumeCallback(forged(copied, change).parent).restore(model)
     assert model.tensorboard_log is None
     assert callable(model.train)
     assert not hasattr(model, "_logger")
@@ -88,23 +78,23 @@ KEYS = [
 ]
 
 
-def test_a_state_has_these_keys(good: Path) -> None:
-    state = json.loads((max(good.glob("step_*")) / "state.json").read_text())
+def test_a_state_has_these_keys(copied: Copy) -> None:
+    state = json.loads((max(copied("run").glob("step_*")) / "state.json").read_text())
     assert sorted(state) == sorted(KEYS)
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("value", ["gone", "text", {"a": 1}, [{"class": "x"}]], ids=str)
 def test_a_state_of_something_else_is_named_before_or_in_learn(
-    key: str, value: Any, good: Path, tmp_path: Path
+    key: str, value: Any, copied: Copy
 ) -> None:
     def change(state: dict[str, Any]) -> None:
         state[key] = value
         if value == "gone":
             del state[key]
 
-    newest = forged(good, tmp_path / "forged", change)
-    message = went_on(tmp_path / "forged")
+    newest = forged(copied, change)
+    message = went_on(newest.parent)
     assert message is None or str(newest) in message
     if key in ("parameters", "env", "streams", "replay", "settings"):
         assert message is not None
@@ -125,16 +115,14 @@ def test_a_state_of_something_else_is_named_before_or_in_learn(
     ],
     ids=str,
 )
-def test_rows_of_another_buffer_are_refused(
-    change: dict[str, Any], good: Path, tmp_path: Path
-) -> None:
-    newest = forged(good, tmp_path / "forged", lambda state: state["replay"].update(change))
-    message = went_on(tmp_path / "forged")
+def test_rows_of_another_buffer_are_refused(change: dict[str, Any], copied: Copy) -> None:
+    newest = forged(copied, lambda state: state["replay"].update(change))
+    message = went_on(newest.parent)
     assert message is not None
     assert str(newest) in message
 
 
-def test_the_good_one_goes_on(good: Path, tmp_path: Path) -> None:
-    forged(good, tmp_path / "forged", lambda state: None)
-    assert went_on(tmp_path / "forged") is None
-    assert FORMATS["run"].read(tmp_path / "forged")
+def test_the_good_one_goes_on(copied: Copy) -> None:
+    newest = forged(copied, lambda state: None)
+    assert went_on(newest.parent) is None
+    assert FORMATS["run"].read(newest.parent)

@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 
 from rl_infonce.agents.saved_policy import read_policy
 from rl_infonce.files.state_file import StateBytes, unpack_state
-from tests.attacks.forging import (
-    members_of,
-    parts_of_safetensors,
-    safetensors_file,
-    zip_file,
-)
+from tests.attacks.forging import members_of, parts_of_safetensors, safetensors_file, zip_file
 from tests.attacks.formats import FORMATS, good_files
 from tests.attacks.place import Place
 

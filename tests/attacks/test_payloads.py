@@ -7,12 +7,11 @@ import json
 import os
 import pickle
 import re
-import shutil
 import signal
 import stat
 import zipfile
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,12 @@ from tests.attacks.forging import (
 )
 from tests.attacks.formats import FORMATS, good_files
 
+Copy = Callable[[str], Path]
+
 NOT_READ = {("run", "model.zip")}
 """What lies in a run for others: SB3."""
 
 WRAPPINGS = sorted(payloads(Path()))
-
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: tmp_path_factory.mktemp("good") / name for name in FORMATS}
 
 
 @pytest.fixture(autouse=True)
@@ -61,18 +57,6 @@ def _in_time() -> Iterator[None]:
 
 def _too_late(*_: object) -> None:
     raise TimeoutError("a parser waits")
-
-
-@pytest.fixture
-def model(places: dict[str, Path]) -> dict[str, bytes]:
-    """Return the members of a sound model."""
-    return members_of(good_files("model", places["model"])["model.zip"])
-
-
-def copy_of(name: str, places: dict[str, Path], folder: Path) -> dict[str, bytes]:
-    files = good_files(name, places[name])
-    shutil.copytree(places[name], folder)
-    return files
 
 
 def assert_refused(name: str, folder: Path, file: str) -> None:
@@ -102,10 +86,10 @@ def test_the_payloads_are_payloads(wrapping: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_payload_in_place_of_any_file_never_runs(
-    name: str, wrapping: str, places: dict[str, Path], tmp_path: Path
+    name: str, wrapping: str, places: dict[str, Path], copied: Copy, tmp_path: Path
 ) -> None:
-    mark, folder = tmp_path / "mark", tmp_path / "forged"
-    files = copy_of(name, places, folder)
+    mark, folder = tmp_path / "mark", copied(name)
+    files = good_files(name, places[name])
     content = payloads(mark)[wrapping]
     for file in files:
         if "MANIFEST" in file or (name == "run" and not is_of_the_newest(file, folder)):
@@ -311,10 +295,9 @@ def test_a_model_inside_of_models_is_none(
 @pytest.mark.parametrize("kind", ["device", "pipe", "loop", "folder", "nowhere"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_what_is_no_file_is_not_read(
-    name: str, kind: str, places: dict[str, Path], tmp_path: Path
+    name: str, kind: str, places: dict[str, Path], copied: Copy
 ) -> None:
-    folder = tmp_path / "forged"
-    files = copy_of(name, places, folder)
+    folder, files = copied(name), good_files(name, places[name])
     for file, good in files.items():
         if name == "run" and not is_of_the_newest(file, folder):
             continue
@@ -380,12 +363,9 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_headers_of_arrays_are_compared_and_not_evaluated(
-    header: str, places: dict[str, Path], tmp_path: Path
-) -> None:
+def test_headers_of_arrays_are_compared_and_not_evaluated(header: str, copied: Copy) -> None:
     for name, pattern in (("frames", "shard_00001/actions.npy"), ("run", "replay/actions-*.npy")):
-        folder = tmp_path / name
-        copy_of(name, places, folder)
+        folder = copied(name)
         for path in folder.glob(pattern):
             file = path.relative_to(folder).as_posix()
             if name == "frames" or is_of_the_newest(file, folder):

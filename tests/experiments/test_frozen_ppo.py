@@ -14,12 +14,13 @@ from rl_infonce.networks.encoder_file import load_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from tests.experiments.loading import load
 
+script = load("frozen_ppo.py")
+
 
 @pytest.mark.atari
 def test_every_arm_trains_what_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("frozen_ppo.py")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(script, "SEEDS", (0,))
     monkeypatch.setattr(script, "GAME", "breakout")
@@ -70,7 +71,6 @@ def test_every_arm_trains_what_it_names(
 
 @pytest.mark.parametrize("key", ["n_steps", "encoder_sha256"])
 def test_runs_that_cannot_be_compared_share_no_table(tmp_path: Path, key: str) -> None:
-    script = load("frozen_ppo.py")
     for seed, arm in enumerate(script.ARMS):
         content = {"arm": arm, "seed": 0, "n_steps": 100, "returns": [[90, 1.0]]}
         content["encoder_sha256"] = "a" if arm in script.PRETRAINED else None
@@ -83,7 +83,6 @@ def test_runs_that_cannot_be_compared_share_no_table(tmp_path: Path, key: str) -
 
 
 def test_the_table_takes_the_last_fifth_and_pairs_by_seed(tmp_path: Path) -> None:
-    script = load("frozen_ppo.py")
     for arm, ends in (("frozen", (4.0, 6.0)), ("frozen_untrained", (1.0, 1.0))):
         for seed, end in enumerate(ends):
             returns = [[80, -50.0], [81, end - 1], [100, end + 1]]

@@ -13,17 +13,18 @@ from rl_infonce.cli import main as rl_infonce
 from tests.experiments.loading import load
 from tests.sweeps.grids import write_grid
 
+script = load("live_features.py")
+
 
 def test_measures_are_those_of_the_features() -> None:
     features = np.array([[0, 0, 3, 0], [0, 2, 3, 0], [0, 4, 3, 4]], np.float32)
-    found = load("live_features.py").measures(features)
+    found = script.measures(features)
     assert found["dead_share"] == 1 / 4
     assert found["std"] == pytest.approx((0 + np.sqrt(8 / 3) + 0 + np.sqrt(32 / 9)) / 4)
     assert found["norm"] == pytest.approx((3 + np.sqrt(13) + np.sqrt(41)) / 3)
 
 
 def test_as_wide_is_drawn_from_the_features_that_vary() -> None:
-    script = load("live_features.py")
     features = np.arange(12, dtype=np.float32).reshape(3, 4)
     features[:, 2] = 7
     assert script.live(features).tolist() == [0, 1, 3]
@@ -45,7 +46,7 @@ def test_widths_are_compared_by_game_and_seed() -> None:
         for game in ("a", "b")
         for seed in (0, 1)
     ]
-    row = load("live_features.py").width_table(found).splitlines()[2].split(" | ")
+    row = script.width_table(found).splitlines()[2].split(" | ")
     assert row[:6] == ["| infonce", "30", "20", "0.400", "0.550", "0.500"]
     assert row[6].startswith("-0.1500 (")
     assert row[7].startswith("-0.0500 (")
@@ -58,7 +59,6 @@ def test_widths_are_compared_by_game_and_seed() -> None:
 def test_a_cell_is_measured_beside_what_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("live_features.py")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     probe = {"n_frames": 1000, "protocol": ["converged"]}
     grid = write_grid(tmp_path / "grid.toml", arms=["baseline"], probe=probe, n_timesteps=64)

@@ -11,11 +11,12 @@ import pytest
 from rl_infonce.report.power import smallest_difference
 from tests.experiments.loading import load
 
+script = load("minatar_arms.py")
+
 
 def test_every_arm_trains_and_notes_its_episodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("minatar_arms.py")
     study = script.REPORTED._replace(games=("breakout",), seeds=(0,))
     for _ in range(2):
         script.train_all(study, tmp_path, tmp_path, 1024)
@@ -34,7 +35,6 @@ def test_every_arm_trains_and_notes_its_episodes(
 
 @pytest.mark.parametrize("game", ["breakout", "space_invaders"])
 def test_the_horizon_is_the_same_in_all_games(game: str) -> None:
-    script = load("minatar_arms.py")
     env = script.make_env(game, 0)
     for arm in ("infonce", "placebo"):
         extractor = script.make_model(env, script.ARMS[arm], 0).policy.features_extractor
@@ -42,7 +42,6 @@ def test_the_horizon_is_the_same_in_all_games(game: str) -> None:
 
 
 def test_candidates_differ_in_what_they_are_named_for() -> None:
-    script = load("minatar_arms.py")
     env = script.make_env("breakout", 0)
     others = {
         "baseline": 0.0,
@@ -58,18 +57,21 @@ def test_candidates_differ_in_what_they_are_named_for() -> None:
         assert arm.decoupled == (name == "decoupled_01")
 
 
+def put(folder: Path, arm: str, seed: int, n_steps: int, episodes: list[list[float]]) -> None:
+    """Write a run of Breakout whose last episode may end beyond its budget."""
+    run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": n_steps}
+    run |= {"n_steps_done": max(n_steps, episodes[-1][0]), "episodes": episodes}
+    (folder / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
+
+
 def test_runs_of_other_lengths_are_named(tmp_path: Path) -> None:
-    script = load("minatar_arms.py")
     for seed, n_steps in enumerate((100, 100, 50)):
-        run = {"game": "breakout", "arm": "infonce", "seed": seed, "n_steps": n_steps}
-        run |= {"n_steps_done": n_steps, "episodes": [[48, 1.0]]}
-        (tmp_path / f"breakout-infonce-{seed}.json").write_text(json.dumps(run))
+        put(tmp_path, "infonce", seed, n_steps, [[48, 1.0]])
     with pytest.raises(ValueError, match=r"of 100 steps.* got 50 in breakout-infonce-2\.json\."):
         script.scores(script.REPORTED, tmp_path, "mean over training")
 
 
 def test_cells_become_squares_of_pixels() -> None:
-    script = load("minatar_arms.py")
     env = script.CellsAsPixels(script.BaseEnv("breakout"))
     shown, _ = env.reset(seed=0)
     cells = env.unwrapped.game.state()
@@ -81,13 +83,10 @@ def test_cells_become_squares_of_pixels() -> None:
 
 
 def test_the_table_pairs_by_seed(tmp_path: Path) -> None:
-    script = load("minatar_arms.py")
     returns = {"baseline": (1.0, 1.0), "infonce": (4.0, 6.0), "placebo": (3.0, 5.0)}
     for arm, values in returns.items():
         for seed, value in enumerate(values):
-            run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": 100}
-            run |= {"n_steps_done": 104, "episodes": [[8, value], [104, -99.0]]}
-            (tmp_path / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
+            put(tmp_path, arm, seed, 100, [[8, value], [104, -99.0]])
     rows = script.table(script.REPORTED, tmp_path, "mean over training").splitlines()
     # +3 and +5: mean 4, standard error 1, t of 1 degree of freedom 12.706
     expected = "5.00 (-7.71 to 17.71) | +4.00 (-8.71 to +16.71) | missing | +1.00 (+1.00 to +1.00)"
@@ -97,14 +96,11 @@ def test_the_table_pairs_by_seed(tmp_path: Path) -> None:
 
 
 def test_what_could_have_been_found_is_that_of_pairs(tmp_path: Path) -> None:
-    script = load("minatar_arms.py")
     # differences 0, 1, 2: their variance is 1; the baseline scatters by 10
     returns = {"baseline": (0, 10, 20), "infonce": (0, 11, 22)}
     for arm, values in returns.items():
         for seed, value in enumerate(values):
-            run = {"game": "breakout", "arm": arm, "seed": seed, "n_steps": 100}
-            run |= {"n_steps_done": 100, "episodes": [[96, value]]}
-            (tmp_path / f"breakout-{arm}-{seed}.json").write_text(json.dumps(run))
+            put(tmp_path, arm, seed, 100, [[96, value]])
     (row,) = [
         r
         for r in script.table(script.REPORTED, tmp_path, "last tenth").splitlines()

@@ -14,7 +14,9 @@ from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.experiments.loading import load
 from tests.sweeps.finished_cells import finished
-from tests.sweeps.grids import write_grid
+from tests.sweeps.grids import begun_sweep, write_grid
+
+script = load("ppo_arms.py")
 
 
 @pytest.mark.atari
@@ -22,7 +24,6 @@ from tests.sweeps.grids import write_grid
 def test_an_encoder_is_pretrained_and_probed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("ppo_arms.py")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     probe = {"n_frames": 1000, "protocol": ["converged"]}
     grid = read_grid(write_grid(tmp_path / "grid.toml", probe=probe))
@@ -52,19 +53,14 @@ def test_an_encoder_is_pretrained_and_probed_once(
 
 def sweep(folder: Path, f1: list[float], frames: str = "b", **changes: Any) -> SweepFolder:
     """Return a finished sweep of two arms and two seeds whose features know so much."""
-    made = SweepFolder(folder)
     probe = {"n_frames": 10, "protocol": ["converged"]}
-    path = write_grid(folder.with_suffix(".toml"), seeds=[0, 1], probe=probe, **changes)
-    with made.held():
-        made.adopt(read_grid(path), path.read_bytes())
-    made.begin_session("local", "rl-infonce sweep grid.toml")
+    made = begun_sweep(folder, seeds=[0, 1], probe=probe, **changes)
     for index, each in enumerate(f1):
         finished(made, index, f1=each, frames_hash=frames)
     return made
 
 
 def test_the_tables_compare_features_of_the_same_frames(tmp_path: Path) -> None:
-    script = load("ppo_arms.py")
     output = sweep(tmp_path / "sweep", [0.5, 0.625, 0.5, 0.75]).path
     (output / "offline").mkdir()
     other = sweep(tmp_path / "other", [0.75, 0.5, 0.8125, 0.5])
@@ -87,7 +83,6 @@ def test_the_tables_compare_features_of_the_same_frames(tmp_path: Path) -> None:
 
 
 def test_the_loss_is_compared_with_its_placebo(tmp_path: Path) -> None:
-    script = load("ppo_arms.py")
     arms = ["baseline", "infonce", "placebo"]
     # seed 0, then seed 1; over the placebo infonce gains 0.125 and 0.25
     output = sweep(tmp_path / "sweep", [0.5, 0.625, 0.5, 0.5, 0.75, 0.5], arms=arms).path
@@ -100,7 +95,6 @@ def test_the_loss_is_compared_with_its_placebo(tmp_path: Path) -> None:
 
 
 def test_returns_are_compared_at_equal_wall_clock_too(tmp_path: Path) -> None:
-    script = load("ppo_arms.py")
     made = sweep(tmp_path / "sweep", [0.5, 0.5, 0.5, 0.5])
     for cell in made.grid().cells():
         if cell.arm == "infonce":
@@ -117,7 +111,6 @@ def test_returns_are_compared_at_equal_wall_clock_too(tmp_path: Path) -> None:
 
 
 def test_a_baseline_that_is_not_probed_yet_is_named(tmp_path: Path) -> None:
-    script = load("ppo_arms.py")
     made = sweep(tmp_path / "sweep", [0.5, 0.5, 0.5, 0.5])
     for cell in made.grid().cells():
         if cell.arm == "baseline":

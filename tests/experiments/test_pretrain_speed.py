@@ -8,9 +8,10 @@ import torch
 from rl_infonce.pretraining import OBJECTIVES, FrameBatch, make_objective
 from tests.experiments.loading import load
 
+script = load("benchmarks/pretrain_speed.py")
+
 
 def test_every_objective_is_timed() -> None:
-    script = load("benchmarks/pretrain_speed.py")
     summary = script.compare(1, 1, batch_size=2)
     assert set(summary["frames_per_second"]) == {
         *OBJECTIVES,
@@ -26,7 +27,6 @@ def test_every_objective_is_timed() -> None:
 
 
 def test_the_plain_arm_has_our_loss() -> None:
-    script = load("benchmarks/pretrain_speed.py")
     objective = make_objective("stdim", script.fresh_encoder(), torch.Generator().manual_seed(0))
     features, maps = torch.randn(3, 2, 256), torch.randn(3, 2, 128, 2, 3)
     ours = objective.loss((features, maps), FrameBatch(torch.empty(0))).loss

@@ -14,11 +14,12 @@ from tests.experiments.loading import load
 
 pytestmark = pytest.mark.atari
 
+train_speed = load("benchmarks/train_speed.py")
+
 
 def test_train_speed_measures_every_arm_in_a_process_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    train_speed = load("benchmarks/train_speed.py")
     asked: list[str] = []
 
     speeds = {"stock": 2.0, "fp32_off": 4.0, "fp32": 3.0, "bf16_off": 8.0, "bf16": 4.0}
@@ -36,7 +37,6 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
 
 
 def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    train_speed = load("benchmarks/train_speed.py")
     monkeypatch.setattr(train_speed, "N_STEPS", 32)
     off, on = (
         train_speed.flops_of_update(train_speed.build(arm, "pong")) / 1e9
@@ -51,7 +51,6 @@ def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.M
 
 
 def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch) -> None:
-    train_speed = load("benchmarks/train_speed.py")
 
     def small(arm: str, game: str) -> PPO:
         assert (arm, game) == ("fp32", "pong")
@@ -74,7 +73,6 @@ def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("arm", ["stock", "bf16"])
 def test_train_speed_builds_what_it_names(arm: str) -> None:
-    train_speed = load("benchmarks/train_speed.py")
     model = train_speed.build(arm, "pong")
     extractor = model.policy.features_extractor
     assert type(extractor).__name__ == ("NatureCNN" if arm == "stock" else "InfoNCEExtractor")

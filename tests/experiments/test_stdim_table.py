@@ -16,13 +16,14 @@ from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.probing import ProbeScores, Score
 from tests.experiments.loading import load
 
+script = load("stdim_table.py")
+
 
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_cells_are_filled_once_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("stdim_table.py")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     sizes = script.Sizes("2", 800, 2000)
     cells = [script.Cell("breakout", name, 0) for name in ("majority", "infonce")]
@@ -48,7 +49,6 @@ def test_cells_are_filled_once_and_shown(
 def test_random_is_the_untrained_encoder_of_its_seed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = load("stdim_table.py")
     probed: list[Any] = []
 
     def note(cell: Any, encoder: Any, sizes: Any) -> dict[str, ProbeScores]:
@@ -66,7 +66,6 @@ def test_random_is_the_untrained_encoder_of_its_seed(
 def test_a_cell_that_fails_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("stdim_table.py")
 
     def fill(cell: Any, sizes: Any, runs: Path) -> dict[str, Any]:
         if cell.objective == "cpc":
@@ -109,7 +108,6 @@ def put(
 
 
 def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
-    script = load("stdim_table.py")
     put(tmp_path, "pong", "random", 0, scores(0.2, 0.1))
     put(tmp_path, "pong", "random", 1, scores(0.4, 0.3))
     put(tmp_path, "pong", "stdim", 0, scores(0.8, 0.6))
@@ -144,7 +142,6 @@ def test_the_table_averages_seeds_games_and_categories(tmp_path: Path) -> None:
 def test_cells_that_cannot_be_compared_share_no_table(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    script = load("stdim_table.py")
     put(tmp_path, "freeway", "random", 0, scores(0.5))
     put(tmp_path, "pong", "random", 0, scores(0.5))
     script.table(tmp_path)
@@ -154,7 +151,6 @@ def test_cells_that_cannot_be_compared_share_no_table(
 
 
 def test_differences_are_taken_within_games(tmp_path: Path) -> None:
-    script = load("stdim_table.py")
     for game, random, stdim in (("pong", 0.2, 0.5), ("boxing", 0.4, 0.5)):
         put(tmp_path, game, "random", 0, scores(random))
         put(tmp_path, game, "stdim", 0, scores(stdim - 0.05))
@@ -170,7 +166,6 @@ def test_differences_are_taken_within_games(tmp_path: Path) -> None:
 def test_seen_counts_the_test_frames_whose_whole_ram_was_in_pretraining(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = load("stdim_table.py")
     # equal in the first byte, in the last, in both, in order reversed; row 4 is no test frame
     probe = np.array([[1, 9], [9, 2], [1, 2], [2, 1], [1, 2], [1, 2]], np.uint8)
     rams = {800: np.array([[1, 2], [3, 4]], np.uint8), 500: probe}

@@ -31,6 +31,11 @@ def theory(name: str) -> ModuleType:
     return load(f"theory/{name}.py")
 
 
+exact, estimators, toy = theory("exact"), theory("toy_estimators"), theory("toy_categorical")
+limit, ranking_consistency = theory("gradient_limit"), theory("ranking_consistency")
+gaussian, ood_toy, ood = map(theory, ("gaussian_information", "ood_toy", "out_of_distribution"))
+
+
 def committed(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return found
@@ -49,7 +54,7 @@ def test_page_shows_the_command_the_table_and_the_figure_of_the_committed_run(na
 
 
 def test_page_shows_the_training_table_of_the_committed_run() -> None:
-    table = theory("toy_categorical").training_table(committed("toy_categorical"))
+    table = toy.training_table(committed("toy_categorical"))
     assert table in study_page("theory/toy_categorical.md")
 
 
@@ -79,7 +84,6 @@ def test_command_reproduces_the_committed_run(
 
 
 def test_enumerated_rows_have_the_expectation_of_ordered_draws() -> None:
-    exact = theory("exact")
     generator = torch.Generator().manual_seed(0)
     joint = torch.rand(2, 3, generator=generator, dtype=torch.float64)
     joint /= joint.sum()
@@ -100,7 +104,7 @@ def test_enumerated_rows_have_the_expectation_of_ordered_draws() -> None:
 
 @pytest.mark.parametrize("n_noise", [1, 2, 5])
 def test_copied_rows_have_the_expectation_of_enumerated_ones_for_local_nce(n_noise: int) -> None:
-    exact, toy = theory("exact"), theory("toy_estimators")
+    toy = estimators
     scores = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     values = []
     for build in (exact.enumerated, exact.copied):
@@ -117,7 +121,7 @@ def test_copied_rows_have_the_expectation_of_enumerated_ones_for_local_nce(n_noi
 
 def entropies() -> dict[str, float]:
     """What the optima must be, from p and q alone."""
-    toy = theory("toy_estimators")
+    toy = estimators
     p, q, context = toy.TRUTH, toy.Q, toy.P_CONTEXT[:, None]
     local = context * (p * (1 + 4 * q / p).log() + 4 * q * (1 + p / (4 * q)).log())
     ranking = sum(
@@ -139,7 +143,6 @@ def entropies() -> dict[str, float]:
 
 @pytest.mark.parametrize("name", entropies())
 def test_exact_optimum_identifies_what_the_docstring_says(name: str) -> None:
-    toy, estimators = theory("toy_categorical"), theory("toy_estimators")
     estimator = estimators.ESTIMATORS[name]
     (k,) = estimator.n_noise
     least, scores, log_z = toy.optimum(estimator, k)
@@ -180,7 +183,7 @@ def test_optima_have_the_published_values() -> None:
 
 def partition_loss(scores: torch.Tensor, k: int) -> torch.Tensor:
     """Expect log X - s by E log X = integral of (e^-t - E e^-tX) dt / t, of X the estimate of Z."""
-    toy = theory("toy_estimators")
+    toy = estimators
     step = 0.05
     t = torch.arange(-40, 40, step, dtype=torch.float64).exp()[:, None, None]
     transform = (toy.Q * (-t * scores.exp() / (toy.Q * k)).exp()).sum(dim=-1) ** k  # [T, C]
@@ -191,14 +194,12 @@ def partition_loss(scores: torch.Tensor, k: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("k", [10, 15])
 def test_the_partition_nlls_optimum_is_the_one_by_its_laplace_transform(k: int) -> None:
-    exact = theory("exact")
     scores = exact.zeros(3, 5)
     least = exact.minimise([scores], lambda: partition_loss(scores, k))
     assert committed_optima()["partition NLL", k] == pytest.approx(least, abs=1e-9)
 
 
 def test_partition_nll_is_biased_for_finite_noise_and_exact_without_sampling() -> None:
-    toy, estimators = theory("toy_categorical"), theory("toy_estimators")
     least, scores, _ = toy.optimum(estimators.ESTIMATORS["partition NLL"], 10)
     assert least == pytest.approx(committed_optima()["partition NLL", 10], abs=1e-9)
     assert float((scores.softmax(dim=1) - estimators.TRUTH).abs().max()) > 0.1
@@ -210,7 +211,6 @@ def test_partition_nll_is_biased_for_finite_noise_and_exact_without_sampling() -
 
 
 def test_sampled_rows_follow_the_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy, estimators = theory("toy_categorical"), theory("toy_estimators")
     monkeypatch.setattr(toy, "BATCH_SIZE", 20_000)
     monkeypatch.setattr(toy, "N_SEEDS", 2)
     noise = toy.CategoricalNoise(estimators.LOG_Q)
@@ -227,7 +227,7 @@ def test_sampled_rows_follow_the_distributions(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(("optimiser", "gain"), [("SGD", 20), ("Adam", 4)])
 def test_training_approaches_the_truth(optimiser: str, gain: float) -> None:
-    run = theory("toy_categorical").train("local NCE", 10, optimiser, n_steps=300)
+    run = toy.train("local NCE", 10, optimiser, n_steps=300)
     assert run["steps"][-1] == 300
     mean, least, largest = run["kl"][-1]
     assert least <= mean <= largest < run["kl"][0][0] / gain
@@ -235,7 +235,7 @@ def test_training_approaches_the_truth(optimiser: str, gain: float) -> None:
 
 
 def test_training_learns_log_z_where_asked() -> None:
-    train = theory("toy_categorical").train
+    train = toy.train
     learned, fixed = (
         train(f"local NCE{what}", 10, "Adam", n_steps=50) for what in (", learned log Z", "")
     )
@@ -258,7 +258,6 @@ def test_committed_training_agrees_with_the_theory() -> None:
 
 
 def test_nce_gradient_tends_to_the_likelihood_gradient_for_normalised_models_only() -> None:
-    limit = theory("gradient_limit")
     likelihood = limit.likelihood_gradient(limit.SCORES)
     expected = [0.27208, 0.08115, -0.12838, -0.11661, -0.10824]
     assert likelihood.tolist() == pytest.approx(expected, abs=5e-6)
@@ -278,7 +277,7 @@ def test_nce_gradient_tends_to_the_likelihood_gradient_for_normalised_models_onl
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_ranking_recovers_theta(k: int) -> None:
-    assert theory("ranking_consistency").fit_ranking(k) == pytest.approx(1.0, abs=1e-6)
+    assert ranking_consistency.fit_ranking(k) == pytest.approx(1.0, abs=1e-6)
 
 
 BINARY = [
@@ -293,14 +292,14 @@ BINARY = [
 
 @pytest.mark.parametrize(("constants", "k", "theta", "gamma"), BINARY)
 def test_binary_nce_misses_theta(constants: str, k: int, theta: float, gamma: list[float]) -> None:
-    found, found_gamma = theory("ranking_consistency").fit_binary(k, constants)
+    found, found_gamma = ranking_consistency.fit_binary(k, constants)
     assert found == pytest.approx(theta, abs=5e-5)
     assert found_gamma == pytest.approx(gamma, abs=5e-5)
 
 
 @pytest.mark.parametrize("k", [1, 50])
 def test_one_constant_per_context_recovers_theta(k: int) -> None:
-    theta, gamma = theory("ranking_consistency").fit_binary(k, "per context")
+    theta, gamma = ranking_consistency.fit_binary(k, "per context")
     assert theta == pytest.approx(1.0, abs=1e-6)
     log_z = [math.log(sum(map(math.exp, f))) for f in ((0, 1, 2, 3), (0, -1, -2, 1))]
     assert gamma == pytest.approx(log_z, abs=1e-6)
@@ -339,7 +338,6 @@ def test_committed_information_shows_which_estimates_are_bounds() -> None:
 
 
 def test_estimates_of_fresh_batches() -> None:
-    gaussian = theory("gaussian_information")
     found = gaussian.estimates(4.0, 64, 400, seed=1)
     means = {name: float(values.mean()) for name, values in found.items()}
     assert means["InfoNCE"] == pytest.approx(3.070, abs=0.04)
@@ -352,7 +350,6 @@ def test_estimates_of_fresh_batches() -> None:
 
 
 def test_optimal_scores_are_the_log_density_ratio() -> None:
-    gaussian = theory("gaussian_information")
     x, y = gaussian.draw_pairs(3.0, (1, 4), torch.Generator().manual_seed(0))
     rho = math.sqrt(1 - math.exp(-2 * 3.0 / 20))
     conditional: Any = torch.distributions.Normal(rho * x[0, :, None], math.sqrt(1 - rho**2))
@@ -363,7 +360,6 @@ def test_optimal_scores_are_the_log_density_ratio() -> None:
 
 
 def test_closed_form_of_the_spread_of_nwj() -> None:
-    gaussian = theory("gaussian_information")
     for information, n_pairs in ((0.5, 8), (1.0, 16)):
         found = gaussian.estimates(information, n_pairs, 20_000, seed=0)["NWJ"]
         expected = gaussian.exact_nwj_std(information, n_pairs)
@@ -372,7 +368,6 @@ def test_closed_form_of_the_spread_of_nwj() -> None:
 
 
 def test_closed_form_of_the_correlation_across_the_diagonal() -> None:
-    gaussian = theory("gaussian_information")
     x, y = gaussian.draw_pairs(1.0, (100_000, 2), torch.Generator().manual_seed(0))
     scores = gaussian.optimal_scores(x, y, 1.0)
     of_joint = 20 * (1 - math.exp(-2 * 1.0 / 20)) / 2
@@ -385,7 +380,7 @@ def test_closed_form_of_the_correlation_across_the_diagonal() -> None:
 
 
 def test_auroc_counts_pairs() -> None:
-    auroc = theory("out_of_distribution").auroc
+    auroc = ood.auroc
     generator = torch.Generator().manual_seed(0)
     inside, outside = (torch.randint(6, (n,), generator=generator).float() for n in (40, 25))
     wins = [float(a > b) + float(a == b) / 2 for a in inside for b in outside]
@@ -395,7 +390,7 @@ def test_auroc_counts_pairs() -> None:
 
 
 def test_densities_of_the_toy() -> None:
-    toy = theory("ood_toy")
+    toy = ood_toy
     generator = torch.Generator().manual_seed(0)
     means = toy.context_means(generator)
     pairs = toy.in_distribution(means, 7, generator)
@@ -409,7 +404,7 @@ def test_densities_of_the_toy() -> None:
 
 
 def test_kinds_change_what_they_say() -> None:
-    toy = theory("ood_toy")
+    toy = ood_toy
     means = toy.context_means(torch.Generator().manual_seed(0))
     for kind, signal_std, nuisance_std in (
         ("calm", 0.3, 0.3),
@@ -427,7 +422,7 @@ def test_kinds_change_what_they_say() -> None:
 
 
 def test_learned_ratio_is_normalised_over_the_references_of_each_context() -> None:
-    ood, toy = theory("out_of_distribution"), theory("ood_toy")
+    toy = ood_toy
     generator = torch.Generator().manual_seed(0)
     means = toy.context_means(generator)
     critic = ood.learn(means, generator, n_steps=20)
@@ -439,7 +434,7 @@ def test_learned_ratio_is_normalised_over_the_references_of_each_context() -> No
 
 
 def test_learned_ratio_sees_what_the_likelihood_misses() -> None:
-    found = theory("out_of_distribution").run(seed=0, n_steps=400)["auroc"]
+    found = ood.run(seed=0, n_steps=400)["auroc"]
     assert found["calm"]["likelihood"] < 0.05
     assert found["calm"]["learned ratio"] > 0.75
     assert found["wrong context"]["learned ratio"] > 0.9
@@ -447,8 +442,8 @@ def test_learned_ratio_sees_what_the_likelihood_misses() -> None:
 
 
 def test_interval_of_the_mean() -> None:
-    mean, half_width = theory("out_of_distribution").interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    mean, half_width = ood.interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert mean == 3.0
     assert half_width == pytest.approx(1.963, abs=1e-3)
-    _, of_three = theory("out_of_distribution").interval([1.0, 2.0, 3.0])
+    _, of_three = ood.interval([1.0, 2.0, 3.0])
     assert of_three == pytest.approx(4.303 / 3**0.5, abs=1e-3)  # t of 2 degrees of freedom

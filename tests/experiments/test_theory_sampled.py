@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.draws import seeded
 from tests.experiments.loading import EXPERIMENTS, load, study_page
 
 # `language_model.py` imports it by name, as a script imports its neighbour
@@ -26,10 +27,6 @@ batch_and_temperature = load("theory/batch_and_temperature.py")
 false_negatives = load("theory/false_negatives.py")
 
 RESULTS = EXPERIMENTS / "results" / "theory"
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def tiny_language() -> Any:

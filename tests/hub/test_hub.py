@@ -33,6 +33,7 @@ from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import new_record, write_record
 from tests.attacks.forging import payloads
+from tests.attacks.formats import SCORES_SETTINGS
 from tests.hub.stand_in import COMMIT, StandIn, running
 
 utils = pytest.importorskip("huggingface_hub.utils")
@@ -65,8 +66,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StandIn]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an encoder, a run, pong_1, its evaluation and probe scores of both."""
     folder = tmp_path_factory.mktemp("made")
-    encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
-    save_encoder(encoder, folder / "encoder.safetensors", provenance={"objective": "stdim"})
+    saved_encoder(folder, objective="stdim")
     run_dir = folder / "pong_1"
     run_dir.mkdir()
     folders = {"log_folder": "/home/me/secret", "tensorboard_log": "/home/me/secret/tb"}
@@ -85,6 +85,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def saved_encoder(folder: Path, **provenance: Any) -> Path:
+    path = folder / "encoder.safetensors"
+    encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
+    save_encoder(encoder, path, provenance=provenance)
+    return path
+
+
 def save_model(path: Path, extractor: Any = InfoNCEExtractor) -> Path:
     env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
     kwargs = {
@@ -98,36 +105,21 @@ def save_model(path: Path, extractor: Any = InfoNCEExtractor) -> Path:
 def scores(key: str) -> dict[str, Any]:
     """Return what `rl-infonce probe` writes for a file of this key, with two seeds."""
     f1 = {key: (0.6, 0.8), "random-1": (0.4, 0.5), "random-2": (0.1, 0.1), "majority": (0.2, 0.3)}
+    empty: dict[str, Any] = {"categories": {}, "variables": {}, "not_probed": {}}
+    about = {"game": "pong", "protocol": "converged", "run": 0, "status": "done"}
     cells = [
         {
-            "game": "pong",
-            "encoder": encoder,
-            "seed": seed,
-            "protocol": "converged",
-            "run": 0,
-            "status": "done",
-            "scores": {
-                "mean": {"f1_weighted": by_seed[seed]},
-                "intervals": {"mean": [None, None]},
-                "categories": {},
-                "variables": {},
-                "not_probed": {},
-            },
+            **about,
+            **{"encoder": encoder, "seed": seed},
+            "scores": {"mean": {"f1_weighted": each}, "intervals": {"mean": [None, None]}, **empty},
         }
         for encoder, by_seed in f1.items()
-        for seed in (0, 1)
+        for seed, each in enumerate(by_seed)
     ]
     same = "nature 8 on 4x84x84, fp32"
     return {
         "format_version": 1,
-        "settings": {
-            "view": "agent",
-            "n_frames": 50000,
-            "policy": "random",
-            "data_seed": 0,
-            "labels": "corrected",
-            "precision": "fp32",
-        },
+        "settings": {**SCORES_SETTINGS, "n_frames": 50000, "data_seed": 0},
         "encoders": {
             key: {"name": "/home/me/encoder.safetensors", "kind": "file", "description": same},
             "random-1": {"name": "random", "kind": "random", "description": same},
@@ -176,9 +168,7 @@ def test_what_is_pushed_comes_back(pushed: StandIn, made: Path, tmp_path: Path) 
 
 
 def test_numbers_of_a_training_that_went_bad_come_back(hub: StandIn, tmp_path: Path) -> None:
-    encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
-    path = tmp_path / "encoder.safetensors"
-    save_encoder(encoder, path, provenance={"validation_loss": float("nan")})
+    path = saved_encoder(tmp_path, validation_loss=float("nan"))
     push(REPO, make_bundle(encoder=path))
     assert "encoder.safetensors" in pull(REPO, tmp_path / "back").files
 
@@ -252,10 +242,10 @@ def test_what_is_about_the_former_model_goes_and_others_files_stay(
 
 
 def test_the_card_of_an_encoder_says_how_it_was_trained(hub: StandIn, tmp_path: Path) -> None:
-    about = {"game": "pong", "objective": "stdim", "seed": 3, "versions": {"torch": "2.9"}}
-    encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
-    save_encoder(encoder, tmp_path / "e", provenance={**about, "git_commit": "abc"})
-    push(REPO, make_bundle(encoder=tmp_path / "e"))
+    about: dict[str, Any] = {"game": "pong", "objective": "stdim", "seed": 3}
+    about["versions"] = {"torch": "2.9"}
+    path = saved_encoder(tmp_path, **about, git_commit="abc")
+    push(REPO, make_bundle(encoder=path))
     card = hub.repos[REPO]["README.md"].decode()
     assert "# Encoder on pong: nature 8" in card
     assert "PongNoFrameskip-v4" in card
@@ -343,13 +333,11 @@ def test_401_says_how_to_log_in(
     assert "wrong" not in str(error)
 
 
-def test_404_names_the_url(hub: StandIn, tmp_path: Path) -> None:
+def test_404_names_the_url(hub: StandIn, made: Path, tmp_path: Path) -> None:
     refused(tmp_path, HubError, rf"404 to {hub.url}/api/models/me/pong/revision/main.*no such")
-
-
-def test_a_file_that_vanished_is_404(pushed: StandIn, tmp_path: Path) -> None:
-    pushed.refusals["resolve.*scores.json"] = [(404, {"X-Error-Code": "EntryNotFound"})]
-    refused(tmp_path, HubError, rf"404 to {pushed.url}/{REPO}/resolve/{COMMIT}/scores.json")
+    push(REPO, make_bundle(**everything(made)))
+    hub.refusals["resolve.*scores.json"] = [(404, {"X-Error-Code": "EntryNotFound"})]
+    refused(tmp_path, HubError, rf"404 to {hub.url}/{REPO}/resolve/{COMMIT}/scores.json")
 
 
 @pytest.mark.parametrize("path", ["/api/models", "/resolve/.*model.zip"])
@@ -393,12 +381,11 @@ def test_a_partial_download_leaves_nothing(pushed: StandIn, tmp_path: Path, name
     )
 
 
-def test_a_shorter_file_is_noticed(pushed: StandIn, tmp_path: Path) -> None:
+def test_a_shorter_file_is_noticed_and_a_longer_one_stopped(
+    pushed: StandIn, tmp_path: Path
+) -> None:
     pushed.sent["README.md"] = b"short"
     refused(tmp_path, HubError, r"bytes from .*README.md, got 5")
-
-
-def test_a_longer_file_is_stopped(pushed: StandIn, tmp_path: Path) -> None:
     pushed.sent["README.md"] = bytes(2**22)
     refused(tmp_path, ValueError, "README.md, got more")
 
@@ -632,36 +619,27 @@ def test_ctrl_c_keeps_nothing(
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("words", "message"),
     [
-        ([], "got neither"),
-        (["--model", "none"], "no such file"),
-        (["--encoder", "none.safetensors"], "no such file"),
-        (["--game", "pomg"], "Did you mean 'pong'"),
+        (["push", REPO], "got neither"),
+        (["push", REPO, "--model", "none"], "no such file"),
+        (["push", REPO, "--encoder", "none.safetensors"], "no such file"),
+        (["push", REPO, "--game", "pomg"], "Did you mean 'pong'"),
+        *(
+            ([command, repo, *flags], f"`repo` as owner/name, of letters, digits, . _ -, {got}")
+            for repo in ("name", "a/b/c", "../x", "a/", "a b/c", "a/b\n")
+            for got in [f"got {repo!r}"]
+            for command, *flags in (("push", "--encoder", "e"), ("pull",))
+        ),
     ],
 )
 def test_wrong_usage_exits_2(
-    hub: StandIn, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+    hub: StandIn, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as leaving:
-        main(["push", REPO, *flags])
+        main(words)
     assert leaving.value.code == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
-    assert hub.asked == []
-
-
-@pytest.mark.parametrize("words", [["push", "--encoder", "e"], ["pull"]])
-@pytest.mark.parametrize("repo", ["name", "a/b/c", "../x", "a/", "a b/c", "a/b\n"])
-def test_what_is_no_name_of_a_repository_exits_2(
-    hub: StandIn, capsys: pytest.CaptureFixture[str], repo: str, words: list[str]
-) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        main([words[0], repo, *words[1:]])
-    assert leaving.value.code == 2
-    assert (
-        f"`repo` as owner/name, of letters, digits, . _ -, got {repo!r}"
-        in (capsys.readouterr().err.splitlines()[-1])
-    )
     assert hub.asked == []
 
 

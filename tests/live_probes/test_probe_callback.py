@@ -32,13 +32,7 @@ from rl_infonce.probing import (
     probe_features,
 )
 from tests.sb3.labelled import stamped_observations
-from tests.sb3.worlds import (
-    ALGORITHMS,
-    N_STEPS,
-    assert_same_weights,
-    policy_kwargs,
-    record_logger,
-)
+from tests.sb3.worlds import ALGORITHMS, N_STEPS, assert_same_weights, policy_kwargs, record_logger
 
 LABELLED = stamped_observations()
 

@@ -11,6 +11,7 @@ from torch.func import functional_call
 
 from rl_infonce.nce import BilinearCritic, CosineCritic, Critic, SeparableMLPCritic, info_nce
 from tests import oracles
+from tests.draws import seeded
 
 Build = Callable[..., Critic]
 
@@ -22,10 +23,6 @@ CRITICS: dict[str, Build] = {
     "separable": partial(SeparableMLPCritic, hidden_dim=8, projection_dim=6),
 }
 EACH = pytest.mark.parametrize("build", CRITICS.values(), ids=CRITICS.keys())
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def normal(*shape: int, seed: int = 1) -> Tensor:
@@ -288,15 +285,12 @@ def test_cosine_critic_two_horizons_before_one_backward() -> None:
 
 
 @EACH
-def test_critics_refuse_anchors_of_another_size(build: Build) -> None:
+def test_critics_refuse_vectors_of_another_size(build: Build) -> None:
+    critic = build(3, 4, generator=seeded())
     with pytest.raises(ValueError, match=r"`anchors` of shape \[\.\.\., B, 3\], got \(2, 4\)"):
-        build(3, 4, generator=seeded())(torch.zeros(2, 4), torch.zeros(2, 4))
-
-
-@EACH
-def test_critics_refuse_candidates_of_another_size(build: Build) -> None:
+        critic(torch.zeros(2, 4), torch.zeros(2, 4))
     with pytest.raises(ValueError, match=r"`candidates` of shape \[\.\.\., M, 4\], got \(2, 3\)"):
-        build(3, 4, generator=seeded())(torch.zeros(2, 3), torch.zeros(2, 3))
+        critic(torch.zeros(2, 3), torch.zeros(2, 3))
 
 
 @EACH
@@ -321,15 +315,16 @@ def test_critics_refuse_sizes_that_are_no_ints(build: Build) -> None:
         build(3, 4.0, generator=seeded())
 
 
-@pytest.mark.parametrize("name", ["hidden_dim", "projection_dim"])
-def test_separable_mlp_critic_refuses_widths_below_one(name: str) -> None:
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        *((SeparableMLPCritic, "hidden_dim"), (SeparableMLPCritic, "projection_dim")),
+        (CosineCritic, "projection_dim"),
+    ],
+)
+def test_critics_refuse_widths_below_one(build: Build, name: str) -> None:
     with pytest.raises(ValueError, match=rf"`{name}` to be a finite number >= 1, got 0"):
-        SeparableMLPCritic(3, 4, generator=seeded(), **{name: 0})
-
-
-def test_cosine_critic_refuses_a_projection_below_one() -> None:
-    with pytest.raises(ValueError, match=r"`projection_dim` to be a finite number >= 1, got 0"):
-        CosineCritic(3, 4, generator=seeded(), projection_dim=0)
+        build(3, 4, generator=seeded(), **{name: 0})
 
 
 @pytest.mark.parametrize("temperature", [0.0, -0.1, math.nan, math.inf])

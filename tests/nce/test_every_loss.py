@@ -24,6 +24,7 @@ from rl_infonce.nce import (
     soft_info_nce,
     symmetric_info_nce,
 )
+from tests.draws import normal
 
 Loss = Callable[..., Tensor]
 
@@ -71,11 +72,6 @@ SHIFT_FREE = pytest.mark.parametrize(
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
 
 
-def random_scores(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-
 def random_mask(*shape: int, seed: int = 1) -> Tensor:
     """Every row keeps its positive and at least one negative."""
     generator = torch.Generator().manual_seed(seed)
@@ -94,10 +90,11 @@ def matrices(draw: st.DrawFn, largest: float = 30.0) -> Tensor:
 
 
 @ALL
-def test_gradients_with_a_mask_and_a_learned_temperature_agree_with_finite_differences(
-    loss: Loss,
+@pytest.mark.parametrize("masked", [False, True])
+def test_gradients_with_a_learned_temperature_agree_with_finite_differences(
+    loss: Loss, masked: bool
 ) -> None:
-    scores, mask = random_scores(3, 3).requires_grad_(), random_mask(3, 3)
+    scores, mask = normal(2, 3, 3).requires_grad_(), random_mask(2, 3, 3) if masked else None
     log_scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 
     def scaled(scores: Tensor, log_scale: Tensor) -> Tensor:
@@ -123,7 +120,7 @@ def test_extreme_scores_are_exact_and_their_gradients_finite(
 
 @ALL
 def test_losses_ignore_autocast(loss: Loss) -> None:
-    scores, mask = random_scores(6, 6).float(), random_mask(6, 6)
+    scores, mask = normal(6, 6).float(), random_mask(6, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = loss(scores, mask=mask)
     assert inside.dtype == torch.float32
@@ -132,7 +129,7 @@ def test_losses_ignore_autocast(loss: Loss) -> None:
 
 @ALL
 def test_leading_axes_are_independent_problems(loss: Loss) -> None:
-    scores, mask = random_scores(2, 3, 4, 4), random_mask(2, 3, 4, 4)
+    scores, mask = normal(2, 3, 4, 4), random_mask(2, 3, 4, 4)
     losses = loss(scores, mask=mask)
     assert losses.shape == (2, 3, 4)
     torch.testing.assert_close(losses[1, 2], loss(scores[1, 2], mask=mask[1, 2]))
@@ -140,7 +137,7 @@ def test_leading_axes_are_independent_problems(loss: Loss) -> None:
 
 @ALL
 def test_a_row_without_any_candidate_costs_nothing_and_is_named(loss: Loss) -> None:
-    scores = random_scores(4, 4).requires_grad_()
+    scores = normal(4, 4).requires_grad_()
     mask = torch.ones(4, 4, dtype=torch.bool)
     mask[2] = mask[:, 2] = False
     with pytest.warns(UserWarning, match=r"1 of 4 rows have no candidate and so loss 0: 2\."):
@@ -155,7 +152,7 @@ def test_a_row_without_any_candidate_costs_nothing_and_is_named(loss: Loss) -> N
 
 @ALL
 def test_masked_scores_may_be_anything(loss: Loss) -> None:
-    scores, mask = random_scores(5, 5), random_mask(5, 5)
+    scores, mask = normal(5, 5), random_mask(5, 5)
     poisoned = scores.masked_fill(~mask, math.nan)
     torch.testing.assert_close(loss(poisoned, mask=mask), loss(scores, mask=mask))
 
@@ -163,7 +160,7 @@ def test_masked_scores_may_be_anything(loss: Loss) -> None:
 @ALL
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_scores_that_are_not_finite_are_refused(loss: Loss, bad: float) -> None:
-    scores = random_scores(4, 4)
+    scores = normal(4, 4)
     scores[1, 2] = bad
     with pytest.raises(ValueError, match=r"`scores` to be finite, got 1 of 16 .*`mask`"):
         loss(scores)
@@ -171,7 +168,7 @@ def test_scores_that_are_not_finite_are_refused(loss: Loss, bad: float) -> None:
 
 @ALL
 def test_checks_of_values_can_be_skipped(loss: Loss) -> None:
-    scores = random_scores(4, 4)
+    scores = normal(4, 4)
     scores[1, 2] = math.nan
     assert bool(loss(scores, validate_args=False).isnan().any())
 
@@ -181,15 +178,15 @@ def test_a_mask_without_positives_is_refused_and_its_rows_named(loss: Loss) -> N
     mask = torch.ones(4, 4, dtype=torch.bool)
     mask[1, 1] = mask[3, 3] = False
     with pytest.raises(ValueError, match=r"2 of 4 rows without it: 1, 3\."):
-        loss(random_scores(4, 4), mask=mask)
+        loss(normal(4, 4), mask=mask)
 
 
 @ALL
 def test_masks_of_another_kind_are_refused(loss: Loss) -> None:
     with pytest.raises(TypeError, match=r"boolean `mask`, got torch.float32"):
-        loss(random_scores(4, 4), mask=torch.ones(4, 4))
+        loss(normal(4, 4), mask=torch.ones(4, 4))
     with pytest.raises(ValueError, match=r"`mask` on the device of `scores` \(cpu\), got meta"):
-        loss(random_scores(4, 4), mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
+        loss(normal(4, 4), mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
 
 
 def test_a_column_without_its_positive_is_refused_by_the_symmetric_loss() -> None:
@@ -199,7 +196,7 @@ def test_a_column_without_its_positive_is_refused_by_the_symmetric_loss() -> Non
         pytest.warns(UserWarning, match="no candidate"),
         pytest.raises(ValueError, match=r"1 of 3 rows without it: 1"),
     ):
-        symmetric_info_nce(random_scores(3, 3), mask=mask)
+        symmetric_info_nce(normal(3, 3), mask=mask)
 
 
 @ALL

@@ -21,6 +21,7 @@ from rl_infonce.nce import (
     symmetric_info_nce,
 )
 from tests import oracles
+from tests.draws import normal
 
 Loss = Callable[..., Tensor]
 
@@ -34,8 +35,7 @@ def logs(*values: float) -> Tensor:
 
 
 def random_scores(n_anchors: int = 4, n_candidates: int = 6, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(n_anchors, n_candidates, generator=generator, dtype=torch.float64)
+    return normal(n_anchors, n_candidates, seed=seed)
 
 
 def random_mask(scores: Tensor, seed: int = 1) -> Tensor:

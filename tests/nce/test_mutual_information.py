@@ -21,11 +21,7 @@ from rl_infonce.nce import (
     smile_estimate,
 )
 from tests import oracles
-
-
-def random_scores(*shape: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+from tests.draws import normal
 
 
 def optimal_scores(true_nats: float, n_batches: int, n_candidates: int) -> Tensor:
@@ -45,14 +41,14 @@ def optimal_scores(true_nats: float, n_batches: int, n_candidates: int) -> Tenso
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_info_nce_bound_equals_loop_oracle(masked: bool) -> None:
-    scores = 2.0 * random_scores(4, 6)
+    scores = 2.0 * normal(4, 6)
     mask = torch.ones(4, 6, dtype=torch.bool).triu(-1) if masked else None
     expected = oracles.info_nce_bound(scores.tolist(), None if mask is None else mask.tolist())
     assert info_nce_bound(scores, mask=mask).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_info_nce_bound_keeps_leading_axes() -> None:
-    scores = random_scores(2, 3, 4, 5)
+    scores = normal(2, 3, 4, 5)
     bounds = info_nce_bound(scores)
     assert bounds.shape == (2, 3)
     torch.testing.assert_close(bounds[1, 2], info_nce_bound(scores[1, 2]))
@@ -60,9 +56,9 @@ def test_info_nce_bound_keeps_leading_axes() -> None:
 
 @pytest.mark.parametrize("size", [0.1, 3.0, 100.0])
 def test_info_nce_bound_never_exceeds_the_ceiling(size: float) -> None:
-    scores = size * random_scores(50, 6, 8)
+    scores = size * normal(50, 6, 8)
     scores[:10] += size * 10.0 * torch.eye(6, 8, dtype=torch.float64)
-    mask = (random_scores(50, 6, 8, seed=1) > 0) | torch.eye(6, 8, dtype=torch.bool)
+    mask = (normal(50, 6, 8, seed=1) > 0) | torch.eye(6, 8, dtype=torch.bool)
     ceiling = log_candidates(scores, mask=mask).mean(dim=-1)
     assert bool((info_nce_bound(scores) <= math.log(8)).all())
     assert bool((info_nce_bound(scores, mask=mask) <= ceiling).all())
@@ -118,7 +114,7 @@ def test_info_nce_bound_grows_with_information_and_candidates() -> None:
 
 
 def test_info_nce_bound_resolves_what_bfloat16_cannot() -> None:
-    scores = random_scores(8, 8).bfloat16()
+    scores = normal(8, 8).bfloat16()
     assert info_nce_bound(scores).dtype == torch.float32
     assert torch.equal(info_nce_bound(scores), info_nce_bound(scores.float()))
 
@@ -151,7 +147,7 @@ def holes(scores: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_estimates_equal_loop_oracles(masked: bool) -> None:
-    scores = 2.0 * random_scores(4, 6)
+    scores = 2.0 * normal(4, 6)
     mask = holes(scores) if masked else None
     listed = None if mask is None else mask.tolist()
     nwj, smile = oracles.nwj_bound(scores.tolist(), listed), oracles.smile_estimate
@@ -178,7 +174,7 @@ def test_estimates_of_an_example_by_hand() -> None:
 
 @pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate])
 def test_estimates_keep_leading_axes(estimate: Callable[..., Tensor]) -> None:
-    scores = random_scores(2, 3, 4, 5)
+    scores = normal(2, 3, 4, 5)
     values = estimate(scores, mask=holes(scores))
     assert values.shape == (2, 3)
     torch.testing.assert_close(values[1, 2], estimate(scores[1, 2], mask=holes(scores)))
@@ -186,7 +182,7 @@ def test_estimates_keep_leading_axes(estimate: Callable[..., Tensor]) -> None:
 
 @pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate, info_nce_bound])
 def test_rows_without_candidates_do_not_count(estimate: Callable[..., Tensor]) -> None:
-    scores = random_scores(4, 4)
+    scores = normal(4, 4)
     mask = torch.ones(4, 4, dtype=torch.bool)
     mask[1] = mask[:, 1] = False
     kept = torch.tensor([0, 2, 3])
@@ -236,12 +232,12 @@ def test_saturation_is_flagged_within_the_margin() -> None:
 
 
 def test_density_ratio_score_equals_loop_oracle_and_ignores_constants_per_anchor() -> None:
-    scores, references = random_scores(5), 2.0 * random_scores(5, 7, seed=1)
+    scores, references = normal(5), 2.0 * normal(5, 7, seed=1)
     expected = oracles.density_ratio_score(scores.tolist(), references.tolist())
     torch.testing.assert_close(
         density_ratio_score(scores, references), torch.tensor(expected, dtype=torch.float64)
     )
-    constants = 10.0 * random_scores(5, seed=2)
+    constants = 10.0 * normal(5, seed=2)
     torch.testing.assert_close(
         density_ratio_score(scores + constants, references + constants[:, None]),
         density_ratio_score(scores, references),
@@ -250,7 +246,7 @@ def test_density_ratio_score_equals_loop_oracle_and_ignores_constants_per_anchor
 
 def test_density_ratio_score_is_at_most_log_m_above_the_lead_over_the_best_reference() -> None:
     assert density_ratio_score(torch.tensor([100.0]), torch.zeros(1, 4)).tolist() == [100.0]
-    scores, references = random_scores(50), 3 * random_scores(50, 7, seed=1)
+    scores, references = normal(50), 3 * normal(50, 7, seed=1)
     lead = scores - references.amax(dim=-1)
     found = density_ratio_score(scores, references)
     assert bool(((lead <= found) & (found <= lead + math.log(7))).all())
@@ -293,7 +289,7 @@ def test_estimates_refuse_what_does_not_fit(
     call: Callable[[Tensor], Tensor], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        call(random_scores(4, 4))
+        call(normal(4, 4))
 
 
 ESTIMATES = pytest.mark.parametrize(
@@ -307,7 +303,7 @@ ESTIMATES = pytest.mark.parametrize(
 def test_gradients_with_a_mask_and_a_learned_temperature_agree_with_finite_differences(
     estimate: Callable[..., Tensor],
 ) -> None:
-    scores = random_scores(4, 4).requires_grad_()
+    scores = normal(4, 4).requires_grad_()
     log_scale = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
 
     def scaled(scores: Tensor, log_scale: Tensor) -> Tensor:
@@ -317,13 +313,13 @@ def test_gradients_with_a_mask_and_a_learned_temperature_agree_with_finite_diffe
 
 
 def test_gradients_of_the_density_ratio_agree_with_finite_differences() -> None:
-    inputs = (random_scores(3).requires_grad_(), random_scores(3, 4, seed=1).requires_grad_())
+    inputs = (normal(3).requires_grad_(), normal(3, 4, seed=1).requires_grad_())
     assert torch.autograd.gradcheck(density_ratio_score, inputs)
 
 
 @ESTIMATES
 def test_estimates_do_not_care_about_the_order_of_pairs(estimate: Callable[..., Tensor]) -> None:
-    scores, order = random_scores(5, 5), torch.tensor([3, 0, 4, 1, 2])
+    scores, order = normal(5, 5), torch.tensor([3, 0, 4, 1, 2])
     torch.testing.assert_close(estimate(scores[order][:, order]), estimate(scores))
 
 
@@ -331,7 +327,7 @@ def test_estimates_do_not_care_about_the_order_of_pairs(estimate: Callable[..., 
 def test_estimates_ignore_autocast_and_compute_half_precision_in_float32(
     estimate: Callable[..., Tensor],
 ) -> None:
-    scores = random_scores(6, 6).bfloat16()
+    scores = normal(6, 6).bfloat16()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = estimate(scores)
     assert inside.dtype == torch.float32
@@ -349,7 +345,7 @@ def test_estimates_ignore_autocast_and_compute_half_precision_in_float32(
 def test_inequalities_and_shifts_of_the_estimates(
     seed: int, size: float, n: int, shift: float, clip: float
 ) -> None:
-    scores = size * random_scores(n, n, seed=seed)
+    scores = size * normal(n, n, seed=seed)
     dv = dv_estimate(scores)
     # log x <= x - 1 at x = E[exp s]
     assert nwj_bound(scores) <= dv + 1e-9

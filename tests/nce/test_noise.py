@@ -7,12 +7,9 @@ import torch
 from torch import Tensor
 
 from rl_infonce.nce import CategoricalNoise, accidental_hits, uniform_noise, unigram_noise
+from tests.draws import seeded
 
 Q = torch.tensor([0.4, 0.25, 0.0, 0.15, 0.12, 0.08], dtype=torch.float64)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("n_outcomes", [1, 2, 7, 100])

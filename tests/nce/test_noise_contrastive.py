@@ -107,39 +107,26 @@ def test_exact_nll_equals_loop_oracle() -> None:
 
 
 @POSITIVES
-def test_partition_nll_equals_loop_oracle(n_positives: int | None) -> None:
-    g = given_samples(n_positives)
-    expected = oracles.partition_nll(columns(g.positives), columns(g.noise), columns(g.noise_log_q))
-    assert partition(g).tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@POSITIVES
 @pytest.mark.parametrize("log_z", [0.0, torch.tensor(1.5), torch.tensor([0.5, -1.0, 2.0])])
 def test_local_nce_equals_loop_oracle(n_positives: int | None, log_z: float | Tensor) -> None:
     g = given_samples(n_positives)
     constants = (torch.zeros(3) + log_z).tolist()
-    expected = oracles.local_nce(
-        columns(g.positives),
-        columns(g.noise),
-        columns(g.positive_log_q),
-        columns(g.noise_log_q),
-        constants,
-    )
+    positives, noise, positive_log_q, noise_log_q = map(columns, g)
+    expected = oracles.local_nce(positives, noise, positive_log_q, noise_log_q, constants)
     assert local(g, log_z=log_z).tolist() == pytest.approx(expected, rel=1e-6)
 
 
 @POSITIVES
-def test_ranking_nce_equals_loop_oracle(n_positives: int | None) -> None:
+def test_estimators_equal_loop_oracles(n_positives: int | None) -> None:
     g = given_samples(n_positives)
-    expected = oracles.ranking_nce(*map(columns, g))
-    assert ranking(g).tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@POSITIVES
-def test_negative_sampling_equals_loop_oracle(n_positives: int | None) -> None:
-    g = given_samples(n_positives)
-    expected = oracles.negative_sampling(columns(g.positives), columns(g.noise))
-    assert negative(g).tolist() == pytest.approx(expected, rel=1e-12)
+    positives, noise, positive_log_q, noise_log_q = map(columns, g)
+    expected = {
+        partition: oracles.partition_nll(positives, noise, noise_log_q),
+        ranking: oracles.ranking_nce(positives, noise, positive_log_q, noise_log_q),
+        negative: oracles.negative_sampling(positives, noise),
+    }
+    for estimator, losses in expected.items():
+        assert estimator(g).tolist() == pytest.approx(losses, rel=1e-12)
 
 
 def test_effective_sample_size_equals_loop_oracle_and_its_limits() -> None:

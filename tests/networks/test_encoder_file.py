@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,8 @@ from rl_infonce.networks.encoder_file import (
     untrained,
 )
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from tests.draws import seeded
 from tests.full_disk import full_disk
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def pixels(*shape: int) -> Tensor:
@@ -182,19 +178,16 @@ def test_a_header_that_is_no_json_object_is_refused(tmp_path: Path, header: str)
         load_encoder(path)
 
 
-def test_foreign_broken_and_missing_files_are_named(tmp_path: Path) -> None:
+def test_foreign_and_missing_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "encoder.safetensors"
     with pytest.raises(FileNotFoundError, match=rf"{path}, got no such file"):
         load_encoder(path)
     save_file({"a": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match=r"save_encoder, got a safetensors file with format=None"):
         load_encoder(path)
-    save_encoder(small(), path)
-    whole = path.read_bytes()
-    for content in (b"", whole[:100], whole[:-7], struct.pack("<Q", 2**60) + whole[8:], b"PK" * 50):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=rf"safetensors file at {path}"):
-            load_encoder(path)
+    path.write_bytes(b"PK" * 50)
+    with pytest.raises(ValueError, match=rf"safetensors file at {path}"):
+        load_encoder(path)
 
 
 @pytest.mark.parametrize(

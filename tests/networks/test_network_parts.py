@@ -20,10 +20,7 @@ from rl_infonce.networks.architectures import (
 from rl_infonce.networks.moving_average import MovingAverage, call_with
 from rl_infonce.networks.random_shift import random_shift
 from rl_infonce.networks.recurrent import GRUSummary
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.draws import seeded
 
 
 def test_the_nature_trunk_is_sb3s_layer_for_layer() -> None:

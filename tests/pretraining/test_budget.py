@@ -5,13 +5,7 @@ import math
 
 import pytest
 
-from rl_infonce.pretraining.budget import (
-    Budget,
-    Schedule,
-    learning_rate_factor,
-    parse_budget,
-    plan,
-)
+from rl_infonce.pretraining.budget import Budget, Schedule, learning_rate_factor, parse_budget, plan
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from rl_infonce.device import has_fast_bf16
-from rl_infonce.pretraining import (
-    OBJECTIVES,
-    Budget,
-    FrameBatch,
-    PretrainingSettings,
-    pretrain,
-)
+from rl_infonce.pretraining import OBJECTIVES, Budget, FrameBatch, PretrainingSettings, pretrain
 from rl_infonce.pretraining.batches import batch_of_rows
 from rl_infonce.pretraining.ranks import Ranks, check_same_on_ranks, checksum, name_of_life
 from rl_infonce.pretraining.trainer import CHECKPOINT

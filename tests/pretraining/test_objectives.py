@@ -27,23 +27,20 @@ from rl_infonce.pretraining.objectives import paints_screens
 from rl_infonce.pretraining.positional import PositionalDIM
 from rl_infonce.pretraining.spatial import JSDSpatioTemporalDIM, SpatioTemporalDIM, StaticDIM
 from rl_infonce.pretraining.supervised import Supervised
+from tests.draws import seeded
 
 N_FRAMES = {"cpc": 100, "jsd_stdim": 3} | dict.fromkeys(
     ("stdim", "positional_dim", "infonce", "pixel_pred"), 2
 )
 
 
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 def encoder() -> STDIMEncoder:
-    return STDIMEncoder(generator())
+    return STDIMEncoder(seeded())
 
 
 def build(name: str) -> PretrainingObjective:
     variables = ("x", "y") if name == "supervised" else ()
-    return make_objective(name, encoder(), generator(), variables=variables)
+    return make_objective(name, encoder(), seeded(), variables=variables)
 
 
 def no_images(n_samples: int) -> FrameBatch:
@@ -65,8 +62,8 @@ def picks(prediction: Tensor, candidates: list[Tensor], positive: int) -> float:
 
 
 def tiny(n_samples: int, n_frames: int, places: tuple[int, int] = (2, 3)) -> tuple[Tensor, Tensor]:
-    features = torch.randn(n_samples, n_frames, 256, generator=generator(1))
-    maps = torch.randn(n_samples, n_frames, 128, *places, generator=generator(2)) / 4
+    features = torch.randn(n_samples, n_frames, 256, generator=seeded(1))
+    maps = torch.randn(n_samples, n_frames, 128, *places, generator=seeded(2)) / 4
     return features, maps
 
 
@@ -81,7 +78,7 @@ def affine(layer: Any, vector: Tensor) -> Tensor:
 
 
 def test_stdim_is_the_sum_of_its_two_terms() -> None:
-    objective = SpatioTemporalDIM(encoder(), generator())
+    objective = SpatioTemporalDIM(encoder(), seeded())
     features, maps = tiny(3, 2)
     expected = 0.0
     for y, x in np.ndindex(2, 3):
@@ -93,7 +90,7 @@ def test_stdim_is_the_sum_of_its_two_terms() -> None:
 
 
 def test_positional_dim_is_stdim_with_a_predictor_per_place() -> None:
-    objective = PositionalDIM(encoder(), generator())
+    objective = PositionalDIM(encoder(), seeded())
     features, maps = tiny(3, 2, places=(11, 8))
     layer = objective.from_features
     expected = 0.0
@@ -108,7 +105,7 @@ def test_positional_dim_is_stdim_with_a_predictor_per_place() -> None:
 
 
 def test_static_dim_looks_at_one_frame() -> None:
-    objective = StaticDIM(encoder(), generator())
+    objective = StaticDIM(encoder(), seeded())
     features, maps = tiny(3, 1)
     expected = 0.0
     for y, x in np.ndindex(2, 3):
@@ -119,7 +116,7 @@ def test_static_dim_looks_at_one_frame() -> None:
 
 
 def test_jsd_stdim_answers_yes_or_no() -> None:
-    objective = JSDSpatioTemporalDIM(encoder(), generator())
+    objective = JSDSpatioTemporalDIM(encoder(), seeded())
     features, maps = tiny(3, 3)
 
     def cross_entropy(score: float, is_positive: bool) -> float:
@@ -161,8 +158,8 @@ def test_the_accuracy_is_that_of_the_features_not_of_the_maps(name: str) -> None
 
 
 def test_infonce_is_the_plugins_loss() -> None:
-    objective = GlobalInfoNCE(encoder(), generator())
-    features = torch.randn(4, 2, 256, generator=generator(1))
+    objective = GlobalInfoNCE(encoder(), seeded())
+    features = torch.randn(4, 2, 256, generator=seeded(1))
     critic: Any = objective.contrast.critics["global"]
     now, later = (features[:, i] - features[:, i].mean(0) for i in range(2))
     anchors = [each / each.norm() for each in now @ critic.anchor_projection[0].detach()]
@@ -172,8 +169,8 @@ def test_infonce_is_the_plugins_loss() -> None:
 
 
 def test_cpc_picks_among_all_sequences_and_times() -> None:
-    objective: Any = CPC(encoder(), generator())
-    features = torch.randn(2, 100, 256, generator=generator(1)) / 8
+    objective: Any = CPC(encoder(), seeded())
+    features = torch.randn(2, 100, 256, generator=seeded(1)) / 8
     with torch.no_grad():
         states = objective.summary(features)[0]
     expected = 0.0
@@ -203,12 +200,12 @@ def test_cpc_picks_among_all_sequences_and_times() -> None:
 
 def test_vae_is_squared_error_plus_divergence() -> None:
     objective: Any = build("vae")
-    images = torch.randint(0, 256, (2, 1, 1, 210, 160), generator=generator(3), dtype=torch.uint8)
-    means = torch.randn(2, 256, generator=generator(1))
-    log_variances = torch.randn(2, 256, generator=generator(2)) - 3
+    images = torch.randint(0, 256, (2, 1, 1, 210, 160), generator=seeded(3), dtype=torch.uint8)
+    means = torch.randn(2, 256, generator=seeded(1))
+    log_variances = torch.randn(2, 256, generator=seeded(2)) - 3
     batch = FrameBatch(images, seed=5)
     found = value(objective, (means, log_variances), batch)
-    noise = torch.randn(2, 256, generator=generator(5))
+    noise = torch.randn(2, 256, generator=seeded(5))
     with torch.no_grad():
         painted = objective.decoder(means + (log_variances / 2).exp() * noise)
     error = ((painted - images[:, 0] / 255) ** 2).double().sum() / 2
@@ -221,7 +218,7 @@ def test_vae_is_squared_error_plus_divergence() -> None:
 
 def test_pixel_prediction_paints_the_next_frame() -> None:
     objective: Any = build("pixel_pred")
-    images = torch.randint(0, 256, (2, 2, 1, 210, 160), generator=generator(3), dtype=torch.uint8)
+    images = torch.randint(0, 256, (2, 2, 1, 210, 160), generator=seeded(3), dtype=torch.uint8)
     with torch.no_grad():
         features = objective.encode(images)
         painted = objective.decoder(objective.transition(features[0]))
@@ -232,17 +229,17 @@ def test_pixel_prediction_paints_the_next_frame() -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_what_paints_screens_refuses_stacked_frames(name: str) -> None:
-    stacked = PixelEncoder((4, 84, 84), generator=generator())
+    stacked = PixelEncoder((4, 84, 84), generator=seeded())
     if not paints_screens(name):
-        make_objective(name, stacked, generator(), variables=["x"])
+        make_objective(name, stacked, seeded(), variables=["x"])
         return
     with pytest.raises(ValueError, match="an STDIMEncoder to paint 210x160 screens, got PixelEnc"):
-        make_objective(name, stacked, generator())
+        make_objective(name, stacked, seeded())
 
 
 def test_supervised_is_the_mean_cross_entropy_of_its_variables() -> None:
-    objective = Supervised(encoder(), generator(), ["x", "y"])
-    features = torch.randn(3, 256, generator=generator(1))
+    objective = Supervised(encoder(), seeded(), ["x", "y"])
+    features = torch.randn(3, 256, generator=seeded(1))
     labels = {"x": torch.tensor([0, 255, 3]), "y": torch.tensor([9, 9, 10])}
     expected = 0.0
     for i in range(3):
@@ -253,11 +250,11 @@ def test_supervised_is_the_mean_cross_entropy_of_its_variables() -> None:
     batch = FrameBatch(no_images(3).images, labels)
     assert value(objective, (features,), batch) == pytest.approx(expected, rel=1e-5)
     with pytest.raises(ValueError, match="`variables` to learn, got none"):
-        make_objective("supervised", encoder(), generator())
+        make_objective("supervised", encoder(), seeded())
 
 
 def test_decoder_paints_whole_screens() -> None:
-    painted = screen_decoder(256, generator())(torch.zeros(2, 256))
+    painted = screen_decoder(256, seeded())(torch.zeros(2, 256))
     assert painted.shape == (2, 1, 210, 160)
     assert bool(((painted > 0) & (painted < 1)).all())
 
@@ -298,8 +295,8 @@ def test_every_parameter_learns_and_no_global_random_number_is_drawn(name: str) 
 @pytest.mark.parametrize("trunk", ["nature", "impala"])
 @pytest.mark.parametrize("name", [n for n in OBJECTIVES if n not in ("vae", "pixel_pred")])
 def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: str) -> None:
-    stacked = PixelEncoder((4, 84, 84), 32, encoder=trunk, generator=generator())
-    objective: Any = make_objective(name, stacked, generator(), variables=("x",))
+    stacked = PixelEncoder((4, 84, 84), 32, encoder=trunk, generator=seeded())
+    objective: Any = make_objective(name, stacked, seeded(), variables=("x",))
     given = replace(frames(1200, 600), observations=np.zeros((1200, 4, 84, 84), np.uint8))
     rows = objective.draw(given, 24, np.random.default_rng(0))
     if name in ("stdim", "infonce", "positional_dim"):
@@ -308,7 +305,7 @@ def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: s
         assert objective.offsets[0] == 5
         rows = rows[:2]
     images = torch.randint(
-        0, 256, (2, rows.shape[1], 4, 84, 84), generator=generator(1), dtype=torch.uint8
+        0, 256, (2, rows.shape[1], 4, 84, 84), generator=seeded(1), dtype=torch.uint8
     )
     batch = FrameBatch(images, {"x": torch.zeros(2, dtype=torch.int64)})
     objective.loss(objective.encode(images), batch).loss.backward()
@@ -317,9 +314,9 @@ def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: s
 
 def test_an_encoder_without_places_is_refused() -> None:
     with pytest.raises(TypeError, match=r"whose map has places, got Linear"):
-        make_objective("stdim", torch.nn.Linear(2, 2), generator())  # type: ignore[arg-type]
+        make_objective("stdim", torch.nn.Linear(2, 2), seeded())  # type: ignore[arg-type]
 
 
 def test_an_unknown_objective_names_the_known() -> None:
     with pytest.raises(ValueError, match="stdim"):
-        make_objective("st-dim", encoder(), generator())
+        make_objective("st-dim", encoder(), seeded())

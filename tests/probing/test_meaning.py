@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_infonce.probing import (
-    Anand2019,
-    ProbeScores,
-    knn_predictions,
-    majority_scores,
-    probe_features,
-    score_predictions,
-)
+from rl_infonce.probing import Anand2019, ProbeScores, majority_scores, probe_features
 from tests.probing import fakes
 
 # the published probe with a learning rate for data sets of a thousand frames
@@ -66,9 +59,3 @@ def test_rescaled_features_change_the_published_score_and_not_the_converged() ->
     assert _scores_at(small, published).mean.f1_weighted < 0.5
     assert _scores_at(large, published).mean.f1_weighted > 0.9
     assert _scores_at(small, "converged").variables == _scores_at(large, "converged").variables
-
-
-def test_neighbours_agree_with_the_probes_about_what_is_there() -> None:
-    task = fakes.task()
-    predictions = knn_predictions(fakes.one_hot(task), task.labels, task.split)
-    assert score_predictions(predictions, task, protocol="knn").mean.f1_weighted == 1.0

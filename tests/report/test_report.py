@@ -72,10 +72,16 @@ def table_of(markdown: str, heading: str) -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(header[1:], row[1:], strict=True)) for row in rows}
 
 
+OVER_THE_BUDGET = "PPO: mean return over the budget, compared"
+OF_THE_END = "PPO: mean return of its last tenth, compared"
+OF_FEATURES = "PPO: what the features know (converged)"
+NO_EPISODE: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
+
+
 def test_returns_and_differences_are_those_of_the_runs() -> None:
     markdown = report(RUNS).markdown
     returns = table_of(markdown, "PPO: mean return over the budget")
-    compare = table_of(markdown, "PPO: mean return over the budget, compared")
+    compare = table_of(markdown, OVER_THE_BUDGET)
     areas = {(r.game, r.arm, r.seed): area(r) for r in RUNS}
     for game in SCALES:
         for arm in GAIN:
@@ -108,14 +114,12 @@ def test_equal_arms_have_no_detectable_difference() -> None:
     rng = np.random.default_rng(0)
     runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS if r.arm == "baseline"]
     other = [replace(r, arm="infonce", returns=r.returns + rng.normal(0, 3)) for r in runs]
-    found = table_of(
-        report([*runs, *other]).markdown, "PPO: mean return of its last tenth, compared"
-    )
+    found = table_of(report([*runs, *other]).markdown, OF_THE_END)
     assert found["infonce"]["in words"] == "no detectable difference"
 
 
 def test_features_stand_beside_the_untrained_ones() -> None:
-    found = table_of(report(RUNS).markdown, "PPO: what the features know (converged)")
+    found = table_of(report(RUNS).markdown, OF_FEATURES)
     assert list(found) == ["mean", "agent localization"]
     assert found["mean"] == {
         "games": "2",
@@ -131,7 +135,7 @@ def test_features_stand_beside_the_untrained_ones() -> None:
 def test_features_are_shown_game_by_game() -> None:
     there = [r for r in RUNS if (r.game, r.arm, r.seed) != ("qbert", "placebo", 1)]
     made = report(there, n_seeds=dict.fromkeys(("baseline", "infonce", "placebo"), 3))
-    found = table_of(made.markdown, "PPO: what the features know (converged), game by game")
+    found = table_of(made.markdown, f"{OF_FEATURES}, game by game")
     games = {r.game: sorted({c for s in r.probes["converged"].values() for c in s}) for r in RUNS}
     assert sorted(found) == sorted(
         f"{game}: {category.replace('_', ' ')}"
@@ -185,7 +189,7 @@ def test_features_are_averaged_over_the_games_that_all_columns_have() -> None:
         for r in RUNS
     ]
     markdown = report(runs).markdown
-    found = table_of(markdown, "PPO: what the features know (converged)")
+    found = table_of(markdown, OF_FEATURES)
     assert found["mean"] == {
         "games": "1",
         **{"untrained": "0.400", "baseline": "0.400", "infonce": "0.400", "placebo": "0.400"},
@@ -198,7 +202,7 @@ def test_features_without_a_common_game_are_missing() -> None:
     where = {"baseline": "pong", "infonce": "qbert", "placebo": "nowhere"}
     runs = [probed(r, 0.5 if r.game == where[r.arm] else None) for r in RUNS]
     markdown = report(runs).markdown
-    found = table_of(markdown, "PPO: what the features know (converged)")
+    found = table_of(markdown, OF_FEATURES)
     columns = ("untrained", "baseline", "infonce")  # of placebo nothing was probed
     assert found["mean"] == {"games": "0", **dict.fromkeys(columns, "missing")}
     assert "No game was probed for every column, so there is no average." in markdown
@@ -218,13 +222,13 @@ def test_features_are_compared_by_game_and_seed() -> None:
         for r in RUNS
     ]
     made = report(runs)
-    against = table_of(made.markdown, "PPO: what the features know (converged), compared")
+    against = table_of(made.markdown, f"{OF_FEATURES}, compared")
     # 0.09, 0.10, 0.11 on both games: standard error 0.01 / sqrt(6), t of 4 degrees of freedom 2.776
     assert against["infonce"]["difference"] == "+0.100 (+0.089 to +0.111)"
     assert against["infonce"]["in words"] == "higher"
     assert against["infonce"]["pairs"] == "6 in 2 games"
     assert against["placebo"]["in words"] == "no detectable difference"
-    heading = "PPO: what the features know (converged), with untrained features compared"
+    heading = f"{OF_FEATURES}, with untrained features compared"
     gains = table_of(made.markdown, heading)
     assert [name for name in gains if ":" not in name] == ["baseline", "infonce", "placebo"]
     # 0.05, 0.10, 0.15: standard error 0.05 / sqrt(3), t of 2 degrees of freedom 4.303
@@ -249,16 +253,15 @@ def test_one_draw_of_untrained_weights_is_not_compared() -> None:
 
 def test_a_single_game_has_no_row_of_its_own() -> None:
     runs = [r for r in RUNS if r.game == "qbert"]
-    compare = table_of(report(runs).markdown, "PPO: mean return over the budget, compared")
+    compare = table_of(report(runs).markdown, OVER_THE_BUDGET)
     assert list(compare) == ["infonce", "placebo"]
 
 
 def test_small_differences_are_legible() -> None:
     scales = {"pong": (-20.0, 20.0), "qbert": (0.0, 100_000.0)}
     runs = [r for r in RUNS if r.game == "qbert"]
-    found = table_of(
-        report(runs, scales=scales).markdown, "PPO: mean return over the budget, compared"
-    )["infonce"]["difference"]
+    table = table_of(report(runs, scales=scales).markdown, OVER_THE_BUDGET)
+    found = table["infonce"]["difference"]
     middle, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", found))
     assert 0 < low < middle < high
     areas = {(r.arm, r.seed): area(r) for r in runs}
@@ -318,7 +321,7 @@ def test_a_dollar_in_a_name_is_no_formula() -> None:
 def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
     rng = np.random.default_rng(0)
     runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
-    rows = table_of(report(runs).markdown, "PPO: mean return over the budget, compared")
+    rows = table_of(report(runs).markdown, OVER_THE_BUDGET)
     areas = {(r.game, r.arm, r.seed): area(r) for r in runs}
     for arm in ("infonce", "placebo"):
         spreads = [
@@ -334,7 +337,7 @@ def test_two_pairs_do_not_tell_what_could_have_been_found() -> None:
     rng = np.random.default_rng(0)
     runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
     few = [r for r in runs if (r.arm, r.game, r.seed) != ("infonce", "pong", 0)]
-    rows = table_of(report(few).markdown, "PPO: mean return over the budget, compared")
+    rows = table_of(report(few).markdown, OVER_THE_BUDGET)
     assert rows["infonce"]["found in 4 of 5"] == "cannot be told"
     assert float(rows["placebo"]["found in 4 of 5"]) > 0
 
@@ -362,24 +365,17 @@ def test_missing_and_unequal_seeds_are_shown() -> None:
     assert "in no average" not in made.html, "its features may still be to be probed"
     returns = table_of(made.markdown, "PPO: mean return over the budget")
     assert returns["pong"]["infonce"].endswith("2 of 3 seeds")
-    assert table_of(made.markdown, "PPO: mean return of its last tenth, compared")["infonce"][
-        "pairs"
-    ] == ("5 in 2 games")
+    assert table_of(made.markdown, OF_THE_END)["infonce"]["pairs"] == "5 in 2 games"
     assert "infonce: left out pong: seeds 2 that only one of them has a score of" in made.markdown
     assert len(list(csv.DictReader(io.StringIO(made.csv)))) == 17
 
 
 def test_a_run_without_an_episode_is_in_no_average() -> None:
-    empty: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
-    runs = [replace(r, **empty) if (r.game, r.arm) == ("pong", "placebo") else r for r in RUNS]
-    made = report(runs)
-    assert (
-        table_of(made.markdown, "PPO: mean return of its last tenth")["pong"]["placebo"]
-        == "missing"
-    )
-    assert table_of(made.markdown, "PPO: mean return of its last tenth, compared")["placebo"][
-        "pairs"
-    ] == ("3 in 1 game")
+    runs = [replace(r, **NO_EPISODE) if (r.game, r.arm) == ("pong", "placebo") else r for r in RUNS]
+    markdown = report(runs).markdown
+    returns = table_of(markdown, "PPO: mean return of its last tenth")
+    assert returns["pong"]["placebo"] == "missing"
+    assert table_of(markdown, OF_THE_END)["placebo"]["pairs"] == "3 in 1 game"
 
 
 def test_every_run_is_in_the_csv() -> None:
@@ -443,7 +439,7 @@ def test_cells_cannot_break_a_markdown_table() -> None:
 
 def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
     found = report(RUNS, scales={}).markdown
-    table = table_of(found, "PPO: mean return over the budget, compared")
+    table = table_of(found, OVER_THE_BUDGET)
     assert table["infonce"]["in words"] == "not compared, see below"
     assert table["infonce"]["difference"] == "missing"
     arms = "infonce, placebo: left out"
@@ -451,8 +447,7 @@ def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
     assert "common seed" not in found
     alone = [r for r in RUNS if r.arm == "baseline" or r.seed == 0]
     assert f"{arms} pong: one common seed, of which" in report(alone).markdown
-    empty: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
-    silent = [replace(r, **empty) for r in RUNS]
+    silent = [replace(r, **NO_EPISODE) for r in RUNS]
     assert f"{arms} everything: neither of them has a score" in report(silent).markdown
 
 
@@ -478,7 +473,7 @@ def test_runs_are_compared_at_equal_wall_clock() -> None:
         for r in RUNS
     ]
     markdown = report(runs, scales=None).markdown
-    equal_steps = table_of(markdown, "PPO: mean return of its last tenth, compared")
+    equal_steps = table_of(markdown, OF_THE_END)
     heading = "PPO: mean return of its last tenth, at equal wall-clock, compared"
     equal_time = table_of(markdown, heading)
     # the last five of 50 episodes: mean 48 doubled; of 25 episodes the last three are 23 to 25
@@ -516,12 +511,11 @@ def test_curves_logged_at_different_steps_share_an_axis() -> None:
 
 
 def test_a_run_without_an_episode_drops_no_other() -> None:
-    empty: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.array([])}
     runs = [r for r in RUNS if (r.game, r.arm) == ("pong", "infonce")]
-    curves = return_curves([runs[0], replace(runs[1], **empty), runs[2]])
+    curves = return_curves([runs[0], replace(runs[1], **NO_EPISODE), runs[2]])
     np.testing.assert_array_equal(curves.values, return_curves([runs[0], runs[2]]).values)
     assert [run.seed for run in curves.without] == [1]
-    given = [replace(r, **empty) if (r.arm, r.seed) == ("infonce", 1) else r for r in RUNS]
+    given = [replace(r, **NO_EPISODE) if (r.arm, r.seed) == ("infonce", 1) else r for r in RUNS]
     html = report(given).html
     assert 'aria-label="return on pong: baseline ends at ' in html
     assert "<figcaption>Without a curve: infonce seeds 1.</figcaption>" in html

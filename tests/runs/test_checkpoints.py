@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, whatever fails and whatever is damaged."""
+"""Checkpoints are whole or not there, whatever fails; tests/attacks damages whole ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import errno
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -139,48 +138,6 @@ def test_a_process_that_dies_at_any_call_leaves_the_one_before(
         assert latest_checkpoint(folder).step == 2
 
 
-def damages() -> Iterator[tuple[str, Callable[[Path], object]]]:
-    for name in (*FILES, "step", MANIFEST, SEAL):
-        size = len({**FILES, "step": b"2", SEAL: b"x" * 80}.get(name, b"x" * 540))
-        yield f"{name} gone", partial(change, name, lambda _content: None)
-        yield f"{name} longer", partial(change, name, lambda content: content + b"x")
-        for at in range(0, size, max(size // 20, 1)):
-            yield f"{name} flipped at {at}", partial(change, name, partial(flipped, at))
-            yield f"{name} cut at {at}", partial(change, name, partial(cut, at))
-
-
-def change(name: str, edit: Callable[[bytes], bytes | None], path: Path) -> None:
-    content = edit((path / name).read_bytes())
-    if content is None:
-        (path / name).unlink()
-    else:
-        (path / name).write_bytes(content)
-
-
-def flipped(at: int, content: bytes) -> bytes:
-    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
-
-
-def cut(at: int, content: bytes) -> bytes:
-    return content[:at]
-
-
-def test_damage_is_named_and_the_one_before_is_taken_where_asked(tmp_path: Path) -> None:
-    n_damages = 0
-    for what, damage in damages():
-        n_damages += 1
-        folder = tmp_path / str(n_damages)
-        write(folder, 1)
-        path = write(folder, 2)
-        damage(path)
-        with pytest.raises(DamagedCheckpointError, match="step_000000000002") as caught:
-            latest_checkpoint(folder)
-        assert what.split()[0] in str(caught.value), what
-        assert latest_checkpoint(folder, fall_back=True).step == 1
-        shutil.rmtree(folder)
-    assert n_damages > 100
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -205,22 +162,6 @@ def test_a_manifest_that_lies_is_refused(
     (path / MANIFEST).write_bytes(text)
     (path / SEAL).write_bytes(seal_of(text))
     with pytest.raises(DamagedCheckpointError, match=message):
-        read_checkpoint(path)
-
-
-@pytest.mark.parametrize("text", ["[]", "3", "{", "[" * 100_000])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    path = write(tmp_path, 1)
-    (path / MANIFEST).write_text(text)
-    with pytest.raises(DamagedCheckpointError, match=MANIFEST):
-        read_checkpoint(path)
-
-
-def test_a_huge_manifest_is_not_read(tmp_path: Path) -> None:
-    path = write(tmp_path, 1)
-    with (path / MANIFEST).open("r+b") as file:
-        file.truncate(2**33)  # sparse
-    with pytest.raises(DamagedCheckpointError, match="8,589,934,592 bytes"):
         read_checkpoint(path)
 
 

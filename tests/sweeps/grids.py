@@ -1,9 +1,12 @@
-"""A small grid for tests of sweeps."""
+"""A small grid for tests of sweeps, and a folder where its sweep has begun."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+
+from rl_infonce.sweeps.grid import read_grid
+from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 GRID: dict[str, Any] = {
     "games": ["breakout"],
@@ -27,6 +30,15 @@ def write_grid(path: Path, **changes: Any) -> Path:
         lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def begun_sweep(folder: Path, **changes: Any) -> SweepFolder:
+    """Return the folder of a sweep of the small grid, with changes, in its first session."""
+    begun, path = SweepFolder(folder), write_grid(folder.with_suffix(".toml"), **changes)
+    with begun.held():
+        begun.adopt(read_grid(path), path.read_bytes())
+    begun.begin_session("local", f"rl-infonce sweep {path.name}")
+    return begun
 
 
 def _toml(value: Any) -> str:

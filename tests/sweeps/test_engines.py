@@ -537,17 +537,21 @@ class FakeRay:
         self.calls.append("shutdown")
 
 
-def test_ray_waits_for_trainings_that_nobody_listens_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def fake_ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     ray = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
+
+
+def test_ray_waits_for_trainings_that_nobody_listens_to(tmp_path: Path, fake_ray: FakeRay) -> None:
     engine = run_on_ray(jobs_of(tmp_path))
     assert next(engine) == ("good", 0)
     for _ in range(2):
         os.kill(os.getpid(), signal.SIGUSR1)
     engine.close()
-    assert ray.calls == ["init", "cancel", "cancel", "wait for 2", "shutdown"], "asked once each"
+    calls = ["init", "cancel", "cancel", "wait for 2", "shutdown"]
+    assert fake_ray.calls == calls, "asked once each"
 
 
 @pytest.mark.parametrize(
@@ -560,32 +564,28 @@ def test_ray_waits_for_trainings_that_nobody_listens_to(
     ],
 )
 def test_a_ray_that_starts_here_has_room_for_the_jobs_at_once(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], expected: int | None
+    fake_ray: FakeRay, given: dict[str, Any], expected: int | None
 ) -> None:
-    ray = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", ray)
     assert not list(run_on_ray([], **given))
-    assert ray.settings.get("num_cpus") == expected
+    assert fake_ray.settings.get("num_cpus") == expected
 
 
-def test_jobs_that_no_node_has_room_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay()
-    monkeypatch.setitem(sys.modules, "ray", ray)
+def test_jobs_that_no_node_has_room_for_are_named(fake_ray: FakeRay) -> None:
     expected = "1 processors and 1 GPUs of a job .*, got nodes of 2 and 0"
     with pytest.raises(ValueError, match=expected):
         list(run_on_ray([], n_gpus=1))
-    assert ray.calls[-1] == "shutdown"
+    assert fake_ray.calls[-1] == "shutdown"
     with pytest.warns(UserWarning, match=f"{expected}. Waiting for one"):
         assert not list(run_on_ray([], n_gpus=1, address="auto")), "a cluster may grow"
 
 
-def test_a_ray_of_another_version_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_of_another_version_is_no_traceback(
+    fake_ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(**_settings: Any) -> None:
         raise RuntimeError("Version mismatch: The cluster was started with Ray 1")
 
-    ray = FakeRay()
-    monkeypatch.setattr(ray, "init", refuse)
-    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(fake_ray, "init", refuse)
     with pytest.raises(ConnectionError, match="Ray at auto, got: Version mismatch"):
         list(run_on_ray([], address="auto"))
 

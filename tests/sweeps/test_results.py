@@ -13,23 +13,16 @@ import pytest
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.run_directory import read_record, write_record
-from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.sweeps.finished_cells import finished
-from tests.sweeps.grids import write_grid
+from tests.sweeps.grids import begun_sweep
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
-    made = SweepFolder(tmp_path / "sweep")
-    path = write_grid(
-        tmp_path / "grid.toml", seeds=[0, 1], probe={"n_frames": 10, "protocol": ["converged"]}
-    )
-    with made.held():
-        made.adopt(read_grid(path), path.read_bytes())
-    made.begin_session("local", "rl-infonce sweep grid.toml")
-    return made
+    probe = {"n_frames": 10, "protocol": ["converged"]}
+    return begun_sweep(tmp_path / "sweep", seeds=[0, 1], probe=probe)
 
 
 def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
@@ -60,12 +53,9 @@ def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
 
 
 def test_arms_keep_the_grids_order_whatever_is_missing(tmp_path: Path) -> None:
-    made = SweepFolder(tmp_path / "sweep")
     arms = ["low", "mid", "high"]
     own = {arm: {"infonce_coef": 0.1 * i} for i, arm in enumerate(arms)}
-    path = write_grid(tmp_path / "grid.toml", seeds=[0, 1], arms=arms, arm=own)
-    with made.held():
-        made.adopt(read_grid(path), path.read_bytes())
+    made = begun_sweep(tmp_path / "sweep", seeds=[0, 1], arms=arms, arm=own)
     for index in range(1, 6):  # the first cell, of "low", is missing
         finished(made, index)
     assert list(dict.fromkeys(run.arm for run in read_results(made).runs)) == arms
@@ -141,10 +131,7 @@ def test_a_run_of_no_checkout_has_no_commit(folder: SweepFolder) -> None:
 
 
 def test_commands_can_be_pasted(tmp_path: Path) -> None:
-    folder = SweepFolder(tmp_path / "my sweep")
-    path = write_grid(tmp_path / "grid.toml")
-    with folder.held():
-        folder.adopt(read_grid(path), path.read_bytes())
+    folder = begun_sweep(tmp_path / "my sweep")
     finished(folder, 0)
     (run,) = read_results(folder).runs
     parsed = make_parser().parse_args(shlex.split(run.command)[1:])
@@ -255,25 +242,19 @@ def test_the_command_writes_page_tables_and_runs(
     assert "human-normalised" not in (folder.path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("words", [["none"], ["SWEEP"]])
-def test_nothing_to_report_exits_2(
-    folder: SweepFolder, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    given = [str(folder.path) if word == "SWEEP" else word for word in words]
-    with pytest.raises(SystemExit) as leaving:
-        main(["report", *given])
-    assert leaving.value.code == 2
-    assert "Expected" in capsys.readouterr().err
+def test_nothing_to_report_exits_2(folder: SweepFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ("none", str(folder.path)):
+        with pytest.raises(SystemExit) as leaving:
+            main(["report", given])
+        assert leaving.value.code == 2
+        assert "Expected" in capsys.readouterr().err
 
 
 def test_a_folder_of_trials_alone_says_who_shows_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = {"infonce_coef": {"low": 0.0, "high": 1.0}}
-    path = write_grid(tmp_path / "grid.toml", study={"n_trials": 1, "search": search})
-    folder = SweepFolder(tmp_path / "sweep")
-    with folder.held():
-        folder.adopt(read_grid(path), path.read_bytes())
+    folder = begun_sweep(tmp_path / "sweep", study={"n_trials": 1, "search": search})
     with pytest.raises(SystemExit):
         main(["report", str(folder.path)])
     said = capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, make_grid, read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder, remove_checkpoints
+from tests.full_disk import no_room
 from tests.sweeps.grids import GRID, write_grid
 
 
@@ -95,11 +95,7 @@ def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
     folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
     adopted(folder, path)
     before = {each.name: each.read_bytes() for each in folder.path.glob("*.*")}
-
-    def refused(*_given: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(durable, "_write", refused)
+    monkeypatch.setattr(durable, "_write", no_room)
     with pytest.raises(OSError, match="No space left"):
         adopted(folder, path, seeds=[0, 1])
     assert {each.name: each.read_bytes() for each in folder.path.glob("*.*")} == before

@@ -1,0 +1,15 @@
+"""Random tensors that a test can name by their seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Return standard normal numbers in float64."""
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
