@@ -93,7 +93,7 @@ class GradientReport(NamedTuple):
     Attributes:
         rl_norm: L2 norm of the host's gradient.
         infonce_norm: L2 norm of the auxiliary gradient (coefficient included) after `scale`.
-        heads_norm: The same on the parameters of the auxiliary loss alone.
+        heads_norm: L2 norm of the auxiliary gradient on the parameters of its loss alone.
         cosine: Cosine between the two, 0 if one of them vanishes.
         scale: Factor <= 1 by which the auxiliary gradient was bounded.
     """

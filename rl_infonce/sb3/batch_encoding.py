@@ -81,7 +81,7 @@ def preprocess(
 
     Args:
         inputs: [K, ...] elements of `space`.
-        space: Of one observation or action; not a Dict.
+        space: Space of one observation or action; not a Dict.
         normalize_images: Whether uint8 images are divided by 255.
     """
     preprocessed = preprocess_obs(inputs, space, normalize_images)

@@ -86,12 +86,12 @@ def known_action_space(
     """Return the given action space, or that of the policy that is building an extractor.
 
     Args:
-        given: None looks for the policy among the callers.
-        look_up: Whether it may.
+        given: Space of the actions; None looks for the policy among the callers.
+        look_up: Whether the callers may be looked at.
 
     Raises:
-        TypeError: If the given one is no space.
-        ValueError: If there is neither.
+        TypeError: If `given` is no space.
+        ValueError: If no space is given and no policy is found.
     """
     if given is not None:
         if not isinstance(given, spaces.Space):
@@ -114,8 +114,8 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
     "camera" or "actor.camera".
 
     Args:
-        extractor: Of InfoNCE.
-        policy: That it is part of; its target networks do not count.
+        extractor: An InfoNCEExtractor.
+        policy: Policy that the extractor is part of; target networks do not count.
     """
     places = {
         id(module): name.removeprefix(_COMPILED)

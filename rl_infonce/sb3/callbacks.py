@@ -37,7 +37,7 @@ class InfoNCECallback(BaseCallback):
     coefficient while training, to be told at once if nothing would be trained, or for the
     decoupled mode: the loss then leaves the RL backward alone and trains encoder and heads with an
     Adam of its own after the RL epochs (Stooke et al. 2021, "decoupled" except that the RL loss
-    still trains the encoder, too). The decoupled mode also serves TRPO.
+    also trains the encoder). The decoupled mode also serves TRPO.
 
     May be passed to `learn()` again; Adam's moments continue.
 
@@ -48,7 +48,7 @@ class InfoNCECallback(BaseCallback):
             constant factor: in decoupled mode the schedule's first value multiplies the gradient
             before clipping, and what becomes of it multiplies the learning rate.
         decoupled: Whether to train the encoder in updates of its own.
-        learning_rate: Of the decoupled Adam where the schedule begins, > 0.
+        learning_rate: Learning rate of the decoupled Adam where the schedule begins, > 0.
         n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
             off-policy.
         max_grad_norm: Decoupled updates clip their gradient to this norm, > 0.
@@ -146,7 +146,7 @@ class InfoNCECallback(BaseCallback):
         """Return the moments of the decoupled updates.
 
         Raises:
-            RuntimeError: If updates are pending, as they are until its own `on_rollout_start`.
+            RuntimeError: If updates are pending; the callback does them in `on_rollout_start`.
         """
         if self._recorded:
             raise RuntimeError(
@@ -220,9 +220,9 @@ def decoupled_callback(
     """Return the callback of the decoupled mode, or None without it.
 
     Args:
-        decoupled: Whether the loss trains the encoder in updates of its own; None: no.
-        learning_rate: Of those, > 0; None takes the callback's.
-        max_grad_ratio: Of the extractor.
+        decoupled: Whether the loss trains the encoder in updates of its own; None means no.
+        learning_rate: Learning rate of those updates, > 0; None takes the callback's default.
+        max_grad_ratio: Bound of the extractor, which decoupled updates would not heed.
 
     Raises:
         TypeError: If an argument has the wrong type.

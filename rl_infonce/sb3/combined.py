@@ -16,8 +16,8 @@ from rl_infonce.sb3.extractor import InfoNCEExtractor
 class InfoNCECombinedExtractor(CombinedExtractor):
     """SB3's `CombinedExtractor` whose images are encoded by an `InfoNCEExtractor` each.
 
-    What is no image is flattened and joined to their features, as there. Every image has a loss of
-    its own; the other entries have none, and are not seen by it.
+    Entries that are no images are flattened and joined to the images' features, as SB3 does. Each
+    image has its own loss; the other entries have none, and no loss sees them.
 
     Example:
         >>> import gymnasium, numpy as np
@@ -40,10 +40,10 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         True
 
     Args:
-        observation_space: With at least one channels-first image.
+        observation_space: A dictionary with at least one channels-first image.
         cnn_output_dim: Features of each image, >= 1.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
-        settings: Of every `InfoNCEExtractor`, but `image_key` and `features_dim`.
+        settings: Arguments of every `InfoNCEExtractor`, except `image_key` and `features_dim`.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
@@ -63,7 +63,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
             raise TypeError("Expected `cnn_output_dim`, features per image, got `features_dim`.")
         if "image_key" in settings:
             raise TypeError(
-                "Expected no `image_key`, as every image has a loss of its own, got "
+                "Expected no `image_key`, as each image has its own loss, got "
                 f"{settings['image_key']!r}. Leave it out; a single image needs InfoNCEExtractor."
             )
         # CombinedExtractor's own constructor builds a NatureCNN for every image.

@@ -24,7 +24,7 @@ class ImageEncoder(NatureCNN):
 
     Args:
         space: One channels-first image.
-        features_dim: D, number of features, >= 1.
+        features_dim: Number D of features, >= 1.
         encoder: "nature" or "impala".
         precision: "fp32", or "bf16" for bfloat16 autocast.
         channels_last: Whether convolutions run channels-last.
@@ -79,7 +79,7 @@ class ImageEncoder(NatureCNN):
         return Encoded(features, flat.reshape(-1, *self.local_shape))
 
     def encoder_parameters(self) -> dict[str, nn.Parameter]:
-        """Return name to parameter of `cnn` and `linear`, which the host's loss trains, too."""
+        """Return name to parameter of `cnn` and `linear`, which the host's loss also trains."""
         return {n: p for n, p in self.named_parameters() if n.startswith(("cnn.", "linear."))}
 
 
