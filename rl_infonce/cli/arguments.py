@@ -23,8 +23,8 @@ def game_argument(name: str) -> str:
 
 
 def shown(meaning: str) -> str:
-    """Return the help of a flag, with its default."""
-    return f"{meaning} (%(default)s)"
+    """Return the help of a flag, a sentence with its default."""
+    return f"{meaning} (%(default)s)."
 
 
 def add_progress(add: Callable[..., Any]) -> None:

@@ -27,46 +27,57 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "again with the same flags to complete what was interrupted.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
-    add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=shown("agent steps"))
     add(
-        "-o", "--output", type=Path, required=True, metavar="FOLDER", help="new, or to be completed"
+        "--game",
+        "--env",
+        type=game_argument,
+        required=True,
+        help='Game, in any spelling, e.g. "pong".',
+    )
+    add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=shown("Agent steps to play"))
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="Folder of the frames, new or to be completed.",
     )
     add(
         "--policy",
         default="random",
         metavar="NAME",
-        help="random, random-without-noop (the one of Anand et al. 2019), or the model.zip, or "
-        "the run directory, of a PPO, A2C or DQN agent (random)",
+        help="Policy that plays: random, random-without-noop (that of Anand et al. 2019), or the "
+        "model.zip or the run directory of a PPO, A2C or DQN agent (random).",
     )
     add(
         "--epsilon",
         type=float,
         metavar="X",
-        help=f"probability of a uniform action instead of the agent's ({_EPSILON})",
+        help=f"Probability of a uniform action instead of the agent's ({_EPSILON}).",
     )
     add(
         "--deterministic",
         action="store_true",
-        help="take the agent's most probable action instead of sampling",
+        help="Take the agent's most probable action instead of sampling.",
     )
     add(
         "--trust-pickle",
         action="store_true",
-        help="let a model file that cannot be read safely execute the code it contains: classes "
-        "other than SB3's own and InfoNCEExtractor",
+        help="Let a model file that cannot be read safely execute the code it contains: classes "
+        "other than SB3's own and InfoNCEExtractor.",
     )
-    add("--seed", type=int, default=0, metavar="N", help=shown("0 or more"))
-    add("--n-shards", type=int, default=8, metavar="N", help=shown("emulators, one per shard"))
+    add("--seed", type=int, default=0, metavar="N", help=shown("Seed, 0 or more"))
+    add("--n-shards", type=int, default=8, metavar="N", help=shown("Emulators, one per shard"))
     add(
         "--views",
         nargs="+",
         choices=_VIEWS,
         default=list(_VIEWS),
         metavar="VIEW",
-        help="screen (210x160, gray), agent (84x84, stacked when read) (both)",
+        help="Images to keep: screen (210x160, gray), agent (84x84, stacked when read) (both).",
     )
-    add("--n-workers", type=int, metavar="N", help="processes (one per core)")
+    add("--n-workers", type=int, metavar="N", help="Processes (one per core).")
     add_progress(add)
     parser.set_defaults(run=run, usage_error=parser.error)
 

@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import NamedTuple
 
+from rl_infonce.cli.arguments import shown
+
 _GIGABYTE = 10**9
 _PACKAGES = ("torch", "stable-baselines3", "gymnasium", "ale-py", "numpy", "tensorboard")
 _MODULES = (
@@ -45,9 +47,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Check what training and probing need. Every line is ok, warn or fail, with "
         "what mends it. The exit code is 1 if a line fails.",
     )
-    parser.add_argument(
-        "-f", "--log-folder", type=Path, default=Path("logs"), metavar="LOGS", help="(%(default)s)"
-    )
+    add, usual = parser.add_argument, Path("logs")
+    add("-f", "--log-folder", type=Path, default=usual, metavar="LOGS", help=shown("Log folder"))
     parser.set_defaults(run=run, usage_error=parser.error)
 
 

@@ -31,54 +31,54 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         required=True,
         metavar="PATH",
-        help="a PPO, A2C or DQN agent saved by SB3 (.zip), or the directory of a run",
+        help="A PPO, A2C or DQN agent saved by SB3 (.zip), or the directory of a run.",
     )
-    add("--best", action="store_true", help="take a run's model whose episodes returned most")
-    add("--game", "--env", type=game_argument, help="any spelling (the game of the run)")
-    add("--n-episodes", type=int, default=10, metavar="N", help=shown("whole games"))
-    add("--n-envs", type=int, default=8, metavar="N", help=shown("games played at once"))
-    add("--seed", type=int, default=0, metavar="N", help=shown("seed of games and actions"))
+    add("--best", action="store_true", help="Take the run's model whose episodes returned most.")
+    add("--game", "--env", type=game_argument, help="Game, in any spelling (that of the run).")
+    add("--n-episodes", type=int, default=10, metavar="N", help=shown("Whole games to play"))
+    add("--n-envs", type=int, default=8, metavar="N", help=shown("Games played at once"))
+    add("--seed", type=int, default=0, metavar="N", help=shown("Seed of games and actions"))
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--stochastic",
         dest="deterministic",
         action="store_false",
         default=False,
-        help="sample PPO's and A2C's actions, and let DQN explore as it did when it was saved (the "
-        "default, as in RL Zoo for Atari)",
+        help="Sample PPO's and A2C's actions, and let DQN explore as it did when it was saved (the "
+        "default, as in RL Zoo for Atari).",
     )
     how.add_argument(
         "--deterministic",
         action="store_true",
-        help="take the best action: such an agent may wait forever, e.g. for a ball it never fires",
+        help="Take the best action; such an agent may wait forever, as for a ball it never fires.",
     )
-    add("--epsilon", type=float, metavar="X", help="probability of a uniform action instead")
+    add("--epsilon", type=float, metavar="X", help="Probability of a uniform action instead.")
     add(
         "--max-frames",
         type=int,
         default=108_000,
         metavar="N",
-        help="emulator frames, four to a step, after which a game is cut (%(default)s: 30 minutes)",
+        help="Emulator frames, 4 to a step, after which a game is cut (%(default)s: 30 minutes).",
     )
     add(
         "--video",
         type=Path,
         metavar="FILE",
-        help=f"video of one game, of at most {_MOST_SECONDS} seconds: .gif, or .mp4 if "
-        "imageio-ffmpeg is installed",
+        help=f"Video of one game, of at most {_MOST_SECONDS} seconds: .gif, or .mp4 if "
+        "imageio-ffmpeg is installed.",
     )
     add(
         "-o",
         "--output",
         type=Path,
         metavar="FILE",
-        help="file for scores, settings and versions, as JSON",
+        help="JSON file for scores, settings and versions.",
     )
     add_progress(add)
     add(
         "--trust-pickle",
         action="store_true",
-        help="let a model file that cannot be read safely execute the code it contains",
+        help="Let a model file that cannot be read safely execute the code it contains.",
     )
     parser.set_defaults(run=run, usage_error=parser.error)
 

@@ -36,43 +36,66 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "on where it was stopped. Under torchrun, ranks share each batch.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=game_argument, required=True, help='any spelling, e.g. "pong"')
-    add("--objective", default="stdim", metavar="NAME", help="stdim, infonce, cpc, ... (stdim)")
     add(
-        "--budget", default="10m", help='"10m", "1.5h", "5000" (steps), "250k frames" (%(default)s)'
+        "--game",
+        "--env",
+        type=game_argument,
+        required=True,
+        help='Game, in any spelling, e.g. "pong".',
+    )
+    add(
+        "--objective",
+        default="stdim",
+        metavar="NAME",
+        help=shown("Objective: stdim, infonce, cpc, ..."),
+    )
+    add(
+        "--budget",
+        default="10m",
+        help=shown('Budget: "10m", "1.5h", "5000", in steps, "250k frames"'),
     )
     add(
         "--encoder",
         choices=_ENCODERS,
         default="stdim",
-        help="stdim reads 210x160 screens; nature and impala read what agents see (%(default)s)",
+        help=shown("Architecture: stdim reads 210x160 screens, nature and impala what agents see"),
     )
-    add("-n", "--n-frames", type=int, default=100_000, metavar="N", help=shown("frames to play"))
-    add("--policy", choices=_POLICIES, default=_POLICIES[0], help=shown("policy that plays"))
-    add("--labels", metavar="VERSION", help=f"labels that supervised is told ({LABELS})")
+    add("-n", "--n-frames", type=int, default=100_000, metavar="N", help=shown("Frames to play"))
+    add("--policy", choices=_POLICIES, default=_POLICIES[0], help=shown("Policy that plays"))
+    add(
+        "--labels",
+        metavar="VERSION",
+        help=f"Labels that the objective supervised is told ({LABELS}).",
+    )
     add(
         "--data-seed",
         type=int,
         default=1,
         metavar="N",
-        help="seed of the games; probes use 0 (1)",
+        help=shown("Seed of the games; probes use 0"),
     )
-    add("--batch-size", type=int, metavar="N", help="samples per step (64; cpc: 16)")
-    add("--micro-batch-size", type=int, metavar="N", help="samples encoded at a time (all)")
-    add("--learning-rate", type=float, default=3e-4, metavar="X", help=shown("of Adam"))
+    add("--batch-size", type=int, metavar="N", help="Samples per step (64; cpc: 16).")
+    add("--micro-batch-size", type=int, metavar="N", help="Samples encoded at a time (all).")
+    add(
+        "--learning-rate",
+        type=float,
+        default=3e-4,
+        metavar="X",
+        help=shown("Learning rate of Adam"),
+    )
     add(
         "--precision",
         choices=("bf16", "fp32"),
-        help="(bf16 where the GPU or CPU multiplies it in hardware, else fp32)",
+        help="Arithmetic (bf16 where the GPU or CPU multiplies it in hardware, else fp32).",
     )
-    add("--seed", type=int, default=0, metavar="N", help="seed of weights and batches (0)")
-    add("--device", default="auto", help=shown("auto, cpu, cuda, cuda:1, ..."))
+    add("--seed", type=int, default=0, metavar="N", help=shown("Seed of weights and batches"))
+    add("--device", default="auto", help=shown("Device, e.g. auto, cpu, cuda or cuda:1"))
     add(
         "-o",
         "--output",
         type=Path,
         metavar="FOLDER",
-        help="folder of the run (pretrained/GAME-OBJECTIVE[-ENCODER]-SEED)",
+        help="Folder of the run (pretrained/GAME-OBJECTIVE[-ENCODER]-SEED).",
     )
     add_progress(add)
     parser.set_defaults(run=run, usage_error=parser.error)

@@ -38,13 +38,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "again with the same --output to add encoders, games or seeds; what is done is kept.",
     )
     add = parser.add_argument
-    add("--game", type=_game, nargs="+", required=True, metavar="GAME", help='names, or "all"')
+    add(
+        "--game",
+        type=_game,
+        nargs="+",
+        required=True,
+        metavar="GAME",
+        help='Games, in any spelling, or "all".',
+    )
     sources: dict[str, Any] = {"nargs": "+", "metavar": "FILE"}
     add(
         "--features-of",
         default=[RANDOM],
-        help="models saved by SB3 (.zip), run directories, encoders (.safetensors), "
-        f'"{RANDOM}" or "{MAJORITY}" ({RANDOM})',
+        help="Models saved by SB3 (.zip), run directories, encoders (.safetensors), "
+        f'"{RANDOM}" or "{MAJORITY}" ({RANDOM}).',
         **sources,
     )
     add_former(add, "--encoder", "--features-of", **sources)
@@ -54,57 +61,57 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="+",
         default=list(SEEDS),
         metavar="N",
-        help="seeds of the split, the untrained weights and the probe (0)",
+        help="Seeds of the split, the untrained weights and the probe (0).",
     )
     add(
         "--protocol",
         nargs="+",
         default=list(PROTOCOLS),
         choices=PROTOCOLS + OTHER_PROTOCOLS,
-        help="the two linear probes (default), knn (nearest neighbours, without training) and "
-        "ridge (positions in pixels)",
+        help="The two linear probes, which are the default, knn (nearest neighbours, without "
+        "training) and ridge (positions in pixels).",
     )
     add(
         "--min-episode-length",
         type=int,
         metavar="N",
-        help="frames that an episode must have to be used (1; anand2019: 65, as published)",
+        help="Frames that an episode must have to be used (1; anand2019: 65, as published).",
     )
     add(
         "--view",
         choices=("screen", "agent"),
-        help="images to probe (those that the encoders read; screen without an encoder)",
+        help="Images to probe (those that the encoders read; screen without an encoder).",
     )
-    add("--labels", default=LABELS, metavar="VERSION", help=shown("version of the variables"))
-    add("--n-frames", type=int, metavar="N", help="frames per game (50000, or all of --frames)")
-    add("--policy", choices=POLICIES, help="policy that plays to collect frames (random)")
-    add("--data-seed", type=int, metavar="N", help="seed of the games that are played (0)")
+    add("--labels", default=LABELS, metavar="VERSION", help=shown("Version of the variables"))
+    add("--n-frames", type=int, metavar="N", help="Frames per game (50000, or all of --frames).")
+    add("--policy", choices=POLICIES, help="Policy that plays to collect frames (random).")
+    add("--data-seed", type=int, metavar="N", help="Seed of the games that are played (0).")
     add(
         "--frames",
         type=Path,
         metavar="DIR",
-        help="folder of rl-infonce collect; missing frames are played into it (a cache)",
+        help="Folder of rl-infonce collect; missing frames are played into it (a cache).",
     )
     add(
         "--precision",
         choices=("fp32", "bf16"),
         default="fp32",
-        help=shown("precision of the encoders"),
+        help=shown("Precision of the encoders"),
     )
-    add("--device", default="auto", help=shown("auto, cpu, cuda, cuda:1, ..."))
+    add("--device", default="auto", help=shown("Device, e.g. auto, cpu, cuda or cuda:1"))
     add(
         "-o",
         "--output",
         type=Path,
         default=Path("probes"),
         metavar="DIR",
-        help=shown("folder of scores.json and scores.md"),
+        help=shown("Folder of scores.json and scores.md"),
     )
     add_progress(add)
     add(
         "--trust-pickle",
         action="store_true",
-        help="let model files that cannot be read safely execute the code they contain",
+        help="Let model files that cannot be read safely execute the code they contain.",
     )
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
 

@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from rl_infonce.cli.arguments import shown
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `pull` and its flags."""
@@ -16,10 +18,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "of one commit, checked, all or none. No code in them is executed.",
     )
     add = parser.add_argument
-    add("repo", metavar="OWNER/NAME")
-    add("-o", "--output", type=Path, metavar="FOLDER", help="new (NAME of the repository)")
-    add("--revision", default="main", metavar="REV", help="commit, tag or branch (%(default)s)")
-    add("--max-bytes", type=int, default=2**30, metavar="N", help="of all files (%(default)s)")
+    add("repo", metavar="OWNER/NAME", help="Repository.")
+    add("-o", "--output", type=Path, metavar="FOLDER", help="New folder (NAME of the repository).")
+    add("--revision", default="main", metavar="REV", help=shown("Commit, tag or branch"))
+    add("--max-bytes", type=int, default=2**30, metavar="N", help=shown("Most bytes of all files"))
     parser.set_defaults(run=run, usage_error=parser.error)
 
 

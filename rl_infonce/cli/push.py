@@ -19,22 +19,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "them without executing code. Log in first: `hf auth login`.",
     )
     add = parser.add_argument
-    add("repo", metavar="OWNER/NAME", help="made if there is none")
-    add(
-        "--encoder", type=Path, metavar="FILE", help="an encoder.safetensors of rl-infonce pretrain"
-    )
+    add("repo", metavar="OWNER/NAME", help="Repository; it is made if there is none.")
+    add("--encoder", type=Path, metavar="FILE", help="encoder.safetensors of rl-infonce pretrain.")
     add(
         "--model",
         type=Path,
         metavar="PATH",
-        help="an agent saved by SB3, or the directory of a run",
+        help="An agent saved by SB3, or the directory of a run.",
     )
-    add("--best", action="store_true", help="of a run: the model whose episodes returned most")
-    add("--game", "--env", type=game_argument, help="(that of the run or the evaluation)")
-    add("--evaluation", type=Path, metavar="FILE", help="JSON of rl-infonce evaluate --output")
-    add("--scores", type=Path, metavar="FILE", help="scores.json of rl-infonce probe")
-    add("--private", action="store_true", help="if the repository is new")
-    add("--dry-run", action="store_true", help="print the model card and the files; upload nothing")
+    add("--best", action="store_true", help="Take the run's model whose episodes returned most.")
+    add("--game", "--env", type=game_argument, help="Game (that of the run or the evaluation).")
+    add("--evaluation", type=Path, metavar="FILE", help="File of rl-infonce evaluate --output.")
+    add("--scores", type=Path, metavar="FILE", help="scores.json of rl-infonce probe.")
+    add("--private", action="store_true", help="Make a new repository private.")
+    add("--dry-run", action="store_true", help="Print card and files; upload nothing.")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 

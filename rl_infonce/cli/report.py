@@ -25,10 +25,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         '"report".',
     )
     add = parser.add_argument
-    add("sweep", type=Path, metavar="DIR", help="folder of a sweep")
-    add("-o", "--output", type=Path, metavar="DIR", help="folder of the report (that of the sweep)")
-    add("--raw", action="store_true", help="compare scores of games, not human-normalised ones")
-    add("--mixed-versions", action="store_true", help="also runs of other versions of packages")
+    add("sweep", type=Path, metavar="DIR", help="Folder of the sweep.")
+    add("-o", "--output", type=Path, metavar="DIR", help="Folder of the report (the sweep's).")
+    add("--raw", action="store_true", help="Compare raw scores, not human-normalised ones.")
+    add("--mixed-versions", action="store_true", help="Also show runs of other package versions.")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 

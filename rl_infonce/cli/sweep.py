@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_infonce.cli.arguments import shown
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -40,58 +41,58 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "cell.",
     )
     add = parser.add_argument
-    add("grid", nargs="?", type=Path, metavar="GRID.toml", help="file of the grid")
-    add("-o", "--output", type=Path, metavar="DIR", help="folder of the sweep (sweeps/GRID)")
-    add("--resume", type=Path, metavar="DIR", help="go on with the sweep in this folder")
+    add("grid", nargs="?", type=Path, metavar="GRID.toml", help="File of the grid.")
+    add("-o", "--output", type=Path, metavar="DIR", help="Folder of the sweep (sweeps/GRID).")
+    add("--resume", type=Path, metavar="DIR", help="Go on with the sweep in this folder.")
     add(
         "--dry-run",
         action="store_true",
-        help="print the plan, try cells for a moment to estimate time and disk, and stop",
+        help="Print the plan, try cells for a moment to estimate time and disk, and stop.",
     )
     add(
         "--engine",
         choices=("local", "ray", "slurm"),
         default="local",
-        help="what runs the cells (local)",
+        help=shown("What runs the cells"),
     )
     add(
         "--n-jobs",
         type=int,
         metavar="N",
-        help="cells at once on this machine (one per GPU or, without any, per processor)",
+        help="Cells that run at once on this machine (one per GPU, or one per processor).",
     )
-    add("--n-threads", type=int, default=1, metavar="N", help="processors of each cell (1)")
-    add("--address", metavar="HOST:PORT", help="ray: the cluster (Ray starts on this machine)")
+    add("--n-threads", type=int, default=1, metavar="N", help=shown("Processors of each cell"))
+    add("--address", metavar="HOST:PORT", help="Address of a Ray cluster (Ray starts here).")
     add(
         "--gpus-per-cell",
         type=float,
         metavar="X",
-        help="ray: GPUs that a cell takes, e.g. 0.25 (on this machine all GPUs are shared by "
-        "--n-jobs cells, at most 1 each; on a cluster a cell takes none)",
+        help="GPUs that a cell takes on Ray, e.g. 0.25 (--n-jobs cells share those of this "
+        "machine, at most 1 each; on a cluster a cell takes none).",
     )
     add(
         "--retries",
         type=int,
         default=3,
         metavar="N",
-        help="ray: how often a cell starts again after a node was lost (3)",
+        help=shown("How often a cell starts again when Ray lost its node"),
     )
     add(
         "--slurm",
         nargs="+",
         default=(),
         metavar="NAME:VALUE",
-        help="slurm: parameters of submitit's AutoExecutor, e.g. timeout_min:240 (which must be "
-        "given) slurm_partition:gpu",
+        help="Parameters of submitit's AutoExecutor, e.g. timeout_min:240 slurm_partition:gpu; "
+        "timeout_min must be given.",
     )
-    add("--optimize", action="store_true", help="search the settings of the grid's table [study]")
-    add("--keep-checkpoints", action="store_true", help="keep the checkpoints of finished cells")
+    add("--optimize", action="store_true", help="Search the settings of the grid's table [study].")
+    add("--keep-checkpoints", action="store_true", help="Keep the checkpoints of finished cells.")
     add(
         "--mixed-versions",
         action="store_true",
-        help="go on although versions of packages have changed",
+        help="Go on although versions of packages have changed.",
     )
-    add("--force", action="store_true", help="start although the disk may become full")
+    add("--force", action="store_true", help="Start although the disk may become full.")
     parser.set_defaults(run=run, usage_error=parser.error)
 
 

@@ -58,8 +58,8 @@ def test_help_says_what_trust_means(capsys: pytest.CaptureFixture[str]) -> None:
         main(["collect", "--help"])
     assert leaving.value.code == 0
     words = " ".join(capsys.readouterr().out.split())
-    assert "let a model file that cannot be read safely execute the code it contains" in words
-    assert "agent steps (50000)" in words
+    assert "Let a model file that cannot be read safely execute the code it contains" in words
+    assert "Agent steps to play (50000)" in words
 
 
 def test_frames_are_collected_and_a_second_call_reads_them(
