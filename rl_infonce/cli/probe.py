@@ -149,21 +149,15 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     games = find_games(arguments.game, arguments.labels)
     from rl_infonce.scoring.probe_plan import make_plan  # torch, which takes its time
 
+    names = {"seeds", "labels", "frames", "view", "n_frames", "data_seed", "min_episode_length"}
+    names |= {"precision", "device", "trust_pickle"}
+    given = {name: getattr(arguments, name) for name in names}
     return make_plan(
         games,
         arguments.features_of,
-        seeds=arguments.seeds,
+        **given,
         protocols=arguments.protocol,
-        labels=arguments.labels,
-        frames=arguments.frames,
-        view=arguments.view,
-        n_frames=arguments.n_frames,
         policy=arguments.policy and arguments.policy.replace("-", "_"),
-        data_seed=arguments.data_seed,
-        min_episode_length=arguments.min_episode_length,
-        precision=arguments.precision,
-        device=arguments.device,
-        trust_pickle=arguments.trust_pickle,
         progress=shows_progress(arguments),
         say=functools.partial(print, flush=True),
         complain=functools.partial(print, file=sys.stderr, flush=True),

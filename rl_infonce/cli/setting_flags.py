@@ -44,5 +44,9 @@ def _parsing(name: str, kind: Kind) -> dict[str, Any]:
 
 def _preset(name: str) -> str:
     if name in FORMER_PRESETS:
-        print(f"rl-infonce: preset {name} is called {FORMER_PRESETS[name]} now.", file=sys.stderr)
+        print(
+            f"rl-infonce train: the preset {name} is now called {FORMER_PRESETS[name]}. The former "
+            "name still works; please use the new one.",
+            file=sys.stderr,
+        )
     return FORMER_PRESETS.get(name, name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.checks import check_choice
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.kinds import PATH, TEXT, Choice, Count, Flag, Texts, is_legal
 from rl_infonce.runs.checkpoints import checkpoints
@@ -69,10 +70,16 @@ class TrainingPlan:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> TrainingPlan:
-        """Return a plan from flat settings; those that are not given have their defaults."""
+        """Return a plan from flat settings; those that are not given have their defaults.
+
+        Raises:
+            TypeError: If there is no such setting.
+            ValueError: If there is no such algorithm.
+        """
         loss = {name: settings[name] for name in LOSS_SETTINGS if settings.get(name) is not None}
         own = {name: settings[name] for name in settings if name not in LOSS_SETTINGS}
         plan = cls(**own, loss=loss)
+        check_choice("algo", plan.algo, N_ENVS)
         return plan if plan.n_envs is not None else replace(plan, n_envs=N_ENVS[plan.algo])
 
     def flat(self) -> dict[str, Any]:

@@ -43,6 +43,13 @@ def test_a_former_flag_is_taken_for_the_present_one(
     assert not capsys.readouterr().err
 
 
+def test_a_former_preset_is_taken_for_the_present_one(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = make_parser().parse_args(["train", "--game", "pong", "--preset", "stdim"])
+    assert arguments.preset == "spatial_cpc"
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "the preset stdim is now called spatial_cpc. The former name still works" in said
+
+
 @pytest.mark.parametrize("command", ["probe", "train"])
 def test_help_tells_the_present_spelling_alone(
     capsys: pytest.CaptureFixture[str], command: str
