@@ -84,6 +84,6 @@ def add_former(add: Callable[..., Any], old: str, new: str, **settings: Any) -> 
         add: `add_argument` of a parser.
         old: Former spelling.
         new: The flag that is meant.
-        settings: Of that flag, as for `add`.
+        settings: Arguments of `add` for that flag.
     """
     add(old, action=_Former, new=new, **settings)

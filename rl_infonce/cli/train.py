@@ -83,11 +83,11 @@ def _add(add: Callable[..., Any], name: str, *short: str, **how: Any) -> None:
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
     """Train in a new run directory, or go on in one, and return the exit code.
 
-    The directory holds `run.json`, checkpoints, curves, the encoder that it began with, if it was
-    pretrained, and, however the run ends, `model.zip`. An
-    exception of the run is raised again after saving. 75: stopped by a signal after the update,
-    with a checkpoint to go on from. 130: by Ctrl-C at once. 1: a damaged checkpoint, or numbers
-    that went bad.
+    The directory holds `run.json`, checkpoints, curves, the pretrained encoder that the run began
+    with, if there was one, and, however the run ends, `model.zip`. An exception of the run is
+    raised again after saving. The code is 75 if a signal stopped the run after an update, with a
+    checkpoint to go on from, 130 after Ctrl-C at once, and 1 if a checkpoint is damaged or numbers
+    went bad.
 
     Args:
         arguments: What the parser returned.

@@ -14,7 +14,7 @@ class PretrainingCurves:
     """Curves of all sessions: a former one may have been killed before it drew a point.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -50,7 +50,7 @@ def process_group(device: torch.device) -> Iterator[None]:
     """Be one of the ranks that torchrun asks for, if it does.
 
     Args:
-        device: Of this rank.
+        device: Device of this rank.
 
     Raises:
         ConnectionError: If the ranks do not meet.

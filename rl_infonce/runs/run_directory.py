@@ -54,8 +54,8 @@ def made_folder(flag: str, folder: Path) -> Path:
     """Return a folder, made where there is none.
 
     Args:
-        flag: That names it, e.g. "--output".
-        folder: With its parents.
+        flag: Flag that names it, e.g. "--output".
+        folder: Folder, which may lack its parents.
 
     Raises:
         OSError: If it cannot be made.

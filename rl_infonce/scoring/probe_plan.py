@@ -46,23 +46,23 @@ def make_plan(
     Untrained weights of each architecture and the majority class are always scored also.
 
     Args:
-        games: Of `find_games`.
-        features_of: Files and run directories, as of `open_encoder`, "random" or "majority".
-        seeds: Of split, untrained weights and probe, at least 0.
-        protocols: Of `probe_runner.TASKS`.
+        games: Canonical names, as `find_games` returns them.
+        features_of: Files and run directories that `open_encoder` opens, "random" or "majority".
+        seeds: Seeds of split, untrained weights and probe, at least 0.
+        protocols: Names in `probe_runner.TASKS`.
         labels: Version of the variables.
         frames: Folder of frames; None is the cache.
         view: Images that every encoder must read; None takes those that the first one reads.
-        n_frames: Per game, as of `find_frames`.
-        policy: That plays, as of `find_frames`.
-        data_seed: Of the games played, as of `find_frames`.
+        n_frames: Frames per game; see `find_frames`.
+        policy: Policy that plays; see `find_frames`.
+        data_seed: Seed of the games played; see `find_frames`.
         min_episode_length: Frames that an episode must have; None leaves it to the protocol.
-        precision: Of encoders.
-        device: For encoders and probes.
+        precision: Arithmetic of the encoders, "fp32" or "bf16".
+        device: Device of encoders and probes.
         trust_pickle: Whether models that cannot be read safely may execute their own code.
         progress: Whether to show bars.
-        say: Receives a line about what is done.
-        complain: Receives a line about what failed.
+        say: Function that receives a line about what is done.
+        complain: Function that receives a line about what failed.
 
     Raises:
         ValueError: If an argument is out of range, or an encoder does not read the images.

@@ -53,7 +53,7 @@ class Plan:
     """What to score, and how.
 
     Attributes:
-        games: Canonical names.
+        games: Canonical names of the games.
         source: Of the frames.
         encoders: By key.
         seeds: Of split, untrained weights and probe.

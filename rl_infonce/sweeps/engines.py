@@ -95,8 +95,8 @@ class Engine:
         """Return a generator that runs jobs.
 
         Args:
-            jobs: In the order of their start.
-            folder: Of the sweep.
+            jobs: Jobs in the order of their start.
+            folder: Folder of the sweep.
         """
         if not jobs:
             return _nothing()

@@ -21,10 +21,10 @@ class Trial(NamedTuple):
     """A trial that ended.
 
     Attributes:
-        name: Of its arm.
-        settings: It was trained with.
+        name: Name of its arm.
+        settings: Settings with which it was trained.
         value: What the study maximises; None if the trial has no value.
-        statuses: How far its cells have come.
+        statuses: Statuses of its cells.
     """
 
     name: str
@@ -37,7 +37,7 @@ class StudyRun:
     """A search in the folder of a sweep.
 
     Args:
-        sweep: Whose grid has a study.
+        sweep: Sweep whose grid has a study.
         watch: Receives the cells of each trial as they end, and their grid; returns their exit
             codes.
 

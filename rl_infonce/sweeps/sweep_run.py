@@ -24,10 +24,10 @@ class CellEnd(NamedTuple):
     """A cell that ended.
 
     Attributes:
-        name: Of the cell.
+        name: Name of the cell.
         code: Exit code of its last command.
-        state: How far its run has come.
-        run_dir: Of the cell.
+        state: State of its run.
+        run_dir: Folder of its run.
     """
 
     name: str
@@ -40,7 +40,7 @@ class SweepEnd(NamedTuple):
     """A sweep that ended.
 
     Attributes:
-        states: How far each cell has come.
+        states: State of each cell, by name.
         is_stopped: Whether a signal stopped a cell.
         failed: Names of cells that failed.
     """
@@ -65,8 +65,8 @@ class Estimate(NamedTuple):
 
     Attributes:
         n_at_once: Cells that run at once.
-        disk: Bytes, at most.
-        tried: Seconds of training.
+        disk: Largest number of bytes on the disk.
+        tried: Seconds of training, as far as cells could be tried.
     """
 
     n_at_once: int
@@ -79,10 +79,10 @@ class SweepRun:
     """A grid, the folder of its cells, and the engine that trains what is missing.
 
     Attributes:
-        grid: Of the file.
-        content: Of that file.
-        folder: Of the sweep.
-        engine: For all cells.
+        grid: Grid in the file.
+        content: Content of that file.
+        folder: Folder of the sweep.
+        engine: Engine that runs the cells.
         searches: Whether the trials of the grid's study are trained instead of its arms.
         keeps_checkpoints: Whether finished cells keep theirs.
         mixed_versions: Whether cells go on with other versions of packages.
@@ -114,9 +114,9 @@ class SweepRun:
         """Check all that can fail, make the folder that of the grid, and note the session.
 
         Args:
-            planned: Of `planned`.
-            states: Of its cells.
-            command: That started the sweep.
+            planned: Grid that `planned` returned.
+            states: States of its cells.
+            command: Command that started the sweep.
             needs_room: Whether a disk that may get full is refused.
 
         Raises:

@@ -22,6 +22,7 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
     EpisodeFrames,
+    PretrainingObjective,
     PretrainingSettings,
     Progress,
     make_objective,
@@ -43,19 +44,19 @@ class EncoderPlan:
 
     Attributes:
         game: Its canonical name.
-        objective: Of `OBJECTIVES`.
+        objective: Name in `OBJECTIVES`.
         encoder: Architecture: "stdim" reads screens, "nature" and "impala" what agents see.
-        budget: As of `parse_budget`.
-        n_frames: To learn from and to validate on, at least 8.
-        policy: That plays: "random" or "random-without-noop".
-        data_seed: Of the games.
-        labels: Version of those that "supervised" is told; None for all other objectives.
+        budget: Text that `parse_budget` understands.
+        n_frames: Frames to learn from and to validate on, at least 8.
+        policy: Policy that plays, "random" or "random-without-noop".
+        data_seed: Seed of the games, at least 0.
+        labels: Version of the labels that "supervised" is told; None for other objectives.
         batch_size: Samples per step; None takes the objective's own number.
         micro_batch_size: Samples that are encoded at a time; None takes all.
-        learning_rate: Of Adam.
+        learning_rate: Learning rate of Adam.
         precision: "bf16" or "fp32"; None takes bf16 where the device multiplies it in hardware.
-        seed: Of weights and batches.
-        device: Of the training.
+        seed: Seed of weights and batches, at least 0.
+        device: Device of the training.
 
     Raises:
         ValueError: If a setting is out of range, or does not fit the others.
@@ -141,25 +142,22 @@ def pretrain_encoder(
 
     Args:
         plan: What to do.
-        folder: Of the run; it exists.
+        folder: Folder of the run, which exists.
         progress: Whether to show a bar while frames are collected.
-        on_progress: Called after every step.
+        on_progress: Function that is called after every step.
 
     Returns:
         The encoder's file, and losses and speeds.
 
     Raises:
-        Error: As `rl_infonce.pretraining.pretrain` and `cached_frames`.
+        ArithmeticError: If numbers go bad.
+        ValueError: If the folder holds another run, or there are too few frames.
+        MemoryError: If a batch does not fit the memory.
+        OSError: If files cannot be read or written, or another process trains in the folder.
     """
     is_first = os.environ.get("RANK", "0") == "0"
     train, validation = _frames(plan, progress=progress)
-    generator = torch.Generator().manual_seed(plan.seed)
-    objective = make_objective(
-        plan.objective,
-        _encoder(plan.encoder, generator),
-        generator,
-        variables=tuple(train.labels),
-    ).to(usable_device(plan.device))
+    objective = _objective(plan, tuple(train.labels))
     about, settings = plan.about(), plan.settings()
     with contextlib.closing(PretrainingCurves(folder)) as curves:
 
@@ -196,10 +194,15 @@ def pretrain_encoder(
     return path, done
 
 
-def _encoder(name: str, generator: torch.Generator) -> STDIMEncoder | PixelEncoder:
-    if name == "stdim":
-        return STDIMEncoder(generator)
-    return PixelEncoder((4, 84, 84), encoder=name, generator=generator)
+def _objective(plan: EncoderPlan, variables: tuple[str, ...]) -> PretrainingObjective:
+    generator = torch.Generator().manual_seed(plan.seed)
+    encoder = (
+        STDIMEncoder(generator)
+        if plan.encoder == "stdim"
+        else PixelEncoder((4, 84, 84), encoder=plan.encoder, generator=generator)
+    )
+    objective = make_objective(plan.objective, encoder, generator, variables=variables)
+    return objective.to(usable_device(plan.device))
 
 
 def _frames(plan: EncoderPlan, *, progress: bool) -> tuple[EpisodeFrames, EpisodeFrames]:

@@ -36,8 +36,8 @@ class TrainingPlan:
     """A training of an agent on an Atari game.
 
     Attributes:
-        log_folder: Where a run without a folder of its own gets one.
-        loss: Settings of the loss that were given, of `LOSS_SETTINGS`.
+        log_folder: Folder in which a run gets one of its own, if it has none.
+        loss: Settings of the loss that were given, by their names in `LOSS_SETTINGS`.
     """
 
     game: str = setting(None, TEXT, "Game, in any spelling.")
@@ -116,9 +116,9 @@ def planned(
     """Return the record of a run, and the plan with which it starts or goes on.
 
     Args:
-        given: Settings that were given.
-        run_dir: Where the run is or begins, held by this process; None if it is still to be found.
-        say: Receives a line about a setting that is not taken over.
+        given: Settings that were given, by name.
+        run_dir: Folder of the run, held by this process; None if it is still to be claimed.
+        say: Function that receives a line about a setting that is not taken over.
 
     Raises:
         ValueError: If what is given and the record do not fit together, or the folder is another's.

@@ -23,9 +23,9 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
     """Return the untrained model of a plan.
 
     Args:
-        plan: With a seed and a number of environments.
+        plan: Plan with a seed and a number of environments.
         pretrained: File of the encoder to start from.
-        n_timesteps: With which the run began: schedules and DQN's buffer depend on it.
+        n_timesteps: Steps with which the run began; schedules and DQN's buffer depend on them.
 
     Raises:
         ValueError: If a setting is out of range, or the encoder does not fit.
@@ -56,9 +56,9 @@ def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], objec
     """Save a model, elsewhere if its place cannot be written, and return the file.
 
     Args:
-        model: To be saved.
-        path: Where it belongs.
-        complain: Receives a line if it cannot be written there.
+        model: Model to save.
+        path: File in which it belongs.
+        complain: Function that receives a line if it cannot be written there.
 
     Raises:
         OSError: If it can be written nowhere.

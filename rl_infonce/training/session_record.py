@@ -21,8 +21,8 @@ class SessionRecord:
     """The newest session of a run.
 
     Args:
-        run_dir: Of the run, held by this process.
-        record: Of the run; it is changed in place.
+        run_dir: Folder of the run, held by this process.
+        record: Record of the run, which is changed in place.
     """
 
     def __init__(self, run_dir: Path, record: dict[str, Any]) -> None:
@@ -35,9 +35,9 @@ class SessionRecord:
         """Note who trains what from which step on.
 
         Args:
-            model: As it begins.
-            n_timesteps: Of the whole run.
-            callbacks: Among which may be one of decoupled updates.
+            model: Model as the session begins.
+            n_timesteps: Steps of the whole run.
+            callbacks: Callbacks of the training, perhaps one of decoupled updates among them.
 
         Raises:
             OSError: If the record cannot be written.
@@ -61,10 +61,10 @@ class SessionRecord:
         """Note how the session ended.
 
         Args:
-            n_trained: Steps of the whole run.
+            n_trained: Steps that the whole run has trained.
             status: "done", "interrupted" or "failed".
-            seconds: Of this session's training.
-            saved_step: Of its last checkpoint, if there is one.
+            seconds: Seconds that this session trained.
+            saved_step: Step of its last checkpoint; None without one.
 
         Raises:
             OSError: If the record cannot be written; it holds the notes nevertheless.

@@ -37,9 +37,9 @@ def started(
 
     Args:
         given: Settings of `TrainingPlan` and of the loss; a run that goes on has its own.
-        run_dir: Of the run; None takes the next free folder of the game in the log folder.
-        callbacks: Called during training beside the run's own.
-        complain: Receives a line about what goes wrong.
+        run_dir: Folder of the run; None takes the next free one of the game in the log folder.
+        callbacks: Callbacks of the training beside the run's own.
+        complain: Function that receives a line about what goes wrong.
 
     Raises:
         ValueError: If a setting is out of range, or does not fit the others or the run.
@@ -93,15 +93,15 @@ class TrainingRun:
 
     Args:
         plan: What to do.
-        record: Of the run; it is kept up to date.
-        run_dir: Where `run.json`, checkpoints and the model lie.
+        record: Record of the run, which is kept up to date.
+        run_dir: Folder of `run.json`, checkpoints and the model.
         tb_dir: Folder of the curves.
-        model: Untrained, as planned.
-        callbacks: Called during training beside the run's own.
-        complain: Receives a line about what goes wrong.
+        model: Untrained model, as planned.
+        callbacks: Callbacks of the training beside the run's own.
+        complain: Function that receives a line about what goes wrong.
 
     Attributes:
-        model_file: Where the model is saved.
+        model_file: File in which the model is saved.
     """
 
     def __init__(
