@@ -387,6 +387,7 @@ def test_gradients_through_context_and_actions_agree_with_finite_differences() -
     assert torch.autograd.gradcheck(loss, inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terms", [("global",), ("global_local", "local_local")])
 def test_gradients_agree_with_finite_differences(terms: tuple[str, ...]) -> None:
     module = objective(InfoNCESettings(terms=terms, critic="bilinear"))

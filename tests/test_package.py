@@ -34,12 +34,14 @@ def test_importing_the_package_is_light() -> None:
     assert "torch" not in imported_by("import rl_infonce.atari as atari; atari.games()")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ["nce", "temporal", "networks", "objective", "probing", "report"])
 def test_numeric_rooms_know_no_host(room: str) -> None:
     heavy = {"stable_baselines3", "ale_py", "matplotlib", "gymnasium"}
     assert not imported_by(f"import rl_infonce.{room}") & heavy
 
 
+@pytest.mark.slow
 def test_the_plugin_works_without_sb3_contrib_and_ale_py() -> None:
     found = imported_by("from rl_infonce import InfoNCEExtractor, InfoNCECallback, ProbeCallback")
     assert "stable_baselines3" in found

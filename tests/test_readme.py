@@ -146,6 +146,7 @@ def test_the_first_example_trains_with_the_loss_and_draws_every_curve(tmp_path: 
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "block",
     [

@@ -70,6 +70,7 @@ def test_value_based_models_are_greedy_whatever_their_exploration() -> None:
     np.testing.assert_array_equal(actions, model.predict(images(), deterministic=True)[0])
 
 
+@pytest.mark.slow
 def test_sampled_actions_have_the_policys_probabilities() -> None:
     model = spread_out(ALGORITHMS["PPO"]())
     image = images(4)[2:3]
@@ -88,6 +89,7 @@ def test_sampled_actions_have_the_policys_probabilities() -> None:
         assert (np.abs(error) < 4 * np.sqrt(mixed * (1 - mixed) / n)).all()
 
 
+@pytest.mark.slow
 def test_epsilon_one_is_uniform_and_seeded() -> None:
     model = spread_out(ALGORITHMS["DQN"]())
     first, second = (epsilon_greedy_policy(model, 1.0, rng())(images(3000)) for _ in range(2))

@@ -53,6 +53,7 @@ def by_hand(n_envs: int, n_games: int) -> list[list[tuple[float, int]]]:
     return [each[:n_games] for each in games]
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.parametrize("training_settings", [True, False])
 def test_episodes_are_whole_games_in_raw_points(training_settings: bool) -> None:

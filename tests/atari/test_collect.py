@@ -128,6 +128,7 @@ def test_pong_paddle_and_ball_are_where_ram_says_and_only_then(tmp_path: Path) -
             assert max(found, found_enemy) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "n_steps"),
     [("breakout", 400), ("space_invaders", 500), ("pong", 300), ("seaquest", 400)],
@@ -204,6 +205,7 @@ def seeded_by_image(n_actions: int) -> Callable[[Array], Array]:
     return policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["random", "random_without_noop"])
 def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: Path, policy: Any) -> None:
     for n_workers in (1, 3):

@@ -66,6 +66,7 @@ def test_every_score_and_clock_is_in_a_table() -> None:
     assert shown == {(game, name) for game in SCORES for name in SCORES[game]} | set(NOT_PAID)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("game", SCORES)
 def test_one_more_in_a_score_is_paid(game: str) -> None:
     stopped = stops(game)
@@ -193,6 +194,7 @@ def places(game: str, name: str, action: ale_py.Action, n_frames: int) -> npt.ND
     return values.astype(np.float64) if pixels is None else pixels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", STEERED, ids=lambda each: f"{each.game}-{each.name}")
 def test_the_players_place_follows_the_joystick(each: Steered) -> None:
     still = places(each.game, each.name, NOOP, each.n_frames)

@@ -214,6 +214,7 @@ def test_seed_method_is_applied_at_the_next_reset_only() -> None:
     env.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [None, 3])
 def test_trajectories_do_not_depend_on_the_number_of_threads(n_threads: int | None) -> None:
     kwargs: dict[str, Any] = {"n_envs": 4, "seed": 3, "repeat_action_probability": 0.25}

@@ -26,6 +26,7 @@ def play(env: AtariVecEnv, n_steps: int, seed: int) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sticky", [0.0, 0.25])
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_state_carries_on_where_it_was_taken(seed: int | None, sticky: float) -> None:

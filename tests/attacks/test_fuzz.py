@@ -19,6 +19,8 @@ from tests.attacks.forging import members_of, parts_of_safetensors, safetensors_
 from tests.attacks.formats import FORMATS, good_files
 from tests.attacks.place import Place
 
+pytestmark = pytest.mark.slow
+
 FEW = settings(
     max_examples=40,
     deadline=None,

@@ -29,6 +29,7 @@ def only(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
     monkeypatch.setattr(doctor, "CHECKS", (check,))
 
 
+@pytest.mark.slow
 def test_a_sound_machine_passes_and_nothing_is_left(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +161,7 @@ def test_extras_are_optional(
     assert "pip install 'rl-infonce[plots]'" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

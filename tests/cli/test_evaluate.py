@@ -79,6 +79,7 @@ def test_defaults_are_those_of_the_zoo_for_atari() -> None:
     assert flags.deterministic
 
 
+@pytest.mark.slow
 def test_a_run_is_played_printed_and_written(
     models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ def _durations(video: Any) -> list[int]:
     return durations
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_scores_and_another_others(
     models: Path, tmp_path: Path
 ) -> None:
@@ -132,6 +134,7 @@ def test_the_best_model_of_a_run_is_another(models: Path, tmp_path: Path) -> Non
     assert path == str(models / "breakout_1" / "checkpoints/best/step_000000000012/model.zip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "epsilon"),
     [([], 0.5), (["--deterministic"], 0.0), (["--epsilon", "0.05"], 0.05)],

@@ -130,6 +130,7 @@ def test_no_point_of_the_curves_is_lost_or_drawn_twice(
             assert [each.step for each in events.Scalars(f"pretrain/{name}")] == [1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoder", "loss"), [("nature", []), ("nature", ["--infonce-coef", "0"]), ("impala", [])]
 )
@@ -252,6 +253,7 @@ def test_a_run_that_cannot_be_says_why(here: Path, capsys: pytest.CaptureFixture
     assert "too short. Expected an episode of at least 100" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_another_run_of_the_folder_is_left_alone(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,6 +262,7 @@ def test_another_run_of_the_folder_is_left_alone(
     assert "data_seed=1 (not 5)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ranks_share_the_work(here: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     flags = [*TINY, "--precision", "fp32", "--budget", "3", "-o", "two"]
@@ -312,6 +315,7 @@ def speeds(path: Path) -> Any:
     return EventAccumulator(str(path)).Reload().Scalars("pretrain/frames_per_second")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a rank's process in /proc")
 def test_torchrun_restarts_a_killed_rank_which_goes_on(here: Path) -> None:
     killed = start_two()

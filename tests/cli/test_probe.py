@@ -90,6 +90,7 @@ def cells(folder: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
     return {(names[c["encoder"]], c["seed"], c["protocol"]): c for c in found["cells"]}
 
 
+@pytest.mark.slow
 def test_probing_writes_scores_and_table_and_is_not_repeated(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

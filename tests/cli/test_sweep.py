@@ -60,6 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "whole_sweep", train_all) / "sweep"
 
 
+@pytest.mark.slow
 def test_a_failed_cell_is_named_and_the_others_are_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
     assert (done / "run.json").read_bytes() == before, "what is done is left alone"
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_plan_and_trains_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,6 +177,7 @@ def test_what_cannot_be_tried_here_is_named_in_the_plan(
     assert "About 1.0 hours of training" in said
 
 
+@pytest.mark.slow
 def test_the_disk_is_estimated_from_above(whole: Path) -> None:
     cell = read_grid(whole / "grid.toml").cells()[0]
     used = sum(p.stat().st_size for p in (whole / "cells" / cell.name).rglob("*") if p.is_file())
@@ -317,6 +320,7 @@ def test_what_no_engine_can_do_leaves_the_folder_as_it_was(
     assert not (folder / "sweep.json").exists()
 
 
+@pytest.mark.slow
 def test_slurms_local_executor_trains_what_this_machine_does(tmp_path: Path) -> None:
     grid = str(write_grid(tmp_path / "grid.toml", arms=["infonce"]))
     slurm = ["--engine", "slurm", "--slurm", "cluster:local", "timeout_min:5"]
@@ -540,6 +544,7 @@ def test_mixed_versions_reach_the_cells_that_were_begun(
     assert ["--resume-inexact" in job.commands[0] for job in again.jobs] == [True, True]
 
 
+@pytest.mark.slow
 def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
     whole: Path, tmp_path: Path
 ) -> None:

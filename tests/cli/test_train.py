@@ -91,6 +91,7 @@ def test_unknown_game_is_refused_by_near_name_before_heavy_imports() -> None:
     assert "Did you mean 'breakout'" in answer.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -115,6 +116,7 @@ def test_wrong_values_exit_2_before_a_run_directory_exists(
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.slow
 def test_unwritable_log_folder_exits_2_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +132,7 @@ def test_unwritable_log_folder_exits_2_before_training(
         assert not folder.is_dir(), "no run was claimed"
 
 
+@pytest.mark.slow
 def test_curves_of_two_algorithms_go_to_folders_of_their_own(tmp_path: Path) -> None:
     for algo in ("ppo", "dqn"):
         run(tiny(tmp_path / "logs", "--algo", algo, "-tb", str(tmp_path / "curves")))
@@ -137,6 +140,7 @@ def test_curves_of_two_algorithms_go_to_folders_of_their_own(tmp_path: Path) -> 
     assert names == {str(Path(algo, "pong_1")) for algo in ("ppo", "dqn")}
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_record_curves_and_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

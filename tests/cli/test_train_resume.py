@@ -35,7 +35,7 @@ from rl_infonce.runs.run_directory import hold_run, read_record, write_record
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
 
-pytestmark = pytest.mark.atari
+pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 SIZES = {"ppo": ("384", "2", "32"), "dqn": ("300", "1", "64")}
 SHORT_ROLLOUTS = ("--hyperparams", "n_steps:64", "n_epochs:2", "batch_size:64")

@@ -8,7 +8,7 @@ import pytest
 from rl_infonce.atari import decode
 from tests.experiments.loading import load
 
-pytestmark = pytest.mark.atari
+pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 
 def test_every_arm_runs_and_the_table_holds_their_medians() -> None:

@@ -12,6 +12,7 @@ import torch
 from tests.experiments.loading import load
 
 
+@pytest.mark.slow
 def test_ranks_are_compared_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = load("distributed.py")
     monkeypatch.setattr(script, "N_RANKS", (2,))

@@ -17,6 +17,7 @@ from tests.experiments.loading import load
 script = load("frozen_ppo.py")
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 def test_every_arm_trains_what_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

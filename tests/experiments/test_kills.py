@@ -11,6 +11,8 @@ import torch
 
 from tests.experiments.loading import load
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"n_envs": 1, "save_freq": 128, "n_pairs": 8, "hyperparams": ["n_epochs:1"]}
 TRAIN = {"ppo": {"n_timesteps": 256, **SMALL}}
 

@@ -54,6 +54,7 @@ def test_widths_are_compared_by_game_and_seed() -> None:
     assert row[9] == "4 |"
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_a_cell_is_measured_beside_what_it_began_with(

@@ -14,6 +14,7 @@ from tests.experiments.loading import load
 script = load("minatar_arms.py")
 
 
+@pytest.mark.slow
 def test_every_arm_trains_and_notes_its_episodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

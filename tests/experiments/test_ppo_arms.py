@@ -19,6 +19,7 @@ from tests.sweeps.grids import begun_sweep, write_grid
 script = load("ppo_arms.py")
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_an_encoder_is_pretrained_and_probed_once(

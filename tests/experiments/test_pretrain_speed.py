@@ -11,6 +11,7 @@ from tests.experiments.loading import load
 script = load("benchmarks/pretrain_speed.py")
 
 
+@pytest.mark.slow
 def test_every_objective_is_timed() -> None:
     summary = script.compare(1, 1, batch_size=2)
     assert set(summary["frames_per_second"]) == {

@@ -20,6 +20,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return probe_speed
 
 
+@pytest.mark.slow
 def test_every_arm_reports_the_same_variables(script: ModuleType) -> None:
     data = script.synthetic(800, 16)
     summary = script.compare(data, rounds=2, peers=("adam, told", "adam"))

@@ -96,6 +96,7 @@ def test_ten_seeds_of_minatar_come_from_the_committed_runs() -> None:
         assert words.format(f"{float(row[5]) / mean:.0%}".replace("%", " %")) in page
 
 
+@pytest.mark.slow
 def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
     minatar = load("minatar_arms.py")
     for of in minatar.SCORES:
@@ -273,6 +274,7 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
 
 
+@pytest.mark.slow
 def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> None:
     folder = RESULTS / "ppo_arms"
     assert main(["report", str(folder), "-o", str(tmp_path), "--mixed-versions"]) == 0

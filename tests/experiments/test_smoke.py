@@ -12,7 +12,7 @@ from stable_baselines3 import PPO
 
 from tests.experiments.loading import load
 
-pytestmark = pytest.mark.atari
+pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 train_speed = load("benchmarks/train_speed.py")
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.experiments.loading import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.atari
 def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from tests.experiments.loading import load
 script = load("stdim_table.py")
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
 def test_cells_are_filled_once_and_shown(

@@ -58,6 +58,7 @@ def test_page_shows_the_training_table_of_the_committed_run() -> None:
     assert table in study_page("theory/toy_categorical.md")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_result_can_be_drawn(name: str, tmp_path: Path) -> None:
     theory(name).draw(committed(name), tmp_path / "figure.png")
@@ -359,6 +360,7 @@ def test_optimal_scores_are_the_log_density_ratio() -> None:
     assert float(info_nce_bound(gaussian.optimal_scores(x, y, 3.0))) <= math.log(4)
 
 
+@pytest.mark.slow
 def test_closed_form_of_the_spread_of_nwj() -> None:
     for information, n_pairs in ((0.5, 8), (1.0, 16)):
         found = gaussian.estimates(information, n_pairs, 20_000, seed=0)["NWJ"]

@@ -296,6 +296,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 def test_several_processes_find_what_one_finds() -> None:
     """In a process of its own: workers import the script by name."""
     program = (
@@ -309,6 +310,7 @@ def test_several_processes_find_what_one_finds() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_writes_its_numbers_and_draws_them(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -69,6 +69,7 @@ def streams(model: BaseAlgorithm) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "extractor"),
     [
@@ -345,6 +346,7 @@ def pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 def test_pong_is_collected_once_whatever_the_training_seed(pong: Path, tmp_path: Path) -> None:
     files = sorted(pong.glob("frames/*/*/agent.npy"))

@@ -15,6 +15,7 @@ from rl_infonce.probing import make_task
 ROWS, COLUMNS = slice(16, 76), slice(14, 70)
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 def test_rings_are_drawn_around_pongs_ball(tmp_path: Path) -> None:
     labelled = cached_frames("pong", 1600, seed=0, cache_folder=tmp_path).labelled("agent")

@@ -12,6 +12,8 @@ from torch import Tensor
 from rl_infonce.nce import contrast, gather
 from tests.nce import gather_rank
 
+pytestmark = pytest.mark.slow
+
 N_RANKS = 3
 ROOT = Path(__file__).parents[2]
 

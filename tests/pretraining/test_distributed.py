@@ -29,6 +29,8 @@ from tests.experiments.loading import load
 from tests.pretraining import failing_rank
 from tests.pretraining.forked import ENVIRONMENT, ROOT, Helper
 
+pytestmark = pytest.mark.slow
+
 # Where bf16 is emulated it takes minutes, and rounds a product more often than the bounds below.
 PRECISIONS = ("fp32", "bf16") if has_fast_bf16(torch.device("cpu")) else ("fp32",)
 PRECISIONS_OF_RANKS = {1: PRECISIONS, 2: PRECISIONS, 4: ("fp32",)}

@@ -6,6 +6,8 @@ import pytest
 
 from tests.experiments.loading import load
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("arm", "least", "most"), [("stdim", 0.8, 1.0), ("untrained", 0.0, 0.4)])
 def test_stdim_finds_the_dot_and_an_untrained_encoder_does_not(

@@ -292,6 +292,7 @@ def test_every_parameter_learns_and_no_global_random_number_is_drawn(name: str) 
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trunk", ["nature", "impala"])
 @pytest.mark.parametrize("name", [n for n in OBJECTIVES if n not in ("vae", "pixel_pred")])
 def test_stacked_frames_are_contrasted_where_they_share_none(name: str, trunk: str) -> None:

@@ -93,6 +93,7 @@ def without_times(progress: Progress) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", ["stdim", "vae", "supervised"])
 def test_a_resumed_run_equals_one_that_was_never_stopped(
@@ -170,6 +171,7 @@ def test_a_run_without_progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress.step - progress.best_step == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seconds", "slow_from"), [(100, None), (100, 40), (20, None)])
 def test_a_budget_in_seconds_is_kept(
     monkeypatch: pytest.MonkeyPatch, seconds: int, slow_from: int | None
@@ -290,6 +292,7 @@ def test_a_full_disk_is_named_and_the_checkpoint_before_kept(tmp_path: Path) -> 
     assert steps == [2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["loss", "gradient", "validation"])
 def test_what_is_not_finite_stops_before_the_step_and_keeps_the_checkpoint(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
@@ -350,6 +353,7 @@ def gradients(objective: PretrainingObjective) -> dict[str, Tensor]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("part", [1, 4])
 def test_micro_batches_give_the_gradient_of_the_whole(name: str, part: int) -> None:
@@ -427,6 +431,7 @@ def test_ranks_without_memory_are_told_a_way_out(
         run(2, replace(SETTINGS, micro_batch_size=part))
 
 
+@pytest.mark.slow
 def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

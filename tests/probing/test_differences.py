@@ -74,6 +74,7 @@ def test_what_makes_an_episode_hard_for_both_cancels() -> None:
     assert paired.low > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_episodes", [3, 8])
 def test_intervals_hold_the_true_difference_as_often_as_they_say(n_episodes: int) -> None:
     held = []

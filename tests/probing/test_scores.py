@@ -108,6 +108,7 @@ def played(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_episodes", "ease", "lowest", "highest"),
     [(2, (7, 3), 0.91, 0.98), (5, (7, 3), 0.91, 0.98), (5, (30, 1), 0.83, 0.91)],

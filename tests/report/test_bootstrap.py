@@ -225,6 +225,7 @@ DOCUMENTED: list[tuple[Callable[..., FloatArray], float, bool, tuple[int, ...]]]
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", range(len(SETTINGS)))
 @pytest.mark.parametrize("skewed", [False, True])
 def test_intervals_hold_the_truth_as_often_as_documented(column: int, skewed: bool) -> None:
@@ -247,6 +248,7 @@ def test_intervals_hold_the_truth_as_often_as_documented(column: int, skewed: bo
 UNEQUAL = [(1, 0.1, 0.1, 0.1), (1, 1, 0.1, 0.1), (0.3, 0.05, 0.02, 0.01)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spreads", UNEQUAL)
 @pytest.mark.parametrize(("compare", "lowest"), [(mean, 92), (interquartile_mean, 94)])
 def test_widened_intervals_hold_where_tasks_scatter_unequally(
@@ -274,6 +276,7 @@ def improvement_of_pairs(scores: Mapping[str, FloatArray]) -> FloatArray:
     return probability_of_improvement(x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", range(len(SETTINGS)))
 @pytest.mark.parametrize(
     ("shared", "documented"), [(0.0, (75, 91, 94, 95)), (3.0, (75, 95, 97, 98))]

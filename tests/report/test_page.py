@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.report.test_report import RUNS, report
+from tests.report.test_report import RUNS, report, whole
 
 pytest.importorskip("matplotlib")
 
@@ -45,7 +45,7 @@ class Reader(HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_nothing_else() -> None:
-    html = report(RUNS).html
+    html = whole().html
     reader = Reader()
     reader.feed(html)
     assert not reader.open

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,12 @@ def report(runs: list[Run], **changes: Any) -> Report:
     return make_report("Sweep <x>", runs, **(settings | changes))
 
 
+@cache
+def whole() -> Report:
+    """Return the report of all runs, which takes a second to make."""
+    return report(RUNS)
+
+
 def table_of(markdown: str, heading: str) -> dict[str, dict[str, str]]:
     block = markdown.split(f"## {heading}\n\n")[1].split("\n\n")[0].splitlines()
     header, _, *rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in block]
@@ -79,7 +86,7 @@ NO_EPISODE: dict[str, Any] = {"steps": np.array([], np.int64), "returns": np.arr
 
 
 def test_returns_and_differences_are_those_of_the_runs() -> None:
-    markdown = report(RUNS).markdown
+    markdown = whole().markdown
     returns = table_of(markdown, "PPO: mean return over the budget")
     compare = table_of(markdown, OVER_THE_BUDGET)
     areas = {(r.game, r.arm, r.seed): area(r) for r in RUNS}
@@ -119,7 +126,7 @@ def test_equal_arms_have_no_detectable_difference() -> None:
 
 
 def test_features_stand_beside_the_untrained_ones() -> None:
-    found = table_of(report(RUNS).markdown, OF_FEATURES)
+    found = table_of(whole().markdown, OF_FEATURES)
     assert list(found) == ["mean", "agent localization"]
     assert found["mean"] == {
         "games": "2",
@@ -128,7 +135,7 @@ def test_features_stand_beside_the_untrained_ones() -> None:
     assert found["agent localization"]["untrained"] == "missing"
     assert (
         "Over 2 games (pong, qbert); scores: untrained 18, baseline 6, infonce 6, placebo 6."
-        in report(RUNS).markdown
+        in whole().markdown
     )
 
 
@@ -270,7 +277,7 @@ def test_small_differences_are_legible() -> None:
 
 
 def test_how_it_was_made_is_said_in_both() -> None:
-    made = report(RUNS)
+    made = whole()
     told = made.markdown.split("## How it was made\n")[1]
     for text in (told, made.html):
         for words in ("on a machine.", "Versions: torch 2.8.", "Commits of rl_infonce: not known."):
@@ -280,14 +287,14 @@ def test_how_it_was_made_is_said_in_both() -> None:
 
 
 def test_tables_of_features_are_shaded() -> None:
-    sections = re.split(r"(?=<h2)", report(RUNS).html)
+    sections = re.split(r"(?=<h2)", whole().html)
     shaded = [each for each in sections if 'class="heat' in each or "heat-" in each]
     assert len(shaded) == 2, "both tables of what features know"
     assert all("features know" in each.split("</h2>")[0] for each in shaded)
 
 
 def test_how_to_read_a_table_is_said_in_markdown_too() -> None:
-    markdown = report(RUNS).markdown
+    markdown = whole().markdown
     assert "primary outcome of an algorithm is its first table" in markdown
     assert "human-normalised" in markdown
     assert "raw points" not in markdown
@@ -379,7 +386,7 @@ def test_a_run_without_an_episode_is_in_no_average() -> None:
 
 
 def test_every_run_is_in_the_csv() -> None:
-    rows = list(csv.DictReader(io.StringIO(report(RUNS).csv)))
+    rows = list(csv.DictReader(io.StringIO(whole().csv)))
     assert len(rows) == len(RUNS)
     for row, each in zip(rows, RUNS, strict=True):
         assert (row["game"], row["arm"], int(row["seed"])) == (each.game, each.arm, each.seed)

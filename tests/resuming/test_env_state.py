@@ -76,6 +76,7 @@ def play(env: Any, n_steps: int, seed: int) -> list[Any]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.parametrize("name", ENVS)
 def test_a_state_carries_on_where_it_was_taken(name: str) -> None:

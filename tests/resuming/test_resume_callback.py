@@ -124,6 +124,7 @@ RESUMED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RESUMED)
 def test_killed_and_restored_equals_uninterrupted(name: str, tmp_path: Path) -> None:
     algorithm, _, mode = name.partition(", ")
@@ -157,6 +158,7 @@ def sde_sac() -> SAC:
     return SAC("MlpPolicy", pendulum(1), use_sde=True, learning_starts=50, batch_size=16, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [sde_ppo, sde_sac])
 def test_normalizers_and_state_dependent_noise_go_on(build: Any, tmp_path: Path) -> None:
     whole = build()

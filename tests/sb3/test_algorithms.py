@@ -34,6 +34,7 @@ def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> se
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_encoder_and_head_parameter_moves(name: str) -> None:
     model = ALGORITHMS[name]()
@@ -85,6 +86,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_every_parameter_moves_with_every_option(name: str, option: str) -> None:
@@ -193,6 +195,7 @@ def test_images_with_channels_last_train_as_sb3_transposes_them() -> None:
         assert 0 < extractors_of(model)[0].last_infonce["loss"] < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "TQC", "CrossQ"])
 def test_the_target_encoder_moves_once_per_gradient_step(name: str) -> None:
     """SAC, TQC and CrossQ ask the critic a second time for the actor's loss."""

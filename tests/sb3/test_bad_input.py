@@ -297,6 +297,7 @@ def test_nan_in_the_encoder_is_counted_where_spread_and_rank_are_taken() -> None
     assert np.isnan(extractor.last_infonce["effective_rank"])
 
 
+@pytest.mark.slow
 def test_training_stops_after_many_nans_in_a_row_with_weights_intact() -> None:
     model = ALGORITHMS["PPO"](n_epochs=40)
     (extractor,) = extractors_of(model)
@@ -320,6 +321,7 @@ def test_a_second_frame_skip_is_refused_with_the_reason(skip: dict[str, int]) ->
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 def test_a_second_frame_skip_in_another_process_is_refused() -> None:
     def make() -> gym.Env[Any, Any]:
@@ -345,6 +347,7 @@ def test_an_environment_that_knows_no_wrappers_is_trained_on(answer: Any) -> Non
     assert model.learn(64).num_timesteps == 64
 
 
+@pytest.mark.slow
 def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
     def make() -> gym.Env[Any, Any]:
         env = StampedEnv(lengths=(60, 80))

@@ -27,6 +27,7 @@ def recorded(name: str) -> tuple[Any, Experience]:
     return model, ExperienceReader().read(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 @pytest.mark.parametrize("seed", range(3))
 def test_context_futures_and_mask_agree_with_brute_force(name: str, seed: int) -> None:

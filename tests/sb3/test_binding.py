@@ -43,6 +43,7 @@ def test_the_constructing_algorithm_is_found(name: str) -> None:
     assert all(bound(extractor) is model for extractor in extractors_of(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "RecurrentPPO"])
 def test_save_load_learn_rebinds_and_keeps_heads(name: str, tmp_path: Path) -> None:
     model = ALGORITHMS[name](policy_kwargs(preset="atc"))
@@ -90,6 +91,7 @@ def test_explicit_binding_replaces_the_search() -> None:
     assert extractor.last_infonce["loss"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 @pytest.mark.parametrize("preset", ["cpc", "atc"])
 def test_a_model_that_the_callback_binds_trains_as_one_that_was_found(
@@ -145,6 +147,7 @@ def look(model: BaseAlgorithm) -> None:
         assert not has_gradient(extractor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_a_look_at_the_policy_after_training_changes_nothing(name: str) -> None:
     models = []
@@ -222,6 +225,7 @@ def test_a_deep_copy_of_the_model_binds_to_the_copy(name: str) -> None:
     assert not extractors_of(model)[0].last_infonce
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_two_copies_of_a_model_train_alike(name: str) -> None:
     model = ALGORITHMS[name]()
@@ -294,6 +298,7 @@ def test_the_algorithm_is_held_weakly() -> None:
     assert bound(policy.features_extractor) is None  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_compiled_policy_trains_the_loss() -> None:
     model = ALGORITHMS["PPO"]()
     extractors = extractors_of(model)

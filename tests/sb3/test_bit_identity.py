@@ -55,6 +55,7 @@ def streams() -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC"])
 def test_coefficient_0_is_the_plain_network(name: str, channels_last: bool) -> None:
@@ -74,6 +75,7 @@ def environment_streams(model: BaseAlgorithm) -> tuple[Any, ...]:
     return sampled, [rng.bit_generator.state for rng in env.get_attr("rng")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_training_with_the_loss_draws_as_much_from_every_stream_as_without(name: str) -> None:
     plain = ALGORITHMS[name](policy_kwargs(PlainCNN))
@@ -104,6 +106,7 @@ def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -
     assert streams() == after_plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["cpc", "curl"])
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, preset: str) -> None:
@@ -117,6 +120,7 @@ def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, preset: str) -
     assert streams() == before
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     def train(seed: int | None) -> dict[str, torch.Tensor]:
         model = ALGORITHMS["PPO"](policy_kwargs(seed=seed))
@@ -143,6 +147,7 @@ def count_losses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return computed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_losses"),
     [
@@ -192,6 +197,7 @@ def test_prediction_and_evaluation_never_compute_the_loss(monkeypatch: pytest.Mo
     assert_same_weights(model.policy, plain.policy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [True, False])
 def test_trpo_warns_once_and_equals_the_plain_network(share: bool) -> None:
     plain = TRPO_BUILD(policy_kwargs(ChannelsLastCNN) | {"share_features_extractor": share})

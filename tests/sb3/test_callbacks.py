@@ -50,6 +50,7 @@ SHORT_ROLLOUTS = {"n_steps": 16, "batch_size": 32, "n_epochs": 1}
 """Of 32 steps with the two environments of PPO, each with one update."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -67,6 +68,7 @@ def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float])
     assert extractors_of(model)[0].infonce_coef == OWN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_the_coefficient_goes_with_the_learning_rate(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -85,6 +85,7 @@ def build(
     return DQN("MultiInputPolicy", env, **replay, replay_buffer_class=hindsight, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrapper"),
     [

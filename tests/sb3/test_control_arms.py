@@ -19,6 +19,7 @@ def extractor_of(model: object) -> InfoNCEExtractor:
     return extractor
 
 
+@pytest.mark.slow
 def test_a_placebo_cannot_be_learned() -> None:
     accuracies = {}
     for positives in ("future", "shuffled"):
@@ -48,6 +49,7 @@ def test_only_the_hosts_updates_see_moved_observations() -> None:
     torch.testing.assert_close(extractor.eval()(images), extractor.encode(images).features)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_augmentation_alone_trains(name: str) -> None:
     model = ALGORITHMS[name](policy_kwargs(augment_observations=True, infonce_coef=0.0))

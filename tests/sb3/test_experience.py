@@ -137,6 +137,7 @@ ON_POLICY: list[tuple[type[Any], str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "policy", "kwargs"), ON_POLICY, ids=["ppo", "a2c", "maskable", "recurrent"]
 )
@@ -201,6 +202,7 @@ def off_policy(algorithm: type[Any], n_envs: int = 2, env: Any = None, **kwargs:
     return algorithm("MlpPolicy", env, seed=0, **(small() | settings | kwargs))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer")
 @pytest.mark.parametrize(("algorithm", "kwargs", "n_envs"), OFF_POLICY)
 def test_replay_rings(algorithm: type[Any], kwargs: dict[str, Any], n_envs: int) -> None:

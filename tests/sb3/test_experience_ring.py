@@ -98,6 +98,7 @@ def found(experience: Experience, horizon: int) -> list[tuple[int, int]]:
     return list(zip(steps.tolist(), envs.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize("n_envs", [1, 2, 3])
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 5, 8, 13])

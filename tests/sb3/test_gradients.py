@@ -39,6 +39,7 @@ def first_gradients(
     return got[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coef", [0.1, 2.5])
 @pytest.mark.parametrize(
     ("name", "changes"),
@@ -230,6 +231,7 @@ def test_the_curves_of_a_bounded_critic_are_those_of_its_own_updates(name: str) 
     assert rl_norm(max_grad_ratio=1e9) == pytest.approx(rl_norm(), rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "max_ratio"), [("PPO", 0.3), ("DQN", 2.0)])
 def test_the_optimizer_gets_the_bounded_gradient(name: str, max_ratio: float) -> None:
     def gradients(**settings: Any) -> Gradients:

@@ -9,7 +9,7 @@ from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.arms import ARMS, merged
 from rl_infonce.sweeps.grid import Cell
 
-pytestmark = pytest.mark.atari
+pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 # A rollout of PPO, a quarter as long as by default, and ten of DQN's steps with updates.
 N_STEPS = {"ppo": 1, "dqn": 140}

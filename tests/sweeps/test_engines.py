@@ -59,12 +59,14 @@ def ray_is_here() -> Any:
     return pytest.importorskip("ray")
 
 
+@pytest.mark.slow
 def test_ray_that_starts_for_it(tmp_path: Path) -> None:
     ray = ray_is_here()
     check(run_on_ray(jobs_of(tmp_path)), tmp_path)
     assert not ray.is_initialized()
 
 
+@pytest.mark.slow
 def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = ray_is_here()
     (tmp_path / "running").mkdir()
@@ -90,6 +92,7 @@ def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {text.split(" ", 2)[2] for text in seen} == {str(thread_limits(2))}
 
 
+@pytest.mark.slow
 def test_a_job_that_is_lost_too_often_fails_alone_on_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -603,6 +606,7 @@ def test_what_slurm_refuses_is_no_traceback(
         list(run_on_slurm(jobs_of(tmp_path), folder=tmp_path, cluster="local"))
 
 
+@pytest.mark.slow
 def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -311,6 +311,7 @@ def test_without_study_or_optuna_it_says_so(
         next(run_study(folder, grid(), Trainer(folder), None))
 
 
+@pytest.mark.slow
 @pytest.mark.atari
 def test_the_command_trains_trials_and_names_the_best(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

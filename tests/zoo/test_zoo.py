@@ -17,6 +17,8 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_policy import read_policy
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(rl_infonce.__file__).parent / "zoo"
 GAME = "BreakoutNoFrameskip-v4"
 SMALL = {
