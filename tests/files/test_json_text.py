@@ -70,5 +70,5 @@ def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     for name in ("pipe", "loop", "missing", "."):
-        with pytest.raises(FileNotFoundError, match="Expected a file at .*, got none"):
+        with pytest.raises(FileNotFoundError, match=r"Expected a file at .*, got none"):
             read_json(tmp_path / name)
