@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
-from rl_infonce.hub.files import AGENT, ENCODER, digest
+from rl_infonce.hub.files import AGENT, ENCODER
 from rl_infonce.report.return_tables import markdown_table
 
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
@@ -93,7 +94,7 @@ def _use(repo: str, bundle: Bundle) -> str:
 
 
 def _files(bundle: Bundle) -> str:
-    rows = [[f"`{n}`", f"{len(c):,}", f"`{digest(c)}`"] for n, c in bundle.files.items()]
+    rows = [[f"`{n}`", f"{len(c):,}", f"`{sha256_of(c)}`"] for n, c in bundle.files.items()]
     return "## Files\n\n" + markdown_table(["file", "bytes", "SHA-256"], rows)
 
 

@@ -70,7 +70,8 @@ def contrast(
             another; 0 masks nothing, 1 masks exact repetitions of the positive.
         tile: Rows and columns of scores held at a time; None for all scores at once, "auto" for
             whichever was measured faster.
-        validate_args: Whether to check values, too: finite losses, positives allowed by `mask`.
+        validate_args: Whether to check values as well as shapes: that losses are finite, and
+            positives allowed by `mask`.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.

@@ -49,7 +49,7 @@ def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool 
         scores: [..., B, M], M >= B.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part. A row left
             with its positive alone has loss 0 and gradient 0.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64. A critic that cannot tell n candidates
@@ -77,7 +77,7 @@ def symmetric_info_nce(
     Args:
         scores: [..., B, B]; the positives are on the diagonal.
         mask: Boolean, broadcastable to `scores`; of pairs, in both directions.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64.
@@ -107,7 +107,7 @@ def decoupled_info_nce(
     Args:
         scores: [..., B, M], M >= 2.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, any sign; 0 for a row without negatives, which a warning names.
@@ -136,7 +136,7 @@ def soft_info_nce(
             0.001 or the resolution of their dtype.
         mask: Boolean, broadcastable to `scores`. Masked
             candidates must have target 0.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, at least the entropy of the targets.
@@ -172,7 +172,7 @@ def multi_positive_info_nce(
         positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
         mask: Boolean, broadcastable to `scores`. Masked
             candidates must not be positives.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= log of the number of positives.
@@ -221,7 +221,7 @@ def debiased_info_nce(
         class_prior: tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
@@ -259,7 +259,7 @@ def hard_negative_info_nce(
         class_prior: tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
