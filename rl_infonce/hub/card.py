@@ -61,8 +61,7 @@ def _about(bundle: Bundle) -> str:
 
 
 def _use(repo: str, bundle: Bundle) -> str:
-    lines = ["from huggingface_hub import hf_hub_download", ""]
-    imports, calls = [], []
+    imports, calls = ["from huggingface_hub import hf_hub_download"], []
     if ENCODER in bundle.files:
         imports.append("from rl_infonce.networks.encoder_file import load_encoder")
         calls.append(
@@ -80,7 +79,7 @@ def _use(repo: str, bundle: Bundle) -> str:
             f'{name.removeprefix("read_")} = {name}(hf_hub_download("{repo}", "{AGENT}"))'
             f"  # uint8 [B, C, H, W] -> {gives}"
         )
-    code = "\n".join([lines[0], *sorted(imports), "", *calls])
+    code = "\n".join([*sorted(imports), "", *calls])
     game = bundle.game or "GAME"
     commands = [f"rl-infonce pull {repo} -o pulled"]
     if bundle.has_policy:

@@ -173,6 +173,15 @@ def positives_of(matrix: Tensor) -> Tensor:
     return torch.diagonal(matrix, dim1=-2, dim2=-1)
 
 
+def refuse_rows(wrong: Tensor, expected: str, way_out: str = "") -> None:
+    """Raise if a row is marked, and name the first few."""
+    if bool(wrong.any()):
+        raise ValueError(
+            f"Expected {expected}, got {int(wrong.sum())} other rows: {row_numbers(wrong)}."
+            f"{way_out}"
+        )
+
+
 def row_numbers(where: Tensor) -> str:
     """Return the indices of the first few True entries, for a message."""
     found = where.nonzero().squeeze(-1).tolist()
