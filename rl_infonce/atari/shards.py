@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rl_infonce.files.digests import difference
 from rl_infonce.files.durable import sync, sync_folder
 from rl_infonce.files.npy_rows import RowsOnDisk, npy_header, read_rows
 
@@ -230,30 +231,12 @@ def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -
         ValueError: If a file, which the message names with its hash, is missing or changed.
     """
     where = shard_folder(folder, shard["index"])
-    for name, expected in shard["files"].items():
-        path = where / name
-        remedy = f"Delete {where} and collect again with the same settings."
-        if not path.is_file():
-            raise ValueError(f"Expected the file {path} of a finished shard, got none. {remedy}")
-        size = path.stat().st_size
-        if size != expected["bytes"]:
+    for name, file in shard["files"].items():
+        if found := difference(where / name, file["bytes"], file["sha256"], verify=verify):
             raise ValueError(
-                f"Expected {path} (sha256 {expected['sha256']}) to have {expected['bytes']} bytes, "
-                f"got {size}: the file is truncated or from elsewhere. {remedy}"
+                f"{found} The file of a finished shard is missing, cut short, changed or from "
+                f"elsewhere. Delete {where} and collect again with the same settings."
             )
-        if verify and (found := _sha256(path)) != expected["sha256"]:
-            raise ValueError(
-                f"Expected {path} to have the sha256 {expected['sha256']}, got {found}: the file "
-                f"was changed or is from elsewhere. {remedy}"
-            )
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def open_shard(

@@ -11,7 +11,8 @@ from typing import Any
 from rl_infonce.agents.saved_agent import find_model, game_of
 from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
 from rl_infonce.agents.saved_policy import read_policy
-from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES, digest
+from rl_infonce.files.digests import sha256_of
+from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES
 from rl_infonce.networks.encoder_file import describe, load_encoder, read_header
 from rl_infonce.resuming.best_model import find_best
 from rl_infonce.runs.evaluation_file import read_evaluation
@@ -149,7 +150,7 @@ def _evaluation_of(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
     record = read_evaluation(path)
     model = record.get("model")
     of = model.get("sha256") if isinstance(model, dict) else None
-    if AGENT not in contents or of != digest(contents[AGENT]):
+    if AGENT not in contents or of != sha256_of(contents[AGENT]):
         raise ValueError(
             f"Expected {path} to be about the model that is pushed, got that of another one "
             f"(SHA-256 {of}). Run `rl-infonce evaluate` with this model."

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
-from rl_infonce.hub.files import AGENT, ENCODER, digest
+from rl_infonce.hub.files import AGENT, ENCODER
 from rl_infonce.report.return_tables import markdown_table
 
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
@@ -60,8 +61,7 @@ def _about(bundle: Bundle) -> str:
 
 
 def _use(repo: str, bundle: Bundle) -> str:
-    lines = ["from huggingface_hub import hf_hub_download", ""]
-    imports, calls = [], []
+    imports, calls = ["from huggingface_hub import hf_hub_download"], []
     if ENCODER in bundle.files:
         imports.append("from rl_infonce.networks.encoder_file import load_encoder")
         calls.append(
@@ -79,7 +79,7 @@ def _use(repo: str, bundle: Bundle) -> str:
             f'{name.removeprefix("read_")} = {name}(hf_hub_download("{repo}", "{AGENT}"))'
             f"  # uint8 [B, C, H, W] -> {gives}"
         )
-    code = "\n".join([lines[0], *sorted(imports), "", *calls])
+    code = "\n".join([*sorted(imports), "", *calls])
     game = bundle.game or "GAME"
     commands = [f"rl-infonce pull {repo} -o pulled"]
     if bundle.has_policy:
@@ -93,7 +93,7 @@ def _use(repo: str, bundle: Bundle) -> str:
 
 
 def _files(bundle: Bundle) -> str:
-    rows = [[f"`{n}`", f"{len(c):,}", f"`{digest(c)}`"] for n, c in bundle.files.items()]
+    rows = [[f"`{n}`", f"{len(c):,}", f"`{sha256_of(c)}`"] for n, c in bundle.files.items()]
     return "## Files\n\n" + markdown_table(["file", "bytes", "SHA-256"], rows)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,8 +61,3 @@ _CHECKS: Mapping[str, Callable[[Path], Any]] = {
     EVALUATION: read_evaluation,
     SCORES: read_scores,
 }
-
-
-def digest(content: bytes) -> str:
-    """Return the SHA-256, in hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()

@@ -96,7 +96,7 @@ def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> 
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
-        validate_args: Whether to look at the values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B, M] boolean view.
@@ -119,7 +119,7 @@ def allowed_scores(
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`, or None for all candidates.
-        validate_args: Whether to look at the values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         Scores [..., B, M], and [..., B] True where a row has candidates.
@@ -147,7 +147,7 @@ def allowed_negatives(
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`, or None for all candidates.
-        validate_args: Whether to look at the values, too.
+        validate_args: Whether to check values as well as shapes.
         warn: Whether to name rows without negatives in a warning.
 
     Returns:
@@ -171,6 +171,15 @@ def allowed_negatives(
 def positives_of(matrix: Tensor) -> Tensor:
     """Return the entries [..., B] of [..., B, M] that belong to the positives."""
     return torch.diagonal(matrix, dim1=-2, dim2=-1)
+
+
+def refuse_rows(wrong: Tensor, expected: str, way_out: str = "") -> None:
+    """Raise if a row is marked, and name the first few."""
+    if bool(wrong.any()):
+        raise ValueError(
+            f"Expected {expected}, got {int(wrong.sum())} other rows: {row_numbers(wrong)}."
+            f"{way_out}"
+        )
 
 
 def row_numbers(where: Tensor) -> str:

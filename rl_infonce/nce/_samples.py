@@ -16,6 +16,7 @@ from rl_infonce.nce._candidates import (
     check_like,
     expand_boolean,
     expand_like,
+    refuse_rows,
     row_numbers,
 )
 from rl_infonce.nce._precision import at_least_float32
@@ -94,12 +95,7 @@ def blank(losses: Tensor, samples: Samples) -> Tensor:
 
 def check_targets(targets: Tensor, n_outcomes: int) -> None:
     """Raise if an outcome is not in [0, n_outcomes)."""
-    wrong = (targets < 0) | (targets >= n_outcomes)
-    if bool(wrong.any()):
-        raise ValueError(
-            f"Expected `targets` in [0, {n_outcomes}), got {int(wrong.sum())} others in rows "
-            f"{row_numbers(wrong)}."
-        )
+    refuse_rows((targets < 0) | (targets >= n_outcomes), f"`targets` in [0, {n_outcomes})")
 
 
 def _check_scores(positives: Tensor, noise: Tensor) -> None:

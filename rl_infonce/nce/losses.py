@@ -32,7 +32,7 @@ from rl_infonce.nce._candidates import (
     expand_boolean,
     expand_mask,
     positives_of,
-    row_numbers,
+    refuse_rows,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
@@ -49,7 +49,7 @@ def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool 
         scores: [..., B, M], M >= B.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part. A row left
             with its positive alone has loss 0 and gradient 0.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64. A critic that cannot tell n candidates
@@ -77,7 +77,7 @@ def symmetric_info_nce(
     Args:
         scores: [..., B, B]; the positives are on the diagonal.
         mask: Boolean, broadcastable to `scores`; of pairs, in both directions.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64.
@@ -107,7 +107,7 @@ def decoupled_info_nce(
     Args:
         scores: [..., B, M], M >= 2.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, any sign; 0 for a row without negatives, which a warning names.
@@ -136,7 +136,7 @@ def soft_info_nce(
             0.001 or the resolution of their dtype.
         mask: Boolean, broadcastable to `scores`. Masked
             candidates must have target 0.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, at least the entropy of the targets.
@@ -172,23 +172,22 @@ def multi_positive_info_nce(
         positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
         mask: Boolean, broadcastable to `scores`. Masked
             candidates must not be positives.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= log of the number of positives.
     """
     check_scores(scores)
     chosen = expand_boolean("positives", positives, "scores", scores)
-    left_out = ~positives_of(chosen)
-    if validate_args and bool(left_out.any()):
-        raise ValueError(
-            "Expected `positives` to hold the positive (column i of row i) of every row, got "
-            f"{int(left_out.sum())} rows without it: {row_numbers(left_out)}."
-        )
+    if validate_args:
+        expected = "`positives` to hold the positive (column i of row i) of every row"
+        refuse_rows(~positives_of(chosen), expected)
     with autocast_off(scores):
         allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
         if validate_args:
-            _check_no_masked_positive(chosen & allowed.isneginf() & used[..., None])
+            masked = (chosen & allowed.isneginf() & used[..., None]).any(dim=-1)  # [..., B]
+            expected = "`positives` to be False where `mask` is"
+            refuse_rows(masked, expected, " Pass `positives & mask` instead.")
         weights = (chosen & ~allowed.isneginf()).to(allowed.dtype)  # [..., B, M]
         weights = weights / weights.sum(dim=-1, keepdim=True)
         return _cross_entropy(allowed, weights)
@@ -221,7 +220,7 @@ def debiased_info_nce(
         class_prior: tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
@@ -259,7 +258,7 @@ def hard_negative_info_nce(
         class_prior: tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0; 0 for a row without negatives, which a warning names.
@@ -319,27 +318,10 @@ def _subtract_share(log_mean: Tensor, share: float) -> Tensor:
     return difference.masked_fill(nothing_left, -math.inf) - math.log1p(-share)
 
 
-def _check_no_masked_positive(masked: Tensor) -> None:
-    lost = masked.any(dim=-1)  # [..., B]
-    if bool(lost.any()):
-        raise ValueError(
-            "Expected `positives` to be False where `mask` is, got "
-            f"{int(lost.sum())} other rows: {row_numbers(lost)}. Pass `positives & mask` instead."
-        )
-
-
 def _check_distributions(weights: Tensor, masked: Tensor, used: Tensor, tolerance: float) -> None:
     check_finite("targets", weights)
     sums = weights.sum(dim=-1)  # [..., B]
-    wrong = used & (((sums - 1.0).abs() > tolerance) | (weights < 0).any(dim=-1))
-    if bool(wrong.any()):
-        raise ValueError(
-            f"Expected `targets` >= 0 with rows that sum to 1, got {int(wrong.sum())} other rows: "
-            f"{row_numbers(wrong)}."
-        )
-    lost = used & (masked & (weights > 0)).any(dim=-1)
-    if bool(lost.any()):
-        raise ValueError(
-            "Expected `targets` to be 0 where `mask` is False, got "
-            f"{int(lost.sum())} other rows: {row_numbers(lost)}."
-        )
+    wrong = ((sums - 1.0).abs() > tolerance) | (weights < 0).any(dim=-1)
+    refuse_rows(used & wrong, "`targets` >= 0 with rows that sum to 1")
+    lost = (masked & (weights > 0)).any(dim=-1)
+    refuse_rows(used & lost, "`targets` to be 0 where `mask` is False")

@@ -49,7 +49,7 @@ def info_nce_bound(
     Args:
         scores: [..., B, M] log-scores, M >= B, already divided by the temperature.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [...] bounds in nats, one per leading index, float32 or float64. Negative when the critic
@@ -72,7 +72,7 @@ def log_candidates(
     Args:
         scores: [..., B, M]; only the shape, dtype and device matter.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] in nats, >= 0, float32 or float64, without gradient; 0 for a row without any.
@@ -113,7 +113,7 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [...] bounds in nats.
@@ -136,7 +136,7 @@ def dv_estimate(
     Args:
         scores: [..., B, M].
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [...] estimates in nats.
@@ -164,7 +164,7 @@ def smile_estimate(
         scores: [..., B, M].
         clip: Largest absolute score of an independent pair, > 0.
         mask: Boolean, broadcastable to `scores`.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [...] estimates in nats.
@@ -189,7 +189,7 @@ def density_ratio_score(
     Args:
         scores: [B] of the pairs in question.
         reference_scores: [B, M] of the same contexts with M draws from the marginal.
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] in nats, at most log M above the score's lead over the best reference.

@@ -44,7 +44,7 @@ def exact_nll(scores: Tensor, targets: Tensor, *, validate_args: bool = True) ->
     Args:
         scores: [B, V] of every outcome.
         targets: [B] int64, the outcomes that happened, in [0, V).
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
@@ -88,7 +88,7 @@ def partition_nll(
         noise_scores: [B, K].
         noise_log_q: Broadcastable to [B, K].
         mask: Boolean, broadcastable to [B, K].
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] losses in nats, any sign, float32 or float64.
@@ -119,7 +119,7 @@ def effective_sample_size(
         noise_scores: [B, K].
         noise_log_q: Broadcastable to [B, K].
         mask: Boolean, broadcastable to [B, K].
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] sizes in [1, K] without gradient; 0 for a row without noise.
@@ -164,7 +164,7 @@ def local_nce(
         noise_log_q: Broadcastable to [B, K].
         log_z: 0, a learned 0-dim tensor, or [B] with one constant per context.
         mask: Boolean, broadcastable to [B, K].
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
@@ -213,7 +213,7 @@ def ranking_nce(
         positive_log_q: Broadcastable to `positive_scores`.
         noise_log_q: Broadcastable to [B, K].
         mask: Boolean, broadcastable to [B, K].
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.
@@ -254,7 +254,7 @@ def negative_sampling(
         positive_scores: [B] or [B, P].
         noise_scores: [B, K].
         mask: Boolean, broadcastable to [B, K].
-        validate_args: Whether to check values, too.
+        validate_args: Whether to check values as well as shapes.
 
     Returns:
         [B] losses in nats, >= 0, float32 or float64.

@@ -24,20 +24,19 @@ def knn_predictions(
     split: Split,
     *,
     n_neighbours: int = 5,
-    standardise: bool = True,
     device: torch.device | str = "cpu",
 ) -> dict[str, npt.NDArray[np.uint8]]:
     """Predict the majority label of the nearest training frames, by Euclidean distance.
 
-    The search is exact, in blocks of test frames so that memory stays below a few hundred MB. A tie
-    goes to the label whose neighbours are nearer by rank.
+    Each dimension is first standardised on the training part. The search is exact, in blocks of
+    test frames so that memory stays below a few hundred MB. A tie goes to the label whose
+    neighbours are nearer by rank.
 
     Args:
         features: Features [K, D] float32.
         labels: Integers [K] in 0..255 by variable.
         split: Training rows to search and test rows to predict.
         n_neighbours: Number of neighbours that vote, 1 <= n <= training frames.
-        standardise: Whether each dimension is first standardised on the training part.
         device: Device to compute on.
 
     Returns:
@@ -57,11 +56,6 @@ def knn_predictions(
             f"frames, got {n_neighbours}."
         )
     standardisation = Standardisation.of(features[split.train])
-    if not standardise:  # centred nevertheless, so that distances lose fewer digits
-        standardisation = standardisation._replace(
-            scale=np.ones_like(standardisation.scale),
-            varies=np.ones_like(standardisation.varies),
-        )
     train, test = (
         torch.as_tensor(standardisation(features[rows]), dtype=torch.float32, device=device)
         for rows in (split.train, split.test)

@@ -45,7 +45,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag, check_number
-from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.aggregates import probability_of_improvement
 from rl_infonce.report.run_scores import (
     Scores,
@@ -53,7 +52,7 @@ from rl_infonce.report.run_scores import (
     checked_scores,
     paired_differences,
 )
-from rl_infonce.report.statistics import Interval
+from rl_infonce.report.statistics import Interval, scipy_stats
 
 FloatArray = npt.NDArray[np.float64]
 Arrays = dict[str, FloatArray]

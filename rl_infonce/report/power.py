@@ -14,38 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag, check_number, check_shape
-from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.run_scores import Scores, checked_scores, paired_differences
+from rl_infonce.report.statistics import scipy_stats
 
 FloatArray = npt.NDArray[np.float64]
 _ROUNDING = 1e-13  # of scores in float64
 _ENOUGH_PAIRS = 3  # two differences say next to nothing of how differences scatter
-
-
-def detectable_effect(n_runs: int, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Return the smallest Cohen's d that a two-sided two-sample t test finds this often.
-
-    d is the difference of two means in standard deviations of a run; the statistic of Student's
-    test, which takes both arms to scatter alike, follows the noncentral t distribution (Cohen 1988,
-    "Statistical Power Analysis for the Behavioral Sciences", ch. 2). Effects below it are missed
-    more often than 1 - `power`. To find an effect is to find its sign, too.
-
-    Args:
-        n_runs: Of each arm, at least 2.
-        power: Probability of finding the effect, above `alpha`.
-        alpha: Probability of finding one where there is none.
-
-    Returns:
-        d > 0, in standard deviations between runs.
-
-    Example:
-        >>> [round(detectable_effect(n_runs), 2) for n_runs in (3, 5, 10)]
-        [3.07, 2.02, 1.32]
-    """
-    check_count("n_runs", n_runs, at_least=2)
-    _check_power(power, alpha)
-    freedom = 2.0 * (n_runs - 1)
-    return math.sqrt(2 / n_runs) * _noncentrality(freedom, freedom, power, alpha)
 
 
 def smallest_difference(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_flag, check_number, check_shape
-from rl_infonce.report._scipy import scipy_stats
 from rl_infonce.report.run_scores import (
     Scores,
     check_same_tasks,
@@ -36,6 +35,17 @@ class Interval(NamedTuple):
     mean: float
     low: float
     high: float
+
+
+def scipy_stats() -> Any:
+    """Return `scipy.stats`, or name the extra that it comes with."""
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ImportError(
+            'Statistics need SciPy. Install it with `pip install "rl-infonce[report]"`.'
+        ) from error
+    return stats
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.files.digests import difference, sha256_of
 from rl_infonce.files.durable import (
     new_folder,
     remove_partial,
@@ -28,7 +28,6 @@ FORMAT_VERSION = 1
 _LATEST = "LATEST"  # for people; no code reads it
 # Names that ReplayShards writes, whole or partial; all other files belong to somebody else.
 _SHARED_FILE = re.compile(r".+-\d{6}-[0-9a-f]{16}\.npy")
-_BLOCK = 2**20
 _KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
 
 
@@ -84,7 +83,7 @@ def write_checkpoint(
         "step": step,
         "about": dict(about),
         "files": {
-            name: {"sha256": _digest([content]), "bytes": len(content)}
+            name: {"sha256": sha256_of(content), "bytes": len(content)}
             for name, content in files.items()
         },
         "shared": {
@@ -104,7 +103,7 @@ def write_checkpoint(
 
 def seal_of(manifest: bytes) -> bytes:
     """Return the checksum file of a manifest, as `sha256sum --check` reads it."""
-    return f"{_digest([manifest])}  {MANIFEST}\n".encode()
+    return f"{sha256_of(manifest)}  {MANIFEST}\n".encode()
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -245,21 +244,5 @@ def _check_seal(path: Path) -> None:
 def _check_file(path: Path, expected: Any) -> None:
     if not isinstance(expected, dict) or expected.keys() != {"sha256", "bytes"}:
         raise DamagedCheckpointError(f"Expected SHA-256 and size of {path}, got {expected!r}.")
-    if not path.is_file():
-        raise DamagedCheckpointError(f"Expected a file at {path}, got none.")
-    size = path.stat().st_size
-    if size != expected["bytes"]:
-        raise DamagedCheckpointError(f"Expected {path} with {expected['bytes']} bytes, got {size}.")
-    with path.open("rb") as file:
-        found = _digest(iter(lambda: file.read(_BLOCK), b""))
-    if found != expected["sha256"]:
-        raise DamagedCheckpointError(
-            f"Expected {path} with SHA-256 {expected['sha256']}, got {found}."
-        )
-
-
-def _digest(blocks: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for block in blocks:
-        digest.update(block)
-    return digest.hexdigest()
+    if found := difference(path, expected["bytes"], expected["sha256"]):
+        raise DamagedCheckpointError(found)

@@ -552,7 +552,7 @@ def test_a_finished_folder_is_read_without_the_writers_lock_and_not_if_it_is_dam
     flipped = bytearray((copied / "shard_00001" / "ram.npy").read_bytes())
     flipped[-1] ^= 1
     (copied / "shard_00001" / "ram.npy").write_bytes(flipped)
-    with pytest.raises(ValueError, match=r"shard_00001/ram.npy to have the sha256 [0-9a-f]{64}"):
+    with pytest.raises(ValueError, match=r"shard_00001/ram.npy with SHA-256 [0-9a-f]{64}"):
         small(copied)
 
 

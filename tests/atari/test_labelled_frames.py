@@ -243,10 +243,10 @@ HASH = "[0-9a-f]{64}"
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncate, rf"shard_00001/agent.npy \(sha256 {HASH}\) to have 247088 bytes, got 246988"),
-        (flip, rf"shard_00000/ram.npy to have the sha256 {HASH}, got {HASH}: the file was changed"),
-        (swap, rf"shard_00000/agent.npy to have the sha256 {HASH}"),
-        (lose, r"shard_00000/lives.npy of a finished shard, got none. Delete .* and collect again"),
+        (truncate, rf"shard_00001/agent.npy with 247088 bytes \(SHA-256 {HASH}\), got 246988"),
+        (flip, rf"shard_00000/ram.npy with SHA-256 {HASH}, got {HASH}. .* changed"),
+        (swap, rf"shard_00000/agent.npy with SHA-256 {HASH}"),
+        (lose, r"a file at .*shard_00000/lives.npy, got none. .* Delete .* and collect again"),
         (edit(format_version=2), r"version 1, got .* version 2. Delete .* or collect into another"),
         (edit(format="frames of others"), r"got 'frames of others'"),
         (edit(shards=[]), r"got 0 of 2 shards"),

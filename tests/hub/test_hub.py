@@ -23,10 +23,11 @@ from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import read_policy
 from rl_infonce.cli import main
 from rl_infonce.files import durable
+from rl_infonce.files.digests import sha256_of
 from rl_infonce.files.durable import replace_json
 from rl_infonce.hub import HubError, client, make_bundle, pull, push
 from rl_infonce.hub.card import game_id, probe_rows
-from rl_infonce.hub.files import MOST_BYTES, digest
+from rl_infonce.hub.files import MOST_BYTES
 from rl_infonce.networks.encoder_file import load_encoder, save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.runs.checkpoints import write_checkpoint
@@ -74,13 +75,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_record(run_dir, new_record(arguments, seed=42) | {"n_timesteps_done": 2048})
     save_model(run_dir / "model.zip")
     episodes = [{"return": r, "length": 9, "is_cut": False} for r in (-21.0, -19.0)]
-    sha256 = digest((run_dir / "model.zip").read_bytes())
+    sha256 = sha256_of((run_dir / "model.zip").read_bytes())
     model = {"path": "/home/me/secret/model.zip", "sha256": sha256}
     settings = {"seed": 7, "deterministic": False, "epsilon": 0.0}
     about: dict[str, Any] = {"settings": settings, "versions": {}, "model": model}
     about["command"] = "rl-infonce evaluate --model /home/me/secret"
     replace_json(folder / "evaluation.json", evaluation_record("pong", episodes, **about))
-    key = digest((folder / "encoder.safetensors").read_bytes())[:16]
+    key = sha256_of((folder / "encoder.safetensors").read_bytes())[:16]
     replace_json(folder / "scores.json", scores(key))
     return folder
 
@@ -162,7 +163,7 @@ def test_what_is_pushed_comes_back(pushed: StandIn, made: Path, tmp_path: Path) 
     assert read_policy(tmp_path / "back" / "model.zip")(images).shape == (1, 6)
     record = json.loads((tmp_path / "back" / "pull.json").read_text())
     assert (record["repo"], record["commit"], record["endpoint"]) == (REPO, COMMIT, pushed.url)
-    sha256 = digest((made / "encoder.safetensors").read_bytes())
+    sha256 = sha256_of((made / "encoder.safetensors").read_bytes())
     assert record["files"]["encoder.safetensors"]["sha256"] == sha256
     assert sorted(path.name for path in tmp_path.iterdir()) == ["back"]
 
@@ -202,7 +203,7 @@ def test_the_card_says_what_is_known(pushed: StandIn, made: Path) -> None:
     assert "| pong | converged | `encoder.safetensors` | 0 1 | 0.700 | 0.450 | 0.250 |" in text
     assert "| seed | `42` |" in text
     assert "| torch | `" in text
-    sha256 = digest((made / "pong_1" / "model.zip").read_bytes())
+    sha256 = sha256_of((made / "pong_1" / "model.zip").read_bytes())
     assert f"`{sha256}`" in text
     assert f'read_policy(hf_hub_download("{REPO}", "model.zip"))' in text
     assert f'load_encoder(hf_hub_download("{REPO}", "encoder.safetensors"))' in text

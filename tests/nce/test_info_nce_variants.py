@@ -301,7 +301,7 @@ def test_soft_info_nce_refuses_targets_under_the_mask() -> None:
     [
         (torch.eye(4, 6), TypeError, r"boolean `positives`.*float32"),
         (torch.ones(3, 6).bool(), ValueError, r"`positives` broadcastable.*\(4, 6\).*\(3, 6\)"),
-        (~torch.eye(4, 6).bool(), ValueError, r"`positives`.*4 rows without it: 0, 1, 2, 3"),
+        (~torch.eye(4, 6).bool(), ValueError, r"`positives`.*4 other rows: 0, 1, 2, 3"),
     ],
 )
 def test_multi_positive_info_nce_refuses_wrong_positives(

@@ -406,8 +406,8 @@ def test_local_nce_refuses_other_normalisers(
 @pytest.mark.parametrize(
     ("scores", "targets", "error", "message"),
     [
-        (torch.zeros(2, 3), torch.tensor([0, 3]), ValueError, r"`targets` in \[0, 3\).*rows 1"),
-        (torch.zeros(2, 3), torch.tensor([-1, 0]), ValueError, r"`targets` in \[0, 3\).*rows 0"),
+        (torch.zeros(2, 3), torch.tensor([0, 3]), ValueError, r"`targets` in \[0, 3\).*rows: 1"),
+        (torch.zeros(2, 3), torch.tensor([-1, 0]), ValueError, r"`targets` in \[0, 3\).*rows: 0"),
         (torch.zeros(2, 3), torch.tensor([0, 1, 2]), ValueError, r"`targets`.*\[2\].*\(3,\)"),
         (torch.zeros(2, 3), torch.zeros(2), TypeError, r"`targets`.*int64.*float32"),
         (torch.zeros(3), torch.tensor([0]), ValueError, r"`scores`.*\[B, V\].*\(3,\)"),

@@ -12,19 +12,14 @@ SPLIT = Split(np.arange(150), np.arange(150, 160), np.arange(160, 220))
 
 
 @pytest.mark.parametrize("n_neighbours", [1, 2, 5, 150])
-@pytest.mark.parametrize("standardise", [True, False])
-def test_neighbours_equal_brute_force(
-    n_neighbours: int, standardise: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neighbours_equal_brute_force(n_neighbours: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "_DISTANCES_PER_BLOCK", 150 * 7)  # blocks of 7 test frames
     rng = np.random.default_rng(0)
     features = (rng.normal(size=(220, 6)) * [1, 1, 9, 0.1, 1, 1] + 20).astype(np.float32)
     labels = {"few": rng.integers(0, 3, 220), "many": rng.integers(200, 256, 220)}
-    found = knn_predictions(
-        features, labels, SPLIT, n_neighbours=n_neighbours, standardise=standardise
-    )
+    found = knn_predictions(features, labels, SPLIT, n_neighbours=n_neighbours)
     train = features[SPLIT.train].astype(np.float64)
-    scale = train.std(0) if standardise else 1.0
+    scale = train.std(0)
     for place, row in enumerate(SPLIT.test):
         distances = np.linalg.norm((features[row] - train) / scale, axis=1)
         nearest = np.argsort(distances)[:n_neighbours]
