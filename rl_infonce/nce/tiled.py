@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_infonce.nce._blocks import excluded_in_block, positives_in_block
+from rl_infonce.nce._negatives import Negatives, positives_in_block
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
 # Shared exponentials span exp(-50) to exp(50): float32 holds both, and what underflows beside
@@ -44,7 +44,7 @@ def tiled_info_nce(
     anchors: Tensor,
     candidates: Tensor,
     scale: Tensor,
-    mask: Tensor | None,
+    negatives: Negatives,
     *,
     symmetric: bool,
     tile: int,
@@ -58,7 +58,7 @@ def tiled_info_nce(
         anchors: [B, D] floating point.
         candidates: [M, D], M >= B, M = B if symmetric; candidate i is the positive of anchor i.
         scale: 0-dim floating point.
-        mask: [B, M] boolean, True = takes part; None for all.
+        negatives: Which candidates take part.
         symmetric: Whether to average both directions.
         tile: Rows and columns of a tile, >= 1.
 
@@ -69,7 +69,9 @@ def tiled_info_nce(
         anchors,
         candidates,
         scale,
-        mask,
+        negatives.mask,
+        negatives.moments,
+        negatives.min_gap,
         symmetric,
         tile,
     )
@@ -86,16 +88,19 @@ class _TiledInfoNCE(torch.autograd.Function):
         candidates: Tensor,
         scale: Tensor,
         mask: Tensor | None,
+        moments: Tensor | None,
+        min_gap: int,
         symmetric: bool,
         tile: int,
     ) -> Tensor:
         """Return losses [B]; see `tiled_info_nce`."""
         with autocast_off(anchors):
-            scores = _Scores.of(anchors, candidates, scale, mask, tile)
+            negatives = Negatives(mask, moments, min_gap)
+            scores = _Scores.of(anchors, candidates, scale, negatives, tile)
             losses, sums = _forward(scores, symmetric)
         saved = [tensor for each in sums for tensor in (each.shifts, each.totals)]
-        ctx.save_for_backward(anchors, candidates, scale, mask, *saved)
-        ctx.tile = tile
+        ctx.save_for_backward(anchors, candidates, scale, mask, moments, *saved)
+        ctx.min_gap, ctx.tile = min_gap, tile
         return losses
 
     @staticmethod
@@ -110,9 +115,10 @@ class _TiledInfoNCE(torch.autograd.Function):
                 "Expected one differentiation of `contrast` in tiles, got `create_graph=True`. "
                 "Pass tile=None for second derivatives."
             )
-        anchors, candidates, scale, mask, *saved = ctx.saved_tensors
+        anchors, candidates, scale, mask, moments, *saved = ctx.saved_tensors
         with autocast_off(anchors):
-            scores = _Scores.of(anchors, candidates, scale, mask, ctx.tile)
+            negatives = Negatives(mask, moments, ctx.min_gap)
+            scores = _Scores.of(anchors, candidates, scale, negatives, ctx.tile)
             sums = [_LogSums(*saved[i : i + 2]) for i in range(0, len(saved), 2)]
             pulls, pushes = _backward(scores, upstream, sums, ctx.needs_input_grad)
             of_anchors = of_candidates = of_scale = None
@@ -122,7 +128,7 @@ class _TiledInfoNCE(torch.autograd.Function):
                 of_anchors = pulls.mul_(scale).to(anchors.dtype)
             if ctx.needs_input_grad[1]:
                 of_candidates = pushes.to(candidates.dtype)
-        return of_anchors, of_candidates, of_scale, None, None, None
+        return of_anchors, of_candidates, of_scale, None, None, None, None, None
 
 
 @dataclass(frozen=True)
@@ -132,21 +138,21 @@ class _Scores:
     Attributes:
         anchors: s A [B, D] in at least float32.
         candidates: K [M, D] in at least float32.
-        mask: [B, M] boolean, True where a candidate takes part; None for all.
+        negatives: Which candidates take part.
         tile: Rows and columns of a tile.
     """
 
     anchors: Tensor
     candidates: Tensor
-    mask: Tensor | None
+    negatives: Negatives
     tile: int
 
     @classmethod
     def of(
-        cls, anchors: Tensor, candidates: Tensor, scale: Tensor, mask: Tensor | None, tile: int
+        cls, anchors: Tensor, candidates: Tensor, scale: Tensor, negatives: Negatives, tile: int
     ) -> _Scores:
         """Scale the anchors, which costs [B, D] products and not [B, M]."""
-        return cls(at_least_float32(anchors) * scale, at_least_float32(candidates), mask, tile)
+        return cls(at_least_float32(anchors) * scale, at_least_float32(candidates), negatives, tile)
 
     def tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield rows, columns and scores [rows, columns], which the next step overwrites."""
@@ -155,7 +161,7 @@ class _Scores:
             for columns in _blocks(len(self.candidates), self.tile):
                 scores = _shaped(memory, rows, columns)
                 torch.mm(self.anchors[rows], self.candidates[columns].T, out=scores)
-                excluded = excluded_in_block(self.mask, rows, columns)
+                excluded = self.negatives.excluded(rows, columns)
                 if excluded is not None:
                     scores.masked_fill_(excluded, -math.inf)
                 yield rows, columns, scores

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,35 +28,32 @@ def batch(n_ranks: int) -> dict[str, Tensor]:
         "anchors": draw[0],
         "candidates": draw[1],
         "upstream": draw[2, :, 0],
-        "moments": torch.arange(n_rows),
+        "episodes": torch.arange(n_rows) // 4,
+        "times": torch.arange(n_rows) % 4,
     }
 
 
-def allowed(moments: Tensor, of_candidates: Tensor) -> Tensor:
-    """Return the mask that leaves out neighbours of the positive in time."""
-    return (moments[:, None] - of_candidates).abs() != 1
-
-
-def one_way(anchors: Tensor, candidates: Tensor, moments: Tensor) -> Tensor:
-    """Losses of this rank's rows, with gathered candidates and moments."""
+def one_way(anchors: Tensor, candidates: Tensor, labels: dict[str, Any]) -> Tensor:
+    """Losses of this rank's rows, with gathered candidates and labels."""
     offset = dist.get_rank() * len(anchors)
-    mask = allowed(moments, gather(moments))
-    return contrast(anchors, gather(candidates), offset=offset, mask=mask, tile=4)
+    labels = {name: gather(of_rank) for name, of_rank in labels.items()}
+    return contrast(anchors, gather(candidates), offset=offset, min_gap=2, tile=4, **labels)
 
 
-def both_ways(anchors: Tensor, candidates: Tensor, moments: Tensor) -> Tensor:
+def both_ways(anchors: Tensor, candidates: Tensor, labels: dict[str, Tensor]) -> Tensor:
     """The symmetric losses of this rank's rows."""
-    return (one_way(anchors, candidates, moments) + one_way(candidates, anchors, moments)) / 2
+    return (one_way(anchors, candidates, labels) + one_way(candidates, anchors, labels)) / 2
 
 
 def run_rank(rank: int, n_ranks: int) -> dict[str, Tensor]:
     """Return losses, gradients and what else this rank saw."""
     own = {name: rows.chunk(n_ranks)[rank].clone() for name, rows in batch(n_ranks).items()}
     sides = own["anchors"].requires_grad_(), own["candidates"].requires_grad_()
-    seen = {"gathered_moments": gather(own["moments"])}
+    labels = {"episodes": own["episodes"], "times": own["times"]}
+    seen = {"gathered_episodes": gather(own["episodes"])}
     losses_of: dict[str, Callable[..., Tensor]] = {"one_way": one_way, "both_ways": both_ways}
     for name, losses_with in losses_of.items():
-        losses = losses_with(*sides, own["moments"])
+        losses = losses_with(*sides, labels)
         gradients = torch.autograd.grad(losses, sides, own["upstream"])
         seen |= {name: losses.detach(), f"{name}_anchors": gradients[0]}
         seen[f"{name}_candidates"] = gradients[1]

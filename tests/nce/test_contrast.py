@@ -226,6 +226,9 @@ def test_contrast_refuses_embeddings_of_another_kind(
 
 
 SCALES, TILES = (0.0, -1.0, math.nan, math.inf), ("all", 1.5, True)
+TWO, THREE = torch.arange(2), torch.arange(3)
+OF_THREE = {"episodes": THREE, "times": THREE}
+FAR_APART = torch.tensor([-(2**62), 2**62 - 1])
 
 
 @pytest.mark.parametrize(
@@ -239,6 +242,26 @@ SCALES, TILES = (0.0, -1.0, math.nan, math.inf), ("all", 1.5, True)
         (3, {"offset": -1}, ValueError, "`offset` to be a finite number >= 0, got -1"),
         (3, {"offset": 2}, ValueError, r"`offset` at most 1 \(candidates .*\), got 2"),
         (3, {"offset": 1.0}, TypeError, r"`offset` to be an integer, got 1\.0"),
+        (2, {"episodes": TWO}, ValueError, "together, got no `times`"),
+        (2, {"times": TWO}, ValueError, "together, got no `episodes`"),
+        (3, {**OF_THREE, "episodes": TWO}, ValueError, r"`episodes` of shape \[3\], got \(2,\)"),
+        (3, {**OF_THREE, "times": TWO}, ValueError, r"`times` of shape \[3\], got \(2,\)"),
+        (3, {**OF_THREE, "episodes": torch.ones(3)}, TypeError, "`episodes` to hold integers, got"),
+        (
+            3,
+            {**OF_THREE, "times": torch.ones(3)},
+            TypeError,
+            "`times` to hold integers, got torch.",
+        ),
+        (
+            3,
+            {**OF_THREE, "min_gap": -1},
+            ValueError,
+            "`min_gap` to be a finite number >= 0, got -1",
+        ),
+        (3, {**OF_THREE, "min_gap": 1.5}, TypeError, r"`min_gap` to be an integer, got 1\.5"),
+        (2, {"min_gap": 5}, ValueError, "`episodes` and `times` with `min_gap`=5, got none"),
+        (2, {"episodes": TWO, "times": FAR_APART}, ValueError, "fits into 64 bits, got 2 episodes"),
     ],
 )
 def test_contrast_refuses_settings_that_do_not_fit(

@@ -45,7 +45,9 @@ def test_gather_gives_losses_and_gradients_of_the_large_batch(
     sides = large["anchors"].requires_grad_(), large["candidates"].requires_grad_()
     losses = contrast(
         *sides,
-        mask=gather_rank.allowed(large["moments"], large["moments"]),
+        episodes=large["episodes"],
+        times=large["times"],
+        min_gap=2,
         symmetric=name == "both_ways",
         tile=None,
     )
@@ -61,7 +63,7 @@ def test_gather_gives_losses_and_gradients_of_the_large_batch(
 
 def test_gather_keeps_the_order_of_ranks(ranks: list[dict[str, Tensor]]) -> None:
     for rank in ranks:
-        assert torch.equal(rank["gathered_moments"], gather_rank.batch(N_RANKS)["moments"])
+        assert torch.equal(rank["gathered_episodes"], gather_rank.batch(N_RANKS)["episodes"])
 
 
 def test_gather_sums_half_precision_in_float32(ranks: list[dict[str, Tensor]]) -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from rl_infonce.nce import contrast
 from rl_infonce.nce.contrast import CROSSOVER
+from rl_infonce.temporal import negative_mask
 from tests import oracles
 from tests.draws import normal
 
@@ -100,14 +102,66 @@ def test_tiled_broadcasts_a_mask_of_candidates(symmetric: bool) -> None:
     assert_tiled_equals_dense(embeddings(6, 0), embeddings(6, 1), 4, symmetric=symmetric, mask=mask)
 
 
+@SYMMETRIC
+@pytest.mark.parametrize("tile", [None, 4])
+@pytest.mark.parametrize("min_gap", [0, 1, 3, 1000])
+@pytest.mark.parametrize("extra_mask", [False, True])
+def test_contrast_episodes_and_times_equal_negative_mask(
+    extra_mask: bool, min_gap: int, tile: int | None, symmetric: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    episodes, times = rng.integers(-2, 2, 15) * 2**40, rng.integers(-9, 9, 15)
+    mask = torch.from_numpy(negative_mask(times, np.zeros(15, np.int64), episodes, min_gap))
+    given = random_mask(15, 15) if extra_mask else None
+    anchors, candidates = embeddings(15, 0), embeddings(15, 1)
+    losses, gradients = losses_and_gradients(
+        anchors,
+        candidates,
+        episodes=torch.from_numpy(episodes),
+        times=torch.from_numpy(times),
+        min_gap=min_gap,
+        mask=given,
+        tile=tile,
+        symmetric=symmetric,
+    )
+    expected, dense = losses_and_gradients(
+        anchors,
+        candidates,
+        mask=mask if given is None else mask & given,
+        tile=None,
+        symmetric=symmetric,
+    )
+    torch.testing.assert_close(losses, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients, dense, rtol=1e-10, atol=1e-10)
+
+
+def test_contrast_times_may_need_64_bits() -> None:
+    times, episodes = torch.tensor([0, 1, 2**40, 2**40 + 1]), torch.zeros(4, dtype=torch.long)
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[[0, 1, 2, 3], [1, 0, 3, 2]] = False
+    anchors, candidates = embeddings(4, 0), embeddings(4, 1)
+    losses = contrast(anchors, candidates, episodes=episodes, times=times, min_gap=2, tile=3)
+    torch.testing.assert_close(losses, contrast(anchors, candidates, mask=mask, tile=None))
+
+
 @pytest.mark.parametrize("tile", [None, 4])
 @pytest.mark.parametrize("offset", [1, 5, 8])
 def test_contrast_offset_moves_the_positives(offset: int, tile: int | None) -> None:
     anchors, candidates, mask = embeddings(5, 0), embeddings(13, 1), random_mask(5, 13)
+    episodes, times = torch.arange(13) // 4, torch.arange(13)
+    keywords: dict[str, Any] = {"min_gap": 2, "tile": tile}
     losses, gradients = losses_and_gradients(
-        anchors, candidates.roll(offset, 0), offset=offset, mask=mask.roll(offset, 1), tile=tile
+        anchors,
+        candidates.roll(offset, 0),
+        offset=offset,
+        mask=mask.roll(offset, 1),
+        episodes=episodes.roll(offset),
+        times=times.roll(offset),
+        **keywords,
     )
-    expected, unmoved = losses_and_gradients(anchors, candidates, mask=mask, tile=tile)
+    expected, unmoved = losses_and_gradients(
+        anchors, candidates, mask=mask, episodes=episodes, times=times, **keywords
+    )
     torch.testing.assert_close(losses, expected)
     torch.testing.assert_close(gradients[0], unmoved[0])
     torch.testing.assert_close(gradients[1].roll(-offset, 0), unmoved[1])
@@ -169,9 +223,12 @@ def saved_bytes(n_rows: int, **keywords: Any) -> int:
 
 
 @SYMMETRIC
-def test_tiled_saves_memory_linear_in_the_batch(symmetric: bool) -> None:
+@pytest.mark.parametrize("timed", [False, True])
+def test_tiled_saves_memory_linear_in_the_batch(timed: bool, symmetric: bool) -> None:
     def saved(n_rows: int) -> int:
-        return saved_bytes(n_rows, tile=32, symmetric=symmetric)
+        moments = torch.arange(n_rows)
+        times: dict[str, Any] = {"episodes": moments // 9, "times": moments} if timed else {}
+        return saved_bytes(n_rows, tile=32, symmetric=symmetric, **times)
 
     assert saved(512) < 2.2 * saved(256)
     assert saved(512) < 512 * 8 * 4 * 10  # ten times one side of embeddings

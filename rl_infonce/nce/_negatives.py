@@ -1,0 +1,87 @@
+"""Which candidates take part for which anchor, told for any block of rows and columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rl_infonce.checks import check_count, check_shape
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """A mask, moments in time, or both; the positive of row i is column i and takes part.
+
+    Attributes:
+        mask: [B, M] boolean, True = takes part; None for all.
+        moments: [M] places on one line as `timeline` lays them; None for no rule of time.
+        min_gap: Candidates closer than this on the line take no part, >= 0.
+    """
+
+    mask: Tensor | None = None
+    moments: Tensor | None = None
+    min_gap: int = 0
+
+    def excluded(self, rows: slice, columns: slice) -> Tensor | None:
+        """Return a block of what takes no part.
+
+        Returns:
+            [rows, columns] boolean of its own memory, or None if everything takes part.
+        """
+        excluded = None if self.mask is None else ~self.mask[rows, columns]
+        if self.moments is not None:
+            gaps = self.moments[rows, None] - self.moments[columns]
+            close = gaps.abs_() < self.min_gap  # [rows, columns]
+            excluded = close if excluded is None else excluded.logical_or_(close)
+        if excluded is not None:
+            # a row without candidates, too: alone, the positive costs 0
+            positives_in_block(excluded, rows, columns)[1].fill_(False)
+        return excluded
+
+
+def positives_in_block(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:
+    """Find the positives (column i of row i) in a block of a larger matrix.
+
+    Returns:
+        Which i lie in the block, perhaps none, and a view of their entries.
+    """
+    first = max(rows.start, columns.start)
+    stop = max(first, min(rows.stop, columns.stop))
+    return slice(first, stop), torch.diagonal(block, offset=rows.start - columns.start)
+
+
+def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int]:
+    """Lay the episodes end to end, so that one distance tells both episode and time apart.
+
+    Comparing one number per pair takes half the passes over a block that two would.
+
+    Args:
+        episodes: [M] integers, one per episode.
+        times: [M] integers, the step within the episode.
+        min_gap: Distance within an episode from which on candidates are negatives, >= 0.
+
+    Returns:
+        Moments [M] and a gap: moments i and j are closer than the gap exactly where the episode is
+        the same and |times_i - times_j| < min_gap.
+    """
+    check_shape("episodes", episodes, ["M"])
+    check_shape("times", times, [len(episodes)])
+    for name, labels in (("episodes", episodes), ("times", times)):
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+            raise TypeError(f"Expected `{name}` to hold integers, got {labels.dtype}.")
+    check_count("min_gap", min_gap, at_least=0)
+    names, numbers = torch.unique(episodes, return_inverse=True)  # numbers [M] from 0
+    first, last = int(times.min()), int(times.max())
+    gap = min(min_gap, last - first + 1)
+    length = last - first + 1 + gap
+    if len(names) * length >= 2**63:
+        raise ValueError(
+            f"Expected `times` whose range times the number of episodes fits into 64 bits, got "
+            f"{len(names)} episodes and times from {first} to {last}. "
+            f"Count the steps of each episode from 0."
+        )
+    moments = numbers * length + (times.to(torch.int64) - first)
+    fits = len(names) * length < 2**31
+    return moments.to(torch.int32) if fits else moments, gap
