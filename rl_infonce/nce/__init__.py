@@ -23,6 +23,7 @@ from rl_infonce.nce.mutual_information import (
     info_nce_bound,
     is_saturated,
     log_candidates,
+    moving_log_mean_exp,
     nwj_bound,
     smile_estimate,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "is_saturated",
     "local_nce",
     "log_candidates",
+    "moving_log_mean_exp",
     "multi_positive_info_nce",
     "negative_sampling",
     "nwj_bound",

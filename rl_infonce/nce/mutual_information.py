@@ -124,17 +124,23 @@ def nwj_bound(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool
 
 
 def dv_estimate(
-    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+    scores: Tensor,
+    *,
+    log_moving_mean: Tensor | None = None,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
 ) -> Tensor:
     """Return the Donsker-Varadhan estimate, as maximised by MINE.
 
     E_joint[s] - log E_product[exp s] (Donsker & Varadhan 1983; Belghazi et al. 2018, "Mutual
     Information Neural Estimation", eq. 5). A bound for exact expectations only: in finite batches
     the logarithm of a mean is biased and the value too high on average. Its gradient is biased as
-    well, which MINE corrects by a moving mean over batches (sec. 3.2) and this function does not.
+    well; `log_moving_mean` replaces the batch's mean in it (sec. 3.2) and leaves the value alone.
 
     Args:
         scores: [..., B, M].
+        log_moving_mean: [...] log of a moving average of E_product[exp s] over past batches, from
+            `moving_log_mean_exp`.
         mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values as well as shapes.
 
@@ -143,7 +149,67 @@ def dv_estimate(
     """
     with autocast_off(scores):
         joint, log_product = _expectations(scores, mask, None, validate_args=validate_args)
-        return joint - log_product
+        if log_moving_mean is None:
+            return joint - log_product
+        _check_log_mean("log_moving_mean", log_moving_mean, log_product, validate_args)
+        # the value of log_product with the gradient of its exponential over the moving mean
+        slope = (log_product - log_moving_mean).detach().exp()
+        slope = slope.clamp_max(torch.finfo(slope.dtype).max)  # infinity times 0 would be NaN
+        return joint - (log_product.detach() + slope * (log_product - log_product.detach()))
+
+
+def moving_log_mean_exp(
+    scores: Tensor,
+    previous: Tensor | None,
+    *,
+    decay: float = 0.99,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
+    """Return the log of the exponentially moving average of E_product[exp s], for `dv_estimate`.
+
+    Args:
+        scores: [..., B, M].
+        previous: [...] what the last call returned; None at the first batch.
+        decay: Weight of `previous`, in [0, 1].
+        mask: Boolean, broadcastable to `scores`.
+        validate_args: Whether to check values as well as shapes.
+
+    Returns:
+        [...] without gradient.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If `decay` is outside [0, 1], a shape does not fit, there is no negative, a
+            score is not finite or `mask` excludes a positive.
+    """
+    check_number("decay", decay, at_least=0.0, at_most=1.0)
+    with autocast_off(scores):
+        _, now = _expectations(scores.detach(), mask, None, validate_args=validate_args)
+    if previous is None or decay == 0.0:
+        return now
+    _check_log_mean("previous", previous, now, validate_args)
+    if decay == 1.0:
+        return previous.detach()
+    return torch.logaddexp(previous.detach() + math.log(decay), now + math.log1p(-decay))
+
+
+def _check_log_mean(name: str, log_mean: Tensor, like: Tensor, validate_args: bool) -> None:
+    """Raise unless there is one log mean, or one for each matrix of scores.
+
+    Raises:
+        TypeError: If it is no tensor.
+        ValueError: If its shape does not fit, or a value is not finite.
+    """
+    if not isinstance(log_mean, Tensor):
+        raise TypeError(f"Expected `{name}` to be a tensor, got {type(log_mean).__name__}.")
+    if log_mean.ndim and log_mean.shape != like.shape:
+        raise ValueError(
+            f"Expected `{name}` to be 0-dim or of shape {tuple(like.shape)}, one of each matrix of "
+            f"scores, got {tuple(log_mean.shape)}."
+        )
+    if validate_args:
+        check_finite(name, log_mean)
 
 
 def smile_estimate(

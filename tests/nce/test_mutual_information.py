@@ -17,6 +17,7 @@ from rl_infonce.nce import (
     info_nce_bound,
     is_saturated,
     log_candidates,
+    moving_log_mean_exp,
     nwj_bound,
     smile_estimate,
 )
@@ -211,6 +212,47 @@ def test_song_and_ermons_variance_of_nwj_is_reached() -> None:
     assert float(product_term.var()) > (math.exp(2) - 1) / 56
 
 
+def test_the_moving_average_corrects_the_gradient_of_dv_and_not_its_value() -> None:
+    scores = random_scores(4, 4).requires_grad_()
+    past = torch.tensor(0.7, dtype=torch.float64)
+    plain, corrected = dv_estimate(scores), dv_estimate(scores, log_moving_mean=past)
+    torch.testing.assert_close(plain, corrected)
+    (of_plain,) = torch.autograd.grad(plain, scores)
+    (of_corrected,) = torch.autograd.grad(corrected, scores)
+    off = ~torch.eye(4, dtype=torch.bool)
+    # Belghazi et al. 2018, eq. 12: E[grad exp s] / moving mean
+    by_hand = -scores.detach().exp()[off] / 12 / past.exp()
+    torch.testing.assert_close(of_corrected[off], by_hand)
+    torch.testing.assert_close(of_corrected.diagonal(), of_plain.diagonal())
+    ratio = scores.detach().exp()[off].mean() / past.exp()
+    torch.testing.assert_close(of_corrected[off], of_plain[off] * ratio)
+
+
+def test_a_moving_average_far_below_the_batch_leaves_the_value_of_dv_alone() -> None:
+    scores = (100 * torch.ones(3, 3)).requires_grad_()
+    estimate = dv_estimate(scores, log_moving_mean=torch.tensor(0.0))
+    assert float(estimate.detach()) == 0.0
+    (gradient,) = torch.autograd.grad(estimate, scores)
+    assert bool(gradient.isfinite().all())
+    off = ~torch.eye(3, dtype=torch.bool)
+    assert float(gradient[off].max()) < -1e30
+
+
+def test_the_moving_log_mean_is_the_log_of_a_moving_mean() -> None:
+    batches = 30.0 * random_scores(3, 4, 4)
+    off = ~torch.eye(4, dtype=torch.bool)
+    means = [batch[off].exp().mean() for batch in batches]
+    expected = 0.8 * (0.8 * means[0] + 0.2 * means[1]) + 0.2 * means[2]
+    moving: Tensor | None = None
+    for batch in batches:
+        moving = moving_log_mean_exp(batch.requires_grad_(), moving, decay=0.8)
+    assert moving is not None
+    assert not moving.requires_grad
+    torch.testing.assert_close(moving, expected.log())
+    torch.testing.assert_close(moving_log_mean_exp(batches[0], moving, decay=1.0), moving)
+    torch.testing.assert_close(moving_log_mean_exp(batches[0], moving, decay=0.0), means[0].log())
+
+
 @pytest.mark.parametrize("size", [1e4, 6e4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_estimates_of_extreme_scores_are_exact(size: float, dtype: torch.dtype) -> None:
@@ -264,10 +306,11 @@ def test_density_ratio_score_recovers_the_true_ratio_of_a_finite_joint() -> None
         torch.testing.assert_close(density_ratio_score(scores[:, x], references), ratio[:, x])
 
 
-@pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate])
+@pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate, moving_log_mean_exp])
 def test_estimates_without_a_negative_are_refused(estimate: Callable[..., Tensor]) -> None:
+    extra = (None,) if estimate is moving_log_mean_exp else ()
     with pytest.raises(ValueError, match=r"at least one negative.*\(1, 1\).*two"):
-        estimate(torch.zeros(1, 1))
+        estimate(torch.zeros(1, 1), *extra)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +318,7 @@ def test_estimates_without_a_negative_are_refused(estimate: Callable[..., Tensor
     [
         (lambda s: smile_estimate(s, clip=0.0), ValueError, r"`clip`.*0\.0"),
         (lambda s: smile_estimate(s, clip=math.nan), ValueError, r"`clip`.*nan"),
+        (lambda s: moving_log_mean_exp(s, None, decay=1.5), ValueError, r"`decay`.*1\.5"),
         (lambda s: nwj_bound(s.int()), TypeError, r"`scores`.*int32"),
         (lambda s: dv_estimate(s[0]), ValueError, r"`scores`.*\(4,\)"),
         (lambda s: nwj_bound(s + math.inf), ValueError, r"`scores` to be finite.*16 of 16"),
@@ -357,3 +401,17 @@ def test_inequalities_and_shifts_of_the_estimates(
     torch.testing.assert_close(smile_estimate(scores, clip=largest), dv)
     product = scores.diagonal().mean() - smile_estimate(scores, clip=clip)
     assert -clip - 1e-9 <= float(product) <= clip + 1e-9
+
+
+def test_a_moving_mean_of_other_scores_is_refused() -> None:
+    scores = torch.zeros(4, 4)
+    for wrong in (torch.zeros(3), torch.zeros(1)):
+        with pytest.raises(ValueError, match=r"`log_moving_mean` to be 0-dim or of shape \(\)"):
+            dv_estimate(scores, log_moving_mean=wrong)
+        with pytest.raises(ValueError, match="`previous` to be 0-dim"):
+            moving_log_mean_exp(scores, wrong)
+    with pytest.raises(ValueError, match="`log_moving_mean` to be finite"):
+        dv_estimate(scores, log_moving_mean=torch.tensor(math.nan))
+    with pytest.raises(TypeError, match="`previous` to be a tensor, got float"):
+        moving_log_mean_exp(scores, 0.0)  # type: ignore[arg-type]
+    assert dv_estimate(torch.zeros(3, 4, 4), log_moving_mean=torch.zeros(3)).shape == (3,)
