@@ -29,6 +29,7 @@ from rl_infonce.nce.mutual_information import (
 )
 from rl_infonce.nce.noise import (
     CategoricalNoise,
+    accidental_hits,
     uniform_noise,
     unigram_noise,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "CosineCritic",
     "Critic",
     "SeparableMLPCritic",
+    "accidental_hits",
     "contrast",
     "debiased_info_nce",
     "decoupled_info_nce",

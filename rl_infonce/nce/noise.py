@@ -108,6 +108,29 @@ def unigram_noise(counts: Tensor, *, power: float = 1.0) -> CategoricalNoise:
     return CategoricalNoise(torch.log_softmax(log_weights, dim=0))
 
 
+def accidental_hits(noise: Tensor, targets: Tensor) -> Tensor:
+    """Return where a noise sample is the positive of its own row.
+
+    NCE and importance sampling expect the noise as q draws it and keep such samples; a sampled
+    softmax that is to approximate the full one removes them: `mask=~accidental_hits(...)`.
+
+    Args:
+        noise: [B, K] outcomes, or [K] shared by all rows.
+        targets: [B] outcomes, or [B, P] with several positives.
+
+    Returns:
+        [B, K] bool.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+    """
+    check_shape("targets", targets, ("B", "P") if targets.ndim == 2 else ("B",))
+    shared = noise.ndim == 1
+    check_shape("noise", noise, ("K",) if shared else (len(targets), "K"))
+    positives = targets.reshape(len(targets), 1, -1)  # [B, 1, P]
+    return (noise[..., None] == positives).any(dim=-1)
+
+
 def _alias_table(probs: list[float]) -> tuple[list[float], list[int]]:
     """Return what share of its column each outcome keeps, and who owns the rest."""
     heights = [prob * len(probs) for prob in probs]

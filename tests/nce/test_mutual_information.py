@@ -213,7 +213,7 @@ def test_song_and_ermons_variance_of_nwj_is_reached() -> None:
 
 
 def test_the_moving_average_corrects_the_gradient_of_dv_and_not_its_value() -> None:
-    scores = random_scores(4, 4).requires_grad_()
+    scores = normal(4, 4).requires_grad_()
     past = torch.tensor(0.7, dtype=torch.float64)
     plain, corrected = dv_estimate(scores), dv_estimate(scores, log_moving_mean=past)
     torch.testing.assert_close(plain, corrected)
@@ -239,7 +239,7 @@ def test_a_moving_average_far_below_the_batch_leaves_the_value_of_dv_alone() -> 
 
 
 def test_the_moving_log_mean_is_the_log_of_a_moving_mean() -> None:
-    batches = 30.0 * random_scores(3, 4, 4)
+    batches = 30.0 * normal(3, 4, 4)
     off = ~torch.eye(4, dtype=torch.bool)
     means = [batch[off].exp().mean() for batch in batches]
     expected = 0.8 * (0.8 * means[0] + 0.2 * means[1]) + 0.2 * means[2]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_infonce.nce import CategoricalNoise, uniform_noise, unigram_noise
+from rl_infonce.nce import CategoricalNoise, accidental_hits, uniform_noise, unigram_noise
 from tests.draws import seeded
 
 Q = torch.tensor([0.4, 0.25, 0.0, 0.15, 0.12, 0.08], dtype=torch.float64)
@@ -62,6 +62,17 @@ def test_unigram_noise_is_proportional_to_powers_of_counts(power: float) -> None
     torch.testing.assert_close(unigram_noise(counts, power=power).log_probs.exp(), expected)
 
 
+def test_accidental_hits_equal_brute_force() -> None:
+    noise = torch.randint(0, 4, (5, 6), generator=seeded())
+    targets = torch.randint(0, 4, (5, 2), generator=seeded(1))
+    brute = [[noise[i, k] in targets[i] for k in range(6)] for i in range(5)]
+    assert accidental_hits(noise, targets).tolist() == brute
+    single = [[bool(noise[i, k] == targets[i, 0]) for k in range(6)] for i in range(5)]
+    assert accidental_hits(noise, targets[:, 0]).tolist() == single
+    shared = [[bool(noise[0, k] == targets[i, 0]) for k in range(6)] for i in range(5)]
+    assert accidental_hits(noise[0], targets[:, 0]).tolist() == shared
+
+
 @pytest.mark.parametrize(
     ("log_probs", "error", "message"),
     [
@@ -102,6 +113,8 @@ def test_other_shapes_are_refused() -> None:
         uniform_noise(0)
     with pytest.raises(TypeError, match=r"`n_outcomes` to be an integer, got 2\.5"):
         uniform_noise(2.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"`noise`.*\[3, K\].*\(2, 4\)"):
+        accidental_hits(torch.zeros(2, 4).long(), torch.zeros(3).long())
 
 
 @pytest.mark.parametrize("outcome", [-1, 4])
