@@ -241,7 +241,7 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     told = {
         (primary, "baseline", "infonce"): (
             "with the loss less without, {}",
-            "PPO without it by {} in units",
+            "PPO without it is {} in units",
         ),
         (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
             "wall-clock the difference is {}.",
