@@ -235,7 +235,7 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
         (["pong"], "unknown: pong. See rl-infonce pretrain --help."),
         (["--labels", "corrected"], "`--labels` with --objective supervised only"),
         (["--objective", "supervised", "--labels", "anand"], "'anand2019'"),
-        (["--objective", "supervised", "--game", "gopher"], "Labelled are"),
+        (["--objective", "supervised", "--game", "gopher"], "labelled games are"),
     ],
 )
 def test_wrong_usage_exits_2_with_the_reason(

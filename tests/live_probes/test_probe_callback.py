@@ -248,7 +248,7 @@ def test_features_that_cannot_be_probed_give_a_warning_and_training_goes_on() ->
 
 
 def test_a_game_without_labels_is_refused_with_the_list() -> None:
-    with pytest.raises(ValueError, match="Labelled are") as refused:
+    with pytest.raises(ValueError, match="labelled games are") as refused:
         ProbeCallback("tetris")
     assert all(game in str(refused.value) for game in labelled_games())
 
