@@ -21,7 +21,7 @@ ALLOWED = {
         "importlib.import_module",
     ): "required packages are tried; their names are a literal in this file",
     (
-        "sb3/trusted_model.py",
+        "agents/trusted_model.py",
         "stable_baselines3.common.save_util.load_from_zip_file",
     ): "--trust-pickle: the user said that the file's code may run",
 }
