@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import tempfile
 import time
 from getpass import getuser
@@ -55,6 +56,8 @@ def remove_temporary_folders(owner: int, folders: set[Path]) -> None:
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has its controller's
     use_temporary_folders()
+    # As Ctrl-C, so that a session that a time limit ends leaves nothing either.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
