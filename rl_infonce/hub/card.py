@@ -61,7 +61,7 @@ def _about(bundle: Bundle) -> str:
 
 
 def _use(repo: str, bundle: Bundle) -> str:
-    imports, calls = [], []
+    imports, calls = ["from huggingface_hub import hf_hub_download"], []
     if ENCODER in bundle.files:
         imports.append("from rl_infonce.networks.encoder_file import load_encoder")
         calls.append(
@@ -79,8 +79,7 @@ def _use(repo: str, bundle: Bundle) -> str:
             f'{name.removeprefix("read_")} = {name}(hf_hub_download("{repo}", "{AGENT}"))'
             f"  # uint8 [B, C, H, W] -> {gives}"
         )
-    hub_import = "from huggingface_hub import hf_hub_download"
-    code = "\n".join([hub_import, *sorted(imports), "", *calls])
+    code = "\n".join([*sorted(imports), "", *calls])
     shell = f"rl-infonce pull {repo} -o pulled"
     if bundle.has_policy:
         shell += f"\nrl-infonce evaluate --model pulled --game {bundle.game or 'GAME'}"

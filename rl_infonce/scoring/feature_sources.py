@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -10,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rl_infonce.files.digests import sha256_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -118,7 +119,7 @@ def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
     settings = encoder_settings(encoder)
     # The layout of convolutions changes rounding alone: no reason for a second untrained row.
     settings["arguments"].pop("channels_last", None)
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    digest = content_key(json.dumps(settings, sort_keys=True).encode())
     return ProbedEncoder(
         RANDOM,
         RANDOM,
@@ -144,4 +145,4 @@ def _find(name: str) -> Path:
 
 def content_key(content: bytes) -> str:
     """Return the key under which `scores.json` knows a file."""
-    return hashlib.sha256(content).hexdigest()[:16]
+    return sha256_of(content)[:16]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.checks import listed
+from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.files.durable import replace_bytes, replace_json
 from rl_infonce.files.json_text import read_json
 from rl_infonce.former_names import with_present_names
@@ -198,7 +198,7 @@ def _meanings(grid: Grid) -> dict[str, Any]:
         meaning = {"settings": settings, "n_timesteps": grid.n_timesteps, "probe": grid.probe}
         file = Path(settings.get("pretrained", ""))
         if file.is_file():  # its path may be relative, and the file may be written again
-            meaning["encoder_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+            meaning["encoder_sha256"] = sha256_of_file(file)
         meanings[cell.name] = meaning
     return dict(json.loads(json.dumps(meanings)))
 
