@@ -210,7 +210,8 @@ def _print_estimate(grid: Grid, sweep: SweepRun, states: States) -> None:
     if not missing:
         return
     print("Trying cells for a moment, to tell time and disk ...", flush=True)
-    n_at_once, disk, tried = sweep.estimate(grid, missing)
+    n_at_once, disk = sweep.engine.jobs_at_once(len(missing)), sweep.disk(grid, missing)
+    tried = sweep.try_cells(grid, missing)
     for failed in tried.failed:
         print(f"Not tried, and not in the hours: {failed}")
     print(

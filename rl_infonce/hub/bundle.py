@@ -1,4 +1,4 @@
-"""Bundle the files to push, which were read and belong together, with what is known of them."""
+"""Bundle the files to push, which were read and belong together, with what is known about them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,11 @@ _OF_THIS_MACHINE = ("log_folder", "tensorboard_log", "pretrained")  # paths
 
 @dataclass(frozen=True)
 class Bundle:
-    """Files by name, and what a model card says about them.
+    """Contents of files by name, and what a model card says about them.
 
-    Attributes:
-        files: Contents by name.
-        architecture: Architecture of the encoder, in few words.
-        game: One of `games()`; None if it is unknown.
-        has_policy: Whether `read_policy` also rebuilds the agent.
-        run: Algorithm, seed, steps, settings and versions of the training, as far as known.
-        pretraining: What the encoder's file says about the origin of its weights: game,
-            objective, seed, versions and more after `rl-infonce pretrain`.
-        evaluation: Record of `rl-infonce evaluate`, or None.
-        scores: Scores of `rl-infonce probe`, or None.
-        names: Names in `files` by the key under which `scores` knows the file.
+    `has_policy` says whether `read_policy` also rebuilds the agent. `run` tells how it was trained,
+    and `pretraining` what the encoder's file says about the origin of its weights.
+    `names` maps the keys under which `scores` knows files to their names here.
     """
 
     files: Mapping[str, bytes]
@@ -62,23 +54,10 @@ def make_bundle(
 ) -> Bundle:
     """Return the bundle to push, after reading every file as those who pull it will.
 
-    It includes a run's settings, seed and versions, but neither the names of this machine's folders
-    nor that of the machine.
-
-    Args:
-        encoder: A file of `save_encoder`, such as `rl-infonce pretrain` writes.
-        model: SB3's zip, or a run directory of `rl-infonce train`.
-        best: Whether to take the run's model whose episodes returned most.
-        game: Game that the card names; None takes that of the run, the evaluation or the
-            encoder's own training.
-        evaluation: JSON of `rl-infonce evaluate` with exactly this model.
-        scores: scores.json of `rl-infonce probe` with exactly one of these files.
-
-    Raises:
-        NotRebuildableError: If the model's encoder could not be read without executing its code.
-        ValueError: If there is nothing to push, or a file is not what it should be or is about
-            another model.
-        OSError: If a file cannot be read.
+    The model is SB3's zip or a run directory; with `best`, the run's model whose episodes returned
+    most. The evaluation and the scores must be those of exactly these files. Without a game, the
+    card names that of the run, the evaluation or the encoder's own training. A run's settings, seed
+    and versions are included, but neither the machine's name nor those of its folders.
     """
     if encoder is None and model is None:
         raise ValueError("Expected an encoder or a model to push, got neither.")
@@ -100,11 +79,8 @@ def make_bundle(
     names = {content_key(content): name for name, content in contents.items()}
     scored = None if scores is None else _scores_of(scores, names)
     config = {"encoder": header, "run": run, "packed_with": software()}
-    contents[CONFIG] = _json(config)
-    if evaluated is not None:
-        contents[EVALUATION] = _json(evaluated)
-    if scored is not None:
-        contents[SCORES] = _json(scored)
+    records = {CONFIG: config, EVALUATION: evaluated, SCORES: scored}
+    contents |= {name: _json(record) for name, record in records.items() if record is not None}
     pretraining = (header or {}).get("provenance") or {}
     sources = (run, evaluated or {}, pretraining)
     known = game or next((source["game"] for source in sources if source.get("game")), None)
@@ -133,9 +109,8 @@ def _of_run(run_dir: Path, *, best: bool) -> dict[str, Any]:
     """Return what a card says about a training, without the machine's folders and its name."""
     record = read_record(run_dir)
     chosen = find_best(run_dir / "checkpoints") if best else None
-    settings = {k: v for k, v in record["arguments"].items() if v is not None}
-    for name in _OF_THIS_MACHINE:
-        settings.pop(name, None)
+    noted = record["arguments"].items()
+    settings = {k: v for k, v in noted if v is not None and k not in _OF_THIS_MACHINE}
     return {
         "game": settings.pop("game", None),
         "algorithm": settings.pop("algo", None),

@@ -80,11 +80,9 @@ def _use(repo: str, bundle: Bundle) -> str:
             f"  # uint8 [B, C, H, W] -> {gives}"
         )
     code = "\n".join([*sorted(imports), "", *calls])
-    game = bundle.game or "GAME"
-    commands = [f"rl-infonce pull {repo} -o pulled"]
+    shell = f"rl-infonce pull {repo} -o pulled"
     if bundle.has_policy:
-        commands.append(f"rl-infonce evaluate --model pulled --game {game}")
-    shell = "\n".join(commands)
+        shell += f"\nrl-infonce evaluate --model pulled --game {bundle.game or 'GAME'}"
     return (
         "## Use\n\nNone of this executes code in a file, as `load` of Stable-Baselines3 would "
         "(pin `revision` to a commit):\n\n"
@@ -104,31 +102,21 @@ def _returns(bundle: Bundle) -> Iterable[str]:
     settings = found["settings"]
     error = found["standard_error"]
     how = "best action" if settings.get("deterministic") else "sampled actions"
-    yield "\n".join(
-        [
-            "## What it scores",
-            "",
-            f"Mean return **{found['mean_return']:.2f}**"
-            + ("" if error is None else f" ± {error:.2f} (standard error)")
-            + f" over {len(found['episodes'])} whole games of {found['game']} in the game's own "
-            f"points: {how}, epsilon {settings.get('epsilon')}, seed {settings.get('seed')}, "
-            f"{found['n_cut']} games cut after {settings.get('max_frames_per_episode')} frames. "
-            "`evaluation.json` has every game, all settings and versions.",
-        ]
+    spread = "" if error is None else f" ± {error:.2f} (standard error)"
+    yield (
+        f"## What it scores\n\nMean return **{found['mean_return']:.2f}**{spread}"
+        f" over {len(found['episodes'])} whole games of {found['game']} in the game's own "
+        f"points: {how}, epsilon {settings.get('epsilon')}, seed {settings.get('seed')}, "
+        f"{found['n_cut']} games cut after {settings.get('max_frames_per_episode')} frames. "
+        "`evaluation.json` has every game, all settings and versions."
     )
 
 
 def probe_rows(content: Mapping[str, Any], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the mean weighted F1 of each file's features and of what they are compared with.
+    """Return, per game, protocol and file, mean weighted F1 and what it is compared with.
 
-    Args:
-        content: Content of scores.json.
-        names: Names of the files by the key under which scores.json knows them.
-
-    Returns:
-        A row per game, protocol and file: "game", "protocol", "encoder", which is the file's name,
-        "seeds", and the means over them, "f1", "untrained" (weights of the same architecture) and
-        "majority", None where there are none.
+    A row has the file's name as "encoder", "seeds", and the means over them, "f1", "untrained"
+    (weights of the same architecture) and "majority"; a mean without scores is None.
     """
     cells = [e for e in content["cells"] if e["status"] == "done" and e["protocol"] != "ridge"]
     found = {(e["game"], e["protocol"], e["encoder"]) for e in cells if e["encoder"] in names}
@@ -148,16 +136,12 @@ def probe_rows(content: Mapping[str, Any], names: Mapping[str, str]) -> list[dic
 
 def _columns(encoders: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, set[str]]:
     """Return the keys of an encoder, of untrained weights like it and of the majority class."""
-    architecture = encoders[key].get("description")
-    kinds = {other: each.get("kind") for other, each in encoders.items()}
+    untrained = ("random", encoders[key].get("description"))
+    described = {key: (e.get("kind"), e.get("description")) for key, e in encoders.items()}
     return {
         "f1": {key},
-        "untrained": {
-            other
-            for other, kind in kinds.items()
-            if kind == "random" and encoders[other].get("description") == architecture
-        },
-        "majority": {other for other, kind in kinds.items() if kind == "majority"},
+        "untrained": {other for other, each in described.items() if each == untrained},
+        "majority": {other for other, (kind, _) in described.items() if kind == "majority"},
     }
 
 
@@ -194,25 +178,23 @@ def _training(bundle: Bundle) -> Iterable[str]:
     if bundle.pretraining:
         yield _settings_table("Training of the encoder", dict(bundle.pretraining))
     if bundle.run:
-        run = dict(bundle.run)
+        run = bundle.run
         about = {
             "algorithm": run.get("algorithm"),
             "seed": run.get("seed"),
             "steps": run.get("n_timesteps"),
             **(run.get("settings") or {}),
-            **{name: run.get(name) for name in ("git_commit", "versions")},
+            "git_commit": run.get("git_commit"),
+            "versions": run.get("versions"),
         }
         yield _settings_table("Training of the agent", about)
 
 
 def _settings_table(heading: str, about: dict[str, Any]) -> str:
     versions = about.pop("versions", None) or {}
-    values = {**about, "commit of rl_infonce": about.pop("git_commit", None), **versions}
-    rows = [
-        [name, f"`{json.dumps(value)}`"]
-        for name, value in values.items()
-        if value is not None and name != "git_commit"
-    ]
+    commit = about.pop("git_commit", None)
+    values = {**about, "commit of rl_infonce": commit, **versions}
+    rows = [[name, f"`{json.dumps(each)}`"] for name, each in values.items() if each is not None]
     return f"## {heading}\n\n" + markdown_table(["setting", "value"], rows)
 
 

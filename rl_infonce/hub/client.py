@@ -1,4 +1,4 @@
-"""Ask the hub patiently, with errors that say what failed and where."""
+"""Ask the hub patiently; errors say what failed and where."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ _ADVICE = {
 
 
 class HubError(OSError):
-    """The hub refused, failed or could not be reached.
-
-    Attributes:
-        url: Address that was asked.
-        status: HTTP status; None if there was no answer.
-    """
+    """The hub refused, failed or could not be reached; without an answer the status is None."""
 
     def __init__(self, message: str, url: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -49,12 +44,7 @@ def library() -> Any:
 
 
 def api() -> Any:
-    """Return huggingface_hub's `HfApi`, which asks `HF_ENDPOINT` if that is set.
-
-    Raises:
-        ImportError: If huggingface_hub is missing.
-        ValueError: If `HF_ENDPOINT` is not an address.
-    """
+    """Return huggingface_hub's `HfApi`, which asks `HF_ENDPOINT` if that is set."""
     hub = library().HfApi(library_name="rl_infonce")
     if not _ADDRESS.fullmatch(hub.endpoint):
         raise ValueError(
@@ -71,11 +61,7 @@ def check_repo(repo: str) -> None:
 
 
 def answered(url: str, ask: Callable[[], T]) -> T:
-    """Return an answer that `patiently` asked for, as huggingface_hub reads it.
-
-    Raises:
-        HubError: If the hub refuses, stays busy, cannot be reached, or answers something else.
-    """
+    """Return an answer that `patiently` asked for; one that cannot be read is a `HubError` also."""
     try:
         return patiently(url, ask)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -89,12 +75,7 @@ def answered(url: str, ask: Callable[[], T]) -> T:
 def patiently(url: str, ask: Callable[[], T]) -> T:
     """Return what the hub answers; while it is busy, wait and ask again, five times in all.
 
-    Args:
-        url: Address for errors that do not know theirs.
-        ask: Function that asks for everything, and that can be called again.
-
-    Raises:
-        HubError: If the hub refuses, stays busy or cannot be reached.
+    The address is for errors that do not know theirs. Every other failure is a `HubError`.
     """
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 

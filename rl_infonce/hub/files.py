@@ -31,12 +31,7 @@ _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def check_content(name: str, path: Path) -> None:
-    """Raise unless a file is what its name says, and can be used without executing anything in it.
-
-    Raises:
-        ValueError: If the file is something else.
-        OSError: If the file cannot be read.
-    """
+    """Raise unless a file is what its name says, and can be used without executing its content."""
     with path.open("rb") as file:
         if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
             raise ValueError(

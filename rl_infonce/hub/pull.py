@@ -19,14 +19,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Pulled(NamedTuple):
-    """A finished download.
-
-    Attributes:
-        folder: Folder with the files.
-        commit: Commit of the repository, 40 hexadecimal digits.
-        files: Number of bytes by name.
-        left_out: Files of the repository that this package does not know.
-    """
+    """A finished download: the number of bytes by name, and the files that were left out."""
 
     folder: Path
     commit: str
@@ -35,7 +28,7 @@ class Pulled(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """A file as the hub lists it: its size, and its SHA-256 if LFS keeps it, else git's SHA-1."""
+    """A file as the hub lists it: its size, and its SHA-256 if LFS keeps it, or git's SHA-1."""
 
     n_bytes: int
     sha256: str | None
@@ -47,28 +40,17 @@ def pull(
 ) -> Pulled:
     """Download what `push` uploaded into a new folder.
 
-    The revision is resolved to a commit once, and every file is from that commit. Files that `push`
-    does not write are left out. Each file is compared with the size and digest that the hub lists
-    and then opened as what it should be, without executing anything in it. The folder appears only
-    after all checks, with a `pull.json` that says where the files are from.
-
-    Args:
-        repo: Repository, "owner/name".
-        folder: New folder, which must not exist.
-        revision: Commit, tag or branch. Only a commit names content that nobody can change.
-        most_bytes: Most bytes of all files together.
-
-    Raises:
-        ImportError: If huggingface_hub is missing.
-        HubError: If the hub refuses, fails or cannot be reached, or a download is incomplete.
-        ValueError: If an argument is out of range, or the files are too large or not what their
-            names say.
-        OSError: If the folder exists or cannot be written.
+    The revision (a commit, tag or branch) is resolved to a commit once, and every file is from that
+    commit. Files that `push` does not write are left out. Each file is compared with the size and
+    digest that the hub lists and then opened as what it should be, without executing its content.
+    The folder appears only after all checks, with a `pull.json` that says where the files are from.
     """
     check_repo(repo)
     check_count("most_bytes", most_bytes)
     if folder.exists():
-        raise FileExistsError(f"Expected a new folder, got {folder}, which exists. Choose another.")
+        raise FileExistsError(
+            f"Expected a new folder, got {folder}, which exists. Choose another one."
+        )
     hub = api()
     commit, listed, left_out = _listing(hub, repo, revision)
     _check_sizes(repo, listed, most_bytes)

@@ -11,19 +11,9 @@ from rl_infonce.hub.files import CARD, MOST_BYTES
 def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     """Upload a bundle with its model card and return the address of the commit.
 
-    The repository is made if there is none. One commit replaces files of the same names and removes
-    those of an earlier push that the bundle lacks, as they are about another model; earlier commits
-    keep them.
-
-    Args:
-        repo: Repository, "owner/name".
-        bundle: What `make_bundle` returned.
-        private: Whether a new repository is private; an existing one stays as it is.
-
-    Raises:
-        ImportError: If huggingface_hub is missing.
-        HubError: If the hub refuses, fails or cannot be reached.
-        ValueError: If `repo` does not name a repository, or `HF_ENDPOINT` is not an address.
+    The repository is made if there is none; `private` leaves an existing one as it is. One commit
+    replaces files of the same names and removes those of an earlier push that the bundle lacks, as
+    they are about another model; earlier commits keep them.
     """
     check_repo(repo)
     hub, operations = api(), library()
@@ -31,19 +21,9 @@ def push(repo: str, bundle: Bundle, *, private: bool = False) -> str:
     url = f"{hub.endpoint}/{repo}"
     answered(url, lambda: hub.create_repo(repo, private=private, exist_ok=True))
     there = {each.rfilename for each in answered(url, lambda: hub.model_info(repo)).siblings or ()}
-    changes = [
-        *(operations.CommitOperationAdd(name, content) for name, content in files.items()),
-        *(
-            operations.CommitOperationDelete(name)
-            for name in (there & MOST_BYTES.keys()) - {*files}
-        ),
-    ]
-    commit = answered(
-        url,
-        lambda: hub.create_commit(
-            repo,
-            changes,
-            commit_message="Push with rl_infonce",
-        ),
-    )
+    stale = (there & MOST_BYTES.keys()) - {*files}
+    changes = [operations.CommitOperationAdd(name, content) for name, content in files.items()]
+    changes += [operations.CommitOperationDelete(name) for name in stale]
+    words = "Push with rl_infonce"
+    commit = answered(url, lambda: hub.create_commit(repo, changes, commit_message=words))
     return str(commit.commit_url)

@@ -1,4 +1,4 @@
-"""What `rl-infonce probe` offers, and what it does where nothing is said."""
+"""What `rl-infonce probe` offers, and its defaults."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import warnings
@@ -10,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rl_infonce.files.digests import sha256_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,16 +20,11 @@ MAJORITY, RANDOM = "majority", "random"
 
 @dataclass(frozen=True)
 class ProbedEncoder:
-    """One row of the table.
+    """One row of the table, whose kind is "file", "random" or "majority".
 
-    Attributes:
-        name: As the user wrote it.
-        kind: "file", "random" or "majority".
-        key: Changes with the weights and the architecture; scores are kept under it.
-        description: The architecture in few words.
-        image_shape: Channels, height, width it reads; None reads nothing.
-        of_seed: Returns the module; only untrained ones look at the seed.
-        place: Of a file: differs for files of one name in different folders, and tells none.
+    Scores are kept under the key, which changes with the weights and the architecture. `of_seed`
+    returns the module; only untrained ones look at the seed. The image shape (channels, height,
+    width) is None for the majority. The place tells apart files of one name and hides their folder.
     """
 
     name: str
@@ -40,7 +36,7 @@ class ProbedEncoder:
     place: str | None = None
 
     def for_json(self) -> dict[str, Any]:
-        """Return what `scores.json` says of it."""
+        """Return what `scores.json` says about the encoder."""
         said = {"name": self.name, "kind": self.kind, "description": self.description}
         return said if self.place is None else {**said, "place": self.place}
 
@@ -69,14 +65,9 @@ def paper_encoder(view: str) -> ProbedEncoder:
 def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, ProbedEncoder]:
     """Return the encoder in a file and, beside it, untrained weights of its architecture.
 
-    Args:
-        name: A zip file of SB3's `model.save` (with or without the ending), a run directory of
-            `rl-infonce train`, or a file of `save_encoder`.
-        trust_pickle: Whether a model that cannot be read safely may execute its own code.
-
-    Raises:
-        ValueError: If the file cannot be read or rebuilt; the message says why.
-        OSError: If there is no such file.
+    The name is that of SB3's zip file (with or without the ending), of a run directory of
+    `rl-infonce train`, or of a file of `save_encoder`. With `trust_pickle`, a model that cannot be
+    read safely may execute its own code.
     """
     from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
     from rl_infonce.networks.encoder_file import describe, load_encoder
@@ -91,47 +82,30 @@ def open_encoder(name: str, *, trust_pickle: bool) -> tuple[ProbedEncoder, Probe
             if not trust_pickle:
                 raise
             return _open_trusted(name, path)
-    probed = ProbedEncoder(
-        name,
-        "file",
-        content_key(path.read_bytes()),
-        describe(encoder),
-        encoder.image_shape,
-        lambda _seed: encoder,
-        _place_key(path),
-    )
-    return probed, _untrained_like(encoder)
+    return _in_file(name, path, encoder, describe(encoder)), _untrained_like(encoder)
 
 
-def _place_key(path: Path) -> str:
-    """Return what stands for the absolute path of a file, and does not say it."""
-    return content_key(os.fsencode(path.resolve()))
+def _in_file(name: str, path: Path, encoder: Any, description: str) -> ProbedEncoder:
+    key, place = content_key(path.read_bytes()), content_key(os.fsencode(path.resolve()))
+    shape = encoder.image_shape
+    return ProbedEncoder(name, "file", key, description, shape, lambda _seed: encoder, place)
 
 
 def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
     from rl_infonce.agents.trusted_model import read_trusted_encoder
 
     warnings.warn(
-        f"Executing the code that {path} contains, with all your rights (--trust-pickle).",
+        f"The code that {path} contains is executed with all your rights (--trust-pickle).",
         stacklevel=2,
     )
     encoder = read_trusted_encoder(path)
     shape = "x".join(map(str, encoder.image_shape))
     description = f"{encoder.extractor_name} {encoder.features_dim} on {shape}"
-    key = content_key(path.read_bytes())
-    trained = ProbedEncoder(
-        name,
-        "file",
-        key,
-        description,
-        encoder.image_shape,
-        lambda _seed: encoder,
-        _place_key(path),
-    )
+    trained = _in_file(name, path, encoder, description)
     untrained = ProbedEncoder(
         RANDOM,
         RANDOM,
-        f"random-{key}",
+        f"random-{trained.key}",
         description,
         encoder.image_shape,
         lambda seed: read_trusted_encoder(path, untrained_seed=seed),
@@ -145,7 +119,7 @@ def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
     settings = encoder_settings(encoder)
     # The layout of convolutions changes rounding alone: no reason for a second untrained row.
     settings["arguments"].pop("channels_last", None)
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    digest = content_key(json.dumps(settings, sort_keys=True).encode())
     return ProbedEncoder(
         RANDOM,
         RANDOM,
@@ -171,4 +145,4 @@ def _find(name: str) -> Path:
 
 def content_key(content: bytes) -> str:
     """Return the key under which `scores.json` knows a file."""
-    return hashlib.sha256(content).hexdigest()[:16]
+    return sha256_of(content)[:16]

@@ -1,4 +1,4 @@
-"""Where `rl-infonce probe` finds frames: a folder of the user's, or a cache."""
+"""Find the frames that `rl-infonce probe` scores: in a folder of the user, or in a cache."""
 
 from __future__ import annotations
 
@@ -20,15 +20,7 @@ _FLAGS = {"n_steps": "--n-frames", "policy": "--policy", "seed": "--data-seed"}
 
 @dataclass(frozen=True)
 class FrameSource:
-    """Frames of several games with one set of settings.
-
-    Attributes:
-        folder: Given by the user; None is the cache.
-        view: "screen" or "agent".
-        n_steps: Frames per game.
-        policy: Who played.
-        seed: Of the games.
-    """
+    """Frames of several games with one set of settings; without a folder, those of the cache."""
 
     folder: Path | None
     view: str
@@ -47,12 +39,7 @@ class FrameSource:
         }
 
     def open(self, game: str, *, progress: bool) -> LabelledFrames:
-        """Return the frames of a game; collect what is missing.
-
-        Raises:
-            ValueError: If the folder's frames have other settings or are damaged.
-            OSError: If the folder cannot be read or written, or the disk is too small.
-        """
+        """Return the frames of a game, after collecting those that are missing."""
         if self.folder is None:
             return cached_frames(
                 game,
@@ -63,20 +50,17 @@ class FrameSource:
                 progress=progress,
             )
         folder = _folder_in(self.folder, game)
-        views, n_shards = [self.view], N_SHARDS
-        if (folder / MANIFEST).is_file():
-            stored = read_manifest(folder)["settings"]
-            views, n_shards = stored["views"], stored["n_shards"]
         if self.policy not in RANDOM_POLICIES:
             return load_frames(folder)
+        stored = _stored(folder)
         return collect(
             game,
             self.n_steps,
             folder=folder,
             policy=self.policy,
             seed=self.seed,
-            n_shards=n_shards,
-            views=views,
+            n_shards=stored.get("n_shards", N_SHARDS),
+            views=stored.get("views", [self.view]),
             progress=progress,
         )
 
@@ -84,12 +68,7 @@ class FrameSource:
 def find_games(names: Sequence[str], labels: str) -> list[str]:
     """Return the games asked for, once each, after checking that all have labels.
 
-    Args:
-        names: Canonical ones; "all" stands for all games with labels.
-        labels: Their version.
-
-    Raises:
-        ValueError: If a game has no labels, or there is no such version.
+    Names are canonical; "all" stands for all games with labels of this version.
     """
     found: dict[str, None] = {}
     for name in names:
@@ -110,47 +89,38 @@ def find_frames(
 ) -> FrameSource:
     """Return the source of frames after comparing what is there with what is asked for.
 
-    Args:
-        games: To be probed.
-        folder: A folder of `collect`, or of several, named after their games; None is the cache.
-        view: "screen" or "agent".
-        n_steps: Frames per game; None takes what is there, or 50,000.
-        policy: Who plays; None takes what is there, or "random".
-        seed: Of the games; None takes what is there, or 0.
-
-    Raises:
-        ValueError: If the folder holds frames of other settings; they are named.
-        OSError: If it cannot be read.
+    The folder is one of `collect`, or holds several, named after their games; None is the cache.
+    A setting of None is that of the frames that are there, or its default.
     """
     check_count("--n-frames", N_SHARDS if n_steps is None else n_steps, at_least=N_SHARDS)
     check_count("--data-seed", 0 if seed is None else seed, at_least=0)
     wanted: dict[str, Any] = {"n_steps": n_steps, "policy": policy, "seed": seed}
     for game in games:
-        place = None if folder is None else _folder_in(folder, game)
-        if place is None or not (place / MANIFEST).is_file():
+        place = folder and _folder_in(folder, game)
+        stored = place and _stored(place)
+        if not stored:
             continue
-        stored = read_manifest(place)["settings"]
-        _check_stored(place, stored, game, view)
+        if stored["game"] != game:
+            raise ValueError(f"Expected frames of {game} in {place}, got {stored['game']}.")
+        if view not in stored["views"]:
+            raise ValueError(
+                f"Expected frames of view {view!r} in {place}, got {stored['views']}. Collect them "
+                "into another folder."
+            )
         for name, value in wanted.items():
-            if value is None:
-                wanted[name] = stored[name]
-            elif value != stored[name]:
+            if value not in (None, stored[name]):
                 raise ValueError(
                     f"Expected {_FLAGS[name]} as the frames in {place} have it, {stored[name]!r}, "
                     f"got {value!r}. Collect into another folder."
                 )
+            wanted[name] = stored[name]
     given = {name: value for name, value in wanted.items() if value is not None}
     return FrameSource(folder, view, **(_DEFAULTS | given))
 
 
-def _check_stored(place: Path, stored: dict[str, Any], game: str, view: str) -> None:
-    if stored["game"] != game:
-        raise ValueError(f"Expected frames of {game} in {place}, got {stored['game']}.")
-    if view not in stored["views"]:
-        raise ValueError(
-            f"Expected frames of view {view!r} in {place}, got {stored['views']}. Collect them "
-            "into another folder."
-        )
+def _stored(folder: Path) -> dict[str, Any]:
+    """Return the settings of the frames in a folder; none without frames."""
+    return dict(read_manifest(folder)["settings"]) if (folder / MANIFEST).is_file() else {}
 
 
 def _folder_in(folder: Path, game: str) -> Path:

@@ -1,4 +1,4 @@
-"""What `rl-infonce probe` is to score: which games, which features, on which images."""
+"""Plan what `rl-infonce probe` scores: which games, which features, on which images."""
 
 from __future__ import annotations
 
@@ -43,30 +43,10 @@ def make_plan(
 ) -> Plan:
     """Return the plan of all that is asked for, and of what stands beside it.
 
-    Untrained weights of each architecture and the majority class are always scored also.
-
-    Args:
-        games: Canonical names, as `find_games` returns them.
-        features_of: Files and run directories that `open_encoder` opens, "random" or "majority".
-        seeds: Seeds of split, untrained weights and probe, at least 0.
-        protocols: Names in `probe_runner.TASKS`.
-        labels: Version of the variables.
-        frames: Folder of frames; None is the cache.
-        view: Images that every encoder must read; None takes those that the first one reads.
-        n_frames: Frames per game; see `find_frames`.
-        policy: Policy that plays; see `find_frames`.
-        data_seed: Seed of the games played; see `find_frames`.
-        min_episode_length: Frames that an episode must have; None leaves it to the protocol.
-        precision: Arithmetic of the encoders, "fp32" or "bf16".
-        device: Device of encoders and probes.
-        trust_pickle: Whether models that cannot be read safely may execute their own code.
-        progress: Whether to show bars.
-        say: Function that receives a line about what is done.
-        complain: Function that receives a line about what failed.
-
-    Raises:
-        ValueError: If an argument is out of range, or an encoder does not read the images.
-        OSError: If a file cannot be read.
+    Untrained weights of each architecture and the majority class are always scored also. The
+    features are those of "random", of "majority" or of what `open_encoder` opens. Without a view,
+    the images are those that the first encoder reads. `find_frames` says what frames, their number,
+    the policy and the seed of None stand for.
     """
     for seed in seeds:
         if seed < 0:
@@ -97,13 +77,9 @@ def _encoders(
     names: Sequence[str], *, trust_pickle: bool
 ) -> tuple[list[ProbedEncoder], list[ProbedEncoder]]:
     """Return the encoders in files, and untrained ones of their architectures."""
-    trained, untrained = [], []
-    for name in dict.fromkeys(names):
-        if name not in (RANDOM, MAJORITY):
-            encoder, same_untrained = open_encoder(name, trust_pickle=trust_pickle)
-            trained.append(encoder)
-            untrained.append(same_untrained)
-    return trained, untrained
+    files = [name for name in dict.fromkeys(names) if name not in (RANDOM, MAJORITY)]
+    pairs = [open_encoder(name, trust_pickle=trust_pickle) for name in files]
+    return [trained for trained, _ in pairs], [untrained for _, untrained in pairs]
 
 
 def _view(view: str | None, encoders: Sequence[ProbedEncoder]) -> str:

@@ -1,11 +1,12 @@
-"""Features, probes and scores, one cell after the other."""
+"""Score features with probes, one game, encoder, seed and protocol after the other."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,26 +47,19 @@ TASKS: dict[str, dict[str, Any]] = {
     "ridge": {},
 }
 Features = npt.NDArray[np.float32]
+Scored = tuple[dict[str, Any], str]
+"""Scores as JSON, and the figure to print."""
+Scorer = Callable[["ProbeKey"], Scored]
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to score, and how.
 
-    Attributes:
-        games: Canonical names of the games.
-        source: Of the frames.
-        encoders: By key.
-        seeds: Of split, untrained weights and probe.
-        protocols: Of `TASKS`.
-        labels: Version of the variables.
-        min_episode_length: Frames that an episode must have to be used; None leaves it to the
-            protocol.
-        precision: "fp32", or "bf16" for bfloat16 autocast of the encoders.
-        device: For encoders and probes.
-        progress: Whether to show bars.
-        say: Receives a line about what is done.
-        complain: Receives a line about what failed.
+    Encoders stand under their keys. A seed decides split, untrained weights and probe. Shorter
+    episodes (in frames) are not used; None leaves this to the protocol. With "bf16", encoders
+    compute in bfloat16 autocast. `say` receives lines about what is done, and `complain` those
+    about failures.
     """
 
     games: Sequence[str]
@@ -93,19 +87,16 @@ class Plan:
             **({} if self.min_episode_length is None else own),
         }
 
-    def cells(self, game: str) -> Iterator[ProbeKey]:
-        """Yield the cells of a game, in an order in which features are needed once."""
-        for key in self.encoders:
-            for seed in self.seeds:
-                for protocol in self.protocols:
-                    yield ProbeKey(game, key, seed, protocol)
+    def cells(self, game: str) -> list[ProbeKey]:
+        """Return the cells of a game, in an order in which features are needed once."""
+        orders = itertools.product(self.encoders, self.seeds, self.protocols)
+        return [ProbeKey(game, *order) for order in orders]
 
 
 def probe_games(plan: Plan, scores: ScoresFile, *, command: str) -> bool:
     """Score what is missing, write `scores.json` and `scores.md`; return whether all succeeded.
 
-    Raises:
-        KeyboardInterrupt: As it came; what is done is written.
+    An interruption is raised again after writing what is done.
     """
     for encoder in plan.encoders.values():
         if scores.name_encoder(encoder.key, encoder.for_json()):
@@ -128,10 +119,10 @@ def probe_games(plan: Plan, scores: ScoresFile, *, command: str) -> bool:
 
 
 def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
-    missing = [cell for cell in plan.cells(game) if not scores.done(cell)]
-    n_kept = len(list(plan.cells(game))) - len(missing)
-    if n_kept:
-        plan.say(f"{game}: {n_kept} finished before")
+    cells = plan.cells(game)
+    missing = [cell for cell in cells if not scores.done(cell)]
+    if len(missing) < len(cells):
+        plan.say(f"{game}: {len(cells) - len(missing)} finished before")
     if not missing:
         return True
     try:
@@ -143,32 +134,31 @@ def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
         return False
     if scores.drop_others(game, frames_hash=frames.frames_hash):
         plan.say(f"{game}: frames have changed, the scores of the earlier ones are dropped")
-        missing = list(plan.cells(game))
+        missing = cells
     score_cell = _scorer(plan, labelled)
-    about = {
-        "labels_hash": labels_hash(game, plan.labels),
-        "frames_hash": frames.frames_hash,
-    }
+    hashes = {"labels_hash": labels_hash(game, plan.labels), "frames_hash": frames.frames_hash}
     succeeded = True
     for cell in missing:
-        start = time.perf_counter()
-        try:
-            found, headline = score_cell(cell)
-        except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
-            _fail(cell, plan, scores, error)
-            succeeded = False
-            continue
-        seconds = round(time.perf_counter() - start, 2)
-        scores.put(cell, status="done", seconds=seconds, **about, scores=found)
-        plan.say(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)")
+        succeeded &= _probe_cell(cell, plan, scores, score_cell, hashes)
     return succeeded
 
 
-Scored = tuple[dict[str, Any], str]
-"""Scores as JSON, and the figure to print."""
+def _probe_cell(
+    cell: ProbeKey, plan: Plan, scores: ScoresFile, score_cell: Scorer, hashes: Mapping[str, str]
+) -> bool:
+    start = time.perf_counter()
+    try:
+        found, headline = score_cell(cell)
+    except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
+        _fail(cell, plan, scores, error)
+        return False
+    seconds = round(time.perf_counter() - start, 2)
+    scores.put(cell, status="done", seconds=seconds, **hashes, scores=found)
+    plan.say(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)")
+    return True
 
 
-def _scorer(plan: Plan, labelled: LabelledObservations) -> Callable[[ProbeKey], Scored]:
+def _scorer(plan: Plan, labelled: LabelledObservations) -> Scorer:
     """Return the function that scores a cell; it keeps tasks, and the features used last."""
 
     @functools.cache
@@ -212,11 +202,7 @@ def _classes(
 
 
 def _positions(features: Features | None, task: ProbingTask, game: str, labels: str) -> Scored:
-    """Score positions in pixels; without features, their mean.
-
-    Raises:
-        ValueError: If no variable of the task has a place on the screen that was measured.
-    """
+    """Score positions in pixels; without features, their mean."""
     positions = screen_positions(task.labels, game, labels)
     seen = {
         name: values

@@ -17,7 +17,7 @@ _KINDS: dict[str, type] = {"settings": dict, "encoders": dict, "runs": list, "ce
 
 
 class ProbeKey(NamedTuple):
-    """One probe: of an encoder, on a game, with a seed, under a protocol."""
+    """One probe: the encoder (by its key), the game, the seed and the protocol."""
 
     game: str
     encoder: str
@@ -26,19 +26,9 @@ class ProbeKey(NamedTuple):
 
 
 class ScoresFile:
-    """The scores in a folder.
+    """The scores in a folder, which is made if it is not there.
 
-    Args:
-        folder: Made if it is not there.
-        settings: What all scores of the folder share; they compare with nothing else.
-
-    Attributes:
-        path: Of `scores.json`.
-        table_path: Of `scores.md`, beside it.
-
-    Raises:
-        ValueError: If the folder's scores have other settings or are no scores.
-        OSError: If the folder cannot be made or written.
+    All scores of a folder share their settings; a folder with scores of other settings is refused.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -61,11 +51,7 @@ class ScoresFile:
         replace_text(self.path, json.dumps(self.content, indent=1) + "\n")
 
     def name_encoder(self, key: str, described: Mapping[str, Any]) -> bool:
-        """Note what a key stands for; drop the scores of what the same file held before.
-
-        Returns:
-            Whether scores were dropped.
-        """
+        """Note what a key stands for, and return whether scores of the file's former content go."""
         encoders = self.content["encoders"]
         stale = [
             other
@@ -83,10 +69,9 @@ class ScoresFile:
         return bool(stale)
 
     def drop_others(self, game: str, **hashes: str) -> bool:
-        """Drop a game's scores unless their `frames_hash` or `labels_hash` is this one.
+        """Drop a game's scores unless they have these hashes, and return whether any were dropped.
 
-        Returns:
-            Whether scores were dropped.
+        The hashes are `frames_hash` and `labels_hash`.
         """
         kept = [
             entry
@@ -104,7 +89,7 @@ class ScoresFile:
         return entry is not None and entry["status"] == "done"
 
     def put(self, cell: ProbeKey, **entry: Any) -> None:
-        """Keep what came of a probe, in place of what an earlier try left, and write."""
+        """Keep the outcome of a probe, in place of what an earlier try left, and write."""
         found = self._find(cell)
         if found is not None:
             self.content["cells"].remove(found)
@@ -118,21 +103,14 @@ class ScoresFile:
         return [entry for entry in self.content["cells"] if entry["status"] == "done"]
 
     def _find(self, cell: ProbeKey) -> dict[str, Any] | None:
-        wanted = cell._asdict()
         for entry in self.content["cells"]:
-            if all(entry[name] == value for name, value in wanted.items()):
-                found: dict[str, Any] = entry
-                return found
+            if all(entry[name] == value for name, value in cell._asdict().items()):
+                return dict(entry)
         return None
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """Return what a file of scores says.
-
-    Raises:
-        ValueError: If it holds no scores, or is of another format.
-        OSError: If it cannot be read.
-    """
+    """Return the content of a file of scores."""
     try:
         content = read_json(path, most_bytes=_MOST_BYTES, allow_nan=True)
         version = content["format_version"]
@@ -176,11 +154,11 @@ def _check(content: dict[str, Any]) -> None:
             raise KeyError(cell.encoder)
         if entry["status"] == "done":
             _check_scores(entry["scores"])
-    scores_table(content)  # which reads all that is ever read of scores
+    scores_table(content)  # which reads every entry that is ever read
 
 
 def _check_scores(scores: Mapping[str, Any]) -> None:
-    """Raise an error of any kind unless each F1 is one; a ridge has errors in pixels instead."""
+    """Raise an error of any kind unless each F1, or error in pixels of a ridge, is a number."""
     means = [scores["mean"]] if "mean" in scores else []
     categories = scores.get("categories", {}).values()
     for score in (*means, *categories, *scores["variables"].values()):

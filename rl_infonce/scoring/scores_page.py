@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -34,6 +34,7 @@ _ALWAYS_DIFFERENT = (
     "in the entropy and may leave an episode of one frame."
 )
 _PUBLISHED_PROTOCOL = "anand2019"
+_OF_F1 = ("converged", "anand2019", "knn")
 _N_PAPER_GAMES = 22
 _RANDOM, _PPO = "random_agent", "ppo_agent"
 Entries = Sequence[dict[str, Any]]
@@ -41,30 +42,29 @@ Entries = Sequence[dict[str, Any]]
 
 def scores_table(content: dict[str, Any]) -> str:
     """Return the Markdown text of what `scores.json` holds."""
-    scored = [entry for entry in content["cells"] if entry["status"] == "done"]
-    failed = [entry for entry in content["cells"] if entry["status"] != "done"]
+    cells = content["cells"]
+    scored = _where(cells, status="done")
     names = encoder_names(content["encoders"])
-    used = {entry["protocol"] for entry in scored}
-    protocols = [protocol for protocol in ("converged", "anand2019", "knn") if protocol in used]
+    by_protocol = {name: found for name in _OF_F1 if (found := _where(scored, protocol=name))}
     parts = [_heading(content, scored)]
-    beside = _published_frames(content["settings"])
-    for protocol in protocols:
-        entries = [entry for entry in scored if entry["protocol"] == protocol]
+    for protocol, entries in by_protocol.items():
         # Beside their own protocol: under another, the same features score otherwise.
-        compared = protocol == _PUBLISHED_PROTOCOL
-        parts += [
-            f"## Protocol `{protocol}`",
-            _categories(entries, names, beside if compared else None),
-        ]
-    if "ridge" in used:
-        in_pixels = [entry for entry in scored if entry["protocol"] == "ridge"]
+        is_compared = protocol == _PUBLISHED_PROTOCOL
+        beside = _published_frames(content["settings"]) if is_compared else None
+        parts += [f"## Protocol `{protocol}`", _categories(entries, names, beside)]
+    if in_pixels := _where(scored, protocol="ridge"):
         parts += ["## Positions, protocol `ridge`", _positions(in_pixels, names)]
-    for protocol in protocols:
-        entries = [entry for entry in scored if entry["protocol"] == protocol]
+    for protocol, entries in by_protocol.items():
         parts += [f"## Variables, protocol `{protocol}`", *_variables(entries, names)]
-    if failed:
-        parts += ["## Failed", "\n".join(_failure(entry, names) for entry in failed)]
+    failures = [_failure(entry, names) for entry in cells if entry["status"] != "done"]
+    if failures:
+        parts += ["## Failed", "\n".join(failures)]
     return "\n\n".join(parts) + "\n"
+
+
+def _where(entries: Entries, **wanted: str) -> list[dict[str, Any]]:
+    """Return the entries that have these values."""
+    return [each for each in entries if all(each[name] == wanted[name] for name in wanted)]
 
 
 def encoder_names(encoders: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -108,7 +108,7 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
 
 
 def _published_frames(settings: dict[str, Any]) -> str:
-    """Return whose frames the published rows are of that stand beside the measured ones."""
+    """Return whose frames gave the published rows that stand beside the measured ones."""
     return _PPO if settings["policy"].startswith("model ") else _RANDOM
 
 
@@ -123,115 +123,118 @@ def _about_published(differs: Sequence[str], frames_of: str) -> str:
 
 
 def _categories(entries: Entries, names: dict[str, str], beside: str | None) -> str:
-    """Return the table of means and categories, and published rows `beside` whose frames."""
+    """Return the table of means and categories; `beside` names the frames of published rows."""
     games = sorted({entry["game"] for entry in entries})
-    rows = []
+    rows: list[list[str]] = []
     for game in games:
-        of_game = [entry for entry in entries if entry["game"] == game]
-        for key, name in names.items():
-            own = [entry for entry in of_game if entry["encoder"] == key]
-            if own:
-                same = [entry["scores"] for entry in own]
-                mean = _mean_and_spread(same) + _other_seeds(own, of_game)
-                rows.append([game, name, mean, *_category_means(same)])
-        rows += [
-            [game, f"*published, {method}*", f"{f1:.2f}", *["-"] * len(CATEGORIES)]
-            for method, f1 in (published_scores(game, beside) if beside else {}).items()
-            if method in _PUBLISHED
-        ]
+        rows += _game_rows(game, _where(entries, game=game), names)
+        rows += _published_rows(game, beside) if beside else []
     if len(games) > 1:
-        rows += _over_games(entries, games, names, beside)
+        rows += _mean_rows(games, entries, names)
+        rows += _published_mean_rows(games, beside) if beside else []
     return markdown_table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
 
 
-def _over_games(
-    entries: Entries, games: list[str], names: dict[str, str], beside: str | None
-) -> list[list[str]]:
-    label = f"mean of {len(games)}"
-    rows = []
+def _game_rows(game: str, entries: Entries, names: dict[str, str]) -> Iterator[list[str]]:
     for key, name in names.items():
-        own = [entry for entry in entries if entry["encoder"] == key]
-        if {entry["game"] for entry in own} != set(games):
-            continue
-        per_game = [[e["scores"] for e in own if e["game"] == game] for game in games]
-        means = [fmean(s["mean"]["f1_weighted"] for s in scores) for scores in per_game]
-        categories = [
-            [fmean(f1) for scores in per_game if (f1 := _category_f1(scores, category))]
-            for category in CATEGORIES
-        ]
-        unlike = {_other_seeds([e for e in own if e["game"] == g], entries) for g in games} - {""}
-        shown = f"{fmean(means):.3f}" + ("; not all seeds" if unlike else "")
-        rows.append([label, name, shown, *(_mean_or_dash(c) for c in categories)])
-    if beside is None:
-        return rows
+        if own := _where(entries, encoder=key):
+            mean = _mean_and_spread(own) + _other_seeds(own, entries)
+            categories = (_mean_or_dash(_f1(own, "categories", each)) for each in CATEGORIES)
+            yield [game, name, mean, *categories]
+
+
+def _published_rows(game: str, beside: str) -> Iterator[list[str]]:
+    for method, f1 in published_scores(game, beside).items():
+        if method in _PUBLISHED:
+            yield [game, f"*published, {method}*", f"{f1:.2f}", *["-"] * len(CATEGORIES)]
+
+
+def _mean_rows(games: list[str], entries: Entries, names: dict[str, str]) -> Iterator[list[str]]:
+    """Yield the means over all games of the encoders that have scores on each of them."""
+    for key, name in names.items():
+        per_game = [_where(entries, encoder=key, game=game) for game in games]
+        if all(per_game):
+            mean = fmean(fmean(_means(own)) for own in per_game)
+            is_partial = any(_other_seeds(own, entries) for own in per_game)
+            shown = f"{mean:.3f}" + ("; not all seeds" if is_partial else "")
+            categories = (_mean_category(per_game, each) for each in CATEGORIES)
+            yield [f"mean of {len(games)}", name, shown, *categories]
+
+
+def _mean_category(per_game: Sequence[Entries], category: str) -> str:
+    f1 = (_f1(own, "categories", category) for own in per_game)
+    return _mean_or_dash([fmean(of_game) for of_game in f1 if of_game])
+
+
+def _published_mean_rows(games: list[str], beside: str) -> Iterator[list[str]]:
+    """Yield published means; those of categories exist over the games of the whole paper alone."""
     published = [published_scores(game, beside) for game in games]
+    is_whole = len(games) == _N_PAPER_GAMES and all(published)
     by_category = published_categories(beside)
-    whole_paper = len(games) == _N_PAPER_GAMES and all(published)
     for method in _PUBLISHED:
         if all(method in scores for scores in published):
             mean = fmean(scores[method] for scores in published)
-            cells = [_two_digits(by_category[c].get(method), whole_paper) for c in CATEGORIES]
-            rows.append([label, f"*published, {method}*", f"{mean:.2f}", *cells])
-    return rows
+            figures = [by_category[each].get(method) if is_whole else None for each in CATEGORIES]
+            cells = ("-" if f1 is None else f"{f1:.2f}" for f1 in figures)
+            yield [f"mean of {len(games)}", f"*published, {method}*", f"{mean:.2f}", *cells]
 
 
-def _two_digits(f1: float | None, shown: bool) -> str:
-    return "-" if f1 is None or not shown else f"{f1:.2f}"
+def _means(entries: Entries) -> list[float]:
+    return [entry["scores"]["mean"]["f1_weighted"] for entry in entries]
 
 
-def _mean_and_spread(scores: Entries) -> str:
-    means = [s["mean"]["f1_weighted"] for s in scores]
+def _f1(entries: Entries, group: str, name: str) -> list[float]:
+    """Return the F1 of one of the "categories" or "variables", where entries have this one."""
+    figures = [entry["scores"][group] for entry in entries]
+    return [each[name]["f1_weighted"] for each in figures if name in each]
+
+
+def _mean_and_spread(entries: Entries) -> str:
+    means = _means(entries)
     if len(means) > 1:
         return f"{fmean(means):.3f} ({min(means):.3f} to {max(means):.3f})"
-    low, high = scores[0]["intervals"]["mean"]
+    low, high = entries[0]["scores"]["intervals"]["mean"]
     return f"{means[0]:.3f}" + ("" if low is None else f" (95 %: {low:.3f} to {high:.3f})")
 
 
 def _other_seeds(own: Entries, beside: Entries) -> str:
-    """Return which seeds a row is of, unless they are those of the rows beside it."""
+    """Return which seeds a row has, unless the rows beside it have the same."""
     seeds = sorted({entry["seed"] for entry in own})
     if seeds == sorted({entry["seed"] for entry in beside}):
         return ""
     return f"; seeds {', '.join(map(str, seeds))} alone"
 
 
-def _category_f1(scores: Entries, category: str) -> list[float]:
-    return [s["categories"][category]["f1_weighted"] for s in scores if category in s["categories"]]
-
-
-def _category_means(scores: Entries) -> list[str]:
-    return [_mean_or_dash(_category_f1(scores, category)) for category in CATEGORIES]
-
-
 def _mean_or_dash(figures: Sequence[float]) -> str:
     return f"{fmean(figures):.3f}" if figures else "-"
 
 
-def _variables(entries: Entries, names: dict[str, str]) -> Iterable[str]:
+def _variables(entries: Entries, names: dict[str, str]) -> Iterator[str]:
     """Yield, per game, a table of variables by encoders, and what was not probed."""
     for game in sorted({entry["game"] for entry in entries}):
-        of_game = [entry for entry in entries if entry["game"] == game]
-        scores = {
-            name: [entry["scores"] for entry in of_game if entry["encoder"] == key]
-            for key, name in names.items()
-        }
-        shown = {name: found for name, found in scores.items() if found}
-        variables = sorted({v for found in shown.values() for s in found for v in s["variables"]})
-        rows = [
-            [variable, *(_mean_or_dash(_variable_f1(found, variable)) for found in shown.values())]
-            for variable in variables
-        ]
+        of_game = _where(entries, game=game)
+        own = {name: _where(of_game, encoder=key) for key, name in names.items()}
+        shown = {name: found for name, found in own.items() if found}
+        variables = sorted(set().union(*(entry["scores"]["variables"] for entry in of_game)))
+        rows = [[name, *_variable_cells(name, shown.values())] for name in variables]
         yield f"### {game}\n\n{markdown_table(['variable', *shown], rows)}"
-        reasons = of_game[0]["scores"]["not_probed"]
-        if reasons:
-            seed = of_game[0]["seed"]
-            listed = "; ".join(f"{variable}: {why}" for variable, why in sorted(reasons.items()))
-            yield f"Not probed (seed {seed}): {listed}."
+        yield from _not_probed(of_game[0])
+
+
+def _not_probed(entry: dict[str, Any]) -> Iterator[str]:
+    reasons = sorted(entry["scores"]["not_probed"].items())
+    if reasons:
+        listed = "; ".join(f"{variable}: {why}" for variable, why in reasons)
+        yield f"Not probed (seed {entry['seed']}): {listed}."
+
+
+def _variable_cells(name: str, by_encoder: Iterable[Entries]) -> Iterator[str]:
+    return (_mean_or_dash(_f1(own, "variables", name)) for own in by_encoder)
 
 
 def _positions(entries: Entries, names: dict[str, str]) -> str:
-    """Return the table of median errors in pixels with R^2, of ridge regressions."""
-    shown = {key: name for key, name in names.items() if any(e["encoder"] == key for e in entries)}
+    """Return the table of median errors in pixels with R^2 that ridge regressions have."""
+    shown = {key: name for key, name in names.items() if _where(entries, encoder=key)}
     cells: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
     for entry in entries:
         for variable, found in entry["scores"]["variables"].items():
@@ -253,10 +256,6 @@ def _error_and_r2(found: Sequence[dict[str, Any]]) -> str:
     error = fmean(score["median_absolute_error"] for score in found)
     r2 = [score["r2"] for score in found if score["r2"] is not None]
     return f"{error:.1f} ({fmean(r2):.2f})" if r2 else f"{error:.1f}"
-
-
-def _variable_f1(scores: Entries, variable: str) -> list[float]:
-    return [s["variables"][variable]["f1_weighted"] for s in scores if variable in s["variables"]]
 
 
 def _failure(entry: dict[str, Any], names: dict[str, str]) -> str:

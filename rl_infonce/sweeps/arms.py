@@ -22,9 +22,9 @@ ARMS: Mapping[str, Settings] = {
         "infonce_coef": 0.0,
         "hyperparameters": {"ppo": {"n_epochs": 5}, "dqn": {"gradient_steps": 2}},
     },
-    # The loss in updates of its own: no step of RL has its gradient in it.
+    # The loss has updates of its own: no step of RL has its gradient in it.
     "decoupled": {"decoupled": True},
-    # Features nobody trained: what is left to the heads.
+    # Nobody trained the features: the heads alone learn.
     "frozen_random": {"infonce_coef": 0.0, "freeze_encoder": True},
     "spatial_cpc": {"preset": "spatial_cpc"},
     "positional_cpc": {"preset": "positional_cpc"},
@@ -40,29 +40,16 @@ FORMER_ARMS: Mapping[str, Settings] = {
 def merged(common: Settings, arm: Settings, algorithm: str) -> dict[str, Any]:
     """Return the settings of a cell: those of its arm before those common to all.
 
-    Args:
-        common: Settings of `rl-infonce train`; "hyperparameters" maps names to values, or an
-            algorithm to such a table.
-        arm: Likewise.
-        algorithm: Whose hyperparameters are wanted.
+    "hyperparameters" maps names to values, or an algorithm to such a table.
     """
-    hyperparameters = {
-        **hyperparameters_for(common, algorithm),
-        **hyperparameters_for(arm, algorithm),
-    }
+    hyperparameters = hyperparameters_for(common, algorithm) | hyperparameters_for(arm, algorithm)
     settings = {**common, **arm}
     settings.pop("hyperparameters", None)
     return settings | ({"hyperparameters": hyperparameters} if hyperparameters else {})
 
 
 def control_problems(common: Settings, arm: str, algorithm: str) -> Iterator[str]:
-    """Yield why settings common to all keep a built-in arm from being the control it is named for.
-
-    Args:
-        common: As in `merged`.
-        arm: Its name.
-        algorithm: Whose hyperparameters are meant.
-    """
+    """Yield why settings common to all keep a built-in arm from being a control."""
     if arm == "frozen_random" and common.get("pretrained") is not None:
         yield (
             "Expected no `pretrained` common to all arms with 'frozen_random', whose features "

@@ -1,4 +1,4 @@
-"""The commands of a cell: what a person would type for it."""
+"""The commands of a cell, as a person would type them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from rl_infonce.sweeps.grid import Cell, Grid
 def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = False) -> list[str]:
     """Return the arguments of `rl-infonce` that start a cell's training or go on with it.
 
-    Args:
-        cell: To be trained.
-        grid: Of the cell.
-        run_dir: Of the cell.
-        inexact: Whether it goes on although versions of packages differ.
+    An inexact training goes on although versions of packages differ.
     """
     settings = dict(cell.settings)
     if "pretrained" in settings:  # workers of Ray have another working directory
@@ -31,7 +27,7 @@ def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = Fals
 
 
 def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
-    """Return the arguments of `rl-infonce` that score what a cell's features know."""
+    """Return the arguments of `rl-infonce` that probe the features of a cell."""
     return [
         *("probe", "--game", cell.game, "--features-of", str(run_dir / "model.zip")),
         *("--output", str(run_dir / "probe"), "--no-progress"),

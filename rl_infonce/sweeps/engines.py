@@ -20,19 +20,12 @@ CellCodes = Generator[tuple[str, int], None, None]
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine and its settings.
+    """An engine ("local", "ray" or "slurm") and its settings.
 
-    Attributes:
-        name: "local", "ray" or "slurm".
-        n_jobs: Cells at once on this machine; None takes the number of GPUs or, without any, of
-            processors.
-        n_threads: Processors of each cell.
-        address: Head of a Ray cluster; None or "local" starts Ray here.
-        gpus_per_cell: GPUs that a cell takes on Ray; None shares those of this machine among the
-            cells at once, and takes none on a cluster.
-        n_retries: New starts after Ray lost a node.
-        slurm: Parameters of submitit's AutoExecutor.
-        cluster: What submitit submits to; None lets it choose.
+    Without `n_jobs`, as many cells run at once on this machine as it has GPUs or, without any,
+    processors. An address of None or "local" starts Ray here. Without `gpus_per_cell`, the cells at
+    once share the GPUs of this machine, and take none on a cluster. `slurm` holds parameters of
+    submitit's AutoExecutor, which chooses the cluster if it is None.
     """
 
     name: str = "local"
@@ -45,12 +38,7 @@ class Engine:
     cluster: str | None = None
 
     def check(self) -> None:
-        """Raise unless every setting is legal.
-
-        Raises:
-            TypeError: If one is of the wrong type; its flag is named.
-            ValueError: If one is out of range; its flag is named.
-        """
+        """Raise unless every setting is legal; the message names its flag."""
         if self.n_jobs is not None and self.is_far_ray:
             raise ValueError(
                 "Expected --n-jobs with a Ray that starts here, got --address: the processors and "
@@ -66,12 +54,7 @@ class Engine:
             on_slurm.check_parameters(self.slurm, self.cluster)
 
     def check_cluster(self) -> None:
-        """Raise unless cells can be handed over to the cluster, if there is one.
-
-        Raises:
-            ModuleNotFoundError: If a package is missing.
-            OSError: If nothing answers.
-        """
+        """Raise unless cells can be handed over to the cluster, if there is one."""
         if self.name == "ray":
             on_ray.check_address(self.address)
         if self.name == "slurm":
@@ -92,15 +75,8 @@ class Engine:
         return n_cells if on_cluster else min(self.jobs_here(), n_cells)
 
     def run(self, jobs: Sequence[Job], folder: Path) -> CellCodes:
-        """Return a generator that runs jobs.
-
-        Args:
-            jobs: Jobs in the order of their start.
-            folder: Folder of the sweep.
-        """
-        if not jobs:
-            return _nothing()
-        if self.name == "ray":
+        """Return a generator that runs jobs of the sweep in a folder, started in this order."""
+        if self.name == "ray" and jobs:
             return on_ray.run_on_ray(
                 jobs,
                 address=self.address,
@@ -109,7 +85,7 @@ class Engine:
                 n_gpus=self._gpus_on_ray(),
                 n_retries=self.n_retries,
             )
-        if self.name == "slurm":
+        if self.name == "slurm" and jobs:
             return on_slurm.run_on_slurm(
                 jobs,
                 folder=folder / "slurm",
@@ -131,7 +107,3 @@ class Engine:
 def usable_gpus() -> int:
     """Return how many GPUs torch sees."""
     return torch.cuda.device_count()
-
-
-def _nothing() -> CellCodes:
-    yield from ()

@@ -12,26 +12,20 @@ def with_present_spelling(content: Mapping[str, Any]) -> tuple[dict[str, Any], t
     """Return a grid with present names in its tables of settings, and what was respelled in words.
 
     Arms keep the names that they were given, as folders are called after them.
-
-    Args:
-        content: As of `make_grid`; what is no table stays as it is.
     """
     found: list[str] = []
-
-    def present(table: Any) -> Any:
-        if not isinstance(table, Mapping):
-            return table
-        found.extend(_respelled(table))
-        return with_present_names(table)
-
-    grid = dict(content)
-    if "train" in grid:
-        grid["train"] = present(grid["train"])
-    if isinstance(grid.get("arm"), Mapping):
-        grid["arm"] = {name: present(table) for name, table in grid["arm"].items()}
-    if isinstance(grid.get("study"), Mapping) and "search" in grid["study"]:
-        grid["study"] = {**grid["study"], "search": present(grid["study"]["search"])}
-    own = grid["arm"] if isinstance(grid.get("arm"), Mapping) else {}
+    grid = {
+        name: dict(each) if isinstance(each, Mapping) else each for name, each in content.items()
+    }
+    own = grid["arm"] if isinstance(grid.get("arm"), dict) else {}
+    for tables, name in (
+        (grid, "train"),
+        *((own, arm) for arm in own),
+        (grid.get("study"), "search"),
+    ):
+        if isinstance(tables, dict) and isinstance(tables.get(name), Mapping):
+            found += _respelled(tables[name])
+            tables[name] = with_present_names(tables[name])
     for arm in grid["arms"] if isinstance(grid.get("arms"), list) else ():
         if isinstance(arm, str) and arm in FORMER_PRESETS and arm not in own:
             found.append(f"the arm `{arm}` of a grid is now called `{FORMER_PRESETS[arm]}`")

@@ -35,7 +35,7 @@ else:
     import tomli as tomllib
 
 _MOST_BYTES = 2**20
-_ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a folder is called after it
+_ARM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # the names of folders contain it
 
 
 class GridError(ValueError):
@@ -44,15 +44,7 @@ class GridError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of a sweep.
-
-    Attributes:
-        game: Its canonical name.
-        algo: "ppo" or "dqn".
-        arm: Name of its settings.
-        seed: At least 0.
-        settings: Of `rl-infonce train`, beside these and the number of steps.
-    """
+    """One training of a sweep; the settings are those of its arm, for `rl-infonce train`."""
 
     game: str
     algo: str
@@ -62,26 +54,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of the cell's folder."""
         return f"{self.game}-{self.algo}-{self.arm}-{self.seed}"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Games x algorithms x arms x seeds.
+    """Games x algorithms x arms x seeds, each trained for the same number of agent steps.
 
-    Attributes:
-        games: Canonical names.
-        algos: Of "ppo" and "dqn".
-        arms: Names, of `ARMS` or of the grid's own.
-        seeds: Distinct.
-        n_timesteps: Agent steps of every training.
-        settings: Of each arm.
-        train: Settings of all arms.
-        probe: Settings of `rl-infonce probe` for the features of every cell; None for no probes.
-        study: What `--optimize` searches: "n_trials", "measure" and "search", name to range or
-            choices; None if nothing.
-        respelled: What the file spells as earlier versions did, in words.
+    `settings` holds those of each arm, `train` those of all arms, and `probe` those of `rl-infonce
+    probe`; without these, features are not probed. `study` holds what `--optimize` searches:
+    "n_trials", "measure" and "search", which maps names to ranges or choices. `respelled` names in
+    words what the file spells as earlier versions did.
     """
 
     games: tuple[str, ...]
@@ -124,28 +108,16 @@ class Grid:
 def read_grid(path: Path, *, check_files: bool = False) -> Grid:
     """Return the grid in a TOML file.
 
-    Args:
-        path: Of the file.
-        check_files: Whether files that it names must be there, as for a training.
-
-    Raises:
-        GridError: If it is no TOML, or any entry is not known or not legal; all are named.
-        OSError: If it cannot be read.
+    With `check_files`, the files that the grid names must be there, as for a training.
     """
     with path.open("rb") as file:
         return parse_grid(file.read(_MOST_BYTES + 1), path, check_files=check_files)
 
 
 def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid:
-    """Return the grid that the content of a file says; see `read_grid`.
+    """Return the grid in the content of a file, whose path is for messages.
 
-    Args:
-        content: Of the file, read once: what is trained is then what is kept.
-        path: Of the file, for messages.
-        check_files: Whether files that it names must be there.
-
-    Raises:
-        GridError: As `read_grid`.
+    The file is read once: what is trained is then what is kept.
     """
     if len(content) > _MOST_BYTES:
         raise GridError(f"Expected a grid of less than 1 MB, got {path}.")
@@ -160,15 +132,10 @@ def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid
 
 
 def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
-    """Return the grid that a mapping describes.
+    """Return the grid that a mapping describes; a `GridError` names every entry that is wrong.
 
-    Args:
-        content: "games", "n_timesteps"; and, if not the defaults, "algos" (ppo), "arms" (baseline
-            and infonce), "seeds" (0, 1, 2), tables "train", "arm.NAME", "probe" and "study".
-        check_files: Whether files that are named must be there.
-
-    Raises:
-        GridError: If any entry is not known or not legal; all are named.
+    "games" and "n_timesteps" must be given. "algos" (ppo), "arms" (baseline and infonce), "seeds"
+    (0, 1, 2) and the tables "train", "arm.NAME", "probe" and "study" may be.
     """
     content, respelled = with_present_spelling(content)
     problems = list(unknown("entry", content, _ENTRIES))
@@ -284,7 +251,7 @@ def _table_problems(
     unused = sorted(own.keys() - {*values["arms"]})
     if unused:
         problems.append(
-            f"Expected each [arm.*] in `arms`, too, got {', '.join(unused)} there alone."
+            f"Expected each [arm.*] also in `arms`, got {', '.join(unused)} there alone."
         )
     sound = {name: legal_settings(arms[name]) for name in values["arms"]}
     return [*problems, *_settings_problems(values["algos"], sound, legal_settings(train))]

@@ -20,14 +20,9 @@ def run_locally(
     """Run jobs, some at once, and yield each one's name and exit code when it ends.
 
     The first signal (see `stopping_signals`) asks the trainings to save and stop, and starts no
-    more; the second Ctrl-C kills them. Closing the generator asks them, too, and waits for them.
-
-    Args:
-        jobs: In the order of their start.
-        n_jobs: Processes at once, at least 1.
-        n_gpus: Dealt to the processes in turn, those of CUDA_VISIBLE_DEVICES if it is set; 0
-            leaves the choice to torch.
-        n_threads: Of each process, at least 1.
+    more; the second Ctrl-C kills them. Closing the generator also asks them, and waits for them.
+    GPUs are dealt to the processes in turn, those of CUDA_VISIBLE_DEVICES if it is set; 0 leaves
+    the choice to torch.
     """
     pool = _Pool(n_jobs, n_gpus, n_threads)
     with ThreadPoolExecutor(n_jobs) as threads, stopping_signals(pool.stop):
@@ -57,7 +52,7 @@ class _Pool:
         self._is_stopping = False
 
     def run(self, job: Job) -> int:
-        """Run a job in a free place; not any more once the pool stops."""
+        """Run a job in a free place, unless the pool stops."""
         if self._is_stopping:
             return INTERRUPTED
         place = self._places.get()
@@ -77,7 +72,7 @@ class _Pool:
             self._places.put(place)
 
     def stop(self, _signal: signal.Signals | None = None) -> None:
-        """Ask every training to save and stop, once: the second signal would end it at once."""
+        """Ask every training to save and stop, but once: a second signal would end it at once."""
         if self._is_stopping:
             return
         self._is_stopping = True

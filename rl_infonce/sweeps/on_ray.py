@@ -29,21 +29,9 @@ def run_on_ray(
 
     A job whose node or worker is lost is started again elsewhere, where it goes on from the run's
     last checkpoint: folders must be on a path that all nodes share, with `rl_infonce` installed.
-
-    Args:
-        jobs: In the order of their submission.
-        address: Of the cluster's head, "host:port" or "ray://host:port", or "auto"; None or
-            "local" starts Ray in this process.
-        n_jobs: At once on the Ray that starts here, whatever processors there are; None leaves it
-            to their number.
-        n_cpus: Processors that a job takes, also its number of threads.
-        n_gpus: GPUs that a job takes, e.g. 0.25.
-        n_retries: Starts after losing a node, at least 0.
-
-    Raises:
-        ModuleNotFoundError: If Ray is not installed.
-        ConnectionError: If nothing answers at the address, or with another version of Ray.
-        ValueError: If the Ray that starts here has not the processors or GPUs of a single job.
+    The address is "host:port", "ray://host:port" or "auto"; None or "local" starts Ray in this
+    process, where `n_jobs` run at once, or as many as the processors take if it is None. A job
+    takes `n_cpus` processors, which is also its number of threads, and `n_gpus` GPUs, e.g. 0.25.
     """
     check_address(address)
     import ray
@@ -77,13 +65,16 @@ def _connect(
     ray: Any, address: str | None, n_jobs: int | None, n_cpus: float, n_gpus: float
 ) -> None:
     starts_here = address in (None, "local")
+    own: dict[str, Any] = {"include_dashboard": False} if starts_here else {}
+    if starts_here and n_jobs is not None:
+        own["num_cpus"] = math.ceil(n_jobs * n_cpus)
     try:
         ray.init(
             address=address or "local",
             log_to_driver=False,
             logging_level="ERROR",
             ignore_reinit_error=True,
-            **(_own_settings(n_jobs, n_cpus) if starts_here else {}),
+            **own,
         )
     except RuntimeError as error:  # "Version mismatch"
         raise ConnectionError(f"Expected Ray at {address or 'local'}, got: {error}") from error
@@ -94,14 +85,8 @@ def _connect(
         raise
 
 
-def _own_settings(n_jobs: int | None, n_cpus: float) -> dict[str, Any]:
-    """Return settings of a Ray that starts here."""
-    room = {} if n_jobs is None else {"num_cpus": math.ceil(n_jobs * n_cpus)}
-    return {"include_dashboard": False, **room}
-
-
 def _check_room(ray: Any, n_cpus: float, n_gpus: float, *, may_grow: bool) -> None:
-    """Say so if no node has room for a job, for which Ray waits without a word."""
+    """Warn or raise if no node has room for a job: Ray would wait for one without a word."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(each.get("CPU", 0) >= n_cpus and each.get("GPU", 0) >= n_gpus for each in nodes):
         return
@@ -129,13 +114,7 @@ def _code_of(ray: Any, reference: Any) -> int:
 
 
 def check_address(address: str | None) -> None:
-    """Raise unless something answers where a cluster should be; Ray itself waits for minutes.
-
-    Raises:
-        ModuleNotFoundError: If Ray is not installed.
-        ConnectionError: If nothing does within seconds, or something that is no Ray.
-        ValueError: If it is no address.
-    """
+    """Raise unless a Ray answers within seconds at an address; Ray itself waits for minutes."""
     try:
         import ray  # noqa: F401
     except ModuleNotFoundError:
@@ -149,7 +128,8 @@ def check_address(address: str | None) -> None:
         raise ValueError(f"Expected `--address` as host:port, got {address!r}.")
     try:
         with socket.create_connection((match[1], int(match[2])), timeout=_SECONDS) as connection:
-            speaks = _has_tls() or _speaks_http2(connection)
+            has_tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+            speaks = has_tls or _speaks_http2(connection)
     except OSError as error:
         raise ConnectionError(
             f"Expected a Ray cluster at {address}, got no answer within {_SECONDS:.0f} s: {error}. "
@@ -158,12 +138,8 @@ def check_address(address: str | None) -> None:
     if not speaks:
         raise ConnectionError(
             f"Expected a Ray cluster at {address}, got something else that listens there. `ray "
-            "start --head` prints its address; the dashboard's is another."
+            "start --head` prints its address; the dashboard has another one."
         )
-
-
-def _has_tls() -> bool:
-    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 def _speaks_http2(connection: socket.socket) -> bool:

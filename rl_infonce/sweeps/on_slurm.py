@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -49,7 +50,7 @@ class _Task:
 
 
 def _let_save(process: subprocess.Popen[bytes]) -> None:
-    """Ask a training to save and stop, and wait for its end, but not for long."""
+    """Ask a training to save and stop, and wait for its end, at most for a minute."""
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + _SECONDS_TO_SAVE
@@ -75,20 +76,10 @@ def run_on_slurm(
 ) -> Generator[tuple[str, int], None, None]:
     """Submit jobs as one array and yield each one's name and exit code when it ends.
 
-    Signals but SIGHUP, and closing the generator, cancel those that have not ended.
-
-    Args:
-        jobs: In the order of the array.
-        folder: For submitit's own files, on a path that all nodes share.
-        n_cpus: Processors of a job, also its number of threads.
-        parameters: Of submitit's `AutoExecutor`, e.g. {"timeout_min": 60, "slurm_partition": "x"};
-            "slurm_max_num_timeout" says how often a job that is out of time is submitted again.
-        cluster: "slurm", which None is, too, or "local" for processes here, all at once.
-
-    Raises:
-        ModuleNotFoundError: If submitit is not installed.
-        ValueError: If submitit refuses a parameter, or the time of a job is missing.
-        OSError: If Slurm is not there or refuses the jobs.
+    Signals but SIGHUP, and closing the generator, cancel those that have not ended. The folder, for
+    submitit's own files, must be on a path that all nodes share. Parameters are those of submitit's
+    `AutoExecutor`, e.g. {"timeout_min": 60}; "slurm_max_num_timeout" says how often a job that is
+    out of time is submitted again. A cluster of None is "slurm"; "local" starts all jobs here.
     """
     check_slurm(cluster)
     import submitit
@@ -113,12 +104,7 @@ def run_on_slurm(
 
 
 def check_slurm(cluster: str | None) -> None:
-    """Raise unless jobs can be submitted from here.
-
-    Raises:
-        ModuleNotFoundError: If submitit is not installed.
-        OSError: If Slurm is not there.
-    """
+    """Raise unless jobs can be submitted from here."""
     try:
         import submitit  # noqa: F401
     except ModuleNotFoundError:
@@ -133,12 +119,7 @@ def check_slurm(cluster: str | None) -> None:
 
 
 def check_parameters(parameters: Mapping[str, Any], cluster: str | None) -> None:
-    """Raise unless parameters say how long a job on Slurm may take; submitit takes 5 minutes.
-
-    Raises:
-        TypeError: If the number of times a job may be out of time is no integer.
-        ValueError: If it is out of range, or the time of a job is missing.
-    """
+    """Raise unless parameters say how long a job on Slurm may take; submitit takes 5 minutes."""
     check_count(_MOST_TIMEOUTS, parameters.get(_MOST_TIMEOUTS, _N_TIMEOUTS), at_least=0)
     if cluster in ("local", "debug") or any(parameters.get(name) for name in _TIMES):
         return
@@ -152,14 +133,9 @@ def check_parameters(parameters: Mapping[str, Any], cluster: str | None) -> None
 def _ends(waiting: dict[str, Any]) -> Generator[tuple[str, int], None, None]:
     """Yield the name and exit code of submitted jobs when they end; cancel them when told to.
 
-    A terminal that is gone is no reason: they do not need it, and go on being waited for.
+    A terminal that is gone cancels none: the jobs do not need it, and are still waited for.
     """
-
-    def cancel(given: signal.Signals | None) -> None:
-        if given is None or given.name != "SIGHUP":
-            for each in waiting.values():
-                each.cancel()
-
+    cancel = functools.partial(_cancel, waiting)
     try:
         with stopping_signals(cancel):
             while waiting:
@@ -171,6 +147,12 @@ def _ends(waiting: dict[str, Any]) -> Generator[tuple[str, int], None, None]:
     except BaseException:  # nobody listens any more
         cancel(None)
         raise
+
+
+def _cancel(jobs: Mapping[str, Any], given: signal.Signals | None) -> None:
+    if given is None or given.name != "SIGHUP":
+        for each in jobs.values():
+            each.cancel()
 
 
 def _code_of(job: Any) -> int:

@@ -17,12 +17,9 @@ from rl_infonce.sweeps.settings_check import SETTINGS
 class CellState(NamedTuple):
     """How far a cell has come.
 
-    Attributes:
-        status: "missing", "begun", "trained" (its features are still to be probed), "failed" or
-            "done".
-        step: Agent steps trained.
-        seconds: They took, of all sessions that ended.
-        reason: Why the folder could not be read, or is of another run, else "".
+    The status is "missing", "begun", "trained" (its features are still to be probed), "failed" or
+    "done"; the seconds are those of all sessions that ended. The reason says why the folder could
+    not be read, or holds another run, and is "" otherwise.
     """
 
     status: str
@@ -31,7 +28,7 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
-# Of a record, but compared otherwise (see below), or without a change of what is trained.
+# What is compared otherwise (see below), or changes nothing that is trained.
 _OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
 
 
@@ -58,13 +55,12 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
 
 
 def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield in which settings a record is of another run; what it does not say is not compared."""
-    own: dict[str, Any] = {"freeze_encoder": False, **cell.settings}
+    """Yield the settings that a record has of another run; those it lacks are not compared."""
     given = {**record["arguments"], "seed": record["seed"]}
+    usual = {"freeze_encoder": False, "n_envs": given.get("n_envs")}  # n_envs of the algorithm
+    own: dict[str, Any] = {**usual, **cell.settings}
     whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
     told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
-    if told["n_envs"] is None:  # the algorithm's own number is noted
-        del told["n_envs"]
     for name, value in (whose | told).items():
         # A study searches lists of one as what is in them.
         if name in given and given[name] not in (value, [value]):

@@ -27,13 +27,9 @@ _WORDS = {"trained": "trained; its return counts, its features are not probed ye
 
 
 class SweepResults(NamedTuple):
-    """The finished runs of a sweep.
+    """The finished runs of a sweep, and the names of the others with how far they have come.
 
-    Attributes:
-        grid: Of the sweep.
-        runs: Finished.
-        missing: Names of the others, with where they stand.
-        notes: Runs of other versions of packages or defaults than the first one, in words.
+    Notes name the runs whose versions of packages or defaults differ from those of the first one.
     """
 
     grid: Grid
@@ -45,19 +41,11 @@ class SweepResults(NamedTuple):
 def read_results(
     folder: SweepFolder, grid: Grid | None = None, *, mixed_versions: bool = False
 ) -> SweepResults:
-    """Return the finished runs of a sweep.
+    """Return the finished runs of the sweep's own grid, or of the one that is given.
 
-    Args:
-        folder: Of the sweep.
-        grid: Whose cells are wanted; None takes that of the sweep.
-        mixed_versions: Whether runs of other versions of packages are merged, and named.
-
-    Raises:
-        FileNotFoundError: If there is no sweep.
-        ValueError: If a file is no result, a cell has other settings than when it was begun, runs
-            are of several versions, or features were probed with other labels or frames than those
-            of another cell of the game; nothing is merged then.
-        OSError: If a file cannot be read.
+    Nothing is merged if a cell has other settings than when it was begun, if features were probed
+    with other labels or frames than those of another cell of the game, or, without
+    `mixed_versions`, if runs have several versions of packages.
     """
     grid = folder.grid() if grid is None else grid
     folder.check_cells(grid)
@@ -123,10 +111,10 @@ def _of_other_losses(
 
     Settings that neither grid nor flags name are defaults, which may have changed since.
     """
-    usual = defaults(InfoNCESettings)  # of settings that earlier versions did not note
+    usual = defaults(InfoNCESettings)  # earlier versions did not note all settings
     for session in record["sessions"]:
         loss = session.get("loss")
-        if not isinstance(loss, Mapping):  # of versions that did not note it
+        if not isinstance(loss, Mapping):  # earlier versions did not note it
             continue
         loss = usual | dict(loss)
         name, was = first.setdefault((cell.algo, cell.arm), (cell.name, loss))
@@ -167,7 +155,7 @@ def _run(
             if name in progress
         },
         probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
-        # Of a folder of its own: in the cell the run is there already.
+        # It names another folder: that of the cell holds the run already.
         command=shlex.join(["rl-infonce", *train_command(cell, grid, Path(cell.name))]),
         versions=software["versions"],
         commits=tuple(software["git_commit"].split(", ")) if software["git_commit"] else (),
@@ -222,7 +210,7 @@ def _probes(folder: Path, wanted: set[tuple[str, int]]) -> dict[str, dict[str, d
 
 
 def f1_by_category(scores: Mapping[str, Any]) -> dict[str, float]:
-    """Return the weighted F1 of each category and of all as "mean"; none of ridge."""
+    """Return the weighted F1 of each category and of all as "mean"; ridge has none."""
     if "mean" not in scores:
         return {}
     everything = {"mean": scores["mean"], **scores["categories"]}

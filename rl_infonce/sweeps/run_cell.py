@@ -1,4 +1,4 @@
-"""Run one cell of a sweep in processes of their own, wherever an engine put it."""
+"""Run one cell of a sweep in processes of its own, wherever an engine put the cell."""
 
 from __future__ import annotations
 
@@ -33,12 +33,9 @@ _LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None  # not after
 
 
 class Job(NamedTuple):
-    """What an engine runs for a cell.
+    """What an engine runs for a cell: arguments of `rl-infonce`, one command after the other.
 
-    Attributes:
-        name: Of the cell.
-        commands: Arguments of `rl-infonce`, one command after the other.
-        log: File to which what they print is added.
+    What the commands print is added to the log.
     """
 
     name: str
@@ -55,12 +52,8 @@ def run_job(
 
     They run the code of this process, whatever lies in the working directory. Interrupted, it asks
     the training to stop and waits for its checkpoint. On Linux the commands die with this process,
-    so that nothing trains on where nobody waits for it. What cannot be started has code 1.
-
-    Args:
-        job: To be run.
-        environment: Beside that of this process.
-        started: Called with each process.
+    so that nothing trains on where nobody waits for it. What cannot be started has code 1. The
+    environment is added to that of this process, and `started` is called with each process.
     """
     try:
         return _run_commands(job, environment, started)
@@ -70,10 +63,8 @@ def run_job(
 
 
 def thread_limits(n_threads: int) -> dict[str, str]:
-    """Return the environment in which a cell takes so many processors.
-
-    MKL's own limit comes before OMP's; loky's is that of the processes which collect frames.
-    """
+    """Return the environment in which a cell takes so many processors."""
+    # MKL heeds its own limit first; loky's is for the processes that collect frames.
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
     return {name: str(n_threads) for name in names}
 

@@ -28,13 +28,7 @@ STUDY_SETTINGS: dict[str, Kind] = {
 
 
 def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str]:
-    """Yield what is wrong with a study of algorithms.
-
-    Args:
-        study: As it was given.
-        algos: That it trains.
-        train: Settings of all trials, as they were given.
-    """
+    """Yield what is wrong with a study as it was given, and with the settings of all its trials."""
     yield from table_problems("study", study, STUDY_SETTINGS)
     if not isinstance(study, Mapping):
         return
@@ -56,7 +50,7 @@ def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str
 
 
 def study_of(study: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:
-    """Return a study without problems, with its defaults, and floats where a setting takes them."""
+    """Return a sound study with its defaults, and with floats where settings take floats."""
     search = {name: _with_floats(name, spec, algos) for name, spec in study["search"].items()}
     return {"measure": "area", **study, "search": search}
 
@@ -65,13 +59,8 @@ def _is_range(spec: Any) -> bool:
     if not isinstance(spec, Mapping):
         return False
     if spec.keys() == {"choices"}:
-        choices = spec["choices"]
-        simple = (str, int, float, bool)
-        return (
-            isinstance(choices, list)
-            and bool(choices)
-            and all(isinstance(each, simple) for each in choices)
-        )
+        choices = spec["choices"] if isinstance(spec["choices"], list) else []
+        return bool(choices) and all(isinstance(each, str | int | float) for each in choices)
     if not {"low", "high"} <= spec.keys() <= {"low", "high", "log"}:
         return False
     low, high, log = spec["low"], spec["high"], spec.get("log", False)
@@ -103,7 +92,7 @@ def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> It
 
 
 def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a training would refuse of a setting beside those of all trials."""
+    """Yield why a training would refuse a setting beside those of all trials."""
     for value in values:
         kind = SETTINGS.get(name)
         if kind is None:
@@ -132,7 +121,7 @@ def _is_whole(name: str, algos: Sequence[str]) -> bool:
 
 
 def _with_floats(name: str, spec: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:
-    """Return a range whose ends say what it is of: `low = 0, high = 1` may be ints or floats."""
+    """Return a range whose ends have the setting's type: `low = 0` may mean an int or a float."""
     if "choices" in spec or _is_whole(name, algos):
         return spec
     return {**spec, "low": float(spec["low"]), "high": float(spec["high"])}

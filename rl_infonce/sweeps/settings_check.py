@@ -1,4 +1,4 @@
-"""The tables of a grid: which settings they take, and everything that is wrong with those given."""
+"""Check the tables of a grid: which settings they take, and all that is wrong with given ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PROBE_SETTINGS: dict[str, Kind] = {
 
 
 def table_problems(where: str, table: Any, known: Mapping[str, Kind]) -> Iterator[str]:
-    """Yield which names of a table are not known, and which values are not legal on their own."""
+    """Yield the names of a table that are not known, and the values that are not legal alone."""
     if not isinstance(table, Mapping):
         yield f"Expected a table [{where}], got {table!r}."
         return
@@ -60,7 +60,7 @@ def table_problems(where: str, table: Any, known: Mapping[str, Kind]) -> Iterato
 
 
 def value_problems(name: str, kind: Kind, value: Any) -> Iterator[str]:
-    """Yield why a value is not legal on its own, if it is not."""
+    """Yield why a value is not legal, whatever the others are."""
     if not kind.fits(value):
         yield f"Expected `{name}` to be {kind.words}, got {value!r}."
         return
@@ -71,15 +71,13 @@ def value_problems(name: str, kind: Kind, value: Any) -> Iterator[str]:
 
 
 def legal(table: Any, known: Mapping[str, Kind]) -> dict[str, Any]:
-    """Return the entries of a table that `table_problems` has nothing against."""
-    given = table if isinstance(table, Mapping) else {}
-    return {
-        name: given[name] for name in given if name in known and is_legal(known[name], given[name])
-    }
+    """Return the entries of a table with which `table_problems` finds nothing wrong."""
+    given = table.items() if isinstance(table, Mapping) else ()
+    return {name: each for name, each in given if name in known and is_legal(known[name], each)}
 
 
 def without_decided(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without those that are legal or not by what others of the loss are."""
+    """Return settings without those whose legality other settings of the loss decide."""
     decided = LOSS_SETTINGS.keys() - _DECIDED_BY_NONE
     return {name: value for name, value in settings.items() if name not in decided}
 
@@ -90,18 +88,14 @@ def legal_settings(table: Any) -> dict[str, Any]:
     if isinstance(table, Mapping) and DECIDING & (table.keys() - settings.keys()):
         settings = without_decided(settings)
     given = settings.pop("hyperparameters", {})
-    sound = {
-        name: given[name]
-        for name in given
-        if not [*_hyperparameter_problems("", {name: given[name]})]
-    }
+    sound = {n: each for n, each in given.items() if not [*_hyperparameter_problems("", {n: each})]}
     return settings | ({"hyperparameters": sound} if sound else {})
 
 
 def unknown(
     what: str, given: Mapping[str, Any], known: Mapping[str, Any] | set[str]
 ) -> Iterator[str]:
-    """Yield which names are not known, with the nearest that is."""
+    """Yield the names that are not known, with the nearest that is."""
     for name in given:
         if name not in known:
             near = get_close_matches(name, list(known), n=1)
@@ -110,7 +104,7 @@ def unknown(
 
 
 def said(where: str, check: Callable[..., object], *given: Any, **named: Any) -> list[str]:
-    """Return what a check of the library says against its arguments, if anything."""
+    """Return the complaint of a check about its arguments, if there is one."""
     try:
         check(*given, **named)
     except (ValueError, TypeError) as error:
@@ -119,12 +113,7 @@ def said(where: str, check: Callable[..., object], *given: Any, **named: Any) ->
 
 
 def check_loss(settings: Mapping[str, Any]) -> None:
-    """Raise as the extractor and the decoupled mode do, if they would, for settings of the loss.
-
-    Raises:
-        ValueError: If a value is out of range, stands where nothing uses it, or names no preset.
-        TypeError: If it has the wrong type.
-    """
+    """Raise as the extractor and the decoupled mode would for settings of the loss."""
     given = {name: settings[name] for name in settings if name in declared(InfoNCESettings)}
     preset_settings(settings.get("preset", "cpc"), given)
     decoupled_callback(
@@ -145,13 +134,7 @@ def check_device(device: str) -> None:
 
 
 def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iterator[str]:
-    """Yield what is wrong with settings of `rl-infonce train`.
-
-    Args:
-        where: Name of the table.
-        table: As it was given.
-        check_files: Whether files that are named must be there.
-    """
+    """Yield what is wrong with a table of settings of `rl-infonce train`, as it was given."""
     yield from table_problems(where, table, SETTINGS)
     if not isinstance(table, Mapping):
         return
@@ -170,7 +153,7 @@ def _hyperparameter_problems(where: str, given: Mapping[str, Any]) -> Iterator[s
         if name not in ALGORITHMS:
             yield from _value_problems(f"{where}.{name}", value)
         elif not isinstance(value, Mapping):
-            yield f"Expected `{where}.{name}` to be a table of that algorithm's, got {value!r}."
+            yield f"Expected `{where}.{name}` to be a table for that algorithm, got {value!r}."
         else:
             for inner, each in value.items():
                 yield from _value_problems(f"{where}.{name}.{inner}", each)
@@ -185,19 +168,11 @@ def _value_problems(where: str, value: Any) -> Iterator[str]:
 
 
 def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
-    """Return what `rl-infonce probe` would refuse of settings on games."""
+    """Return why `rl-infonce probe` would refuse settings on games."""
     problems = list(table_problems("probe", probe, PROBE_SETTINGS))
     probe = legal(probe, PROBE_SETTINGS)
-    problems += said(
-        "[probe]",
-        find_frames,
-        (),
-        None,
-        "agent",
-        n_steps=probe.get("n_frames"),
-        policy=None,
-        seed=probe.get("data_seed"),
-    )
+    frames = {"n_steps": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
+    problems += said("[probe]", find_frames, (), None, "agent", **frames)
     labels = probe.get("labels", LABELS)
     no_labels = said("[probe]", labelled_games, labels)
     for game in () if no_labels else games:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from rl_infonce.former_names import with_present_names
 from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.sweeps.arms import Settings
-from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.grid import Grid
 from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.search import NESTED
 from rl_infonce.sweeps.sweep_folder import SweepFolder
@@ -25,25 +25,16 @@ _STUDY = "study"  # whatever the folder is called: it may be moved
 def run_study(
     folder: SweepFolder,
     grid: Grid,
-    train: Callable[[Sequence[Cell], Grid], bool],
+    train: Callable[[Grid], bool],
     scales: Mapping[str, tuple[float, float]] | None,
 ) -> Iterator[tuple[str, Settings, float | None]]:
     """Yield name, settings and value of each trial; None as its value if it has none.
 
-    The study is a journal in the folder: trials that were killed or interrupted go on first, with
-    the checkpoints of their cells. One that failed by itself, for instance because a learning rate
-    diverged, is noted as failed and not repeated; it counts as one of `n_trials`.
-
-    Args:
-        folder: Of the sweep, held.
-        grid: With a study; its arms are not trained.
-        train: Trains the cells of a grid that are not done, and says whether to go on.
-        scales: As of `trial_value`.
-
-    Raises:
-        ModuleNotFoundError: If Optuna is not installed.
-        ValueError: If the grid has no study, or the study of the folder is of other trainings, or
-            a trial's cell has other settings than the trial.
+    The study is a journal in the folder, which this process holds: trials that were killed or
+    interrupted go on first, with the checkpoints of their cells. One that failed by itself, for
+    instance because a learning rate diverged, is noted as failed and not repeated; it counts as one
+    of `n_trials`. `train` trains the cells of a grid that are not done, and returns whether to go
+    on. For the scales see `trial_value`.
     """
     optuna = _optuna()
     search = _search(grid)
@@ -52,23 +43,14 @@ def run_study(
     # The same seed again would suggest the first trials again.
     study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
     state = optuna.trial.TrialState
-    for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-        if (
-            not search["search"].keys() <= with_present_names(trial.params).keys()
-        ):  # killed while it was made up
-            study.tell(trial.number, state=state.FAIL)
-    begun = study.get_trials(deepcopy=False, states=[state.RUNNING])
+    begun = _begun(study, search["search"], state)
     ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
-    numbers = [(trial.number, dict(trial.params)) for trial in begun]
     for _ in range(search["n_trials"] - len(ended)):
-        if numbers:
-            number, parameters = numbers.pop(0)
-        else:
-            number, parameters = _asked(study, search["search"], folder)
+        number, parameters = begun.pop(0) if begun else _asked(study, search["search"], folder)
         name, settings = _name(number), _settings_of(parameters)
         own = replace(grid, arms=(name,), settings={name: settings})
         folder.note_cells(own)
-        if not train(own.cells(), own):
+        if not train(own):
             return
         value = trial_value(folder, own, scales)
         if value is not None:
@@ -78,13 +60,26 @@ def run_study(
         yield name, settings, value
 
 
+def _begun(
+    study: Any, search: Mapping[str, Mapping[str, Any]], state: Any
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return number and parameters of the trials that go on."""
+    found = []
+    for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
+        if search.keys() <= with_present_names(trial.params).keys():
+            found.append((trial.number, dict(trial.params)))
+        else:  # it was killed while Optuna chose its parameters
+            study.tell(trial.number, state=state.FAIL)
+    return found
+
+
 def _asked(
     study: Any, search: Mapping[str, Mapping[str, Any]], folder: SweepFolder
 ) -> tuple[int, dict[str, Any]]:
     """Return number and parameters of a new trial."""
     trial = study.ask()
     try:
-        return trial.number, _suggested(trial, search)
+        return trial.number, {name: _value(trial, name, spec) for name, spec in search.items()}
     except ValueError as error:  # Optuna's: ranges may move, choices and kinds of ranges may not
         study.tell(trial, state=_optuna().trial.TrialState.FAIL)
         raise ValueError(
@@ -102,26 +97,16 @@ def _has_failed(folder: SweepFolder, grid: Grid) -> bool:
     states = folder.states(grid)
     if any(state.reason for state in states.values()):  # what cannot be read says nothing
         return False
-    found = {
-        "failed"
-        if states[cell.name].status == "missing" and _was_refused(folder, cell)
-        else states[cell.name].status
-        for cell in grid.cells()
-    }
+    found = set()
+    for cell in grid.cells():
+        status = states[cell.name].status
+        was_refused = status == "missing" and folder.run_dir(cell).is_dir()  # it left no record
+        found.add("failed" if was_refused else status)
     return found == {"done"} or ("failed" in found and found <= {"done", "trained", "failed"})
 
 
-def _was_refused(folder: SweepFolder, cell: Cell) -> bool:
-    """Return whether a cell that left no record was started."""
-    return folder.run_dir(cell).is_dir()
-
-
 def best_trial(folder: SweepFolder) -> tuple[str, Settings, float] | None:
-    """Return name, settings and value of the best trial of all sessions; None if none is done.
-
-    Raises:
-        ModuleNotFoundError: If Optuna is not installed.
-    """
+    """Return name, settings and value of the best trial of all sessions; None if none is done."""
     optuna = _optuna()
     study = _study(optuna, folder)
     if not study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]):
@@ -165,7 +150,7 @@ def _study(optuna: Any, folder: SweepFolder) -> Any:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """Cut off what a full disk left of a last line: Optuna would write the next one behind it."""
+    """Cut off a last line that a full disk left incomplete: Optuna would write on behind it."""
     if not path.is_file():
         return
     with path.open("rb+") as file:
@@ -208,13 +193,8 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
 def trials_grid(grid: Grid, begun: Mapping[str, Settings] | None = None) -> Grid:
     """Return a grid with as many arms as its study has trials.
 
-    Args:
-        grid: With a study.
-        begun: Settings of cells that were begun, by name; a trial without any is the first that it
-            may be.
-
-    Raises:
-        ValueError: If the grid has no study.
+    `begun` holds the settings of cells that were begun, by name; a trial without any has the first
+    settings that it may have.
     """
     search = _search(grid)
     first = {
@@ -246,10 +226,8 @@ def trial_value(
 ) -> float | None:
     """Return the mean over games of the mean return of a trial's runs; None if one is missing.
 
-    Args:
-        folder: Of the sweep.
-        grid: Whose only arm is the trial.
-        scales: Game -> scores that become 0 and 1; None takes returns as they are.
+    The trial is the only arm of the grid. The scales map games to the scores that become 0 and 1;
+    None takes returns as they are.
     """
     results = read_results(folder, grid, mixed_versions=True)  # unless asked, `train` refuses them
     if results.missing or grid.study is None:
@@ -266,12 +244,8 @@ def trial_value(
     return float(np.mean(values))
 
 
-def _suggested(trial: Any, search: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Let the sampler choose within the ranges of a grid."""
-    return {name: _value(trial, name, spec) for name, spec in search.items()}
-
-
 def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:
+    """Let the sampler choose within one range of a grid."""
     if "choices" in spec:
         return trial.suggest_categorical(name, spec["choices"])
     low, high, log = spec["low"], spec["high"], spec.get("log", False)

@@ -1,14 +1,14 @@
-"""The study of a sweep that is searched, trial by trial, until it is done, stopped or hopeless."""
+"""Search the study of a sweep, trial by trial, until it is done, stopped or hopeless."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.arms import Settings
-from rl_infonce.sweeps.grid import Cell, Grid
+from rl_infonce.sweeps.grid import Grid
 from rl_infonce.sweeps.study import best_trial, run_study
 from rl_infonce.sweeps.sweep_run import CellEnd, SweepRun
 
@@ -18,14 +18,7 @@ Watch = Callable[[Generator[CellEnd, None, None], Grid], Mapping[str, int]]
 
 
 class Trial(NamedTuple):
-    """A trial that ended.
-
-    Attributes:
-        name: Name of its arm.
-        settings: Settings with which it was trained.
-        value: What the study maximises; None if the trial has no value.
-        statuses: Statuses of its cells.
-    """
+    """A trial that ended, with what the study maximises and how far its cells have come."""
 
     name: str
     settings: Settings
@@ -36,15 +29,9 @@ class Trial(NamedTuple):
 class StudyRun:
     """A search in the folder of a sweep.
 
-    Args:
-        sweep: Sweep whose grid has a study.
-        watch: Receives the cells of each trial as they end, and their grid; returns their exit
-            codes.
-
-    Attributes:
-        n_failed: Trials without a value.
-        is_stopped: Whether a signal stopped a cell.
-        is_hopeless: Whether the first trials all failed, so that the search stopped.
+    `watch` receives the cells of each trial as they end, with their grid, and returns their exit
+    codes. `n_failed` counts trials without a value; `is_stopped` says whether a signal stopped a
+    cell, and `is_hopeless` whether the search stopped because the first trials all failed.
     """
 
     def __init__(self, sweep: SweepRun, watch: Watch) -> None:
@@ -56,26 +43,20 @@ class StudyRun:
 
     @property
     def measure(self) -> str:
-        """What the values of trials are, in words."""
+        """What the values of trials mean, in words."""
         what = _MEASURES[str((self._sweep.grid.study or {}).get("measure"))]
         scaled = ", where 0 is a random agent and 1 a human" if self._scales else ""
         return f"{what}, mean over the grid{scaled}"
 
     def trials(self) -> Iterator[Trial]:
-        """Yield trials as they end.
-
-        Raises:
-            ModuleNotFoundError: If Optuna is not installed.
-            ValueError: If the grid has no study, or the folder's study is of other trainings.
-        """
+        """Yield trials as they end."""
         sweep, folder = self._sweep, self._sweep.folder
         statuses: dict[str, frozenset[str]] = {}
 
-        def train(_cells: Sequence[Cell], own: Grid) -> bool:
+        def train(own: Grid) -> bool:
             codes = self._watch(sweep.train(own), own)
             self.is_stopped |= INTERRUPTED in codes.values()
-            found = (state.status for state in folder.states(own).values())
-            statuses[own.arms[0]] = frozenset(found)
+            statuses[own.arms[0]] = frozenset(each.status for each in folder.states(own).values())
             return not self.is_stopped
 
         for name, settings, value in run_study(folder, sweep.grid, train, self._scales):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.checks import listed
+from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.files.durable import replace_bytes, replace_json
 from rl_infonce.files.json_text import read_json
 from rl_infonce.former_names import with_present_names
@@ -35,11 +35,7 @@ _FORMAT_VERSION = 1
 
 
 class SweepFolder:
-    """Where the cells of a sweep are.
-
-    Args:
-        path: May not exist yet.
-    """
+    """The folder with the cells of a sweep; it may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # workers of Ray have another working directory
@@ -49,20 +45,11 @@ class SweepFolder:
         return self.path / "cells" / cell.name
 
     def grid(self) -> Grid:
-        """Return the grid with which the sweep was started last.
-
-        Raises:
-            FileNotFoundError: If there is none.
-            GridError: If it was changed to something that cannot be run.
-        """
+        """Return the grid with which the sweep was started last."""
         return read_grid(self.grid_path())
 
     def grid_path(self) -> Path:
-        """Return the file of that grid.
-
-        Raises:
-            FileNotFoundError: If there is none.
-        """
+        """Return the file of that grid, which must be there."""
         path = self.path / _GRID
         if not path.is_file():
             raise FileNotFoundError(f"Expected a sweep in {self.path}, got no {_GRID} there.")
@@ -75,10 +62,7 @@ class SweepFolder:
     def job(self, cell: Cell, grid: Grid, *, mixed_versions: bool = False) -> Job:
         """Return what trains a cell and probes its features, as far as neither is done.
 
-        Args:
-            cell: To be finished.
-            grid: Of the cell.
-            mixed_versions: Whether a cell that was begun goes on with other versions of packages.
+        With `mixed_versions`, a cell that was begun goes on with other versions of packages.
         """
         run_dir = self.run_dir(cell)
         status = cell_state(cell, grid, run_dir).status
@@ -92,32 +76,22 @@ class SweepFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other sweeps out of the folder.
-
-        Raises:
-            BlockingIOError: If another process is in it.
-        """
+        """Keep other sweeps out of the folder; raise a BlockingIOError if one is in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         with held(self.path, "runs a sweep in it", " Choose another --output."):
             yield
 
     def adopt(self, grid: Grid, content: bytes) -> None:
-        """Make a grid the sweep's; cells that were ever begun in it must be what they were.
+        """Make a grid the sweep's own; cells that were ever begun in it must be what they were.
 
-        Args:
-            grid: To be trained.
-            content: Of the file in which it was.
-
-        Raises:
-            ValueError: If a cell would not be; the settings are named.
-            OSError: If it cannot be written; the grid before it is untouched.
+        The content is that of the grid's file. If it cannot be written, the former grid stays.
         """
         record = self._with_cells(grid)
         replace_bytes(self.path / _GRID, content)
         replace_json(self.path / _SWEEP, record)
 
     def note_cells(self, grid: Grid) -> None:
-        """Note what the cells of a grid are, which is not the sweep's; otherwise as `adopt`."""
+        """Note the cells of a grid that does not become the sweep's; otherwise as `adopt`."""
         replace_json(self.path / _SWEEP, self._with_cells(grid))
 
     def _with_cells(self, grid: Grid) -> dict[str, Any]:
@@ -127,11 +101,7 @@ class SweepFolder:
         return {**record, "cells": {**record.get("cells", {}), **_meanings(grid), **self._begun()}}
 
     def check_cells(self, grid: Grid) -> None:
-        """Raise unless the cells of a grid are what they were when they were begun.
-
-        Raises:
-            ValueError: If one is not, with the settings that differ, or the record is damaged.
-        """
+        """Raise, with the settings that differ, unless cells are what they were when begun."""
         former = self._begun()
         differing = [
             difference
@@ -147,11 +117,7 @@ class SweepFolder:
             )
 
     def begun(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of the cells that have a run, by name.
-
-        Raises:
-            ValueError: If the record is damaged.
-        """
+        """Return the settings of the cells that have a run, by name."""
         return {name: meaning["settings"] for name, meaning in self._begun().items()}
 
     def _begun(self) -> dict[str, Any]:
@@ -165,11 +131,7 @@ class SweepFolder:
         }
 
     def check_versions(self, grid: Grid) -> None:
-        """Raise unless the cells that are there were trained with what is installed now.
-
-        Raises:
-            ValueError: If a version differs; it is named.
-        """
+        """Raise unless the cells that are there were trained with what is installed now."""
         own = software()["versions"]
         found = set()
         for cell in grid.cells():
@@ -229,17 +191,14 @@ def _check_record(record: Any) -> None:
 
 
 def _meanings(grid: Grid) -> dict[str, Any]:
-    """Return what each cell is, by name, as JSON has it."""
+    """Return what each cell stands for, by its name, as in JSON."""
     meanings = {}
     for cell in grid.cells():
-        meaning = {
-            "settings": dict(cell.settings),
-            "n_timesteps": grid.n_timesteps,
-            "probe": grid.probe,
-        }
-        file = Path(cell.settings.get("pretrained", ""))
-        if file.is_file():  # of a path that is relative, or was written again, another one
-            meaning["encoder_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        settings = dict(cell.settings)
+        meaning = {"settings": settings, "n_timesteps": grid.n_timesteps, "probe": grid.probe}
+        file = Path(settings.get("pretrained", ""))
+        if file.is_file():  # its path may be relative, and the file may be written again
+            meaning["encoder_sha256"] = sha256_of_file(file)
         meanings[cell.name] = meaning
     return dict(json.loads(json.dumps(meanings)))
 
@@ -250,7 +209,7 @@ def _differences(name: str, former: Mapping[str, Any], meaning: Mapping[str, Any
         f"{name}: {key} {now_is.get(key)} (was {was.get(key)})"
         for key in sorted(was.keys() | now_is.keys())
         if was.get(key) != now_is.get(key)
-        and not (key == "content of pretrained" and None in (was[key], now_is[key]))  # not known
+        and not (key == "content of pretrained" and None in (was[key], now_is[key]))  # unknown
     ]
 
 

@@ -1,4 +1,4 @@
-"""A sweep that is planned, trained cell by cell, and judged when it ends."""
+"""Plan a sweep, train it cell by cell, and judge it when it ends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,7 @@ States = Mapping[str, CellState]
 
 
 class CellEnd(NamedTuple):
-    """A cell that ended.
-
-    Attributes:
-        name: Name of the cell.
-        code: Exit code of its last command.
-        state: State of its run.
-        run_dir: Folder of its run.
-    """
+    """A cell that ended, with the exit code of its last command."""
 
     name: str
     code: int
@@ -37,13 +30,7 @@ class CellEnd(NamedTuple):
 
 
 class SweepEnd(NamedTuple):
-    """A sweep that ended.
-
-    Attributes:
-        states: State of each cell, by name.
-        is_stopped: Whether a signal stopped a cell.
-        failed: Names of cells that failed.
-    """
+    """A sweep that ended, stopped by a signal or not, and the names of the cells that failed."""
 
     states: States
     is_stopped: bool
@@ -60,32 +47,12 @@ class SweepEnd(NamedTuple):
         return INTERRUPTED if self.is_stopped else int(bool(self.failed))
 
 
-class Estimate(NamedTuple):
-    """What the missing cells will take.
-
-    Attributes:
-        n_at_once: Cells that run at once.
-        disk: Largest number of bytes on the disk.
-        tried: Seconds of training, as far as cells could be tried.
-    """
-
-    n_at_once: int
-    disk: int
-    tried: estimate.Tried
-
-
 @dataclass(frozen=True)
 class SweepRun:
-    """A grid, the folder of its cells, and the engine that trains what is missing.
+    """A grid, the content of its file, its folder, and the engine that trains what is missing.
 
-    Attributes:
-        grid: Grid in the file.
-        content: Content of that file.
-        folder: Folder of the sweep.
-        engine: Engine that runs the cells.
-        searches: Whether the trials of the grid's study are trained instead of its arms.
-        keeps_checkpoints: Whether finished cells keep theirs.
-        mixed_versions: Whether cells go on with other versions of packages.
+    A run that searches trains the trials of the grid's study instead of its arms. With
+    `mixed_versions`, cells go on with other versions of packages.
     """
 
     grid: Grid
@@ -101,11 +68,7 @@ class SweepRun:
         return trials_grid(self.grid, self.folder.begun()) if self.searches else self.grid
 
     def check_folder(self, planned: Grid) -> None:
-        """Raise unless what the folder holds is of the grid, and of the versions installed now.
-
-        Raises:
-            ValueError: If it is not.
-        """
+        """Raise unless the folder holds cells of the grid, and of the versions installed now."""
         self.folder.check_cells(self.grid)
         if not self.mixed_versions:
             self.folder.check_versions(planned)
@@ -113,19 +76,11 @@ class SweepRun:
     def begin(self, planned: Grid, states: States, command: str, *, needs_room: bool) -> None:
         """Check all that can fail, make the folder that of the grid, and note the session.
 
-        Args:
-            planned: Grid that `planned` returned.
-            states: States of its cells.
-            command: Command that started the sweep.
-            needs_room: Whether a disk that may get full is refused.
-
-        Raises:
-            ValueError: If the folder is of another grid, or cells cannot be trained.
-            ModuleNotFoundError: If a package is missing.
-            OSError: If the disk is too small, the cluster is not there, or files cannot be written.
+        The grid is that of `planned`, with the states of its cells. If the sweep needs room, a disk
+        that may become full is refused.
         """
         self.check_folder(planned)
-        if not self.keeps_checkpoints:  # of cells that ended when nobody was there to remove them
+        if not self.keeps_checkpoints:  # cells may have ended when nobody was there to remove them
             for cell in planned.cells():
                 if states[cell.name].status == "done":
                     remove_checkpoints(self.folder.run_dir(cell))
@@ -137,25 +92,18 @@ class SweepRun:
         self.folder.adopt(self.grid, self.content)
         self.folder.begin_session(self.engine.name, command)
 
-    def estimate(self, planned: Grid, missing: Sequence[Cell]) -> Estimate:
-        """Try missing cells for a moment, and return what time and disk all of them take.
+    def try_cells(self, planned: Grid, missing: Sequence[Cell]) -> estimate.Tried:
+        """Try missing cells for a moment, and return how long all of them train."""
+        return estimate.seconds_of_all(missing, planned.n_timesteps, self.engine.n_threads)
 
-        Raises:
-            ValueError: If cells cannot be trained.
-        """
-        return Estimate(
-            self.engine.jobs_at_once(len(missing)),
-            self._disk(planned, missing),
-            estimate.seconds_of_all(missing, planned.n_timesteps, self.engine.n_threads),
-        )
-
-    def _disk(self, planned: Grid, missing: Sequence[Cell]) -> int:
+    def disk(self, planned: Grid, missing: Sequence[Cell]) -> int:
+        """Return the bytes that missing cells take at most."""
         n_running = self.engine.jobs_at_once(len(missing))
         n_with_checkpoints = len(missing) if self.keeps_checkpoints else n_running
         return estimate.disk_of_all(missing, planned.n_timesteps, n_with_checkpoints)
 
     def _check_disk(self, planned: Grid, missing: Sequence[Cell]) -> None:
-        needed = self._disk(planned, missing)
+        needed = self.disk(planned, missing)
         free = estimate.free_bytes(self.folder.path)
         if needed > free:
             raise OSError(
@@ -207,16 +155,10 @@ def cells_to_train(grid: Grid, states: States) -> list[Cell]:
 def find_sweep(
     grid: Path | None, output: Path | None, resume: Path | None
 ) -> tuple[Grid, bytes, SweepFolder]:
-    """Return the grid of a sweep, the content of its file, and the folder.
+    """Return the grid of a sweep, the content of its file, and the sweep's folder.
 
-    Args:
-        grid: File of the grid.
-        output: Folder of the sweep; None is sweeps/NAME of the grid.
-        resume: Folder of a sweep that goes on with the grid in it.
-
-    Raises:
-        ValueError: If not exactly one of `grid` and `resume` is given, or the grid cannot be run.
-        OSError: If there is no grid, or it cannot be read.
+    Exactly one of a grid's file and of `resume`, the folder of a sweep that has one, must be given.
+    Without an output folder, the sweep goes to sweeps/NAME of the grid.
     """
     if grid is not None and resume is None:
         if not grid.exists():

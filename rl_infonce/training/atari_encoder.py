@@ -1,4 +1,4 @@
-"""An encoder that is pretrained on the frames of an Atari game."""
+"""Pretrain an encoder on the frames of an Atari game."""
 
 from __future__ import annotations
 
@@ -42,24 +42,9 @@ _VIEWS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
 class EncoderPlan:
     """Which encoder is pretrained, on which frames of a game, and how.
 
-    Attributes:
-        game: Its canonical name.
-        objective: Name in `OBJECTIVES`.
-        encoder: Architecture: "stdim" reads screens, "nature" and "impala" what agents see.
-        budget: Text that `parse_budget` understands.
-        n_frames: Frames to learn from and to validate on, at least 8.
-        policy: Policy that plays, "random" or "random-without-noop".
-        data_seed: Seed of the games, at least 0.
-        labels: Version of the labels that "supervised" is told; None for other objectives.
-        batch_size: Samples per step; None takes the objective's own number.
-        micro_batch_size: Samples that are encoded at a time; None takes all.
-        learning_rate: Learning rate of Adam.
-        precision: "bf16" or "fp32"; None takes bf16 where the device multiplies it in hardware.
-        seed: Seed of weights and batches, at least 0.
-        device: Device of the training.
-
-    Raises:
-        ValueError: If a setting is out of range, or does not fit the others.
+    The architecture "stdim" reads screens, "nature" and "impala" what agents see. Labels are their
+    version, for "supervised" alone. None stands for the objective's own batch size, for encoding a
+    batch at once, and for bf16 where the device multiplies it in hardware.
     """
 
     game: str
@@ -100,7 +85,7 @@ class EncoderPlan:
 
     @property
     def name(self) -> str:
-        """Of the run's folder, where nothing else is said."""
+        """Default name of the run's folder."""
         encoder = "" if self.encoder == "stdim" else f"{self.encoder}-"
         return f"{self.game}-{self.objective}-{encoder}{self.seed}"
 
@@ -136,24 +121,10 @@ def pretrain_encoder(
     progress: bool = False,
     on_progress: Callable[[Progress], object] = lambda _progress: None,
 ) -> tuple[Path, Progress]:
-    """Pretrain an encoder, or go on with it, and save it beside its checkpoint and curves.
+    """Pretrain an encoder, or go on with it, and return its file, with losses and speeds.
 
-    Of several ranks, which share each batch, the first one writes.
-
-    Args:
-        plan: What to do.
-        folder: Folder of the run, which exists.
-        progress: Whether to show a bar while frames are collected.
-        on_progress: Function that is called after every step.
-
-    Returns:
-        The encoder's file, and losses and speeds.
-
-    Raises:
-        ArithmeticError: If numbers go bad.
-        ValueError: If the folder holds another run, or there are too few frames.
-        MemoryError: If a batch does not fit the memory.
-        OSError: If files cannot be read or written, or another process trains in the folder.
+    The folder, which exists, also holds checkpoint and curves. The first of several ranks, which
+    share each batch, writes. `on_progress` is called after every step.
     """
     is_first = os.environ.get("RANK", "0") == "0"
     train, validation = _frames(plan, progress=progress)
@@ -206,7 +177,7 @@ def _objective(plan: EncoderPlan, variables: tuple[str, ...]) -> PretrainingObje
 
 
 def _frames(plan: EncoderPlan, *, progress: bool) -> tuple[EpisodeFrames, EpisodeFrames]:
-    """Return the frames to learn from and those held out, with labels for who is told them."""
+    """Return the frames to learn from and those held out, with the labels that are told."""
     view = _VIEWS[plan.encoder]
     frames = cached_frames(
         plan.game,

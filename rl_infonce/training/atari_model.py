@@ -1,4 +1,4 @@
-"""PPO and DQN on an Atari game with RL Zoo's settings and an `InfoNCEExtractor`."""
+"""Make PPO and DQN on an Atari game with RL Zoo's settings and an `InfoNCEExtractor`."""
 
 from __future__ import annotations
 
@@ -36,25 +36,13 @@ def make_atari_model(
     encoder: PixelEncoder | None = None,
     freeze: bool = False,
 ) -> BaseAlgorithm:
-    """Return an untrained model; RL Zoo's settings where nothing is said.
+    """Return an untrained model, with RL Zoo's settings where none are given.
 
-    Args:
-        algorithm: "ppo" or "dqn".
-        game: Any spelling `resolve_game` understands.
-        n_timesteps: Agent steps it will train; DQN's buffer holds as many at most, and its warm-up
-            takes a tenth of them at most, where RL Zoo fixes 100,000 for both.
-        n_envs: Games played at once.
-        seed: Of weights, games and pairs.
-        device: Of the model.
-        extractor: Arguments of `InfoNCEExtractor`.
-        hyperparameters: Of the algorithm, in the place of RL Zoo's; "lin_X" falls linearly from X.
-        encoder: Pretrained, whose architecture and weights are taken over.
-        freeze: Whether the encoder's weights stay, pretrained or not; without an `infonce_coef` in
-            `extractor` there is no loss then, which has nothing to train.
-
-    Raises:
-        ValueError: If an argument is out of range or the encoder does not fit.
-        TypeError: If an argument has the wrong type.
+    DQN's buffer holds at most `n_timesteps`, and its warm-up takes at most a tenth of them, where
+    RL Zoo fixes 100,000 for both. `extractor` holds arguments of `InfoNCEExtractor`; in
+    hyperparameters, "lin_X" falls linearly from X. Architecture and weights of a pretrained encoder
+    are taken over. With `freeze`, the encoder's weights stay as they are, pretrained or not, and
+    there is no loss unless `extractor` has an `infonce_coef`.
     """
     changes = dict(hyperparameters or {})
     check_hyperparameters(algorithm, changes)
@@ -87,12 +75,7 @@ def make_atari_model(
 
 
 def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) -> None:
-    """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values.
-
-    Raises:
-        ValueError: If a name is unknown, a schedule stands where SB3 takes none, or other text
-            where it takes one.
-    """
+    """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values."""
     known = set(inspect.signature(ALGORITHMS[algorithm]).parameters) - _OURS
     legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
     for name, value in hyperparameters.items():

@@ -1,4 +1,4 @@
-"""What a training is to do: its settings, what `run.json` notes of them, and what goes on."""
+"""Plan a training: its settings, what `run.json` notes about them, and what goes on."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ Record = dict[str, Any]
 class TrainingPlan:
     """A training of an agent on an Atari game.
 
-    Attributes:
-        log_folder: Folder in which a run gets one of its own, if it has none.
-        loss: Settings of the loss that were given, by their names in `LOSS_SETTINGS`.
+    A run without a folder of its own gets one in the log folder. `loss` holds the settings of the
+    loss that were given.
     """
 
     game: str = setting(None, TEXT, "Game, in any spelling.")
@@ -98,11 +97,7 @@ class TrainingPlan:
 
 
 def new_run(settings: Mapping[str, Any]) -> tuple[Record, TrainingPlan]:
-    """Return the record of a run that begins, and its plan, with a seed.
-
-    Raises:
-        ValueError: If no game is given.
-    """
+    """Return the record of a run that begins, and its plan, with a seed."""
     plan = TrainingPlan.of(settings)
     if plan.game is None:
         raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
@@ -115,14 +110,8 @@ def planned(
 ) -> tuple[Record, TrainingPlan]:
     """Return the record of a run, and the plan with which it starts or goes on.
 
-    Args:
-        given: Settings that were given, by name.
-        run_dir: Folder of the run, held by this process; None if it is still to be claimed.
-        say: Function that receives a line about a setting that is not taken over.
-
-    Raises:
-        ValueError: If what is given and the record do not fit together, or the folder is another's.
-        OSError: If the record cannot be read.
+    This process holds the run's folder, which is None if it is still to be claimed. `say` receives
+    a line about a setting that is not taken over.
     """
     if run_dir is None or not (run_dir / RECORD).exists():
         if run_dir is not None:
@@ -144,11 +133,7 @@ def budget_of(record: Mapping[str, Any]) -> int:
 
 
 def check_unused(run_dir: Path, pretrained: Path | None) -> None:
-    """Raise if a folder without a record holds what a run would overwrite or go on from.
-
-    Raises:
-        ValueError: If so.
-    """
+    """Raise if a folder without a record holds what a run would overwrite or go on from."""
     found = [run_dir / "model.zip"] if (run_dir / "model.zip").exists() else []
     found += checkpoints(run_dir / "checkpoints")
     tables = [run_dir / name for name in ("progress.csv", "episodes.csv")]

@@ -1,4 +1,4 @@
-"""The model of a run: made as planned, and saved whatever happens."""
+"""Make the model of a run as planned, and save it whatever happens."""
 
 from __future__ import annotations
 
@@ -20,17 +20,9 @@ from rl_infonce.training.plan import TrainingPlan
 
 
 def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) -> BaseAlgorithm:
-    """Return the untrained model of a plan.
+    """Return the untrained model of a plan with a seed and a number of environments.
 
-    Args:
-        plan: Plan with a seed and a number of environments.
-        pretrained: File of the encoder to start from.
-        n_timesteps: Steps with which the run began; schedules and DQN's buffer depend on them.
-
-    Raises:
-        ValueError: If a setting is out of range, or the encoder does not fit.
-        TypeError: If a setting has the wrong type.
-        OSError: If the encoder's file cannot be read.
+    Schedules and DQN's buffer depend on the steps with which the run began.
     """
     check_number("--n-timesteps", plan.n_timesteps, at_least=1)
     check_number("--save-freq", plan.save_freq, at_least=1)
@@ -53,16 +45,7 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
 
 
 def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path:
-    """Save a model, elsewhere if its place cannot be written, and return the file.
-
-    Args:
-        model: Model to save.
-        path: File in which it belongs.
-        complain: Function that receives a line if it cannot be written there.
-
-    Raises:
-        OSError: If it can be written nowhere.
-    """
+    """Save a model and return its file, which lies elsewhere if its place cannot be written."""
     file = io.BytesIO()
     model.save(file)
     try:

@@ -12,17 +12,13 @@ MODEL = "model.zip"
 
 
 def is_finished(run_dir: Path, record: Mapping[str, Any], n_timesteps: int) -> bool:
-    """Return whether nothing is left: a model written again is another file to probes."""
+    """Return whether nothing is left to do: a model that is written again is new to probes."""
     is_done = record.get("status") == "done" and (run_dir / MODEL).is_file()
     return is_done and record.get("n_timesteps_done", 0) >= n_timesteps
 
 
 def check_unsaved(run_dir: Path, record: Mapping[str, Any]) -> None:
-    """Raise unless a run without checkpoints never had one, and may begin anew.
-
-    Raises:
-        ValueError: If it had some, which are gone.
-    """
+    """Raise unless a run without checkpoints never had one, and may begin anew."""
     had_checkpoints = any(
         session.get("first_step") or session.get("saved_step") for session in record["sessions"]
     )
@@ -36,11 +32,7 @@ def check_unsaved(run_dir: Path, record: Mapping[str, Any]) -> None:
 
 
 def check_budget(n_timesteps: int, record: Mapping[str, Any], n_trained: int) -> None:
-    """Raise if a budget below what is trained would take the place of a larger one.
-
-    Raises:
-        ValueError: If so.
-    """
+    """Raise if a budget below what is trained would take the place of a larger one."""
     if n_timesteps < min(n_trained, budget_of(record)):
         raise ValueError(
             f"Expected `-n` above the {n_trained} steps that are trained, got {n_timesteps}. Leave "

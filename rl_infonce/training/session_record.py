@@ -1,4 +1,4 @@
-"""What `run.json` says of a training session while it trains and when it has ended."""
+"""What `run.json` says about a training session while it trains and when it has ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ from rl_infonce.settings import noted
 
 
 class SessionRecord:
-    """The newest session of a run.
-
-    Args:
-        run_dir: Folder of the run, held by this process.
-        record: Record of the run, which is changed in place.
-    """
+    """The newest session of a run that this process holds; its record is changed in place."""
 
     def __init__(self, run_dir: Path, record: dict[str, Any]) -> None:
         self._run_dir, self._record = run_dir, record
@@ -32,16 +27,7 @@ class SessionRecord:
     def begin(
         self, model: BaseAlgorithm, n_timesteps: int, callbacks: Sequence[BaseCallback]
     ) -> None:
-        """Note who trains what from which step on.
-
-        Args:
-            model: Model as the session begins.
-            n_timesteps: Steps of the whole run.
-            callbacks: Callbacks of the training, perhaps one of decoupled updates among them.
-
-        Raises:
-            OSError: If the record cannot be written.
-        """
+        """Note who trains what from which step on, until the whole run has so many steps."""
         self._session = {
             "start_time": now(),
             "first_step": model.num_timesteps,
@@ -58,16 +44,10 @@ class SessionRecord:
         write_record(self._run_dir, self._record)
 
     def end(self, n_trained: int, status: str, seconds: float, saved_step: int | None) -> None:
-        """Note how the session ended.
+        """Note how the session ended: "done", "interrupted" or "failed".
 
-        Args:
-            n_trained: Steps that the whole run has trained.
-            status: "done", "interrupted" or "failed".
-            seconds: Seconds that this session trained.
-            saved_step: Step of its last checkpoint; None without one.
-
-        Raises:
-            OSError: If the record cannot be written; it holds the notes nevertheless.
+        The steps are those of the whole run, the seconds those of this session; the record holds
+        the notes even if it cannot be written.
         """
         record = self._record
         n_steps = n_trained - self._session["first_step"]

@@ -1,4 +1,4 @@
-"""A training in its run directory: opened, trained to its end or to a signal, and saved."""
+"""Open a training in its run directory, train it to its end or to a signal, and save it."""
 
 from __future__ import annotations
 
@@ -35,16 +35,9 @@ def started(
 ) -> Iterator[TrainingRun]:
     """Hold a run that begins or goes on, with its model; nothing is trained yet.
 
-    Args:
-        given: Settings of `TrainingPlan` and of the loss; a run that goes on has its own.
-        run_dir: Folder of the run; None takes the next free one of the game in the log folder.
-        callbacks: Callbacks of the training beside the run's own.
-        complain: Function that receives a line about what goes wrong.
-
-    Raises:
-        ValueError: If a setting is out of range, or does not fit the others or the run.
-        TypeError: If a setting has the wrong type.
-        OSError: If a file cannot be read or written, or another process is in the run.
+    A run that goes on has its own settings. Without a folder, a run takes the next free one of its
+    game in the log folder. The callbacks are called beside the run's own, and `complain` receives a
+    line about what goes wrong.
     """
     with contextlib.ExitStack() as held:
         if run_dir is not None:  # nobody else changes its record from now on
@@ -91,17 +84,7 @@ def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
 class TrainingRun:
     """A run directory that this process holds, and the model that trains in it.
 
-    Args:
-        plan: What to do.
-        record: Record of the run, which is kept up to date.
-        run_dir: Folder of `run.json`, checkpoints and the model.
-        tb_dir: Folder of the curves.
-        model: Untrained model, as planned.
-        callbacks: Callbacks of the training beside the run's own.
-        complain: Function that receives a line about what goes wrong.
-
-    Attributes:
-        model_file: File in which the model is saved.
+    The model is untrained at first, the record is kept up to date, and `tb_dir` is for the curves.
     """
 
     def __init__(
@@ -124,16 +107,10 @@ class TrainingRun:
         self._episodes = EpisodeLogCallback(run_dir / "episodes.csv")
 
     def open(self, *, inexact: bool, fall_back: bool, on_screen: bool) -> bool:
-        """Restore the last checkpoint, if there is one, open the logs, and return whether there is.
+        """Restore the last checkpoint, open the logs, and return whether there was a checkpoint.
 
-        Args:
-            inexact: Whether other versions of packages may go on.
-            fall_back: Whether the checkpoint before a damaged one may be taken.
-            on_screen: Whether the logger prints its tables.
-
-        Raises:
-            ValueError: If the run cannot go on.
-            OSError: If a file cannot be read or written.
+        An inexact run goes on with other versions of packages; one that may fall back takes the
+        checkpoint before a damaged one. `on_screen` lets the logger print its tables.
         """
         try:
             is_restored = self._goes_on and self._resume.restore(
@@ -163,9 +140,6 @@ class TrainingRun:
 
         0: done. 1: numbers went bad, or something could not be saved. 75: stopped by a signal.
         130: stopped by Ctrl-C at once. Another exception is raised again after saving.
-
-        Args:
-            progress: Whether to show a bar.
         """
         guard = NanGuardCallback(self.run_dir, on_nan=self.plan.on_nan)
         callbacks = [*self._callbacks, self._episodes, guard, self._resume]
@@ -192,7 +166,7 @@ class TrainingRun:
     def _finish(self, status: str, seconds: float) -> bool:
         """Save the model first, then the record, then the last curves.
 
-        Returns whether the model lies in the run; without it the run is not done.
+        Return whether the model lies in the run; without it the run is not done.
         """
         model = self.model
         self.model_file = save_model(model, self.model_file, self._complain)

@@ -125,8 +125,8 @@ def test_a_study_of_a_former_version_goes_on(tmp_path: Path) -> None:
     former.set_user_attr("train", {"n_pairs": 8})
     found: list[Any] = []
 
-    def train(cells: Any, _own: Any) -> bool:
-        found.extend((cell.name, dict(cell.settings)) for cell in cells)
+    def train(own: Any) -> bool:
+        found.extend((cell.name, dict(cell.settings)) for cell in own.cells())
         return False
 
     assert not list(run_study(SweepFolder(tmp_path), grid, train, None))

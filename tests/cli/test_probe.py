@@ -438,7 +438,7 @@ def test_code_of_a_model_runs_only_when_trusted(
         probe("--features-of", "own.zip")
     assert leaving.value.code == 2
     assert "HalfCNN" in capsys.readouterr().err
-    with pytest.warns(UserWarning, match=r"Executing the code that own.zip contains"):
+    with pytest.warns(UserWarning, match=r"The code that own.zip contains is executed"):
         assert probe("--features-of", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
     assert quick[0] != quick[1]  # trained and untrained
     descriptions = [entry["description"] for entry in content(here)["encoders"].values()]

@@ -19,7 +19,8 @@ SHORT = {"hyperparameters": {"ppo": {"n_steps": 32}}}
 def operations(arm: str, algo: str) -> int:
     """Return the floating-point operations of the first steps of a training."""
     cell = Cell("breakout", algo, arm, 0, merged(SHORT, ARMS[arm], algo))
-    model = estimate._model(cell, 1000, device="cpu", learning_starts=100)
+    own = {"learning_starts": 100} if algo == "dqn" else {}
+    model = estimate._model(cell, 1000, device="cpu", **own)
     with FlopCounterMode(display=False) as counter:
         model.learn(N_STEPS[algo])
     model.get_env().close()

@@ -12,11 +12,10 @@ import torch
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sweeps import estimate
-from rl_infonce.sweeps.estimate import Disk
 from rl_infonce.sweeps.grid import Cell, read_grid
 from tests.sweeps.grids import write_grid
 
-BYTES = {"baseline": Disk(while_running=50, when_done=10), "infonce": Disk(90, 20)}
+BYTES = {"baseline": (40, 10), "infonce": (70, 20)}  # of checkpoints and models
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"arm": {"infonce": {}}}, "not to be a built-in arm"),
         (
             {"arm": {"strong": {}, "mine": {}}},
-            r"each \[arm\.\*\] in `arms`.*got mine, strong there",
+            r"each \[arm\.\*\] also in `arms`.*got mine, strong there",
         ),
         (
             {"arms": ["extra_updates"], "train": {"hyperparameters": {"ppo": {"n_epochs": 5}}}},

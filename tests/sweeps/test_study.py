@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from rl_infonce.cli import main
 from rl_infonce.runs.run_directory import new_record, write_record
-from rl_infonce.sweeps.grid import Cell, Grid, GridError, make_grid, read_grid
+from rl_infonce.sweeps.grid import Grid, GridError, make_grid, read_grid
 from rl_infonce.sweeps.study import best_trial, run_study
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.sweeps.grids import GRID, write_grid
@@ -40,7 +39,8 @@ class Trainer:
         self.folder, self.stop_at, self.fail_at, self.status = folder, stop_at, fail_at, status
         self.settings: list[Any] = []
 
-    def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
+    def __call__(self, grid: Grid) -> bool:
+        cells = grid.cells()
         self.settings.append(dict(cells[0].settings))
         if len(self.settings) == self.stop_at:
             return False
@@ -131,9 +131,9 @@ def test_a_trial_that_failed_by_itself_is_not_repeated(folder: SweepFolder, stat
 
 def test_a_trial_whose_files_cannot_be_read_is_tried_again(folder: SweepFolder) -> None:
     class Damaging(Trainer):
-        def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
-            goes_on = super().__call__(cells, grid)
-            (self.folder.run_dir(cells[0]) / "run.json").write_text("{")
+        def __call__(self, grid: Grid) -> bool:
+            goes_on = super().__call__(grid)
+            (self.folder.run_dir(grid.cells()[0]) / "run.json").write_text("{")
             return goes_on
 
     ((name, _, value),) = run_study(folder, short_grid(1), Damaging(folder), None)
@@ -226,8 +226,8 @@ def test_a_trial_that_was_killed_while_it_was_made_up_is_not_trained(folder: Swe
 
 def test_a_trial_that_training_refuses_has_failed(folder: SweepFolder) -> None:
     class Refusing(Trainer):
-        def __call__(self, cells: Sequence[Cell], grid: Grid) -> bool:
-            for cell in cells:
+        def __call__(self, grid: Grid) -> bool:
+            for cell in grid.cells():
                 self.folder.run_dir(cell).mkdir(parents=True)
             return True
 
