@@ -21,7 +21,15 @@ def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         new = FORMER_SETTINGS.get(name, name)
         present[name if new in settings else new] = value
-    preset = present.get("preset")
-    if isinstance(preset, str) and preset in FORMER_PRESETS:
-        present["preset"] = FORMER_PRESETS[preset]
+    if "preset" in present:
+        present["preset"] = _present_preset(present["preset"])
     return present
+
+
+def _present_preset(preset: Any) -> Any:
+    """Return a preset, or choices of a study's presets, by their present names."""
+    if isinstance(preset, str):
+        return FORMER_PRESETS.get(preset, preset)
+    if isinstance(preset, Mapping) and isinstance(preset.get("choices"), list):
+        return {**preset, "choices": [_present_preset(each) for each in preset["choices"]]}
+    return preset

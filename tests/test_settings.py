@@ -16,6 +16,7 @@ import pytest
 from rl_infonce.former_names import FORMER_PRESETS, with_present_names
 from rl_infonce.kinds import PATH, Choice, Choices, Count, Counts, Flag, Kind, Number, is_legal
 from rl_infonce.settings import PRESETS, InfoNCESettings, declared, defaults, preset_settings
+from rl_infonce.sweeps.former_grids import with_present_spelling
 
 PACKAGE = Path(__file__).parents[1] / "rl_infonce"
 DECLARED = """\
@@ -124,6 +125,10 @@ def test_former_names_of_presets_work_with_one_warning(former: str, present: str
         assert preset_settings(former, {}) == PRESETS[present]
     assert len(caught) == 1
     assert with_present_names({"preset": former, "n_pairs": 8}) == {"preset": present, "n_pairs": 8}
+    search = {"preset": {"choices": [former, "cpc", 3]}}
+    grid, respelled = with_present_spelling({"study": {"search": search}})
+    assert grid["study"]["search"] == {"preset": {"choices": [present, "cpc", 3]}}
+    assert respelled == (f"the preset `{former}` is now called `{present}`",)
 
 
 def test_former_names_beside_present_ones_stay() -> None:

@@ -36,6 +36,12 @@ def _respelled(table: Mapping[str, Any]) -> Iterator[str]:
     for name, new in FORMER_SETTINGS.items():
         if name in table and new not in table:
             yield f"the key `{name}` of a grid is now called `{new}`"
-    preset = table.get("preset")
-    if isinstance(preset, str) and preset in FORMER_PRESETS:
+    for preset in _presets(table.get("preset")):
         yield f"the preset `{preset}` is now called `{FORMER_PRESETS[preset]}`"
+
+
+def _presets(given: Any) -> list[str]:
+    """Return the former presets in a setting or, of a study, among its choices."""
+    choices = given.get("choices") if isinstance(given, Mapping) else [given]
+    listed = choices if isinstance(choices, list) else []
+    return [each for each in listed if isinstance(each, str) and each in FORMER_PRESETS]
