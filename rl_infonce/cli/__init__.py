@@ -23,6 +23,8 @@ from rl_infonce.cli.noting_parser import NotingParser
 
 __all__ = ["main"]
 
+_COMMANDS = (train, evaluate, collect, pretrain, probe, sweep, report, push, pull, doctor)
+
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all subcommands."""
@@ -31,27 +33,16 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    train.add_parser(subparsers)
-    evaluate.add_parser(subparsers)
-    collect.add_parser(subparsers)
-    pretrain.add_parser(subparsers)
-    probe.add_parser(subparsers)
-    sweep.add_parser(subparsers)
-    report.add_parser(subparsers)
-    push.add_parser(subparsers)
-    pull.add_parser(subparsers)
-    doctor.add_parser(subparsers)
+    for command in _COMMANDS:
+        command.add_parser(subparsers)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code.
 
-    Exit codes: 0 done, 1 failed (what was done is saved), 2 wrong usage, 75 stopped by a signal
-    with a checkpoint to go on from (`train`, `sweep`), 130 stopped by Ctrl-C at once.
-
-    Raises:
-        SystemExit: With code 2 on wrong usage, with 0 after `--help` and `--version`.
+    0: done. 1: failed; what was done is saved. 2: wrong usage, as a SystemExit. 75: stopped by a
+    signal with a checkpoint to go on from (`train`, `sweep`). 130: stopped by Ctrl-C at once.
     """
     arguments = make_parser().parse_args(argv)
     try:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 
 def game_argument(name: str) -> str:
-    """Return a game in the package's spelling.
-
-    Raises:
-        argparse.ArgumentTypeError: If there is none of that name; near names are in the message.
-    """
+    """Return a game in the package's spelling; an error names those with similar names."""
     from rl_infonce.atari.games import resolve_game  # `doctor` starts where ale_py is missing
 
     try:
@@ -27,12 +23,23 @@ def shown(meaning: str) -> str:
     return f"{meaning} (%(default)s)."
 
 
-def add_progress(add: Callable[..., Any]) -> None:
-    """Add the flag of a progress bar.
+def add_game(add: Callable[..., Any], **how: Any) -> None:
+    """Add the flag of a game to a parser's `add`."""
+    add("--game", "--env", type=game_argument, help='Game, in any spelling, e.g. "pong".', **how)
 
-    Args:
-        add: `add_argument` of a parser.
-    """
+
+def add_trust_pickle(add: Callable[..., Any]) -> None:
+    """Add the flag that lets a model file execute its code."""
+    add(
+        "--trust-pickle",
+        action="store_true",
+        help="Let a model file that cannot be read safely execute the code it contains: classes "
+        "other than SB3's own and InfoNCEExtractor.",
+    )
+
+
+def add_progress(add: Callable[..., Any]) -> None:
+    """Add the flag of a progress bar."""
     add(
         "-P",
         "--progress",
@@ -42,15 +49,33 @@ def add_progress(add: Callable[..., Any]) -> None:
 
 
 def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) -> bool:
-    """Return whether to draw a bar: as asked, else if it would be seen.
-
-    Args:
-        arguments: With `progress`.
-        stream: To which it is drawn; None is stderr, as of tqdm.
-    """
+    """Return whether to draw a bar: as asked, or else if the stream (stderr) shows it."""
     if arguments.progress is not None:
         return bool(arguments.progress)
     return (sys.stderr if stream is None else stream).isatty()
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting: --n-pairs for `n_pairs`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def flag_words(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words with which a person would give settings on the command line."""
+    for name, value in settings.items():
+        if isinstance(value, bool):
+            yield flag(name if value else f"no_{name}")
+        else:
+            yield flag(name)
+            yield from map(str, value if isinstance(value, list) else [value])
+
+
+def say_renamed(what: str, name: str) -> None:
+    """Warn that something has another name now."""
+    print(
+        f"{what} is now called {name}. The former name still works; please use the new one.",
+        file=sys.stderr,
+    )
 
 
 class _Former(argparse.Action):
@@ -68,22 +93,11 @@ class _Former(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if not self._has_warned:
-            print(
-                f"{parser.prog}: {self.option_strings[0]} is now called {self._new}. The former "
-                "name still works; please use the new one.",
-                file=sys.stderr,
-            )
+            say_renamed(f"{parser.prog}: {self.option_strings[0]}", self._new)
         self._has_warned = True
         setattr(namespace, self._new.strip("-").replace("-", "_"), values)
 
 
 def add_former(add: Callable[..., Any], old: str, new: str, **settings: Any) -> None:
-    """Let a flag be given by its former spelling.
-
-    Args:
-        add: `add_argument` of a parser.
-        old: Former spelling.
-        new: The flag that is meant.
-        settings: Arguments of `add` for that flag.
-    """
+    """Let a flag, with these settings, also be given by its former spelling."""
     add(old, action=_Former, new=new, **settings)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
+from rl_infonce.cli.arguments import add_game, add_progress, add_trust_pickle, shown, shows_progress
 
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
@@ -27,13 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "again with the same flags to complete what was interrupted.",
     )
     add = parser.add_argument
-    add(
-        "--game",
-        "--env",
-        type=game_argument,
-        required=True,
-        help='Game, in any spelling, e.g. "pong".',
-    )
+    add_game(add, required=True)
     add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=shown("Agent steps to play"))
     add(
         "-o",
@@ -61,12 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="Take the agent's most probable action instead of sampling.",
     )
-    add(
-        "--trust-pickle",
-        action="store_true",
-        help="Let a model file that cannot be read safely execute the code it contains: classes "
-        "other than SB3's own and InfoNCEExtractor.",
-    )
+    add_trust_pickle(add)
     add("--seed", type=int, default=0, metavar="N", help=shown("Seed, 0 or more"))
     add("--n-shards", type=int, default=8, metavar="N", help=shown("Emulators, one per shard"))
     add(
@@ -86,11 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Collect, print where the frames are, and return the exit code.
 
     0: done. 1: failed, with one line that says why (a folder of other settings, a damaged shard or
-    model, a full disk); finished shards are kept. 130: stopped by Ctrl-C, likewise. Wrong usage
-    leaves with 2.
-
-    Args:
-        arguments: What the parser returned.
+    model, a full disk); finished shards are kept. 130: stopped by Ctrl-C; they are kept also. Wrong
+    usage leaves with 2.
     """
     from rl_infonce.atari.collect import collect
 

@@ -26,13 +26,7 @@ _OPENCV = "opencv-python", "opencv-python-headless", "opencv-contrib-python"
 
 
 class Finding(NamedTuple):
-    """One line of the report.
-
-    Attributes:
-        status: "ok", "warn" or "fail".
-        text: What was found.
-        mend: Command or advice that helps; "" if nothing is wrong.
-    """
+    """One line of the report (ok, warn or fail), with what mends it if something is wrong."""
 
     status: str
     text: str
@@ -53,11 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what each check finds; return 1 if one fails.
-
-    Args:
-        arguments: What the parser returned.
-    """
+    """Print what each check finds; return 1 if one fails."""
     failed = False
     for check in CHECKS:
         try:

@@ -8,7 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import add_progress, game_argument, shown, shows_progress
+from rl_infonce.cli.arguments import (
+    add_progress,
+    add_trust_pickle,
+    game_argument,
+    shown,
+    shows_progress,
+)
 
 if TYPE_CHECKING:
     from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan
@@ -75,22 +81,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="JSON file for scores, settings and versions.",
     )
     add_progress(add)
-    add(
-        "--trust-pickle",
-        action="store_true",
-        help="Let a model file that cannot be read safely execute the code it contains.",
-    )
+    add_trust_pickle(add)
     parser.set_defaults(run=run, usage_error=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Play, print the scores, and return the exit code.
 
-    0: done. 1: the model cannot be read or does not fit the game, or a file cannot be written. 130:
-    stopped by Ctrl-C. Wrong usage leaves with 2.
-
-    Args:
-        arguments: What the parser returned.
+    0: done. 1: the model cannot be read or does not fit the game, or a file cannot be written.
+    130: stopped by Ctrl-C. Wrong usage leaves with 2.
     """
     try:
         plan = _plan(arguments)

@@ -9,12 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import (
-    add_progress,
-    game_argument,
-    shown,
-    shows_progress,
-)
+from rl_infonce.cli.arguments import add_game, add_progress, shown, shows_progress
 from rl_infonce.runs.run_directory import made_folder
 from rl_infonce.scoring.defaults import LABELS, POLICIES
 
@@ -36,13 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "on where it was stopped. Under torchrun, ranks share each batch.",
     )
     add = parser.add_argument
-    add(
-        "--game",
-        "--env",
-        type=game_argument,
-        required=True,
-        help='Game, in any spelling, e.g. "pong".',
-    )
+    add_game(add, required=True)
     add(
         "--objective",
         default="stdim",
@@ -104,11 +93,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Pretrain, save the encoder and return the exit code.
 
-    0: done. 1: failed, with the reason; the last checkpoint is kept. 130: stopped by Ctrl-C,
-    likewise. Wrong usage leaves with 2.
-
-    Args:
-        arguments: What the parser returned.
+    0: done. 1: failed, with the reason. 130: stopped by Ctrl-C. The last checkpoint is kept. Wrong
+    usage leaves with 2.
     """
     from rl_infonce.device import usable_device
     from rl_infonce.pretraining.ranks import process_group
@@ -132,11 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def encoder_plan(arguments: argparse.Namespace) -> EncoderPlan:
-    """Return what the flags of `rl-infonce pretrain` ask for.
-
-    Raises:
-        ValueError: If a flag is out of range, or does not fit the others.
-    """
+    """Return what the flags of `rl-infonce pretrain` ask for."""
     from dataclasses import fields
 
     from rl_infonce.training.atari_encoder import EncoderPlan

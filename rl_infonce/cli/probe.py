@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rl_infonce.cli.arguments import (
     add_former,
     add_progress,
+    add_trust_pickle,
+    flag_words,
     game_argument,
     shown,
     shows_progress,
@@ -108,11 +110,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help=shown("Folder of scores.json and scores.md"),
     )
     add_progress(add)
-    add(
-        "--trust-pickle",
-        action="store_true",
-        help="Let model files that cannot be read safely execute the code they contain.",
-    )
+    add_trust_pickle(add)
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
 
 
@@ -123,9 +121,8 @@ def _game(name: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Score every game, encoder, seed and protocol that the output folder lacks.
 
-    Returns:
-        0, or 1 if one of them failed (the others are scored) or scores could not be written, or
-        130 after Ctrl-C.
+    Return 0; 1 if one of them failed (the others are scored) or scores could not be written; 130
+    after Ctrl-C.
     """
     from rl_infonce.scoring.scores_file import ScoresFile
 
@@ -181,15 +178,10 @@ def _score(plan: Plan, scores: ScoresFile, command: str) -> int:
 
 
 def _command(arguments: argparse.Namespace) -> str:
-    """Return the command line, with what is not default."""
-    words = ["rl-infonce", "probe"]
-    for name, value in vars(arguments).items():
-        is_flag = name in arguments.given and name != "command"
-        if not is_flag or value == arguments.default_of(name):
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-"))
-        else:
-            words += [flag, *map(str, value if isinstance(value, list) else [value])]
-    return shlex.join(words)
+    """Return the command line without defaults."""
+    flags = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in arguments.given - {"command"} and value != arguments.default_of(name)
+    }
+    return shlex.join(["rl-infonce", "probe", *flag_words(flags)])

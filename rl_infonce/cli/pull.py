@@ -26,13 +26,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Download, print what, and return the exit code.
+    """Download, print the files, and return the exit code.
 
     0: done. 1: the hub refused or cannot be reached, or a file is not what it should be; URL and
-    status are printed, and no folder appears. 130: stopped by Ctrl-C, likewise.
-
-    Args:
-        arguments: What the parser returned.
+    status are printed, and no folder appears. 130: stopped by Ctrl-C, without a folder.
     """
     from rl_infonce.hub import pull
     from rl_infonce.hub.client import check_repo

@@ -41,9 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     0: done. 1: the hub refused or cannot be reached; its URL and status are printed. Wrong usage,
     such as scores of another model, leaves with 2.
-
-    Args:
-        arguments: What the parser returned.
     """
     from rl_infonce.hub import make_bundle, push
     from rl_infonce.hub.card import model_card

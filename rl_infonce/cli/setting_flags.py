@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rl_infonce.cli.arguments import flag, say_renamed
 from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
 from rl_infonce.settings import Horizons, Setting
 
 
 def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:
-    """Add a flag for each setting; what is not given is None.
-
-    Args:
-        add: `add_argument` of a parser or of a group.
-        settings: Name to declaration.
-    """
+    """Add a flag for each declared setting; what is not given is None."""
     for name, setting in settings.items():
         choices = setting.kind.words if isinstance(setting.kind, Choice | Choices) else ""
         help_text = f"{setting.meaning} ({choices})" if choices else setting.meaning
-        add(f"--{name.replace('_', '-')}", **_parsing(name, setting.kind), help=help_text)
+        add(flag(name), **_parsing(name, setting.kind), help=help_text)
 
 
 def _parsing(name: str, kind: Kind) -> dict[str, Any]:
@@ -44,9 +39,5 @@ def _parsing(name: str, kind: Kind) -> dict[str, Any]:
 
 def _preset(name: str) -> str:
     if name in FORMER_PRESETS:
-        print(
-            f"rl-infonce train: the preset {name} is now called {FORMER_PRESETS[name]}. The former "
-            "name still works; please use the new one.",
-            file=sys.stderr,
-        )
+        say_renamed(f"rl-infonce train: the preset {name}", FORMER_PRESETS[name])
     return FORMER_PRESETS.get(name, name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import shown
+from rl_infonce.cli.arguments import flag, shown
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _check_engine(arguments: argparse.Namespace) -> None:
     for name, engines in _ENGINES_OF.items():
         if name in arguments.given and arguments.engine not in engines:
             raise ValueError(
-                f"Expected --{name.replace('_', '-')} with --engine {' or '.join(engines)} alone, "
+                f"Expected {flag(name)} with --engine {' or '.join(engines)} alone, "
                 f"got --engine {arguments.engine}. Leave it out."
             )
 
@@ -231,8 +231,7 @@ def _time(seconds: float) -> str:
 def _watch(sweep: SweepRun, ends: Generator[CellEnd, None, None], grid: Grid) -> dict[str, int]:
     """Print cells as they end and, in a terminal, how far the others are; return exit codes.
 
-    Raises:
-        OSError: If the output cannot be written, after the trainings have saved and stopped.
+    If the output cannot be written, trainings save and stop, and the error is raised again.
     """
     from rich.live import Live
 

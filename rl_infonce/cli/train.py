@@ -10,7 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import add_former, add_progress, game_argument, shows_progress
+from rl_infonce.cli.arguments import (
+    add_former,
+    add_game,
+    add_progress,
+    flag,
+    flag_words,
+    shows_progress,
+)
 from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.runs.run_directory import made_folder, read_record
 from rl_infonce.settings import LOSS_SETTINGS, declared, defaults
@@ -35,7 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "was stopped or killed goes on with --resume, exactly.",
     )
     add = parser.add_argument
-    add("--game", "--env", type=game_argument, help='Game, in any spelling, e.g. "pong".')
+    add_game(add)
     add("--resume", type=Path, metavar="RUN", help="Go on with the run in this folder instead.")
     add("--resume-inexact", action="store_true", help="Go on although package versions differ.")
     add(
@@ -76,8 +83,7 @@ def _add(add: Callable[..., Any], name: str, *short: str, **how: Any) -> None:
     default = defaults(TrainingPlan)[name]
     meaning = declared(TrainingPlan)[name].meaning
     usual = "" if default is None or default is False else f" ({default})"
-    flags = (*short, f"--{name.replace('_', '-')}")
-    add(*flags, default=default, help=f"{meaning.removesuffix('.')}{usual}.", **how)
+    add(*short, flag(name), default=default, help=f"{meaning.removesuffix('.')}{usual}.", **how)
 
 
 def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> int:
@@ -87,11 +93,7 @@ def run(arguments: argparse.Namespace, callback: BaseCallback | None = None) -> 
     with, if there was one, and, however the run ends, `model.zip`. An exception of the run is
     raised again after saving. The code is 75 if a signal stopped the run after an update, with a
     checkpoint to go on from, 130 after Ctrl-C at once, and 1 if a checkpoint is damaged or numbers
-    went bad.
-
-    Args:
-        arguments: What the parser returned.
-        callback: Called during training beside the command's own.
+    went bad. The callback is called beside the command's own.
     """
     from rl_infonce.training.training_run import started
 
@@ -112,18 +114,12 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def named_folder(arguments: argparse.Namespace) -> Path | None:
-    """Return the folder that `--resume` or `--run-dir` name, which is there then; None without.
-
-    Raises:
-        ValueError: If both are given, or `--resume` and what the run has of its own.
-        FileNotFoundError: If `--resume` names no run.
-        OSError: If the folder cannot be made.
-    """
+    """Return the folder that `--resume` or `--run-dir` name, which is there then; None without."""
     if arguments.resume is not None and arguments.run_dir is not None:
         raise ValueError("Expected `--resume` or `--run-dir`, got both.")
     given = sorted((_OF_A_RUN - {*OF_A_SESSION}) & arguments.given)
     if arguments.resume is not None and given:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        flags = ", ".join(map(flag, given))
         raise ValueError(f"Expected `--resume` without {flags}: the run has its own.")
     if arguments.resume is not None:
         read_record(arguments.resume)
@@ -218,12 +214,10 @@ def _counterpart(plan: TrainingPlan) -> str:
     """Return the command whose run differs from this one in the loss alone."""
     usual = TrainingPlan().flat()
     words = ["rl-infonce", "train", "--game", plan.game, "--seed", str(plan.seed)]
-    for name, value in plan.flat().items():
-        if name in ("game", "seed", "infonce_coef") or value == usual[name]:
-            continue
-        several = value if isinstance(value, list) else [value]
-        words.append(f"--{'no-' if value is False else ''}{name.replace('_', '-')}")
-        words += [] if isinstance(value, bool) else map(str, several)
+    changed = {name: value for name, value in plan.flat().items() if value != usual[name]}
+    for name in ("game", "seed", "infonce_coef"):
+        changed.pop(name, None)
+    words += flag_words(changed)
     if plan.loss.get("infonce_coef") == 0:
         return f"{shlex.join(words)}  # with InfoNCE"
     return f"{shlex.join(words)} --infonce-coef 0  # the baseline"
