@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 
 def game_argument(name: str) -> str:
-    """Return a game in the package's spelling; an error names those with similar names."""
+    """Return a game in the package's spelling; the error for an unknown one names similar names."""
     from rl_infonce.atari.games import resolve_game  # `doctor` starts where ale_py is missing
 
     try:
@@ -79,7 +79,7 @@ def say_renamed(what: str, name: str) -> None:
 
 
 class _Former(argparse.Action):
-    """Takes a flag's former spelling for the present one, with one warning."""
+    """Take a flag's former spelling for the present one, with one warning."""
 
     def __init__(self, new: str, **settings: Any) -> None:
         super().__init__(default=argparse.SUPPRESS, help=argparse.SUPPRESS, **settings)

@@ -19,7 +19,7 @@ from rl_infonce.cli.arguments import (
 if TYPE_CHECKING:
     from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan
 
-_MOST_SECONDS = 200  # of video: Pillow keeps a GIF in memory until it is whole
+_MOST_SECONDS = 200  # Pillow keeps a video, as a GIF, in memory until it is whole
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

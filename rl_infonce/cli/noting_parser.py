@@ -21,13 +21,13 @@ class NotingParser(argparse.ArgumentParser):
         }
         noting = argparse.Namespace(**dict.fromkeys(defaults, _NOT_GIVEN))
         parsed, rest = super().parse_known_args(args, noting)
-        if rest and self._subparsers is None:  # else argparse blames the parser of all subcommands
+        if rest and self._subparsers is None:  # otherwise argparse blames the main parser
             self.error(f"unknown: {' '.join(rest)}.{self._meant(rest[0])}")
         found = vars(parsed)
         given = {name for name in defaults if found[name] is not _NOT_GIVEN}
         for name in defaults.keys() - given:
             found[name] = defaults[name]
-        found["given"] = given | found.get("given", set())  # those of a subcommand
+        found["given"] = given | found.get("given", set())  # a subcommand noted its own
         if namespace is None:
             return parsed, rest
         vars(namespace).update(found)

@@ -144,7 +144,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     from rl_infonce.scoring.frame_source import find_games
 
     games = find_games(arguments.game, arguments.labels)
-    from rl_infonce.scoring.probe_plan import make_plan  # torch, which takes its time
+    from rl_infonce.scoring.probe_plan import make_plan  # it imports torch, which takes a while
 
     names = {"seeds", "labels", "frames", "view", "n_frames", "data_seed", "min_episode_length"}
     names |= {"precision", "device", "trust_pickle"}

@@ -1,4 +1,4 @@
-"""`rl-infonce report`: one page of what the runs of a sweep say."""
+"""`rl-infonce report`: one page about the runs of a sweep."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
-    """Raise if a flag was given that the engine would not heed."""
+    """Raise if a flag was given that the engine would ignore."""
     for name, engines in _ENGINES_OF.items():
         if name in arguments.given and arguments.engine not in engines:
             raise ValueError(
@@ -166,7 +166,7 @@ def _sweep(arguments: argparse.Namespace) -> SweepRun:
 
 
 def _guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of work, 1 after an error of files: that is no wrong usage."""
+    """Return the exit code of work, or 1 after an error of files, which is no wrong usage."""
     try:
         return work()
     except OSError as error:
@@ -178,7 +178,7 @@ def _guarded(work: Callable[[], int]) -> int:
 
 
 def _drop_output() -> None:
-    """Let what is still to be printed go nowhere, or Python complains of it when it ends."""
+    """Discard what is still to be printed: Python would complain about it when it ends."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -209,16 +209,16 @@ def _print_estimate(grid: Grid, sweep: SweepRun, states: States) -> None:
     missing = cells_to_train(grid, states)
     if not missing:
         return
-    print("Trying cells for a moment, to tell time and disk ...", flush=True)
+    print("Cells are tried for a moment to estimate time and disk ...", flush=True)
     n_at_once, disk = sweep.engine.jobs_at_once(len(missing)), sweep.disk(grid, missing)
     tried = sweep.try_cells(grid, missing)
     for failed in tried.failed:
-        print(f"Not tried, and not in the hours: {failed}")
+        print(f"A cell could not be tried, and is not in the hours: {failed}")
     print(
-        f"About {_time(tried.seconds)} of training, {_time(tried.seconds / n_at_once)} with "
-        f"{n_at_once} at once if they do not slow one another down (measured here, now, on "
-        f"{tried.n_tried} of the cells). At most {disk / GIB:.1f} GiB of disk. Probes and the "
-        "frames they collect are not included."
+        f"Training takes about {_time(tried.seconds)}, or {_time(tried.seconds / n_at_once)} with "
+        f"{n_at_once} at once if cells do not slow one another down (measured now, on this "
+        f"machine, with {tried.n_tried} of the cells). It takes at most {disk / GIB:.1f} GiB of "
+        "disk. Probes and the frames that they collect are not included."
     )
 
 
@@ -297,7 +297,7 @@ def _optimize(sweep: SweepRun) -> int:
         )
     best = study.best()
     if best is not None:
-        print(f"Best of all: {best[0]}, {best[2]:+.4f} with {dict(best[1])}")
+        print(f"The best of all trials is {best[0]}: {best[2]:+.4f} with {dict(best[1])}")
     elif not study.is_stopped:
         print("rl-infonce sweep: no trial of the study has a value", file=sys.stderr)
     return study.code
@@ -308,5 +308,5 @@ def _outcome(trial: Trial) -> str:
     if trial.value is not None:
         return f"{trial.value:+.4f}"
     if trial.statuses == {"done"}:
-        return "no value, as no episode ended in time in a run of it (raise n_timesteps),"
+        return "no value, as no episode ended in time in one of its runs (raise n_timesteps),"
     return "failed"

@@ -199,7 +199,7 @@ def _verdict(model: BaseAlgorithm) -> str:
     (extractor,) = trained_extractors(model.policy)
     numbers = extractor.last_infonce
     horizon = f"k{extractor.horizons[0]}"
-    n_terms = len(extractor.settings.terms)  # of which the loss is the sum
+    n_terms = len(extractor.settings.terms)  # the loss is their sum
     if f"floor_pixels_{horizon}" not in numbers:  # the loss was off, or found no pairs
         return ""
     return (

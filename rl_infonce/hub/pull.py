@@ -14,7 +14,7 @@ from rl_infonce.hub.files import AGENT, ENCODER, MOST_BYTES, check_content
 from rl_infonce.runs.run_directory import now
 
 _BLOCK = 2**20
-_SECONDS = 30.0  # of waiting for the next byte
+_SECONDS = 30.0  # to wait for the next byte
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

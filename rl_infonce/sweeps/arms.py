@@ -10,12 +10,12 @@ from rl_infonce.former_names import FORMER_PRESETS
 Settings = Mapping[str, Any]
 
 ARMS: Mapping[str, Settings] = {
-    # The same network without the loss, to the last bit.
+    # This is the same network without the loss, to the last bit.
     "baseline": {"infonce_coef": 0.0},
     "infonce": {},
-    # The same loss and cost, but positives of other anchors: what time tells is gone.
+    # The loss and its cost stay, but positives belong to other anchors: time tells nothing.
     "placebo": {"positives": "shuffled"},
-    # What the augmentation of "atc" and "curl" does without their loss (RAD, Laskin et al. 2020).
+    # It augments as "atc" and "curl" do, without their loss (RAD, Laskin et al. 2020).
     "augment_only": {"infonce_coef": 0.0, "augment_observations": True},
     # RL spends about what the loss costs, in whole passes (PPO) and updates (DQN).
     "extra_updates": {

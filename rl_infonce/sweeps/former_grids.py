@@ -1,4 +1,4 @@
-"""Grids that are spelled as in earlier versions, taken for the present ones."""
+"""Read grids that are spelled as in earlier versions."""
 
 from __future__ import annotations
 

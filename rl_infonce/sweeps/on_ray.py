@@ -37,7 +37,7 @@ def run_on_ray(
     import ray
 
     _connect(ray, address, n_jobs, n_cpus, n_gpus)
-    task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(_run)
+    task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(run_job)
     environment = thread_limits(max(int(n_cpus), 1))
     try:
         waiting = {task.remote(job, environment): job.name for job in jobs}
@@ -98,10 +98,6 @@ def _check_room(ray: Any, n_cpus: float, n_gpus: float, *, may_grow: bool) -> No
     if not may_grow:
         raise ValueError(message)
     warnings.warn(f"{message} Waiting for one.", stacklevel=3)
-
-
-def _run(job: Job, environment: dict[str, str]) -> int:
-    return run_job(job, environment)
 
 
 def _code_of(ray: Any, reference: Any) -> int:

@@ -20,7 +20,7 @@ from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 _SECONDS_BETWEEN_LOOKS = 2.0
 _SECONDS_TO_SAVE = 60.0  # submitit asks Slurm for the signal 90 s before the end
 _MOST_TIMEOUTS = "slurm_max_num_timeout"
-_N_TIMEOUTS = 1000  # submitit's 3 would end a long cell; every session of it gets further
+_N_TIMEOUTS = 1000  # submitit's 3 would end a long cell, whose every session gets further
 _TIMES = ("timeout_min", "slurm_timeout_min", "slurm_time")
 
 

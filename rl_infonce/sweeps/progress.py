@@ -28,12 +28,12 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
-# What is compared otherwise (see below), or changes nothing that is trained.
+# These are compared otherwise (see below), or change nothing that is trained.
 _OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
 
 
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
-    """Return where a cell stands; "failed", with the reason, if the folder is not a run of it."""
+    """Return where a cell stands; "failed", with the reason, if the folder holds another run."""
     try:
         record = read_record(run_dir)
         differing = sorted(_differences(cell, grid.n_timesteps, record))
@@ -62,7 +62,7 @@ def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Ite
     whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
     told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
     for name, value in (whose | told).items():
-        # A study searches lists of one as what is in them.
+        # A study gives the only element of a list in place of the list.
         if name in given and given[name] not in (value, [value]):
             yield f"{name} {given[name]!r} instead of {value!r}"
     if "pretrained" in given and (given["pretrained"] is None) != ("pretrained" not in own):

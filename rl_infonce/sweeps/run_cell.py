@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import rl_infonce
 from rl_infonce.runs.signals import INTERRUPTED
 
-_STOPPED = (130, -signal.SIGINT)  # by Ctrl-C at once, or before a command could listen to it
+_STOPPED = (130, -signal.SIGINT)  # Ctrl-C ended it at once, or before it could listen
 _SOURCE = str(Path(rl_infonce.__file__).absolute().parents[1])
 # `-m rl_infonce` would look for it, and for torch, in the working directory first.
 _START = """
@@ -57,7 +57,7 @@ def run_job(
     """
     try:
         return _run_commands(job, environment, started)
-    except OSError as error:  # a disk, or a limit on processes: the other cells may have luck
+    except OSError as error:  # a full disk or a limit on processes: the others may run
         print(f"rl-infonce sweep: {job.name} cannot be run: {error}", file=sys.stderr)  # noqa: T201
         return 1
 
@@ -99,5 +99,5 @@ def _run_commands(
 
 def _die_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before this was said
+    if os.getppid() != parent:  # the parent died before this call
         os.kill(os.getpid(), signal.SIGKILL)

@@ -97,7 +97,7 @@ def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) 
         kind = SETTINGS.get(name)
         if kind is None:
             continue
-        given = {name: value if kind.fits(value) else [value]}  # one horizon is a list of one
+        given = {name: value if kind.fits(value) else [value]}  # one horizon stands for a list
         problems = list(train_problems("study.search", given))
         yield from problems
         if not problems and not said("", check_loss, train):  # or it is named already
@@ -108,7 +108,7 @@ def _fits(name: str, value: Any, algos: Sequence[str]) -> bool:
     if name.startswith(NESTED):
         return not (isinstance(value, float) and _is_whole(name, algos))
     kind = SETTINGS[name]
-    return kind.fits(value) or kind.fits([value])  # one horizon is a list of one
+    return kind.fits(value) or kind.fits([value])  # one horizon stands for a list
 
 
 def _is_whole(name: str, algos: Sequence[str]) -> bool:

@@ -80,7 +80,9 @@ def _asked(
     trial = study.ask()
     try:
         return trial.number, {name: _value(trial, name, spec) for name, spec in search.items()}
-    except ValueError as error:  # Optuna's: ranges may move, choices and kinds of ranges may not
+    except (
+        ValueError
+    ) as error:  # Optuna raised it: ranges may move, choices and kinds of ranges may not
         study.tell(trial, state=_optuna().trial.TrialState.FAIL)
         raise ValueError(
             f"Expected the choices and kinds of ranges in `study.search` that the trials in "
@@ -257,7 +259,7 @@ def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:
 def _settings_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of `rl-infonce train`, with "hyperparameters.x" in their own table."""
     plain = {name: v for name, v in parameters.items() if not name.startswith(NESTED)}
-    plain = with_present_names(plain)  # of a study that an earlier version began
+    plain = with_present_names(plain)  # an earlier version may have begun the study
     nested = {
         name.removeprefix(NESTED): v for name, v in parameters.items() if name.startswith(NESTED)
     }

@@ -12,7 +12,7 @@ from rl_infonce.sweeps.grid import Grid
 from rl_infonce.sweeps.study import best_trial, run_study
 from rl_infonce.sweeps.sweep_run import CellEnd, SweepRun
 
-_FAILED_AT_FIRST = 3  # trials, before a fault is taken for one of the machine and not of settings
+_FAILED_AT_FIRST = 3  # trials, after which the machine may be at fault and not their settings
 _MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 Watch = Callable[[Generator[CellEnd, None, None], Grid], Mapping[str, int]]
 

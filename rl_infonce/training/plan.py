@@ -25,7 +25,7 @@ from rl_infonce.training.rl_zoo import N_ENVS
 
 ENCODER = "encoder.safetensors"
 """File in a run's folder: the pretrained encoder with which the run began."""
-# What a run that goes on may have another one of.
+# A run that goes on may change these.
 OF_A_SESSION = ("n_timesteps", "save_freq", "tensorboard_log")
 _PATHS = ("pretrained", "log_folder", "tensorboard_log")
 Record = dict[str, Any]
@@ -185,7 +185,7 @@ def _check_given(given: Mapping[str, Any], former: Mapping[str, Any], run_dir: P
 def _are_equal(name: str, given: Any, former: Any) -> bool:
     if name != "hyperparams":
         return bool(given == former)
-    # in any order, and 1 is 1.0
+    # the order does not matter, and 1 is 1.0
     return parse_hyperparameters(given or ()) == parse_hyperparameters(former or ())
 
 

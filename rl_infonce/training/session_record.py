@@ -35,7 +35,7 @@ class SessionRecord:
             "process": os.getpid(),
             "host": platform.node(),
             "hardware": hardware_name(model.device),
-            # with the defaults, which another version may change
+            # It holds the defaults also, which another version may change.
             "loss": _loss_of(model, callbacks),
             **software(),
         }

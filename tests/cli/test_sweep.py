@@ -94,7 +94,7 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(
     assert "6 cells in " in said
     assert "1 game x 1 algorithm x 2 arms x 3 seeds, 128 steps each; 6 missing" in said
     assert "breakout-ppo-infonce-2: missing" in said
-    assert re.search(r"About \d+ seconds of training, \d+ seconds with 2 at once", said)
+    assert re.search(r"takes about \d+ seconds, or \d+ seconds with 2 at once", said)
     assert "GiB of disk" in said
     assert not (tmp_path / "sweep").exists()
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_tried_here_is_named_in_the_plan(
     assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--n-jobs", "1") == 0
     said = capsys.readouterr().out
     assert "not in the hours: Arm 'far' with ppo on breakout: AssertionError: Torch" in said
-    assert "About 1.0 hours of training" in said
+    assert "Training takes about 1.0 hours" in said
 
 
 @pytest.mark.slow
@@ -499,7 +499,7 @@ def test_a_cluster_may_run_all_cells_at_once(
     assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", *words) == 0
     said = capsys.readouterr().out
     assert f"{6 / expected:.1f} hours with {expected} at once" in said
-    assert f"At most {expected}.0 GiB of disk" in said
+    assert f"at most {expected}.0 GiB of disk" in said
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (tmp_path / "running" / job.name).unlink()
         return 0
 
-    monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_job", run)
     ray.init("local", num_cpus=8, num_gpus=1, include_dashboard=False, log_to_driver=False)
     names = ["a", "b", "c", "d"]
     jobs = [job(tmp_path, name) for name in names]
@@ -106,7 +106,7 @@ def test_a_job_that_is_lost_too_often_fails_alone_on_ray(
             os._exit(1)
         return 0
 
-    monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_job", run)
     jobs = [job(tmp_path, "lost"), job(tmp_path, "good")]
     assert dict(run_on_ray(jobs, n_retries=1)) == {"lost": 1, "good": 0}
     assert starts.read_text() == "xx"
@@ -619,7 +619,7 @@ def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(
             time.sleep(0.05)
         return len(list(tmp_path.glob("*.begun")))
 
-    monkeypatch.setattr("rl_infonce.sweeps.on_ray._run", run)
+    monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_job", run)
     jobs = [job(tmp_path, name) for name in ("a", "b", "c")]
     n_cpus = cpu_count()  # so that one fits without `n_jobs`
     assert dict(run_on_ray(jobs, n_jobs=3, n_cpus=n_cpus)) == dict.fromkeys("abc", 3)

@@ -329,8 +329,8 @@ def test_the_command_trains_trials_and_names_the_best(
     assert main(["sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize"]) == 0
     said = capsys.readouterr().out
     assert "breakout-ppo-trial_000-0: done in" in said
-    assert "Best of all: trial_000" in said
+    assert "The best of all trials is trial_000" in said
     assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize"]) == 0
-    assert "Best of all: trial_000" in capsys.readouterr().out, "of earlier sessions, too"
+    assert "The best of all trials is trial_000" in capsys.readouterr().out, "earlier ones count"
     assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize", "--dry-run"]) == 0
     assert "breakout-ppo-trial_000-0: done" in capsys.readouterr().out, "as it was searched"
