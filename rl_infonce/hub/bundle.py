@@ -127,8 +127,8 @@ def _evaluation_of(path: Path, contents: Mapping[str, bytes]) -> dict[str, Any]:
     of = model.get("sha256") if isinstance(model, dict) else None
     if AGENT not in contents or of != sha256_of(contents[AGENT]):
         raise ValueError(
-            f"Expected {path} to be about the model that is pushed, got that of another one "
-            f"(SHA-256 {of}). Run `rl-infonce evaluate` with this model."
+            f"Expected {path} to be about the model that is pushed, got the evaluation of "
+            f"another model (SHA-256 {of}). Run `rl-infonce evaluate` with this model."
         )
     record["model"] = {"sha256": of}
     record.pop("command", None)

@@ -111,7 +111,7 @@ def find_frames(
             if value not in (None, stored[name]):
                 raise ValueError(
                     f"Expected {_FLAGS[name]} as the frames in {place} have it, {stored[name]!r}, "
-                    f"got {value!r}. Collect into another folder."
+                    f"got {value!r}. Collect frames into another folder."
                 )
             wanted[name] = stored[name]
     given = {name: value for name, value in wanted.items() if value is not None}

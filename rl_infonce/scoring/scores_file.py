@@ -135,7 +135,7 @@ def _read(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         if settings.get(name) != stored.get(name):
             raise ValueError(
                 f"Expected the same settings as the scores in {path}, got {name}="
-                f"{settings.get(name)!r} instead of {stored.get(name)!r}. Pass the same, or choose "
+                f"{settings.get(name)!r} instead of {stored.get(name)!r}. Pass those, or choose "
                 "another --output."
             )
     return dict(content)

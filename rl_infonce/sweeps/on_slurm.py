@@ -125,7 +125,7 @@ def check_parameters(parameters: Mapping[str, Any], cluster: str | None) -> None
         return
     raise ValueError(
         "Expected `--slurm` with `timeout_min`, the minutes that a job may take, got "
-        f"{sorted(parameters.keys() - {_MOST_TIMEOUTS})}: submitit would ask for 5. Pass e.g. "
+        f"{sorted(parameters.keys() - {_MOST_TIMEOUTS})}: submitit would ask for 5. Pass, e.g., "
         "--slurm timeout_min:240; a cell that takes longer is submitted again and goes on."
     )
 

@@ -232,8 +232,8 @@ def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) 
             raise ValueError(
                 f"Expected all features on {cell.game} probed with the same variables, got "
                 f"{listed(differing)} ({scores['protocol']}, seed {scores['seed']}) in some of "
-                f"those before {run_dir} or in it, and not in all. Versions differ in what they "
-                "leave out: probe them again."
+                f"those before {run_dir} or in it, and not in all. Versions of this package "
+                "leave out different variables: probe the features again."
             )
         own = {name: str(scores[name]) for name in ("labels_hash", "frames_hash")}
         own["split_by"] = str(content["settings"].get("split_by"))
@@ -243,5 +243,5 @@ def _check_probes(cell: Cell, run_dir: Path, probed: dict[str, dict[str, Any]]) 
                 raise ValueError(
                     f"Expected all features on {cell.game} probed with the same {name}, got "
                     f"{value} in {run_dir} and {first} before it. Results of other labels, frames "
-                    "or splits are not merged: probe them again."
+                    "or splits are not merged: probe the features again."
                 )

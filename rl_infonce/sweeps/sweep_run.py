@@ -163,12 +163,13 @@ def find_sweep(
     if grid is not None and resume is None:
         if not grid.exists():
             raise FileNotFoundError(
-                f"Expected a grid at {grid}, got no such file. README, Sweeps, shows one."
+                f"Expected a grid at {grid}, got no such file. "
+                "rl_infonce/sweeps/README.md shows a grid."
             )
         path, folder = grid, SweepFolder(output or Path("sweeps") / grid.stem)
     elif grid is None and resume is not None:
         if output is not None:
-            raise ValueError("Expected --resume without --output: it names the sweep's folder.")
+            raise ValueError("Expected --resume without --output: --resume names the folder.")
         folder = SweepFolder(resume)
         path = folder.grid_path()
     else:

@@ -36,5 +36,5 @@ def check_budget(n_timesteps: int, record: Mapping[str, Any], n_trained: int) ->
     if n_timesteps < min(n_trained, budget_of(record)):
         raise ValueError(
             f"Expected `-n` above the {n_trained} steps that are trained, got {n_timesteps}. Leave "
-            f"it out to go on to {budget_of(record)}."
+            f"`-n` out to go on to {budget_of(record)}."
         )
