@@ -70,12 +70,9 @@ def flag_words(settings: Mapping[str, Any]) -> Iterator[str]:
             yield from map(str, value if isinstance(value, list) else [value])
 
 
-def say_renamed(what: str, name: str) -> None:
-    """Warn that something has another name now."""
-    print(
-        f"{what} is now called {name}. The former name still works; please use the new one.",
-        file=sys.stderr,
-    )
+def say_renamed(words: str) -> None:
+    """Warn, in words that name both, that something has another name now."""
+    print(f"{words}. The former name still works; please use the new one.", file=sys.stderr)
 
 
 class _Former(argparse.Action):
@@ -93,7 +90,7 @@ class _Former(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if not self._has_warned:
-            say_renamed(f"{parser.prog}: {self.option_strings[0]}", self._new)
+            say_renamed(f"{parser.prog}: {self.option_strings[0]} is now called {self._new}")
         self._has_warned = True
         setattr(namespace, self._new.strip("-").replace("-", "_"), values)
 

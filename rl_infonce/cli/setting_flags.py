@@ -39,5 +39,5 @@ def _parsing(name: str, kind: Kind) -> dict[str, Any]:
 
 def _preset(name: str) -> str:
     if name in FORMER_PRESETS:
-        say_renamed(f"rl-infonce train: the preset {name}", FORMER_PRESETS[name])
+        say_renamed(f"rl-infonce train: the preset {name} is now called {FORMER_PRESETS[name]}")
     return FORMER_PRESETS.get(name, name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import flag, shown
+from rl_infonce.cli.arguments import flag, say_renamed, shown
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_engine(arguments)
         sweep = _sweep(arguments)
         for words in sweep.grid.respelled:
-            print(
-                f"rl-infonce sweep: {words}. The former name still works; please use the new one.",
-                file=sys.stderr,
-            )
+            say_renamed(f"rl-infonce sweep: {words}")
         planned = sweep.planned()
         states = sweep.folder.states(planned)
         if arguments.dry_run:

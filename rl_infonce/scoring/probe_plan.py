@@ -48,10 +48,11 @@ def make_plan(
     the images are those that the first encoder reads. `find_frames` says what frames, their number,
     the policy and the seed of None stand for.
     """
-    for seed in seeds:
-        if seed < 0:
-            raise ValueError(f"Expected `--seeds` to be at least 0, got {seed}.")
-    asked, beside = _encoders(features_of, trust_pickle=trust_pickle)
+    if min(seeds, default=0) < 0:
+        raise ValueError(f"Expected `--seeds` to be at least 0, got {min(seeds)}.")
+    files = [name for name in dict.fromkeys(features_of) if name not in (RANDOM, MAJORITY)]
+    pairs = [open_encoder(name, trust_pickle=trust_pickle) for name in files]
+    asked, beside = [trained for trained, _ in pairs], [untrained for _, untrained in pairs]
     view = _view(view, asked)
     beside += [paper_encoder(view)] if RANDOM in features_of else []
     if min_episode_length is not None:
@@ -71,15 +72,6 @@ def make_plan(
         say=say,
         complain=complain,
     )
-
-
-def _encoders(
-    names: Sequence[str], *, trust_pickle: bool
-) -> tuple[list[ProbedEncoder], list[ProbedEncoder]]:
-    """Return the encoders in files, and untrained ones of their architectures."""
-    files = [name for name in dict.fromkeys(names) if name not in (RANDOM, MAJORITY)]
-    pairs = [open_encoder(name, trust_pickle=trust_pickle) for name in files]
-    return [trained for trained, _ in pairs], [untrained for _, untrained in pairs]
 
 
 def _view(view: str | None, encoders: Sequence[ProbedEncoder]) -> str:

@@ -39,7 +39,8 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in settings.items():
         if name == "hyperparameters":
-            words += ["--hyperparams", *(f"{key}:{_literal(each)}" for key, each in value.items())]
+            literals = {key: v if is_schedule(v) else repr(v) for key, v in value.items()}
+            words += ["--hyperparams", *(f"{key}:{literal}" for key, literal in literals.items())]
         elif isinstance(value, bool):
             words.append(_flag(name if value else f"no_{name}"))
         else:
@@ -49,7 +50,3 @@ def _flags(settings: Mapping[str, Any]) -> list[str]:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _literal(value: Any) -> str:
-    return value if is_schedule(value) else repr(value)

@@ -18,11 +18,8 @@ def with_present_spelling(content: Mapping[str, Any]) -> tuple[dict[str, Any], t
         name: dict(each) if isinstance(each, Mapping) else each for name, each in content.items()
     }
     own = grid["arm"] if isinstance(grid.get("arm"), dict) else {}
-    for tables, name in (
-        (grid, "train"),
-        *((own, arm) for arm in own),
-        (grid.get("study"), "search"),
-    ):
+    places = [(grid, "train"), *((own, arm) for arm in own), (grid.get("study"), "search")]
+    for tables, name in places:
         if isinstance(tables, dict) and isinstance(tables.get(name), Mapping):
             found += _respelled(tables[name])
             tables[name] = with_present_names(tables[name])

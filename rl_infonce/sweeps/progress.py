@@ -38,7 +38,11 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
         record = read_record(run_dir)
         differing = sorted(_differences(cell, grid.n_timesteps, record))
         if differing:
-            return CellState("failed", reason=_foreign(cell, run_dir, differing))
+            reason = (
+                f"Expected the run of {cell.name} in {run_dir}, got one with "
+                f"{'; '.join(differing)}. Move it away, or give the grid its settings."
+            )
+            return CellState("failed", reason=reason)
     except FileNotFoundError:
         return CellState("missing")
     except (ValueError, OSError) as error:
@@ -73,13 +77,6 @@ def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Ite
         expected = own.get("hyperparameters", {})
         if found != expected:
             yield f"hyperparameters {found} instead of {dict(expected)}"
-
-
-def _foreign(cell: Cell, run_dir: Path, differing: list[str]) -> str:
-    return (
-        f"Expected the run of {cell.name} in {run_dir}, got one with {'; '.join(differing)}. Move "
-        "it away, or give the grid its settings."
-    )
 
 
 def _is_probed(path: Path, wanted: set[tuple[str, int]]) -> bool:

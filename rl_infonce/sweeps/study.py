@@ -41,7 +41,8 @@ def run_study(
     study = _study(optuna, folder)
     _check_trainings(study, grid, folder)
     # The same seed again would suggest the first trials again.
-    study.sampler = optuna.samplers.TPESampler(seed=_seed(grid, len(study.trials)))
+    seed = np.random.SeedSequence([*grid.seeds, len(study.trials)]).generate_state(1)[0]
+    study.sampler = optuna.samplers.TPESampler(seed=int(seed))
     state = optuna.trial.TrialState
     begun = _begun(study, search["search"], state)
     ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
@@ -213,10 +214,6 @@ def trials_grid(grid: Grid, begun: Mapping[str, Settings] | None = None) -> Grid
             arm = own.setdefault(cell.arm, {"hyperparameters": {}})
             arm |= {**settings, "hyperparameters": {**arm["hyperparameters"], **of_algo}}
     return replace(planned, settings={**planned.settings, **own})
-
-
-def _seed(grid: Grid, n_trials: int) -> int:
-    return int(np.random.SeedSequence([*grid.seeds, n_trials]).generate_state(1)[0])
 
 
 def _name(number: int) -> str:
