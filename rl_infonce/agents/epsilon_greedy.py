@@ -23,11 +23,8 @@ from rl_infonce.probing.features import evaluating
 class EpsilonGreedyPolicy:
     """A function from uint8 images [B, C, H, W] to actions [B]: the model's, or uniform ones.
 
-    `epsilon_greedy_policy` makes it. If the model's environment normalises observations, it takes
-    the images as they are before that.
-
-    Attributes:
-        n_actions: Number of actions the model knows.
+    `epsilon_greedy_policy` makes it. If the model's environment normalises observations, it
+    takes the images as they are before that.
     """
 
     def __init__(
@@ -54,6 +51,12 @@ class EpsilonGreedyPolicy:
         is_random = self._rng.random(len(scores)) < self._epsilon
         uniform = self._rng.integers(self.n_actions, size=len(scores))
         return np.where(is_random, uniform, scores.argmax(axis=1))
+
+    def predict(
+        self, observation: Any, *_args: Any, **_kwargs: Any
+    ) -> tuple[npt.NDArray[np.int64], None]:
+        """Return actions and no state, as SB3's `evaluate_policy` expects."""
+        return self(observation), None
 
 
 def epsilon_greedy_policy(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -15,13 +13,9 @@ from rl_infonce.checks import check_count
 
 
 class Episode(NamedTuple):
-    """One whole game.
+    """One whole game: its score in the game's own points, and its length in agent steps.
 
-    Attributes:
-        env: Index of the environment that the game was played in.
-        score: Undiscounted return in the game's own points.
-        length: Number of agent steps.
-        is_cut: Whether the game was stopped for its length.
+    `env` is the index of its environment; `is_cut` says whether it was stopped for its length.
     """
 
     env: int
@@ -41,19 +35,8 @@ def play_episodes(
 
     Every environment plays its share of the games, however long they are: taking the first that
     end would favour short games. Returns and lengths are those of SB3's `Monitor`, which sees
-    neither the clipping of rewards nor lost lives.
-
-    Args:
-        policy: What `epsilon_greedy_policy` returned.
-        env: What `make_atari_vec_env` returned, or any environment whose games are within a
-            `Monitor`; without the model's own `VecNormalize`, which the policy applies.
-        n_episodes: Number of games, at least 1.
-        show: Function that is called with every game that ends.
-
-    Raises:
-        TypeError: If `n_episodes` is not an integer.
-        ValueError: If an argument is out of range, the game has other actions or images than the
-            model knows, or `env` normalises images that the policy normalises itself.
+    neither the clipping of rewards nor lost lives. `env` comes without the model's own
+    `VecNormalize`, which the policy applies; `show` is called with every game that ends.
     """
     check_count("n_episodes", n_episodes)
     n_actions = int(getattr(env.action_space, "n", 0))
@@ -72,22 +55,5 @@ def play_episodes(
             episodes.append(Episode(names["i"], float(ended["r"]), int(ended["l"]), is_cut))
             show(episodes[-1])
 
-    evaluate_policy(_Predictor(policy), env, n_episodes, callback=note)
+    evaluate_policy(policy, env, n_episodes, callback=note)
     return episodes
-
-
-class _Predictor:
-    """A function of observations as the object that `evaluate_policy` expects."""
-
-    def __init__(self, policy: EpsilonGreedyPolicy) -> None:
-        self._policy = policy
-
-    def predict(
-        self,
-        observation: Any,
-        state: tuple[npt.NDArray[Any], ...] | None = None,
-        episode_start: npt.NDArray[Any] | None = None,
-        deterministic: bool = False,
-    ) -> tuple[npt.NDArray[np.int64], None]:
-        """Return actions [N]; the function itself decides whether they are deterministic."""
-        return self._policy(observation), None

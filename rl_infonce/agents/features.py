@@ -37,11 +37,7 @@ def acting_network(policy: BasePolicy) -> BaseModel:
 
 
 def acting_extractor(policy: BasePolicy) -> BaseFeaturesExtractor:
-    """Return the features extractor of the acting network.
-
-    Raises:
-        ValueError: If that network has none.
-    """
+    """Return the features extractor of the acting network."""
     extractor = acting_network(policy).features_extractor
     if extractor is None:
         raise ValueError(
@@ -105,12 +101,7 @@ def feature_function(
 
 
 def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
-    """Return an untrained policy of the model's architecture, with new random weights.
-
-    Args:
-        model: Model whose architecture is built again.
-        seed: Seed of the weights; torch's global stream is left as it was.
-    """
+    """Return a policy of the model's architecture with new weights, drawn from `seed` alone."""
     kwargs = dict(model.policy_kwargs)
     if "use_sde" not in kwargs and model.use_sde:
         kwargs["use_sde"] = True
@@ -123,16 +114,7 @@ def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
 
 
 def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
-    """Raise unless a model encodes uint8 images of this shape.
-
-    Args:
-        model: Model that is to be probed.
-        shape: (C, H, W) of the images.
-
-    Raises:
-        TypeError: If the model observes anything but one array.
-        ValueError: If the shape or the type differs, or the features are the pixels themselves.
-    """
+    """Raise unless a model learns features from uint8 images of this shape (C, H, W)."""
     space = model.observation_space
     wanted = f"uint8 images {shape}"
     if not isinstance(space, spaces.Box):

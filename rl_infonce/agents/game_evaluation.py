@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rl_infonce.agents.saved_agent import open_policy, saved_exploration_rate
 from rl_infonce.atari import make_atari_vec_env
 from rl_infonce.atari.screens import replay_screens
 from rl_infonce.checks import check_number
+from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.report.video import write_video
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import now, software
@@ -26,22 +26,11 @@ STEPS_PER_SECOND = 60 / 4  # by the emulator's clock
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """Agent, game and manner of an evaluation.
+    """Agent, game and manner of an evaluation; the errors name the flags of `rl-infonce evaluate`.
 
-    Attributes:
-        model: SB3's zip.
-        game: One of `games()`.
-        n_episodes: Number of whole games.
-        n_envs: Number of games played at once.
-        seed: Seed of games and actions, 0 to 2**31 - 1.
-        deterministic: Whether the best action is taken instead of a sampled one.
-        epsilon: Probability of a uniform action instead; None takes 0 if `deterministic`, else the
-            one with which a DQN was saved.
-        max_frames: Number of emulator frames after which a game is cut.
-
-    Raises:
-        TypeError: If a value is not a number; the message names its flag.
-        ValueError: If a value is out of range; the message names its flag.
+    `epsilon` is the probability of a uniform action; None takes 0 if `deterministic`, else the
+    one with which a DQN was saved. `max_frames` counts the emulator's frames after which a game
+    is cut.
     """
 
     model: Path
@@ -64,15 +53,9 @@ class EvaluationPlan:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of an agent.
+    """Scores of an agent in the order in which the games ended.
 
-    Attributes:
-        plan: Plan of the evaluation.
-        episodes: Episodes in the order they ended.
-        model: Path and hash of the agent's file, as it was opened.
-        settings: Settings of games and actions.
-        seconds: Duration of all games.
-        env_state: State of the environments, from which games are replayed.
+    `env_state` is the environments' state, from which games are replayed.
     """
 
     plan: EvaluationPlan
@@ -109,19 +92,8 @@ def evaluate_agent(
     trust_pickle: bool = False,
     show: Callable[[Episode], object] = lambda _episode: None,
 ) -> Evaluation:
-    """Play whole games with a saved agent.
-
-    Args:
-        plan: Plan of the evaluation.
-        trust_pickle: Whether a model that cannot be read safely may execute its own code.
-        show: Function that is called with every game that ends.
-
-    Raises:
-        TypeError: If the model's observations are not images.
-        ValueError: If the model cannot be read, or does not fit the game.
-        OSError: If the file cannot be read.
-    """
-    digest = hashlib.sha256(plan.model.read_bytes()).hexdigest()  # a training may replace the file
+    """Play whole games with a saved agent; `show` is called with every game that ends."""
+    digest = sha256_of_file(plan.model)  # a training may replace the file
     network = open_policy(plan.model, trust_pickle=trust_pickle)
     epsilon = plan.epsilon
     if epsilon is None:

@@ -38,11 +38,9 @@ _OF_TORCH = (
 
 
 class SavedPolicy(NamedTuple):
-    """The readable text and the tensors of a saved model.
+    """The JSON of a saved model's `data`, and its policy's tensors by name.
 
-    Attributes:
-        text: The JSON of `data`; pickles stay in it as strings that nobody decodes.
-        tensors: Tensors of the policy by name.
+    Pickles stay in the JSON as strings that nobody decodes.
     """
 
     text: dict[str, Any]
@@ -64,11 +62,8 @@ def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
 
     SB3 keeps pickles in such a file, and `PPO.load` executes them. This function does not: it
     parses the JSON in `data`, and reads `policy.pth` with torch's restricted unpickler, which
-    builds nothing but tensors. Sizes are compared with limits before anything is unpacked.
-
-    Raises:
-        ValueError: If the file is not a zip file, is damaged, is not SB3's, or looks malicious.
-        OSError: If the file cannot be read.
+    builds nothing but tensors. Sizes are compared with limits before anything is unpacked; what
+    is damaged or looks malicious raises ValueError.
     """
     path = Path(path)
     if not path.is_file():
@@ -175,6 +170,21 @@ def _reason(error: Exception) -> str:
 
 def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
     """Return the records of a file in torch's zip format, uncompressed and of tensors alone."""
+    records = _stored_records(where, content)
+    pickles = [name for name in records if name.lower().endswith("/data.pkl")]
+    if len(pickles) != 1:
+        raise ValueError(
+            f"Expected {where} to have torch's zip format, got {len(pickles)} data.pkl among "
+            f"{len(records)} records."
+        )
+    try:
+        check_tensor_pickle(records[pickles[0]])
+    except ValueError as error:
+        raise ValueError(f"Expected {where} to hold dense tensors alone, got: {error}.") from error
+    return records
+
+
+def _stored_records(where: str, content: bytes) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = archive.infolist()
@@ -189,16 +199,11 @@ def _checked_records(where: str, content: bytes) -> dict[str, bytes]:
             f"Expected {where} to be stored without compression, as torch does, got {unpacked:,} "
             f"bytes packed into {len(content):,}."
         )
-    pickles = [name for name in records if name.lower().endswith("/data.pkl")]
-    if len(pickles) != 1 or len(records) != len(entries):
+    if len(records) != len(entries):
         raise ValueError(
-            f"Expected {where} to have torch's zip format, got {len(pickles)} data.pkl among "
-            f"{len(entries)} records with {len(records)} names."
+            f"Expected {where} to have torch's zip format, got {len(entries)} records with "
+            f"{len(records)} names."
         )
-    try:
-        check_tensor_pickle(records[pickles[0]])
-    except ValueError as error:
-        raise ValueError(f"Expected {where} to hold dense tensors alone, got: {error}.") from error
     return records
 
 

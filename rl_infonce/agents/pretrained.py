@@ -10,6 +10,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import nn
 
+from rl_infonce.files.tensor_file import shapes_of
 from rl_infonce.networks.encoder_file import describe, load_encoder
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.pixel_encoder import PixelEncoder
@@ -63,13 +64,7 @@ def use_encoder(
 
 
 def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
-    """Return a pretrained encoder that an agent can start from, given itself or its file.
-
-    Raises:
-        TypeError: If the encoder is not a `PixelEncoder`.
-        ValueError: If the file holds no encoder.
-        OSError: If the file cannot be read.
-    """
+    """Return a pretrained encoder that an agent can start from, given itself or its file."""
     found = encoder if isinstance(encoder, nn.Module) else load_encoder(Path(encoder))
     if not isinstance(found, PixelEncoder):
         raise TypeError(
@@ -83,12 +78,6 @@ def freeze_encoder(model: BaseAlgorithm) -> None:
     """Keep RL and InfoNCE from changing the encoders of a model from now on.
 
     SB3 does not save this: call the function again after loading a model.
-
-    Args:
-        model: A model with SB3's `NatureCNN` or `InfoNCEExtractor`.
-
-    Raises:
-        ValueError: If the model has neither.
     """
     for extractor in _extractors(model):
         for name, parameter in extractor.named_parameters():
@@ -107,19 +96,18 @@ def _extractors(model: BaseAlgorithm) -> list[NatureCNN]:
 
 
 def _check_fit(model: BaseAlgorithm, extractor: NatureCNN, source: PixelEncoder) -> None:
-    own = dict(extractor.named_parameters())
-    divide_by = 255 if getattr(model.policy, "normalize_images", True) else 1
-    wanted = {
-        "images": tuple(extractor._observation_space.shape or ()),
-        "pixels divided by": divide_by,
-        **{name: tuple(own[name].shape) if name in own else None for name in source.state_dict()},
-    }
     got = {
         "images": source.image_shape,
         "pixels divided by": source.divide_by,
-        **{name: tuple(tensor.shape) for name, tensor in source.state_dict().items()},
+        **shapes_of(source.state_dict()),
     }
-    for key, expected in wanted.items():
+    wanted = {
+        "images": tuple(extractor._observation_space.shape or ()),
+        "pixels divided by": 255 if getattr(model.policy, "normalize_images", True) else 1,
+        **shapes_of(dict(extractor.named_parameters())),
+    }
+    for key in got:
+        expected = wanted.get(key)
         if got[key] != expected:
             raise ValueError(
                 f"Expected an encoder that fits the model's {type(extractor).__name__}, got "

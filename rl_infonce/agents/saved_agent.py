@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy, epsilon_greedy
 from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork, read_policy
+from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.resuming.best_model import find_best
 from rl_infonce.runs.run_directory import read_record
 
@@ -21,16 +21,9 @@ if TYPE_CHECKING:
 
 
 def find_model(place: Path, *, best: bool = False) -> Path:
-    """Return the model file of an agent.
+    """Return the model file of an agent, given SB3's zip, with or without the ending, or its run.
 
-    Args:
-        place: SB3's zip, with or without the ending, or the directory of a run of
-            `rl-infonce train`, whose last model is taken.
-        best: Whether to take the run's model whose episodes returned most.
-
-    Raises:
-        FileNotFoundError: If there is no such model.
-        ValueError: If `best` is set and `place` is a file.
+    A run gives its last model, or with `best` the model whose episodes returned most.
     """
     if best:
         if not place.is_dir():
@@ -68,12 +61,7 @@ def model_file(place: Path) -> Path | None:
 
 
 def game_of(place: Path) -> str | None:
-    """Return the game named by the `run.json` in a run directory or beside a model, or None.
-
-    Raises:
-        ValueError: If `run.json` is not the record of a run.
-        OSError: If `run.json` cannot be read.
-    """
+    """Return the game named by the `run.json` in a run directory or beside a model, or None."""
     folder = place if place.is_dir() else place.parent
     if not (folder / "run.json").is_file():
         return None
@@ -82,20 +70,10 @@ def game_of(place: Path) -> str | None:
 
 
 def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork | BasePolicy:
-    """Return the policy of a saved model.
+    """Return the policy of a saved model, whose observations are uint8 images.
 
-    The file's own code is executed only if nothing else works and it is allowed; a warning then
-    says so.
-
-    Args:
-        path: A file of `model.save`.
-        trust_pickle: Whether a model that cannot be rebuilt safely may execute its own code.
-
-    Raises:
-        NotRebuildableError: If the model needs to execute its own code and may not.
-        ValueError: If the file is not a model, is damaged, or looks malicious.
-        TypeError: If the observations are not uint8 images.
-        OSError: If the file cannot be read.
+    With `trust_pickle`, a model that cannot be rebuilt safely executes its own code, and a
+    warning says so; without, NotRebuildableError says what its code is needed for.
     """
     try:
         return read_policy(path)
@@ -117,30 +95,17 @@ def named_player(
     """Return a policy that plays as a saved agent, and a name for all that decides its actions.
 
     The errors are those of `find_model` and `open_policy`.
-
-    Args:
-        place: Place of the agent, as for `find_model`.
-        epsilon: Probability of a uniform action.
-        seed: Seed of the actions.
-        deterministic: Whether the best action is taken instead of a sampled one.
-        trust_pickle: Whether the model may execute its own code, as for `open_policy`.
     """
     path = find_model(place)
     model = open_policy(path, trust_pickle=trust_pickle)
     rng = np.random.default_rng(seed)
     policy = epsilon_greedy_policy(model, epsilon, rng, deterministic=deterministic)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     choice = "deterministic" if deterministic else "sampled"
-    return policy, f"model sha256={digest} {choice} epsilon={epsilon:g}"
+    return policy, f"model sha256={sha256_of_file(path)} {choice} epsilon={epsilon:g}"
 
 
 def saved_exploration_rate(path: Path) -> float:
-    """Return the exploration rate of a saved DQN; 0 for a model that samples its actions.
-
-    Raises:
-        ValueError: If the file is not a model.
-        OSError: If the file cannot be read.
-    """
+    """Return the exploration rate of a saved DQN; 0 for a model that samples its actions."""
     rate = read_model_zip(path).text.get("exploration_rate", 0.0)
     is_share = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate <= 1
     return float(rate) if is_share else 0.0

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rl_infonce.agents.model_zip import SavedPolicy, class_name, mapping_of, read_model_zip
 from rl_infonce.checks import check_choice
+from rl_infonce.files.tensor_file import shapes_of
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.networks.encoder_file import assign_tensors
 from rl_infonce.networks.pixel_encoder import PixelEncoder
@@ -72,20 +73,18 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
     _check_policy_class(path, saved.text)
     policy_kwargs = mapping_of(saved.text.get("policy_kwargs"))
     kind = _extractor_class(path, policy_kwargs)
-    image_shape, divide_by = _image_space(path, saved.text, policy_kwargs)
-    settings = _settings(path, kind, policy_kwargs)
+    arguments = {
+        **_image_arguments(path, saved.text, policy_kwargs),
+        **_settings(path, kind, policy_kwargs),
+    }
     tensors = _extractor_tensors(path, kind, saved, extractor)
-    encoder = _matching_encoder(path, kind, tensors, image_shape, divide_by, settings)
+    encoder = _matching_encoder(path, kind, tensors, arguments)
     assign_tensors(str(path), encoder, tensors)
     return encoder.eval()
 
 
 def extractor_names(tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return the extractors of a policy by the prefix of their tensors, the acting one first.
-
-    Args:
-        tensors: Tensors by name, as in the policy's state dict.
-    """
+    """Return the extractors of a policy by the prefix of their tensors, the acting one first."""
     found = re.compile(r"^((?:\w+\.)*\w*features_extractor)\.")
     matches = (found.match(name) for name in tensors)
     names = dict.fromkeys(match[1] for match in matches if match is not None)
@@ -121,9 +120,9 @@ def _extractor_class(path: Path, policy_kwargs: Mapping[str, Any]) -> str:
     return _CLASSES[name]
 
 
-def _image_space(
+def _image_arguments(
     path: Path, text: Mapping[str, Any], policy_kwargs: Mapping[str, Any]
-) -> tuple[tuple[int, int, int], int]:
+) -> dict[str, Any]:
     """Return the images' shape, and what SB3 divides them by."""
     space = mapping_of(text.get("observation_space"))
     kind = class_name(space.get(":type:"))
@@ -135,14 +134,14 @@ def _image_space(
             "images [C, H, W]",
         )
     if policy_kwargs.get("normalize_images", True) is not True:
-        return shape, 1
+        return {"image_shape": shape, "divide_by": 1}
     bounds = {
         side: set(re.findall(r"[\w.]+", str(space.get(side))[: 10**6])) for side in ("low", "high")
     }
     # numpy prints the corners of a large array with "..." between them
     if bounds["low"] - {"..."} != {"0"} or bounds["high"] - {"..."} != {"255"}:
         raise _not_rebuildable(path, f"images with bounds {bounds}, not 0 and 255")
-    return shape, 255
+    return {"image_shape": shape, "divide_by": 255}
 
 
 def _image_shape(shape: Any) -> tuple[int, int, int] | None:
@@ -200,24 +199,15 @@ def _matching_encoder(
     path: Path,
     kind: str,
     tensors: Mapping[str, Tensor],
-    image_shape: tuple[int, int, int],
-    divide_by: int,
-    settings: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> PixelEncoder:
     """Return the encoder, without weights yet, that has tensors of these names and shapes."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    shapes = shapes_of(tensors)
     features_dim = math.prod(shapes.get("linear.0.bias", (0,)))
     for name in ("nature",) if kind == _NATURE else ENCODERS:
-        if features_dim < 1 or min(image_shape[1:]) < ENCODERS[name][1]:
+        if features_dim < 1 or min(arguments["image_shape"][1:]) < ENCODERS[name][1]:
             continue
-        encoder = PixelEncoder(
-            image_shape,
-            features_dim,
-            generator=None,
-            encoder=name,
-            divide_by=divide_by,
-            **settings,
-        )
-        if {n: tuple(t.shape) for n, t in encoder.state_dict().items()} == shapes:
+        encoder = PixelEncoder(features_dim=features_dim, generator=None, encoder=name, **arguments)
+        if shapes_of(encoder.state_dict()) == shapes:
             return encoder
     raise _not_rebuildable(path, f"{kind} with tensors {str(shapes)[:300]}")

@@ -21,12 +21,7 @@ _ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU}
 class SavedPolicyNetwork(nn.Module):
     """A module from uint8 images [B, C, H, W] to the actions' logits (PPO, A2C) or values (DQN).
 
-    `read_policy` makes it.
-
-    Attributes:
-        image_shape: Channels, height, width.
-        n_actions: Number of actions.
-        is_stochastic: Whether the scores are logits to sample from.
+    `read_policy` makes it; `is_stochastic` says that the scores are logits to sample from.
     """
 
     def __init__(self, encoder: PixelEncoder, head: nn.Sequential, *, is_stochastic: bool) -> None:
@@ -39,11 +34,7 @@ class SavedPolicyNetwork(nn.Module):
         self.n_actions: int = last.out_features
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return [B, n_actions] float32.
-
-        Raises:
-            ValueError: If the images have another shape.
-        """
+        """Return [B, n_actions] float32."""
         scores: Tensor = self.head(self.encoder(images))
         return scores
 

@@ -25,11 +25,9 @@ def check_tensor_pickle(content: bytes) -> None:
     """Raise unless a pickle says only what `torch.save` writes for named tensors.
 
     torch's restricted unpickler runs no code of a file, but it would fill the memory with a
-    `bytearray(10**12)`, and never finish a tuple that holds itself 2**100 times over. So a pickle
-    may call nothing but what makes tensors, and may use nothing but text and names twice.
-
-    Raises:
-        ValueError: If the pickle says anything else, which the message names, or is malformed.
+    `bytearray(10**12)`, and never finish a tuple that holds itself 2**100 times over. So a
+    pickle may call nothing but what makes tensors, and may use nothing but text and names
+    twice.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about names with backslashes

@@ -19,13 +19,7 @@ _NEEDED = {"observation_space", "action_space", "policy_class", "policy_kwargs"}
 class TrustedEncoder(nn.Module):
     """A module that returns the features a policy acts on, whatever the class of its extractor.
 
-    Args:
-        policy: A policy whose observations are single uint8 images.
-
-    Attributes:
-        image_shape: Channels, height, width.
-        features_dim: D, number of features.
-        extractor_name: Name of the extractor's class.
+    `image_shape` is (C, H, W), `features_dim` the number of features D.
     """
 
     def __init__(self, policy: BasePolicy) -> None:
@@ -37,11 +31,7 @@ class TrustedEncoder(nn.Module):
         self.extractor_name = type(extractor).__name__
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255.
-
-        Raises:
-            ValueError: If the images have another shape.
-        """
+        """Return features [K, D] of images [K, C, H, W], uint8 in 0..255."""
         return feature_function(self.policy)(images)
 
 
@@ -50,19 +40,10 @@ def read_trusted_encoder(
 ) -> TrustedEncoder:
     """Return the features of a saved model, which SB3 itself loads.
 
-    This executes the pickles in the file with all your rights: do it only with files from people
-    whom you would let use your computer. `read_encoder` needs no trust.
-
-    Args:
-        path: A file of `model.save`.
-        untrained_seed: Seed of untrained weights, as the policy's class draws them; None loads the
-            saved weights.
-
-    Raises:
-        TypeError: If the observations are not uint8 images.
-        ValueError: If the file is not a model, one of its classes cannot be imported or changed, or
-            its policy has no features extractor.
-        OSError: If the file cannot be read.
+    This executes the pickles in the file with all your rights: do it only with files from
+    people whom you would let use your computer. `read_encoder` needs no trust. With
+    `untrained_seed`, the weights are new, as the policy's class draws them, instead of the
+    saved ones.
     """
     data, parameters = _load(path)
     space = data["observation_space"]
@@ -74,7 +55,8 @@ def read_trusted_encoder(
     with torch.random.fork_rng(devices=[]):  # layers draw from torch's global stream
         torch.default_generator.manual_seed(untrained_seed or 0)
         try:
-            policy: BasePolicy = data["policy_class"](space, data["action_space"], _rate, **kwargs)
+            arguments = (space, data["action_space"], lambda _progress: 1e-4)  # SB3 asks for a rate
+            policy: BasePolicy = data["policy_class"](*arguments, **kwargs)
             if untrained_seed is None:
                 policy.load_state_dict(parameters["policy"])
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
@@ -105,8 +87,3 @@ def _load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]
             "names. Was a class renamed or moved since the model was saved?"
         )
     return data, parameters
-
-
-def _rate(_progress: float) -> float:
-    """Return a learning rate, which SB3 needs to build a policy."""
-    return 1e-4

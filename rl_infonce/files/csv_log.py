@@ -19,13 +19,8 @@ _MOST_BYTES = 2**28
 class CSVLog:
     """Append rows to a CSV file whose first column is the step.
 
-    Args:
-        path: The file; one that exists keeps its rows up to `last_step`, without a torn last line.
-        last_step: Step at which the run continues.
-
-    Raises:
-        ValueError: If the named file is not text, or is larger than any run's table.
-        OSError: If the file cannot be read or written.
+    A file that exists keeps its rows up to `last_step`, where the run continues, without a torn
+    last line.
     """
 
     def __init__(self, path: Path, last_step: int) -> None:
@@ -37,12 +32,7 @@ class CSVLog:
         self._file = self._begin(kept)
 
     def append(self, step: int, numbers: Mapping[str, float | str]) -> None:
-        """Add a row; a number with a new name adds a column.
-
-        Raises:
-            ValueError: If the file has been replaced by something else.
-            OSError: If the file cannot be written.
-        """
+        """Add a row; a number with a new name adds a column."""
         row = {STEP: str(step), **{name: str(value) for name, value in numbers.items()}}
         new = [name for name in row if name not in self._columns]
         if new:
@@ -60,11 +50,7 @@ class CSVLog:
             sync(self._file)
 
     def close(self) -> None:
-        """Close the file, and wait until it is on the disk.
-
-        Raises:
-            OSError: If the file cannot be written; it is also closed then.
-        """
+        """Close the file, and wait until it is on the disk; an error also closes it."""
         try:
             self.sync()
         finally:

@@ -25,11 +25,7 @@ def sha256_of_file(path: Path) -> str:
 def difference(path: Path, n_bytes: int, sha256: str, *, verify: bool = True) -> str:
     """Return in words how a file differs from what it was; "" if it does not.
 
-    Args:
-        path: The file; its size is looked at first.
-        n_bytes: Size that it had.
-        sha256: SHA-256 that it had.
-        verify: Whether to read the file, or to compare the size alone.
+    The size is compared first, and without `verify` nothing else.
     """
     if not path.is_file():
         return f"Expected a file at {path}, got none."

@@ -18,12 +18,7 @@ _FORMER = ".former"
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a new file and wait until it is on the disk.
-
-    Raises:
-        FileExistsError: If there is a file of that name.
-        OSError: If the file cannot be written; what was written stays.
-    """
+    """Write a new file and wait until it is on the disk; what a failure left stays."""
     with path.open("xb") as file:
         _write(file, content)
         _fsync(file.fileno())
@@ -36,11 +31,7 @@ def sync(file: BinaryIO | TextIO) -> None:
 
 
 def replace_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a file in one move: a reader sees the old or the new content, also after a crash.
-
-    Raises:
-        OSError: If the file, which the error names, cannot be written; the old content stays.
-    """
+    """Write a file in one move: a reader sees the old or the new content, also after a crash."""
     partial = _partial(path)
     partial.unlink(missing_ok=True)
     try:
@@ -66,11 +57,7 @@ def replace_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield a folder that gets its name if the block succeeds, and is removed otherwise.
-
-    Raises:
-        OSError: If the folder cannot be made or moved; a former folder keeps its name.
-    """
+    """Yield a folder that gets its name if the block succeeds, and is removed otherwise."""
     partial = _partial(path)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -105,12 +92,9 @@ def _partial(path: Path) -> Path:
 
 
 def remove_partial(folder: Path) -> None:
-    """Remove what dead writers left behind; links are removed, not followed.
+    """Remove what dead writers left in a folder; links are removed, not followed.
 
     A former folder that a writer moved away but did not replace comes back.
-
-    Args:
-        folder: Folder in which no other process writes now.
     """
     for entry in sorted(folder.glob(f"*{PARTIAL}")):
         name, is_former, _ = entry.name.rpartition(f"{_FORMER}.")

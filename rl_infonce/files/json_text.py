@@ -15,13 +15,7 @@ _MOST_LEVELS = 100
 
 
 def read_json(path: Path, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False) -> Any:
-    """Return the content of a JSON file; see `parse_json`.
-
-    Raises:
-        FileNotFoundError: If there is no such file, or it is a folder, pipe or device.
-        ValueError: If the file is not JSON, or is too large; the message does not name the file.
-        OSError: If the file cannot be read.
-    """
+    """Return the content of a JSON file; see `parse_json`, whose errors do not name the file."""
     if not path.is_file():  # opening a pipe would wait for its writer
         raise FileNotFoundError(f"Expected a file at {path}, got none.")
     _check_size(path.stat().st_size, most_bytes)
@@ -37,20 +31,12 @@ def packaged_json(package: str, name: str) -> Any:
 def parse_json(
     content: bytes | str, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False
 ) -> Any:
-    """Return the content of JSON text.
+    """Return the content of JSON text, or raise ValueError.
 
-    An empty list takes two bytes of text and 64 of memory, so values are also counted. Levels are
-    few enough for any walk through the tree to recurse.
-
-    Args:
-        content: Text, or bytes in UTF-8.
-        most_bytes: Most bytes of the text; the most values are a sixteenth of that number.
-        allow_nan: Whether NaN and infinity pass, which Python writes although JSON has no such
-            numbers.
-
-    Raises:
-        ValueError: If the text is not JSON, has more bytes or values, more than 100 levels, or an
-            integer of thousands of digits.
+    An empty list takes two bytes of text and 64 of memory, so values are also counted: at most
+    a sixteenth of `most_bytes`. Levels are few enough for any walk through the tree to recurse.
+    `allow_nan` lets NaN and infinity pass, which Python writes although JSON has no such
+    numbers.
     """
     check_json_size(content, most_bytes=most_bytes)
     text = _decoded(content) if isinstance(content, bytes) else content

@@ -38,10 +38,6 @@ def open_rows(path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> n
     `np.load` would evaluate the header, believe its shape, and open zip files.
 
     A map keeps a file descriptor, of which a process has few: use `RowsOnDisk` for many files.
-
-    Raises:
-        ValueError: If the file, which the message names, holds anything else.
-        OSError: If the file cannot be read.
     """
     offset, shape = _layout(path, np.dtype(dtype), row_shape)
     if shape[0] == 0:  # nothing to map
@@ -61,15 +57,7 @@ class RowsOnDisk:
     """The array of `open_rows`, mapped only when it is indexed, for any number of files.
 
     The last 64 that the process indexed stay mapped: mapping a file for every batch doubles the
-    time that reading the batch takes.
-
-    Args:
-        path: The file, which must stay.
-        dtype: Type of the numbers.
-        row_shape: Shape of a row.
-
-    Attributes:
-        shape: Shape of the array, [n, *row_shape].
+    time that reading the batch takes. The file must stay.
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, row_shape: tuple[int, ...]) -> None:

@@ -24,12 +24,7 @@ _MOST_LEVELS = 64
 
 
 class StateBytes(NamedTuple):
-    """A packed tree.
-
-    Attributes:
-        text: JSON in UTF-8.
-        tensors: Tensors in the safetensors format.
-    """
+    """A packed tree: JSON in UTF-8, and tensors in the safetensors format."""
 
     text: bytes
     tensors: bytes
@@ -38,15 +33,9 @@ class StateBytes(NamedTuple):
 def pack_state(tree: Any) -> StateBytes:
     """Pack a tree of dict, list, tuple, deque, plain values, tensors and arrays.
 
-    Every leaf comes back with the same type and bits; tensors come back on the CPU and contiguous.
-    Tensors that share memory come back apart.
-
-    Args:
-        tree: Tree, whose dicts have strings or integers as keys; integers may have any size.
-
-    Raises:
-        TypeError: If a leaf, whose place the message names, has another type.
-        ValueError: If the tree has more plain values or text than `unpack_state` reads.
+    Every leaf comes back with the same type and bits; tensors come back on the CPU and
+    contiguous. Tensors that share memory come back apart. Keys are strings or integers of any
+    size; TypeError names the place of a leaf of another type.
     """
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_pack(tree, "state", tensors), allow_nan=False).encode()
@@ -55,12 +44,9 @@ def pack_state(tree: Any) -> StateBytes:
 
 
 def unpack_state(packed: StateBytes) -> Any:
-    """Return the tree that was packed.
+    """Return the tree that was packed; ValueError for damaged or foreign bytes.
 
     Nothing is executed; memory stays within a few times the size of the bytes.
-
-    Raises:
-        ValueError: If the bytes are damaged or not from `pack_state`.
     """
     try:
         tree = parse_json(packed.text, most_bytes=_MOST_BYTES_OF_TEXT)
@@ -123,7 +109,7 @@ def _unpack(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> Any
     if levels == 0:
         raise ValueError(f"Expected at most {_MOST_LEVELS} levels of containers, got more.")
     if isinstance(value, list):
-        return [_unpack(each, tensors, levels - 1) for each in value]
+        return _unpack_items(value, tensors, levels - 1)
     if not isinstance(value, dict):
         return value
     marks = [key for key in value if key.startswith("$")]

@@ -15,22 +15,14 @@ from rl_infonce.files.durable import replace_bytes
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """Write tensors on any device, which may share memory, in one move.
-
-    Raises:
-        OSError: If the file cannot be written; a former file of that name is kept.
-    """
+    """Write tensors on any device, which may share memory, in one move."""
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     replace_bytes(path, save(owned, metadata=dict(header)))
 
 
 @contextlib.contextmanager
 def opened_tensors(path: Path) -> Iterator[Any]:
-    """Open a file as `safe_open` does.
-
-    Raises:
-        ValueError: If the file, which the message names, is not a safetensors file.
-    """
+    """Open a file as `safe_open` does; ValueError names a file that is not a safetensors file."""
     try:
         with safe_open(path, framework="pt") as file:
             yield file

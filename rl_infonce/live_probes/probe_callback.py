@@ -20,8 +20,8 @@ from rl_infonce.live_probes.probe_figures import (
     Predictions,
     critic_figures,
     overlay_figure,
+    project,
     score_figures,
-    thumbnails,
 )
 from rl_infonce.live_probes.probe_scalars import chart_layout, on_screen, probe_scalars
 from rl_infonce.probing import (
@@ -36,7 +36,7 @@ from rl_infonce.probing import (
     probe_features,
 )
 from rl_infonce.report.rendering import has_matplotlib, rendered
-from rl_infonce.report.tensorboard import write_chart_layout, write_projector
+from rl_infonce.report.tensorboard import write_chart_layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,6 @@ Features = npt.NDArray[np.float32]
 QUICK = Converged(penalties=(1e-3,), tolerance=1e-2, path_tolerance=1e-2)
 """Logistic regression with one fixed penalty, stopped early: seconds instead of minutes."""
 
-_N_PROJECTED = 1000
 _ONLY_TENSORBOARD = ("stdout", "log", "json", "csv")
 
 
@@ -183,8 +182,10 @@ class ProbeCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._probe_once()
-        if self.projector:
-            self._project()
+        if self.projector and self.task is not None:
+            features = self._features(self.model)
+            for writer in self._writers():
+                project(writer, features, self._labelled(), self.task, step=self.num_timesteps)
 
     def get_state(self) -> dict[str, Any]:
         """Return the scores so far."""
@@ -285,23 +286,6 @@ class ProbeCallback(BaseCallback):
             "predictions": overlay_figure(labelled, self.task, predictions, title=now),
             **critic_figures(self.model.policy, labelled, seed=self.seed, title=now),
         }
-
-    def _project(self) -> None:
-        assert self.task is not None  # noqa: S101 (made when training starts)
-        labelled, features = self._labelled(), self._features(self.model)
-        test = self.task.split.test
-        rows = test[np.linspace(0, len(test) - 1, min(len(test), _N_PROJECTED)).astype(int)]
-        labels = {"episode": labelled.episode_ids[rows]}
-        labels |= {name: values[rows] for name, values in self.task.labels.items()}
-        for writer in self._writers():
-            write_projector(
-                writer,
-                features[rows],
-                labels,
-                thumbnails(labelled.observations, rows),
-                step=self.num_timesteps,
-                tag="features",
-            )
 
     @property
     def _first(self) -> str:

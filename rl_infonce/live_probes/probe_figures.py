@@ -12,16 +12,18 @@ from rl_infonce.live_probes.similarity import CriticScores, critic_scores, has_c
 from rl_infonce.report.overlay import Place, prediction_overlay
 from rl_infonce.report.probe_figures import probe_heat_map, probe_table_figure
 from rl_infonce.report.similarity_figure import similarity_figure
+from rl_infonce.report.tensorboard import write_projector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from stable_baselines3.common.policies import BasePolicy
+    from torch.utils.tensorboard import SummaryWriter
 
     from rl_infonce.probing import LabelledObservations, ProbeScores, ProbingTask
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
 
-_N_OVERLAYS = 6
+_N_OVERLAYS, _N_PROJECTED = 6, 1000
 
 
 def thumbnails(observations: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -50,9 +52,8 @@ def overlay_figure(
     labelled: LabelledObservations, task: ProbingTask, predictions: Predictions, *, title: str
 ) -> Figure:
     """Return the figure of test frames, always the same ones, with predicted and true values."""
-    test = task.split.test
-    chosen = np.linspace(0, len(test) - 1, min(_N_OVERLAYS, len(test))).astype(np.int64)
-    rows = test[chosen]
+    chosen = _spread(len(task.split.test), _N_OVERLAYS)
+    rows = task.split.test[chosen]
     frames = thumbnails(labelled.observations, rows)
     labels = {name: np.asarray(values)[rows] for name, values in task.labels.items()}
     predicted = {name: values[chosen] for name, values in predictions.items()}
@@ -60,6 +61,27 @@ def overlay_figure(
     return prediction_overlay(
         frames, labels, predicted, places, screen_shape=shape or frames.shape[1:], title=title
     )
+
+
+def project(
+    writer: SummaryWriter,
+    features: npt.NDArray[np.float32],
+    labelled: LabelledObservations,
+    task: ProbingTask,
+    *,
+    step: int,
+) -> None:
+    """Show features [K, D] of some test frames in TensorBoard's projector."""
+    rows = task.split.test[_spread(len(task.split.test), _N_PROJECTED)]
+    labels = {"episode": labelled.episode_ids[rows]}
+    labels |= {name: values[rows] for name, values in task.labels.items()}
+    frames = thumbnails(labelled.observations, rows)
+    write_projector(writer, features[rows], labels, frames, step=step, tag="features")
+
+
+def _spread(n: int, most: int) -> npt.NDArray[np.int64]:
+    """Return at most so many of n indices, evenly spread from the first to the last."""
+    return np.linspace(0, n - 1, min(n, most)).astype(np.int64)
 
 
 def _places(

@@ -19,13 +19,7 @@ def section_of(protocol: str) -> str:
 def probe_scalars(
     scores: ProbeScores, untrained: ProbeScores, majority: ProbeScores
 ) -> dict[str, float]:
-    """Return the numbers by tag; F1 is the weighted one.
-
-    Args:
-        scores: Scores of the features now.
-        untrained: Scores of an untrained network, by the same protocol.
-        majority: Scores of always predicting the most frequent class.
-    """
+    """Return the numbers by tag; F1 is the weighted one, and all scores have one protocol."""
     section = section_of(scores.protocol)
     numbers = {f"{section}/accuracy_mean": scores.mean.accuracy}
     for prefix, each in (("", scores), ("untrained_", untrained), ("majority_", majority)):
@@ -45,12 +39,7 @@ def on_screen(tag: str) -> bool:
 def chart_layout(
     protocols: Sequence[str], categories: Sequence[str]
 ) -> dict[str, Mapping[str, list[str]]]:
-    """Return tags by chart by page section: F1 with its two reference lines.
-
-    Args:
-        protocols: Names of the protocols in use.
-        categories: Categories that have a score.
-    """
+    """Return tags by chart by page section: F1 with its two reference lines."""
     return {
         section_of(protocol): {
             f"F1 {name}": [

@@ -22,11 +22,8 @@ _BATCH = 256
 class CriticScores(NamedTuple):
     """Scores of anchors with frames that follow them, and with frames of another episode.
 
-    Attributes:
-        anchors: Rows [B] of the anchors.
-        others: Rows [B] where the compared stretches of another episode begin.
-        same: Scores [K, B, n] of anchor + 0 .. anchor + n - 1, per horizon.
-        other: Scores [K, B, n] of other + 0 .. other + n - 1, per horizon.
+    `anchors` [B] and `others` [B] are rows; `same` and `other` [K, B, n] score the n frames
+    that begin there, per horizon.
     """
 
     anchors: IntArray
@@ -36,7 +33,7 @@ class CriticScores(NamedTuple):
 
 
 def has_critic(extractor: nn.Module) -> TypeGuard[InfoNCEExtractor]:
-    """Return whether `critic_scores` can score with this extractor.
+    """Return whether `critic_scores` can score with this extractor's critic.
 
     A critic that needs the actions in between cannot score frames alone.
     """
@@ -59,21 +56,11 @@ def critic_scores(
 ) -> CriticScores | None:
     """Score frames 0 to `n_steps` - 1 steps after random anchors, and frames of other episodes.
 
+    Observations are uint8 [K, C, H, W]; consecutive rows of one episode are consecutive steps.
     Unless the settings say `centred=False`, both sides are centred over what is drawn here, as
-    training centres over its batch. The frames go through the target encoder if there is one. Only
-    the first of several terms is scored; local scores are averaged over positions.
-
-    Args:
-        extractor: Extractor whose critics score; see `has_critic`.
-        observations: K images uint8 [K, C, H, W] that integer arrays index.
-        episode_ids: Episodes [K]; consecutive rows of one episode are consecutive steps.
-        rng: Source of anchors and episodes.
-        n_anchors: Number of anchors B, >= 1.
-        n_steps: Number of frames n, >= 1.
-        normalize_images: What the policy's `normalize_images` is.
-
-    Returns:
-        The scores, or None if fewer than two episodes are `n_steps` long.
+    training centres over its batch. The frames go through the target encoder if there is one.
+    Only the first of several terms is scored; local scores are averaged over positions. None
+    means that fewer than two episodes are `n_steps` long.
     """
     starts = _starts(episode_ids, n_steps)
     if len(np.unique(episode_ids[starts])) < 2:

@@ -26,13 +26,7 @@ _FOLDER, _FILE = "best", "model.zip"
 
 @dataclass(frozen=True)
 class BestModel:
-    """A saved model.
-
-    Attributes:
-        path: File in SB3's zip format.
-        step: Step of the run at which the model was saved.
-        mean_return: Mean return of the last episodes before that step.
-    """
+    """A file in SB3's zip format, the step at which it was saved, and its episodes' mean return."""
 
     path: Path
     step: int
@@ -52,11 +46,7 @@ def mean_return(model: BaseAlgorithm) -> float | None:
 
 
 def find_best(folder: Path) -> BestModel | None:
-    """Return the best model so far, or None if no undamaged one is there.
-
-    Args:
-        folder: Folder with the checkpoints of a run.
-    """
+    """Return the best model beside a run's checkpoints, or None if no undamaged one is there."""
     found = [
         BestModel(each.path / _FILE, each.step, each.about["mean_return"])
         for each in _whole_ones(folder / _FOLDER)
@@ -75,13 +65,8 @@ def _whole_ones(folder: Path) -> Iterator[Checkpoint]:
 def keep_best(folder: Path, model: BaseAlgorithm, zipped: Callable[[], bytes]) -> bool:
     """Save a model if its episodes returned more than the best's, and return whether they did.
 
-    Args:
-        folder: Folder with the checkpoints of the run.
-        model: The model, between two updates.
-        zipped: Returns the model in SB3's zip format.
-
-    Raises:
-        OSError: If the model cannot be written; the best so far is untouched.
+    `zipped` returns the model in SB3's zip format. A failed write leaves the best so far as it
+    is.
     """
     score = mean_return(model)
     if score is None:

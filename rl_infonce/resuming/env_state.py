@@ -70,38 +70,32 @@ class UnknownStateError(TypeError):
 
 
 def get_env_state(env: VecEnv) -> dict[str, Any]:
-    """Return the state of an environment.
-
-    Args:
-        env: An `AtariVecEnv`, or a `DummyVecEnv` of Gymnasium's Atari and classic control games,
-            with Gymnasium's and SB3's usual wrappers, or any environment with its own `get_state`.
-
-    Raises:
-        UnknownStateError: If a part has another class, e.g. one that starts processes.
-    """
+    """Return the state of an environment; UnknownStateError names the part that cannot be read."""
     return {"layers": [_layer_state(layer) for layer in _layers(env)]}
 
 
 def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
-    """Set the state of an environment of the same classes; it needs no reset.
-
-    Raises:
-        ValueError: If the classes of its layers differ.
-    """
-    layers = list(_layers(env))
-    found = [type(layer).__name__ for layer in layers]
-    expected = [each["class"] for each in state["layers"]]
-    if found != expected:
-        raise ValueError(f"Expected an environment made of {expected}, got {found}.")
-    for layer, each in zip(layers, state["layers"], strict=True):
+    """Set the state of an environment made of the same classes; the environment needs no reset."""
+    for layer, each in _matched("an environment", env, state["layers"]):
         _set_layer_state(layer, each)
 
 
-def _layers(env: VecEnv) -> Iterator[VecEnv]:
+def _layers(env: Any) -> Iterator[Any]:
+    """Yield an environment and those inside it, the outermost first."""
     yield env
-    while isinstance(env, VecEnvWrapper):
-        env = env.venv
+    while isinstance(env, VecEnvWrapper | gym.Wrapper):
+        env = env.venv if isinstance(env, VecEnvWrapper) else env.env
         yield env
+
+
+def _matched(what: str, env: Any, states: list[dict[str, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Yield each layer of an environment with its state, after comparing all their classes."""
+    layers = list(_layers(env))
+    found = [type(layer).__name__ for layer in layers]
+    expected = [each["class"] for each in states]
+    if found != expected:
+        raise ValueError(f"Expected {what} made of {expected}, got {found}.")
+    yield from zip(layers, states, strict=True)
 
 
 def _layer_state(layer: Any) -> dict[str, Any]:
@@ -109,11 +103,8 @@ def _layer_state(layer: Any) -> dict[str, Any]:
     if hasattr(type(layer), "get_state"):
         return {"class": name, "own": layer.get_state()}
     if type(layer) is DummyVecEnv:
-        return {
-            "class": name,
-            "seeds": list(layer._seeds),
-            "envs": [_game_state(env) for env in layer.envs],
-        }
+        games = [_game_state(env) for env in layer.envs]
+        return {"class": name, "seeds": list(layer._seeds), "envs": games}
     if type(layer) not in _CHANGING:
         raise UnknownStateError(
             f"Expected environments whose state can be read, got {name}. Use make_atari_vec_env or "
@@ -122,12 +113,17 @@ def _layer_state(layer: Any) -> dict[str, Any]:
     # VecNormalize has no `old_obs` before its first reset
     present = [key for key in _CHANGING[type(layer)] if key in vars(layer)]
     state = {key: _copied(getattr(layer, key)) for key in present}
+    return {"class": name, **state, **_inner_state(layer)}
+
+
+def _inner_state(layer: Any) -> dict[str, Any]:
+    """Return what changes inside an attribute of a layer."""
     if isinstance(layer, VecFrameStack):
-        state["stack"] = _copied(layer.stacked_obs.stacked_obs)
+        return {"stack": _copied(layer.stacked_obs.stacked_obs)}
     if isinstance(layer, VecNormalize):
         kept = [key for key in ("obs_rms", "ret_rms") if hasattr(layer, key)]
-        state["means"] = {key: _moments(getattr(layer, key)) for key in kept}
-    return {"class": name, **state}
+        return {"means": {key: _moments(getattr(layer, key)) for key in kept}}
+    return {}
 
 
 def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
@@ -136,9 +132,8 @@ def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
     elif type(layer) is DummyVecEnv:
         _set_games(layer, state)
     else:
-        for key in _CHANGING[type(layer)]:
-            if key in state:
-                setattr(layer, key, _copied(state[key]))
+        for key in state.keys() & set(_CHANGING[type(layer)]):
+            setattr(layer, key, _copied(state[key]))
     if isinstance(layer, VecFrameStack):
         layer.stacked_obs.stacked_obs = _copied(state["stack"])
     if isinstance(layer, VecNormalize):
@@ -150,19 +145,13 @@ def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
     if len(state["envs"]) != len(env.envs):
         raise ValueError(f"Expected {len(state['envs'])} games, got {len(env.envs)}.")
     env._seeds = list(state["seeds"])
-    for game, each in zip(env.envs, state["envs"], strict=True):
-        _set_game_state(game, each)
-
-
-def _games(env: gym.Env[Any, Any]) -> Iterator[Any]:
-    yield env
-    while isinstance(env, gym.Wrapper):
-        env = env.env
-        yield env
+    for game, states in zip(env.envs, state["envs"], strict=True):
+        for part, each in _matched("games", game, states):
+            _set_part_state(part, each)
 
 
 def _game_state(env: gym.Env[Any, Any]) -> list[dict[str, Any]]:
-    return [_part_state(part) for part in _games(env)]
+    return [_part_state(part) for part in _layers(env)]
 
 
 def _part_state(part: Any) -> dict[str, Any]:
@@ -188,25 +177,20 @@ def _part_state(part: Any) -> dict[str, Any]:
     return state
 
 
-def _set_game_state(env: gym.Env[Any, Any], state: list[dict[str, Any]]) -> None:
-    parts = list(_games(env))
-    found, expected = [type(part).__name__ for part in parts], [each["class"] for each in state]
-    if found != expected:
-        raise ValueError(f"Expected games made of {expected}, got {found}.")
-    for part, each in zip(parts, state, strict=True):
-        if "own" in each:
-            part.set_state(each["own"])
-            continue
-        for key, value in each["numbers"].items():
-            setattr(part, key, _copied(value))
-        for key, stream in each["streams"].items():
-            generator = np.random.Generator(np.random.PCG64())
-            generator.bit_generator.state = stream
-            setattr(part, key, generator)
-        if "ale" in each:
-            from rl_infonce.atari.ale_state import set_ale_state
+def _set_part_state(part: Any, state: Mapping[str, Any]) -> None:
+    if "own" in state:
+        part.set_state(state["own"])
+        return
+    for key, value in state["numbers"].items():
+        setattr(part, key, _copied(value))
+    for key, stream in state["streams"].items():
+        generator = np.random.Generator(np.random.PCG64())
+        generator.bit_generator.state = stream
+        setattr(part, key, generator)
+    if "ale" in state:
+        from rl_infonce.atari.ale_state import set_ale_state
 
-            set_ale_state(part.ale, each["ale"])
+        set_ale_state(part.ale, state["ale"])
 
 
 def _is_atari(part: Any) -> bool:

@@ -10,13 +10,10 @@ from rl_infonce.resuming.run_logs import CSVFormat
 
 
 class EpisodeLogCallback(BaseCallback):
-    """Write the return and length of every episode, when it ends, to a CSV file.
+    """Write the step, length and return of every episode that ends to a CSV file.
 
-    A training that continues from a checkpoint drops the later rows of the file. Returns are what
-    the environments' `Monitor` reports: for Atari, those of whole games, unclipped.
-
-    Args:
-        path: File, whose columns are step, length and return.
+    A training that continues from a checkpoint drops the later rows of the file. Returns are
+    what the environments' `Monitor` reports: for Atari, those of whole games, unclipped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,12 +22,7 @@ class EpisodeLogCallback(BaseCallback):
         self._table: CSVFormat | None = None
 
     def open(self, last_step: int) -> None:
-        """Open the file at the step where the run continues; otherwise training opens it.
-
-        Raises:
-            ValueError: If the file is not such a table.
-            OSError: If the file cannot be written now.
-        """
+        """Open the file at the step where the run continues; otherwise training opens it."""
         self._table = CSVFormat(self.path, last_step)
 
     def _on_training_start(self) -> None:

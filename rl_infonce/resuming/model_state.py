@@ -53,16 +53,10 @@ _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
 def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) -> dict[str, Any]:
     """Return the state of a run between two rollouts, except for a replay buffer's rows.
 
-    It holds weights, target networks, heads, optimizers, counters, schedules' progress, random
-    streams (the process's, the action space's, those of pairs), observations, the environments,
-    statistics of episodes, callbacks, and what the logger has not written yet.
-
-    Args:
-        model: The model at the start of a rollout, where SB3 calls `on_rollout_start`.
-        callbacks: Callbacks of the training; SB3's, and those with `get_state` and `set_state`.
-
-    Returns:
-        What `rl_infonce.files.state_file` packs; "inexact" lists in words what could not be read.
+    The state holds weights, target networks, heads, optimizers, counters, schedules' progress,
+    random streams (the process's, the action space's, those of pairs), observations, the
+    environments, statistics of episodes, callbacks, and what the logger has not written yet.
+    Its "inexact" lists in words what could not be read.
     """
     inexact = []
     try:
@@ -93,17 +87,10 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
 
 
 def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool = True) -> None:
-    """Set the state of a model; then call `learn(..., reset_num_timesteps=False)`.
+    """Set the state of a model that was built as the saved one, before `learn` goes on.
 
-    What `learn` itself changes before its first rollout is set there, by `set_streams`.
-
-    Args:
-        model: A model built as the saved one was, with its environment.
-        state: What `get_run_state` returned.
-        exact: Whether the environment also continues; otherwise it begins with new episodes.
-
-    Raises:
-        ValueError: If tensors or environments do not fit the state.
+    What `learn` itself changes before its first rollout is set there, by `set_streams`. Without
+    `exact`, the environment begins with new episodes.
     """
     # Given a name instead of a dict, SB3 would load a file of that name.
     model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
@@ -123,11 +110,7 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
 def set_streams(
     model: BaseAlgorithm, state: Mapping[str, Any], callbacks: Iterable[BaseCallback] = ()
 ) -> None:
-    """Set the state of random streams, callbacks and logger at the start of the first rollout.
-
-    Raises:
-        ValueError: If the number of extractors differs.
-    """
+    """Set the state of random streams, callbacks and logger at the start of the first rollout."""
     extractors = list(_extractors(model))
     if len(extractors) != len(state["extractors"]):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Catch gradients that are not finite before an optimizer applies them."""
+"""Catch gradients that are not finite before an optimizer applies them, and such weights."""
 
 from __future__ import annotations
 
@@ -84,17 +84,13 @@ class NanGuardCallback(BaseCallback):
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self.model.start_time != self._learn:
             return  # also of an interrupted learn(): a hook cannot remove itself and go on
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        gradients = [p.grad for p in parameters if p.grad is not None]
+        groups = optimizer.param_groups
+        parameters = [p for group in groups for p in group["params"] if p.grad is not None]
+        gradients = [p.grad for p in parameters]
         if not gradients or bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients))):
             self._n_in_a_row.pop(id(optimizer), None)
             return
-        names = {id(p): name for name, p in self.model.policy.named_parameters()}
-        bad = [
-            names.get(id(p), "a parameter outside the policy")
-            for p in parameters
-            if p.grad is not None and not bool(torch.isfinite(p.grad).all())
-        ]
+        bad = self._bad_names(parameters)
         where = self._write_bundle(bad)
         n_in_a_row = self._n_in_a_row.get(id(optimizer), 0)
         message = (
@@ -114,6 +110,11 @@ class NanGuardCallback(BaseCallback):
             parameter.grad = None  # optimizers pass over parameters without a gradient
         warnings.warn(f"{message} This update is left out.", RuntimeWarning, stacklevel=2)
 
+    def _bad_names(self, parameters: list[Any]) -> list[str]:
+        names = {id(p): name for name, p in self.model.policy.named_parameters()}
+        bad = [p for p in parameters if not bool(torch.isfinite(p.grad).all())]
+        return [names.get(id(p), "a parameter outside the policy") for p in bad]
+
     def _write_bundle(self, bad: list[str]) -> str:
         """Record the causes once per step and say where; a full disk must not hide the error."""
         if self.folder is None:
@@ -132,6 +133,16 @@ class NanGuardCallback(BaseCallback):
                 write_bytes(partial / "bundle.json", packed.text)
                 write_bytes(partial / "bundle.safetensors", packed.tensors)
         return f" The causes are recorded in {path}." if path.exists() else ""
+
+
+def check_finite(model: BaseAlgorithm) -> None:
+    """Raise unless all weights of a model's policy are finite."""
+    for name, tensor in model.policy.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise FloatingPointError(
+                f"Expected finite weights at step {model.num_timesteps}, got NaN or infinity in "
+                f"{name}. The last checkpoint is kept; resume from it with a lower learning rate."
+            )
 
 
 def _optimizers(model: BaseAlgorithm) -> Iterator[Optimizer]:

@@ -28,11 +28,7 @@ class UnknownBufferError(TypeError):
 
 
 class ReplayShards:
-    """Writes a replay buffer into a folder that all checkpoints of a run share.
-
-    Args:
-        folder: Folder of the checkpoints.
-    """
+    """Writes a replay buffer into a folder that all checkpoints of a run share."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,13 +39,8 @@ class ReplayShards:
     def save(self, buffer: ReplayBuffer, n_added: int) -> dict[str, Any]:
         """Write the rows added since the last call, and return what `load_replay` needs.
 
-        Args:
-            buffer: A `ReplayBuffer`, `DictReplayBuffer` or `NStepReplayBuffer`.
-            n_added: Number of rows that were ever added to the buffer.
-
-        Raises:
-            UnknownBufferError: If the buffer has another class.
-            OSError: If rows cannot be written; the next call writes them.
+        `n_added` counts the rows that were ever added. Rows that cannot be written now are
+        written by the next call.
         """
         if type(buffer) not in _KNOWN:
             names = ", ".join(each.__name__ for each in _KNOWN)
@@ -99,16 +90,9 @@ class ReplayShards:
 
 
 def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) -> None:
-    """Fill a replay buffer with the rows of another one.
+    """Fill a replay buffer with the rows of a saved one of the same sizes and number formats.
 
-    Args:
-        buffer: A buffer with the same sizes as the saved one.
-        saved: What `ReplayShards.save` returned.
-        folder: Folder of the checkpoints, whose files agree with their digests.
-
-    Raises:
-        ValueError: If shapes or number formats differ, or a name leads out of the folder.
-        OSError: If a file cannot be read.
+    The files below the folder agree with their digests; the names in `saved` may be anyone's.
     """
     if saved["pos"] not in range(buffer.buffer_size):
         raise ValueError(

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -28,6 +27,7 @@ from rl_infonce.resuming.model_state import (
     set_run_state,
     set_streams,
 )
+from rl_infonce.resuming.nan_guard import check_finite
 from rl_infonce.resuming.replay_shards import ReplayShards, UnknownBufferError, load_replay
 from rl_infonce.resuming.run_logs import CSVFormat
 from rl_infonce.runs.checkpoints import (
@@ -233,9 +233,8 @@ class ResumeCallback(BaseCallback):
             self._save()
         except OSError as error:
             self._n_failures += 1
-            what = (
-                f"Step {self.num_timesteps} has no checkpoint: {error}. The one before it is whole"
-            )
+            step = self.num_timesteps
+            what = f"Step {step} has no checkpoint: {error}. The one before it is whole"
             if self._n_failures >= _MOST_FAILURES:
                 raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
             warnings.warn(
@@ -251,7 +250,7 @@ class ResumeCallback(BaseCallback):
     def _save(self) -> None:
         start = time.perf_counter()
         model = self.model
-        _check_finite(model)
+        check_finite(model)
         _sync_tables(model, self._others())
         state = get_run_state(model, self._others())
         state["replay"] = self._replay(model, state["inexact"])
@@ -262,9 +261,7 @@ class ResumeCallback(BaseCallback):
                 UserWarning,
                 stacklevel=2,
             )
-        if (
-            self.save_best
-        ):  # before the checkpoint: a run that is killed between them saves both again
+        if self.save_best:  # first: a run that is killed between the two saves both again
             keep_best(self.folder, model, lambda: _zip_of(model))
         packed = pack_state(state)
         files = {"state.json": packed.text, "state.safetensors": packed.tensors}
@@ -319,15 +316,6 @@ def _sync_tables(model: BaseAlgorithm, callbacks: Iterable[BaseCallback]) -> Non
             each.sync()
 
 
-def _check_finite(model: BaseAlgorithm) -> None:
-    for name, tensor in model.policy.state_dict().items():
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise FloatingPointError(
-                f"Expected finite weights at step {model.num_timesteps}, got NaN or infinity in "
-                f"{name}. The last checkpoint is kept; resume from it with a lower learning rate."
-            )
-
-
 def _zip_of(model: BaseAlgorithm) -> bytes:
     file = io.BytesIO()
     model.save(file)
@@ -335,11 +323,9 @@ def _zip_of(model: BaseAlgorithm) -> bytes:
 
 
 def _read_state(checkpoint: Checkpoint) -> dict[str, Any]:
-    path = checkpoint.path
-    packed = StateBytes(
-        (path / "state.json").read_bytes(), (path / "state.safetensors").read_bytes()
-    )
-    with _misfits_named(path):
+    files = (checkpoint.path / name for name in ("state.json", "state.safetensors"))
+    packed = StateBytes(*(file.read_bytes() for file in files))
+    with _misfits_named(checkpoint.path):
         return dict(unpack_state(packed))
 
 

@@ -29,16 +29,7 @@ def run_logger(
 ) -> Logger:
     """Return a logger that continues after a step and drops what was logged beyond it.
 
-    Args:
-        run_dir: Folder for `progress.csv`.
-        tb_dir: Folder for TensorBoard's files.
-        first_step: Step at which training begins.
-        goes_on: Whether there may be logs of the run already.
-        on_screen: Whether to print tables.
-
-    Raises:
-        ValueError: If `progress.csv` is not such a table.
-        OSError: If a file cannot be written now.
+    `goes_on` says whether there may be logs of the run already.
     """
     table = CSVFormat(run_dir / "progress.csv", first_step)
     board = _Board(str(tb_dir))
@@ -56,10 +47,8 @@ Row = tuple[dict[str, Any], dict[str, tuple[str, ...]], int]
 class _Waiting:
     """Rows that are to be written, and wait while the disk refuses them.
 
-    Args:
-        name: Name of the file in messages.
-        write: Hands a row over; `reopen` begins a new file. All three may raise OSError.
-        n_unsure: How many of the rows just handed over may be lost when the next one is refused.
+    `write` hands a row over, and `reopen` begins a new file; they and `close` may raise
+    OSError. `n_unsure` of the rows just handed over may be lost when the next one is refused.
     """
 
     def __init__(
@@ -175,20 +164,16 @@ class _Board(TensorBoardOutputFormat):
 class CSVFormat(KVWriter):
     """Write the logger's numbers and text to a CSV file whose first column is the step.
 
-    Args:
-        path: The file; one that exists keeps its rows up to `last_step`.
-        last_step: Step at which the run continues.
-
-    Raises:
-        ValueError: If the file is not such a table.
-        OSError: If the file cannot be written now.
+    A file that exists keeps its rows up to `last_step`, where the run continues.
     """
 
     def __init__(self, path: Path, last_step: int) -> None:
         self._path = path
         self._log = CSVLog(path, last_step)
         self._last_step = last_step
-        self._waiting = _Waiting(str(path), self._append, self._reopen, self._close)
+        self._waiting = _Waiting(
+            str(path), self._append, self._reopen, close=lambda: self._log.close()
+        )
 
     def write(
         self,
@@ -217,9 +202,6 @@ class CSVFormat(KVWriter):
         with contextlib.suppress(OSError):
             self._log.close()
         self._log = CSVLog(self._path, self._last_step)
-
-    def _close(self) -> None:
-        self._log.close()
 
     def close(self) -> None:
         """Write the waiting rows and close the file, or warn that they are lost."""

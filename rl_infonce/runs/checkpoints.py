@@ -37,13 +37,7 @@ class DamagedCheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files are what its manifest says.
-
-    Attributes:
-        path: Folder of the checkpoint.
-        step: Step of the run.
-        about: JSON that the writer of the checkpoint noted.
-    """
+    """A checkpoint whose files are what its manifest says; its writer noted `about`."""
 
     path: Path
     step: int
@@ -60,19 +54,10 @@ def write_checkpoint(
 ) -> Path:
     """Write a checkpoint, which is whole or absent at every moment, and return its folder.
 
-    Files, then the manifest with their SHA-256, its own SHA-256, and the folder are forced to the
-    disk before the folder gets its name. A checkpoint of the same step is replaced.
-
-    Args:
-        folder: Folder of all checkpoints of a run, made if missing.
-        step: Step of the run, at least 0.
-        files: Contents by name.
-        about: JSON.
-        shared: SHA-256, by path below `folder`, of files in `SHARED` that several checkpoints use
-            and that are on the disk already.
-
-    Raises:
-        OSError: If anything cannot be written; earlier checkpoints are untouched.
+    Files, then the manifest with their SHA-256, its own SHA-256, and the folder are forced to
+    the disk before the folder gets its name. A checkpoint of the same step is replaced.
+    `shared` has the SHA-256 of files in `SHARED`, by path below `folder`, that are on the disk
+    already.
     """
     if not folder.is_dir():
         folder.mkdir(parents=True)
@@ -112,12 +97,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Return a checkpoint after comparing every file with its manifest.
-
-    Raises:
-        DamagedCheckpointError: If a file, which the message names, was changed.
-        OSError: If a file cannot be read.
-    """
+    """Return a checkpoint; DamagedCheckpointError names a file that differs from the manifest."""
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         _check_file(path / name, expected)
@@ -127,16 +107,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
-    """Return the newest checkpoint.
+    """Return the newest checkpoint, or FileNotFoundError without any.
 
-    Args:
-        folder: Folder of all checkpoints of a run.
-        fall_back: Whether to take the newest whole checkpoint if the newest is damaged.
-
-    Raises:
-        FileNotFoundError: If there is no checkpoint.
-        DamagedCheckpointError: If the checkpoint is damaged, or with `fall_back` all are.
-        OSError: If a file cannot be read.
+    With `fall_back`, damaged checkpoints are passed over until none is left.
     """
     found = checkpoints(folder)
     if not found:
@@ -153,12 +126,8 @@ def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
 def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> None:
     """Remove old checkpoints, what dead writers left, and shards that no checkpoint names.
 
-    Other files in the folder or below it stay, and links are not followed.
-
-    Args:
-        folder: Folder of all checkpoints of a run.
-        keep: Number of newest checkpoints to keep, at least 0.
-        also: Other checkpoints to keep, e.g. the best.
+    The `keep` newest checkpoints stay, those in `also`, and all other files; links are not
+    followed.
     """
     remove_partial(folder)
     found = checkpoints(folder)

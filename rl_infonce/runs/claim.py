@@ -15,9 +15,7 @@ from rl_infonce.files.durable import remove_partial
 def claimed(path: Path, locks: Path) -> Iterator[bool]:
     """Yield whether this process shall make a file: it is missing and no other process makes it.
 
-    Args:
-        path: The file, which must be written in one move.
-        locks: Folder for the lock, which a dead process releases.
+    The file must be written in one move; a dead process releases its lock.
     """
     from filelock import FileLock, Timeout
 
@@ -37,15 +35,9 @@ def claimed(path: Path, locks: Path) -> Iterator[bool]:
 def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
     """Keep other processes out of a folder; the system frees the lock of a process that died.
 
-    What such a process had written in part is removed.
-
-    Args:
-        folder: Existing folder.
-        doing: What the process does there, e.g. "trains in it".
-        way_out: Advice in the message for a process that is kept out.
-
-    Raises:
-        BlockingIOError: If another process, which the message names, holds the folder.
+    What such a process had written in part is removed. `doing` completes "process 7 ...", e.g.
+    "trains in it", in the BlockingIOError of a process that is kept out; `way_out` is its
+    advice.
     """
     from filelock import FileLock, Timeout
 

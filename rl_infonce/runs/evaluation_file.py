@@ -16,15 +16,7 @@ FORMAT_VERSION = 1
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error, which is None for a single value.
-
-    Example:
-        >>> mean_and_error([1.0, 3.0])
-        (2.0, 1.0)
-
-    Args:
-        values: Numbers, at least one.
-    """
+    """Return the mean and its standard error, which is None for a single value."""
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
     return fmean(values), error
 
@@ -34,10 +26,7 @@ def evaluation_record(
 ) -> dict[str, Any]:
     """Return the content of the file.
 
-    Args:
-        game: One of `games()`.
-        episodes: Episodes, at least one: "return" in points, "length" in agent steps, "is_cut".
-        about: Further entries: settings, versions.
+    Each episode has its "return" in points, "length" in agent steps, and "is_cut".
     """
     mean, error = mean_and_error([episode["return"] for episode in episodes])
     return {
@@ -54,12 +43,7 @@ def evaluation_record(
 
 
 def read_evaluation(path: Path) -> dict[str, Any]:
-    """Return the results of an evaluation; mean and standard error are those of its episodes.
-
-    Raises:
-        ValueError: If the file is not an evaluation, or has another format.
-        OSError: If the file cannot be read.
-    """
+    """Return the results of an evaluation; mean and standard error are those of its episodes."""
     try:
         record = dict(read_json(path))
         if (record["format"], record["format_version"]) != (FORMAT, FORMAT_VERSION):
@@ -77,12 +61,7 @@ def read_evaluation(path: Path) -> dict[str, Any]:
 
 
 def check_output(path: Path) -> None:
-    """Raise unless an evaluation can be written to a path, perhaps over another evaluation.
-
-    Raises:
-        ValueError: If the path holds another kind of file.
-        OSError: If there is no folder for the file, or the file cannot be written.
-    """
+    """Raise unless an evaluation can be written to a path, perhaps over another evaluation."""
     if path.is_dir():
         raise IsADirectoryError(
             f"Expected `--output` to be a file, got the folder {path}. Name a file in it."
@@ -106,15 +85,10 @@ def try_to_write_beside(path: Path) -> None:
 def _episodes(found: Any) -> list[dict[str, Any]]:
     if not isinstance(found, list) or not found:
         raise TypeError("no episodes")
+    episodes = []
     for episode in found:
         value, length, is_cut = (episode[name] for name in ("return", "length", "is_cut"))
         if not (is_finite(value) and type(length) is int and type(is_cut) is bool):
             raise TypeError(f"an episode {episode!r}")
-    return [
-        {
-            "return": float(episode["return"]),
-            "length": episode["length"],
-            "is_cut": episode["is_cut"],
-        }
-        for episode in found
-    ]
+        episodes.append({"return": float(value), "length": length, "is_cut": is_cut})
+    return episodes

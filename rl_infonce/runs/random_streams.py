@@ -26,11 +26,7 @@ def get_random_streams() -> dict[str, Any]:
 
 
 def set_random_streams(state: Mapping[str, Any]) -> None:
-    """Set the state of the global streams.
-
-    Raises:
-        ValueError: If the state has another number of GPUs.
-    """
+    """Set the state of the global streams on a machine with the same number of GPUs."""
     if len(state["cuda"]) != n_gpus():
         raise ValueError(
             f"Expected random streams of {n_gpus()} GPUs, as there are here, got those of "

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import rl_infonce
+from rl_infonce.files.digests import sha256_of
 from rl_infonce.files.durable import replace_text
 from rl_infonce.files.json_text import is_finite, read_json
 from rl_infonce.former_names import with_present_names
@@ -24,12 +24,7 @@ from rl_infonce.runs.claim import held
 
 FORMAT_VERSION = 2
 RECORD = "run.json"
-_KINDS: dict[str, type] = {
-    "arguments": dict,
-    "arguments_sha256": str,
-    "seed": int,
-    "sessions": list,
-}
+_KINDS = {"arguments": dict, "arguments_sha256": str, "seed": int, "sessions": list}
 
 
 def _is_step(value: Any) -> bool:
@@ -51,15 +46,7 @@ _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_i
 
 
 def made_folder(flag: str, folder: Path) -> Path:
-    """Return a folder, made where there is none.
-
-    Args:
-        flag: Flag that names it, e.g. "--output".
-        folder: Folder, which may lack its parents.
-
-    Raises:
-        OSError: If it cannot be made.
-    """
+    """Return a folder, made where there is none; an error names the flag."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -74,9 +61,6 @@ def claim_run_directory(folder: Path, name: str) -> Path:
     """Create and return `folder/name_n` with the next free n >= 1.
 
     `os.mkdir` either creates a directory or fails, so runs that start together never share one.
-
-    Raises:
-        OSError: If the folder cannot be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     n = 1 + max((_run_number(entry.name, name) for entry in folder.iterdir()), default=0)
@@ -111,13 +95,7 @@ def new_record(arguments: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 def read_record(run_dir: Path) -> dict[str, Any]:
-    """Return the content of `run.json`.
-
-    Raises:
-        FileNotFoundError: If there is no `run.json`.
-        ValueError: If the file is not a record, has another format, or its arguments were changed.
-        OSError: If the file cannot be read.
-    """
+    """Return the content of `run.json`; ValueError if it is not a record or was changed."""
     path = run_dir / RECORD
     if not path.is_file():
         raise FileNotFoundError(f"Expected a run in {run_dir}, got no run.json there.")
@@ -147,19 +125,13 @@ def _check_kinds(record: Mapping[str, Any]) -> None:
                 raise TypeError(f"`{key}` that is {each[key]!r}")
 
 
-@contextlib.contextmanager
-def hold_run(run_dir: Path) -> Iterator[None]:
-    """Keep other processes out of a run; the system frees the lock of a process that died.
-
-    Raises:
-        BlockingIOError: If another process, which the message names, holds the run.
-    """
-    with held(run_dir, "trains in it"):
-        yield
+def hold_run(run_dir: Path) -> AbstractContextManager[None]:
+    """Keep other processes out of a run; the system frees the lock of a process that died."""
+    return held(run_dir, "trains in it")
 
 
 def _hash_of(arguments: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()
+    return sha256_of(json.dumps(arguments, sort_keys=True).encode())
 
 
 def software() -> dict[str, Any]:
@@ -192,15 +164,10 @@ def seconds_of(record: Mapping[str, Any]) -> float:
 
     A session that was killed noted no seconds, and steps after its last checkpoint were trained
     twice: the sum of the noted seconds is neither the time of the run nor that of its steps.
-
-    Args:
-        record: What `read_record` returned. Sessions of older versions lack `last_step`: the first
-            step of the next session stands in, or the steps of the run.
-
-    Returns:
-        Seconds; 0.0 means unknown, because no session that ended trained a step.
+    0.0 means unknown, because no session that ended trained a step.
     """
     sessions, n_done = record["sessions"], record.get("n_timesteps_done", 0)
+    # sessions of older versions have no `last_step`
     next_steps = [*(each.get("first_step", n_done) for each in sessions[1:]), n_done]
     n_steps, seconds = 0, 0.0
     for session, next_step in zip(sessions, next_steps, strict=False):
@@ -215,11 +182,7 @@ def _joined(values: Iterable[Any]) -> str:
 
 
 def differing_versions(own: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the packages that decide what a training computes and have other versions now.
-
-    Returns:
-        Former versions by package, None if unknown.
-    """
+    """Return former versions, None if unknown, of packages that decide results and differ now."""
     return {name: former.get(name) for name in _DECIDING if own.get(name) != former.get(name)}
 
 

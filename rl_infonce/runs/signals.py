@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 INTERRUPTED = 75
 """Exit code of a command that a signal stopped and that can continue: EX_TEMPFAIL, try later."""
@@ -24,44 +25,46 @@ _OUTPUTS = (1, 2)
 def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[None]:
     """Call a function at the first Ctrl-C or SIGTERM, and leave the second to the system.
 
-    SIGUSR1, SIGUSR2 and SIGHUP also call the function, each time they come, and do not count as the
-    first. Text printed after SIGHUP is dropped: the terminal is gone, and writing to it is an
-    error. If SIGHUP is ignored already, as by nohup, it stays ignored. Outside the main thread,
-    where Python delivers no signals, nothing changes.
-
-    Args:
-        on_signal: Function called with the signal, perhaps more than once; it must return at once,
-            e.g. after setting a flag.
+    SIGUSR1, SIGUSR2 and SIGHUP also call the function, each time they come, and do not count as
+    the first. Text printed after SIGHUP is dropped: the terminal is gone, and writing to it is
+    an error. If SIGHUP is ignored already, as by nohup, it stays ignored. Outside the main
+    thread, where Python delivers no signals, nothing changes. The function must return at once,
+    e.g. after setting a flag.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asking, announcing = _present(_ASKING), _present(_ANNOUNCING)
-    numbers = [*asking, *(each for each in announcing if not _is_ignored_hangup(each))]
-    previous = {number: signal.getsignal(number) for number in numbers}
+    previous = _handlers()
     terminals = [each for each in _OUTPUTS if os.isatty(each)]  # unknown once they are gone
 
-    def restore() -> None:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
     def note(number: int, _frame: FrameType | None) -> None:
-        if number in asking:
-            restore()
-        if signal.Signals(number).name == "SIGHUP":
+        noted = signal.Signals(number)
+        if noted.name in _ASKING:
+            _restore(previous)
+        if noted.name == "SIGHUP":
             _silence(terminals)
-        on_signal(signal.Signals(number))
+        on_signal(noted)
 
-    for number in numbers:
+    for number in previous:
         signal.signal(number, note)
     try:
         yield
     finally:
-        restore()
+        _restore(previous)
 
 
-def _is_ignored_hangup(number: signal.Signals) -> bool:
-    return number.name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN
+def _handlers() -> dict[signal.Signals, Any]:
+    """Return the handlers of the signals that this system has, without an ignored SIGHUP's."""
+    names = [name for name in (*_ASKING, *_ANNOUNCING) if hasattr(signal, name)]
+    found = {name: signal.getsignal(getattr(signal, name)) for name in names}
+    if found.get("SIGHUP") is signal.SIG_IGN:
+        del found["SIGHUP"]
+    return {getattr(signal, name): handler for name, handler in found.items()}
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _silence(descriptors: Iterable[int]) -> None:
@@ -70,8 +73,3 @@ def _silence(descriptors: Iterable[int]) -> None:
     for each in descriptors:
         os.dup2(nowhere, each)
     os.close(nowhere)
-
-
-def _present(names: Iterable[str]) -> list[signal.Signals]:
-    """Return the signals that this system has."""
-    return [getattr(signal, name) for name in names if hasattr(signal, name)]
