@@ -23,14 +23,14 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @dataclass(frozen=True)
 class FrameBatch:
-    """Frames of B samples, of a batch that several ranks may share.
+    """Frames of B samples of a batch that several ranks may share.
 
     Attributes:
         images: [B, L, C, H, W] uint8, the L frames of each sample.
         labels: Variable to [B] int64 of each sample's first frame; empty where nobody asks.
-        seed: Of whatever an objective draws, the same on all ranks.
+        seed: Seed for whatever an objective draws, the same on all ranks.
         first: Where in the batch of all ranks these samples begin.
-        n_all: Samples of all ranks; None where these are all.
+        n_all: Number of samples of all ranks; None where these are all.
     """
 
     images: Tensor
@@ -56,8 +56,8 @@ class PretrainingLoss(NamedTuple):
 
     Attributes:
         loss: [] what is minimised.
-        accuracy: [] in 0..1, detached; of several terms, that of the one which reads the features;
-            NaN for objectives that pick nothing.
+        accuracy: [] in 0..1, detached. If the loss has several terms, the accuracy is that of the
+            term which reads the features. NaN for objectives that pick nothing.
     """
 
     loss: Tensor
@@ -67,10 +67,10 @@ class PretrainingLoss(NamedTuple):
 class PretrainingObjective(nn.Module, ABC):
     """An encoder with what trains it; its heads are thrown away afterwards.
 
-    What all objectives share beside the paper's: Adam with eps 1e-5 (CPC's is 1e-8 there), a
+    All objectives share what the paper's do not: Adam with eps 1e-5 (CPC's is 1e-8 there), a
     learning rate that rises and falls over the budget, early stopping on the validation loss, and
-    the best weights, where the published code keeps a constant rate, judges some objectives by
-    accuracy, and keeps the last.
+    the best weights. The published code keeps a constant rate, judges some objectives by accuracy,
+    and keeps the last weights.
 
     `encode` treats every sample on its own, `loss` may compare them: so a large batch can be
     encoded in parts, or on several machines.
@@ -122,15 +122,8 @@ def draw_rows(
 ) -> IntArray:
     """Return rows [B, L] at fixed offsets from distinct starts within episodes, equally likely.
 
-    Args:
-        frames: To draw from.
-        n_samples: B.
-        offsets: L of them, from 0, ascending.
-        rng: Source of all randomness.
-
-    Raises:
-        ValueError: If no episode is long enough, or there are fewer than B starts: a repeated one
-            would be its own negative.
+    The L offsets ascend from 0. Fewer than B starts are an error: a repeated one would be its own
+    negative.
     """
     starts = frames.starts(offsets[-1] + 1)
     if len(starts) < n_samples:

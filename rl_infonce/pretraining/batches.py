@@ -16,15 +16,7 @@ from rl_infonce.pretraining.ranks import Ranks
 def batch_of_rows(
     frames: EpisodeFrames, rows: IntArray, seed: int, ranks: Ranks, device: torch.device
 ) -> FrameBatch:
-    """Return this rank's share of the samples.
-
-    Args:
-        frames: What the rows are of.
-        rows: [B, L], of all ranks.
-        seed: Of what the objective draws.
-        ranks: B is a multiple of their number.
-        device: Where to.
-    """
+    """Return this rank's share of the samples at rows [B, L]; B is a multiple of the ranks."""
     share = len(rows) // ranks.n_ranks
     first = ranks.rank * share
     own = rows[first : first + share]
@@ -49,7 +41,7 @@ def training_batches(
 ) -> Iterator[tuple[IntArray, FrameBatch]]:
     """Yield the rows and the batch of every step; both depend on seed and step alone.
 
-    Close it when it is not needed any more: it loads in a thread.
+    Close the generator when it is not needed any more: it loads in a thread.
     """
 
     def load(step: int) -> tuple[IntArray, FrameBatch]:

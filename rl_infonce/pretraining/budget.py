@@ -1,4 +1,4 @@
-"""How long to train: so many steps, frames or seconds, and when to validate."""
+"""How long a run trains: a number of steps, frames or seconds; and when it validates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Budget(NamedTuple):
-    """One of them is given, and greater than 0.
+    """How long to train: one of the three is given, and greater than 0.
 
     Attributes:
         n_steps: Gradient steps.
-        seconds: Of wall clock; the number of steps follows from the speed so far.
-        n_frames: Seen in gradient steps, in whole batches: the same for objectives that look at
-            different numbers of frames per sample.
+        seconds: Seconds of wall clock; the number of steps follows from the speed so far.
+        n_frames: Frames seen in gradient steps, in whole batches: the same for objectives that look
+            at different numbers of frames per sample.
     """
 
     n_steps: int | None = None
@@ -35,7 +35,7 @@ class Budget(NamedTuple):
 
 
 def check_budget(budget: Budget) -> None:
-    """Raise unless one of steps, seconds and frames is given, and is something."""
+    """Raise unless one of steps, seconds and frames is given, and greater than 0."""
     given = [name for name, value in budget._asdict().items() if value is not None]
     if len(given) != 1:
         raise ValueError(f"Expected `budget` of steps, seconds or frames, got {budget}.")
@@ -49,7 +49,7 @@ def parse_budget(text: str) -> Budget:
     """Return the budget that "10m", "1.5h", "90s", "250k frames" or "5000" steps stand for.
 
     Raises:
-        ValueError: If the text is none of these, or nothing.
+        ValueError: If the text is none of these, or stands for no time, frames or steps at all.
 
     Example:
         >>> parse_budget("10m").seconds
@@ -76,10 +76,7 @@ def parse_budget(text: str) -> Budget:
 def learning_rate_factor(step: int, n_steps: int, *, warmup: float = 0.02) -> float:
     """Return what to multiply the learning rate by: up linearly, then down to 0 as a half cosine.
 
-    Args:
-        step: From 0.
-        n_steps: In all, at least 1.
-        warmup: Share of the steps that go up, in [0, 1).
+    `step` counts from 0; `warmup` is the share of the steps that go up, in [0, 1).
     """
     check_number("n_steps", n_steps, at_least=1)
     n_warmup = math.ceil(warmup * n_steps)
@@ -89,13 +86,7 @@ def learning_rate_factor(step: int, n_steps: int, *, warmup: float = 0.02) -> fl
 
 
 class Schedule(NamedTuple):
-    """What is left of a run.
-
-    Attributes:
-        n_steps: Of the whole run.
-        n_validations: Still to come; the last one is at the end.
-        next_validation: Step after which the next one is due.
-    """
+    """What is left of a run; its last validation, if any is still to come, is at its end."""
 
     n_steps: int
     n_validations: int
@@ -111,15 +102,10 @@ def plan(
     seconds_per_step: float = 1.0,
     seconds_per_validation: float = 0.0,
 ) -> Schedule:
-    """Return how to go on after a step.
+    """Return how to go on after a step, with at most `n_validations` still to come.
 
-    Args:
-        step: Steps done.
-        n_validations: At most this many more; with none left the run is over.
-        n_steps: Of the whole run; None takes as many as the seconds that are left pay for.
-        seconds: Left.
-        seconds_per_step: So far.
-        seconds_per_validation: So far; they get a fifth of the time at most.
+    `n_steps` counts the steps of the whole run; None takes as many as the seconds that are left pay
+    for, of which validations get a fifth at most. With no validation left the run is over.
     """
     if n_validations == 0:
         return Schedule(step, 0, step)

@@ -24,6 +24,7 @@ from rl_infonce.pretraining.base_objective import PretrainingObjective
 
 _FORMAT = "rl_infonce pretraining checkpoint 1"
 _NUMBER = (int, float)
+# The fields of `Progress` that are no integers.
 _KINDS: dict[str, Any] = {
     "seconds": _NUMBER,
     "step_seconds": _NUMBER,
@@ -31,10 +32,9 @@ _KINDS: dict[str, Any] = {
     "best_loss": _NUMBER,
     "history": list,
 }
-"""Of `Progress`, what is no integer."""
 _ABOUT = "about."
+# The settings that may change when a run goes on: gradients differ by rounding alone.
 _FREE = ("micro_batch_size",)
-"""Of the settings, what may change when a run goes on: gradients differ by rounding alone."""
 
 
 @dataclass
@@ -42,16 +42,16 @@ class Progress:
     """Where a run is.
 
     Attributes:
-        step: Gradient steps done.
-        n_steps: Gradient steps in all; 0 until the first ones have been timed.
-        n_validations: Still to come.
-        next_validation: Step after which the next one is due.
+        step: Number of gradient steps done.
+        n_steps: Number of gradient steps in all; 0 until the first ones have been timed.
+        n_validations: Number of validations still to come.
+        next_validation: Step after which the next validation is due.
         seconds: Wall clock of all sessions, up to this state.
-        step_seconds: Of these in gradient steps.
-        validation_seconds: Of these in validations.
+        step_seconds: Seconds spent in gradient steps.
+        validation_seconds: Seconds spent in validations.
         best_loss: Lowest validation loss so far.
-        best_step: Where that was.
-        n_stale: Validations since.
+        best_step: Step of the lowest validation loss.
+        n_stale: Number of validations since the best one.
         history: One entry per validation: step, losses, accuracies (None where nothing is picked),
             frames per second of the steps.
     """
@@ -70,7 +70,7 @@ class Progress:
 
 
 def settings_of_run(about: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings by name; of what both name, e.g. `n_frames`, the caller's as "about."."""
+    """Return all settings by name; the caller's begin with "about." where both name one."""
     return {f"{_ABOUT}{k}" if k in own else k: value for k, value in about.items()} | dict(own)
 
 
@@ -82,11 +82,7 @@ def write_checkpoint(
     progress: Progress,
     settings: dict[str, Any],
 ) -> None:
-    """Write everything that the next step depends on.
-
-    Raises:
-        OSError: If the file cannot be written; the one before it is kept.
-    """
+    """Write everything that the next step depends on; if that fails, the former file is kept."""
     tensors = {f"objective.{name}": tensor for name, tensor in objective.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -107,9 +103,7 @@ def read_checkpoint(
 ) -> tuple[Progress, dict[str, Tensor]]:
     """Put objective and optimizer into the state of a checkpoint; return progress and best encoder.
 
-    Raises:
-        ValueError: If the file is no checkpoint, is damaged, or of other settings.
-        OSError: If it cannot be read.
+    A file that is no checkpoint, is damaged or has other settings raises a `ValueError`.
     """
     if not path.is_file():
         raise FileNotFoundError(f"Expected a checkpoint at {path}, got no such file.")

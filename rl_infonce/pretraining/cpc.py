@@ -23,17 +23,19 @@ _OFFSETS = range(1, _LENGTH - 1, 4)  # 1, 5, ..., 97
 class CPC(PretrainingObjective):
     """CPC (van den Oord et al. 2018, equation 4) as Anand et al. 2019 ran it on Atari.
 
-    A two-layer GRU summarises 100 consecutive frames; from its state, one linear map per offset 1,
-    5, ..., 97 picks the features of the frame that far ahead among those of all sequences of
-    the batch that lie at least as far into theirs: 16 times 99 of them at offset 1, 16 times 3 at
-    offset 97, as in the published code. The losses of the 25 offsets are summed. Stacked
-    frames leave out offsets at which both share pixels. The GRU is thrown away.
-    Deviations: 16 sequences per batch instead of 64, every start equally likely; there every
-    episode of at least 100 frames is.
+    A two-layer GRU summarises 100 consecutive frames. From its state, one linear map per offset 1,
+    5, ..., 97 picks the features of the frame that far ahead among those of all sequences of the
+    batch that lie at least as far into theirs: 16 times 99 frames at offset 1, 16 times 3 at offset
+    97, as in the published code. The losses of the 25 offsets are summed. Stacked frames leave out
+    offsets at which both share pixels. The GRU is thrown away.
+
+    Deviations from the published code: a batch has 16 sequences instead of 64, and every start is
+    equally likely, where there every episode of at least 100 frames is.
 
     Starts are distinct, but sequences may overlap, as in the published code: the frame to pick then
-    stands among the candidates twice, and once as a negative. Of 80,000 frames, two of 16 sequences
-    overlap in a quarter of the batches, and share 1 % of all frames; of few frames, in every batch.
+    stands among the candidates twice, and once as a negative. With 80,000 frames, two of 16
+    sequences overlap in a quarter of the batches, and share 1 % of all frames; with few frames, in
+    every batch.
     """
 
     default_batch_size = 16

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
 
 
 class PretrainingCurves:
-    """Curves of all sessions: a former one may have been killed before it drew a point.
-
-    Args:
-        folder: Folder of the run.
-    """
+    """Curves of all sessions: a former one may have been killed before it drew a point."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._n_drawn = folder, 0

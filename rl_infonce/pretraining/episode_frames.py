@@ -20,7 +20,7 @@ class EpisodeFrames:
     """Frames in the order of time, and the episodes they belong to.
 
     Attributes:
-        observations: K of them: an array, a memory map, or a view with `__len__` and `.shape` that
+        observations: K frames: an array, a memory map, or a view with `__len__` and `.shape` that
             integer arrays index, giving uint8 [B, C, H, W].
         episode_ids: [K] integers; the frames of an episode follow one another.
         rows: [N] rows that may be used, ascending, of whole episodes.
@@ -106,7 +106,7 @@ def training_and_validation(
     """Return the frames to learn from and those of held-out episodes; see `hold_out_episodes`.
 
     Args:
-        observations: As of `EpisodeFrames`.
+        observations: K frames, as `EpisodeFrames` takes them.
         episode_ids: [K] integers, equal within an episode and different between any two.
         rng: Source of all randomness.
         group_ids: [K] integers, equal within episodes that share a state, such as the lives of one
@@ -127,7 +127,7 @@ def hold_out_episodes(
     Args:
         episode_ids: [K] integers, equal within an episode and different between any two.
         rng: Source of all randomness.
-        share: Of the episodes to hold out, in (0, 1); at least one on either side.
+        share: Share of the episodes to hold out, in (0, 1); at least one is on either side.
 
     Raises:
         ValueError: If there are fewer than 2 episodes or the share is out of range.

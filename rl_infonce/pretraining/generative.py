@@ -21,8 +21,8 @@ from rl_infonce.pretraining.base_objective import (
 def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
     """Return features [B, n_inputs] -> gray screens [B, 1, 210, 160] in 0..1.
 
-    The layers of `STDIMEncoder` backwards, with transposed convolutions. They start as torch's do;
-    the published ones are orthogonal.
+    Its layers are those of `STDIMEncoder` backwards, with transposed convolutions. They start as
+    torch's do; the published ones are orthogonal.
     """
     return fresh(
         lambda: nn.Sequential(
@@ -52,11 +52,11 @@ def _of_screens(encoder: Encoder) -> STDIMEncoder:
 
 
 class VariationalAutoencoder(PretrainingObjective):
-    """A VAE (Kingma and Welling 2014), as Anand et al. 2019 compare with.
+    """A VAE (Kingma and Welling 2014), with which Anand et al. 2019 compare.
 
-    The encoder's features are the mean of the code, a second linear layer beside it gives the
-    logarithm of the variance. Squared error summed over pixels plus the KL divergence from a unit
-    normal, mean over the batch.
+    The encoder's features are the mean of the code; a second linear layer beside it gives the
+    logarithm of the variance. The loss is the squared error summed over pixels plus the KL
+    divergence from a unit normal, mean over the batch.
     """
 
     contrasts = False
@@ -87,7 +87,8 @@ class VariationalAutoencoder(PretrainingObjective):
 class PixelPrediction(PretrainingObjective):
     """PIXEL-PRED (Anand et al. 2019): the next frame from the features, without the action.
 
-    A linear layer and the VAE's decoder; mean squared error over pixels of 0..1.
+    A linear layer and the VAE's decoder predict it; the loss is the mean squared error over pixels
+    of 0..1.
     """
 
     contrasts = False

@@ -18,11 +18,12 @@ from rl_infonce.settings import PRESETS
 class GlobalInfoNCE(PretrainingObjective):
     """The loss of `InfoNCEExtractor`: features pick those of the frame one horizon ahead.
 
-    The pairs of Global-T-DIM (Anand et al. 2019), which scores them the other way round and by a
-    bilinear form of the features themselves. Here the plugin's loss first takes from the features
-    their mean over the batch, of both frames apart, so that what all samples share cannot count;
-    its critic is a cosine of two projections over a temperature. Scores of the two objectives are
-    not those of one method. No candidate is masked: samples of large data are rarely close in time.
+    The pairs are those of Global-T-DIM (Anand et al. 2019), which scores them the other way round
+    and by a bilinear form of the features themselves. Here the plugin's loss first takes from the
+    features their mean over the batch, of both frames apart, so that what all samples share cannot
+    count; its critic is a cosine of two projections over a temperature. Scores of the two
+    objectives are not those of one method. No candidate is masked: samples of large data are rarely
+    close in time.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:

@@ -24,12 +24,9 @@ def evaluate(
 ) -> PretrainingLoss:
     """Return the loss of a batch; the batch of all ranks, where samples are contrasted.
 
-    Args:
-        objective: In evaluation mode.
-        batch: Of this rank.
-        half: Whether encoders run in bfloat16, and losses without contrasts: decoders, classifiers
-            and JSD-ST-DIM's predictors. Losses that contrast the batch are always in float32.
-        part: Samples to encode at a time, at least 1.
+    With `half`, encoders run in bfloat16, and so do losses without contrasts: decoders, classifiers
+    and JSD-ST-DIM's predictors. Losses that contrast the batch are always in float32. `part`
+    samples are encoded at a time.
     """
     return _loss(objective, _encode_in_parts(objective, batch, half, part), batch, half)
 
@@ -41,8 +38,8 @@ def backward(
 
     With fewer than B samples per part, each part is encoded twice: first all without a graph, which
     gives the loss and its gradient at the encoded samples, then one part after the other to carry
-    that gradient on (gradient caching, Gao et al. 2021). The same gradient but for rounding, in
-    the memory of one part.
+    that gradient on (gradient caching, Gao et al. 2021). The gradient is the same but for rounding,
+    in the memory of one part.
     """
     if part >= len(batch.images):
         with _autocast(batch.images, half):

@@ -1,4 +1,4 @@
-"""Objectives by name."""
+"""The pretraining objectives by name."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def make_objective(
     """Return an objective that trains an encoder.
 
     Args:
-        name: Of `OBJECTIVES`.
+        name: One of `OBJECTIVES`.
         encoder: An `STDIMEncoder`, or a `PixelEncoder` of stacked frames.
         generator: Source of the initial weights of what stands beside the encoder.
-        variables: What "supervised" learns; others need none.
+        variables: Variables that "supervised" learns; the others need none.
 
     Raises:
         TypeError: If the encoder's map has no places.

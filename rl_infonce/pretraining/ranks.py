@@ -27,12 +27,7 @@ _WAIT = timedelta(minutes=10)  # the first one checks the frames while others wa
 
 
 class Ranks(NamedTuple):
-    """This process among all.
-
-    Attributes:
-        rank: From 0.
-        n_ranks: At least 1.
-    """
+    """This process, counted from 0, among all."""
 
     rank: int = 0
     n_ranks: int = 1
@@ -44,16 +39,22 @@ class Ranks(NamedTuple):
             return cls(dist.get_rank(), dist.get_world_size())
         return cls()
 
+    def share_of(self, batch_size: int) -> int:
+        """Return how many samples of a batch each rank has; all have the same."""
+        if batch_size % self.n_ranks:
+            raise ValueError(
+                f"Expected `batch_size` to be a multiple of the {self.n_ranks} ranks, got "
+                f"{batch_size}. Take {-(-batch_size // self.n_ranks) * self.n_ranks}, or another "
+                "number of ranks."
+            )
+        return batch_size // self.n_ranks
+
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
-    """Be one of the ranks that torchrun asks for, if it does.
+    """Be one of the ranks that torchrun asks for, if it does, on the device of this rank.
 
-    Args:
-        device: Device of this rank.
-
-    Raises:
-        ConnectionError: If the ranks do not meet.
+    A `ConnectionError` says that the ranks do not meet.
     """
     n_ranks = os.environ.get("WORLD_SIZE", "1")
     if int(n_ranks) == 1:
@@ -79,13 +80,7 @@ def join_ranks(backend: str, wait: timedelta) -> None:
 
     torchrun's own store outlives a restart, with the addresses of the dead in it (pytorch/pytorch
     issue 135712); so the ranks of a life first agree on a name of their own for what they keep.
-
-    Args:
-        backend: "nccl" or "gloo".
-        wait: For one another, here and whenever all must take part.
-
-    Raises:
-        RuntimeError: If the ranks do not meet.
+    They `wait` for one another that long, here and whenever all must take part.
     """
     # Its default arguments keep the group that is there when an optimizer first imports it, beyond
     # its destruction; gloo's threads, still alive as Python ends, then abort the process.
@@ -104,11 +99,8 @@ def name_of_life(store: Store, rank: int, n_ranks: int, wait: timedelta) -> str:
     """Return a name that the living ranks share, whatever dead ones left in the store.
 
     The first rank makes it up and gathers a token of every other. A rank that finds its own token
-    among them has read the name of its own life.
-
-    Raises:
-        TimeoutError: If the first rank does not answer.
-        RuntimeError: As a `DistStoreError`, if another one does not.
+    among them has read the name of its own life. If the first rank does not answer, the error is a
+    `TimeoutError`; if another one does not, the store's own.
     """
     token = uuid.uuid4().hex
     if rank == 0:
@@ -141,12 +133,7 @@ def mean_over_ranks(values: Tensor) -> Tensor:
 def check_same_on_ranks(numbers: Mapping[str, int], device: torch.device) -> None:
     """Raise, on every rank, unless all ranks have the same numbers.
 
-    Args:
-        numbers: What they stand for to the numbers, the same keys on every rank.
-        device: Where the process group takes tensors from.
-
-    Raises:
-        ValueError: If they differ.
+    The numbers have the same names on every rank; the process group takes tensors from `device`.
     """
     own = torch.tensor([list(numbers.values())], device=device)
     for name, of_ranks in zip(numbers, gather(own).T.tolist(), strict=True):
@@ -175,11 +162,7 @@ def checksum(parts: Iterable[Any]) -> int:
 
 @contextmanager
 def naming_lost_ranks() -> Iterator[None]:
-    """Tell a rank that stopped or hangs from other errors.
-
-    Raises:
-        ConnectionError: If another rank did not take part in what all must.
-    """
+    """Raise a `ConnectionError` where another rank stopped or hangs, and let other errors pass."""
     try:
         yield
     except RuntimeError as error:

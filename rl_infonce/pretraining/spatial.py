@@ -38,14 +38,15 @@ class _SpatialObjective(PretrainingObjective):
 class SpatioTemporalDIM(_SpatialObjective):
     """ST-DIM (Anand et al. 2019, the global-local and the local-local objective).
 
-    The features of a frame, and each place of its map, pick the frame before it at that place
-    among the frames before all others of the batch: bilinear scores, mean over the 88 places, sum
-    of both terms. The direction is that of the published code, the reverse of the paper's
-    equations, in which a frame picks the next one, as in the preset "stdim". Deviations from the
-    published code: any frame that has one `horizon` frames before it is as likely as another; there
-    the first frame was paired with the episode's last, episodes were drawn before frames, and one
-    could occur twice in a batch. Episodes of more than `horizon` frames take part; there only those
-    of more than 64, in pretraining as in probing.
+    The features of a frame, and each place of its map, pick the frame before it at that place among
+    the frames before all others of the batch: bilinear scores, mean over the 88 places, sum of both
+    terms. The direction is that of the published code, the reverse of the paper's equations, in
+    which a frame picks the next one, as in the preset "stdim".
+
+    Deviations from the published code: any frame that has one `horizon` frames before it is as
+    likely as another; there the first frame was paired with the episode's last, episodes were drawn
+    before frames, and one could occur twice in a batch. Episodes of more than `horizon` frames take
+    part; there only those of more than 64 did, in pretraining as in probing.
     """
 
     def __init__(self, encoder: Encoder, generator: torch.Generator) -> None:
@@ -88,11 +89,11 @@ class JSDSpatioTemporalDIM(_SpatialObjective):
     """JSD-ST-DIM (Anand et al. 2019): ST-DIM's pairs, told from one negative by a yes or no.
 
     The negative is another frame of the same episode, at the same place; now and then it is the
-    frame before, as in the published code. Binary cross-entropy, the mean over positives and
-    negatives; log 2 less it is a lower bound of the Jensen-Shannon divergence (Hjelm et al. 2019,
-    equation 4) between pairs of neighbours and pairs of any frames of one episode, so that what
-    tells episodes apart earns nothing. Deviations from the published code: the negative is never
-    the frame itself, and scores have a term linear in the candidate, there a constant.
+    frame before, as in the published code. The loss is the binary cross-entropy, the mean over
+    positives and negatives; log 2 less it is a lower bound of the Jensen-Shannon divergence (Hjelm
+    et al. 2019, equation 4) between pairs of neighbours and pairs of any frames of one episode, so
+    that what tells episodes apart earns nothing. Deviations from the published code: the negative
+    is never the frame itself, and scores have a term linear in the candidate, there a constant.
     """
 
     contrasts = False

@@ -28,11 +28,6 @@ class Supervised(PretrainingObjective):
     of pretraining, and is probed afterwards like any other. So it is told the labels of states that
     the probe's test part may hold again: in `experiments/README.md`, 0.1 to 20 % of the test frames
     of a game. Theirs is not: duplicates are taken out of the test part.
-
-    Args:
-        encoder: To train.
-        generator: Source of the initial weights of the classifiers.
-        variables: Names of the labels to learn.
     """
 
     contrasts = False

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from rl_infonce.pretraining.checkpoint import (
 )
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.gradients import average_gradients_, backward, evaluate
+from rl_infonce.pretraining.micro_batch import MicroBatch
 from rl_infonce.pretraining.ranks import (
     Ranks,
     check_same_on_ranks,
@@ -55,16 +57,17 @@ class PretrainingSettings:
         batch_size: Samples per step, over all ranks, at least 2.
         micro_batch_size: Samples to encode at a time, at least 1; None takes all. The gradient is
             the same but for rounding, and a run goes on with another.
-        learning_rate: Of Adam, > 0; it rises over the first 2 % of the steps and falls to 0.
+        learning_rate: Learning rate of Adam, > 0; it rises over the first 2 % of the steps and
+            falls to 0.
         precision: "bf16" or "fp32", of encoders and of losses that contrast no batch.
         n_validation_frames: Held-out frames per validation, at least 1 and not more than there are;
             in whole batches, at least one. 2,048 are 16 batches of ST-DIM's and one of CPC's 1,600.
-        patience: Validations without progress, of 40, after which a run ends.
-        seed: Of the batches.
+        patience: Validations without progress, out of 40, after which a run ends.
+        seed: Seed of the batches.
 
     Raises:
         TypeError: If a number is none, or a count no integer.
-        ValueError: If one is out of range.
+        ValueError: If a setting is out of range.
     """
 
     batch_size: int = 64
@@ -105,11 +108,11 @@ def pretrain(
     each batch.
 
     Args:
-        objective: On the device to train on.
+        objective: What to train, on the device to train on.
         train: Frames to learn from.
         validation: Frames of other episodes.
-        budget: Steps, seconds or frames.
-        settings: How.
+        budget: Steps, seconds or frames to train for.
+        settings: How to train.
         folder: Where `checkpoint.safetensors` goes after every validation, and whence a run is
             continued; it exists, for all ranks. None keeps nothing.
         about: What else a checkpoint must agree in to be continued, as JSON can hold it.
@@ -136,14 +139,11 @@ def pretrain(
         return run.progress
 
 
-@contextlib.contextmanager
-def _held(folder: Path | None) -> Any:
+def _held(folder: Path | None) -> contextlib.AbstractContextManager[object]:
     """Keep other processes out of a folder; those of this run wait for their first rank anyway."""
     if folder is None or Ranks.here().rank > 0:
-        yield
-        return
-    with held(folder, "trains in it"):
-        yield
+        return contextlib.nullcontext()
+    return held(folder, "trains in it")
 
 
 class _Run:
@@ -165,13 +165,7 @@ class _Run:
         self.path = None if folder is None else folder / CHECKPOINT
         self.device = next(objective.parameters()).device
         self.ranks = Ranks.here()
-        if settings.batch_size % self.ranks.n_ranks:
-            n_ranks = self.ranks.n_ranks
-            raise ValueError(
-                f"Expected `batch_size` to be a multiple of the {n_ranks} ranks, got "
-                f"{settings.batch_size}. Take {-(-settings.batch_size // n_ranks) * n_ranks}, or "
-                "another number of ranks."
-            )
+        share = self.ranks.share_of(settings.batch_size)
         self.n_frames = self._frames_per_sample()
         n_frames = settings.batch_size * self.n_frames
         self.n_steps = budget.steps(n_frames)
@@ -183,8 +177,9 @@ class _Run:
         self.optimizer = torch.optim.Adam(
             objective.parameters(), lr=settings.learning_rate, eps=1e-5, fused=True
         )
-        share = settings.batch_size // self.ranks.n_ranks
-        self.part = min(settings.micro_batch_size or share, share)
+        is_alone = self.ranks.n_ranks == 1
+        n_samples = min(settings.micro_batch_size or share, share)
+        self.micro_batch = MicroBatch(n_samples, self.optimizer, is_alone=is_alone)
         self.best = _copy(objective.encoder)
         self.progress = Progress(n_validations=N_VALIDATIONS)
         self.about = settings_of_run(about, {**asdict(settings), **budget._asdict()})
@@ -261,16 +256,11 @@ class _Run:
         if self.budget.seconds is None:
             found = plan(progress.step, progress.n_validations, n_steps=self.n_steps)
         else:
+            left = self.budget.seconds - progress.seconds
             per_step = progress.step_seconds / progress.step
             per_validation = progress.validation_seconds / max(len(progress.history), 1)
-            times = torch.tensor(
-                [
-                    self.budget.seconds - progress.seconds,
-                    per_step,
-                    per_validation or self.n_validation_batches * per_step / 3,
-                ],
-                dtype=torch.float64,
-            )
+            per_validation = per_validation or self.n_validation_batches * per_step / 3
+            times = torch.tensor([left, per_step, per_validation], dtype=torch.float64)
             left, per_step, per_validation = mean_over_ranks(times.to(self.device)).tolist()
             found = plan(
                 progress.step,
@@ -295,9 +285,7 @@ class _Run:
             group["lr"] = self.settings.learning_rate * factor
         self.objective.train()
         self.optimizer.zero_grad()
-        latest = self._within_memory(
-            lambda: backward(self.objective, batch, half=self.half, part=self.part)
-        )
+        latest = self.micro_batch.compute(partial(backward, self.objective, batch, half=self.half))
         if not math.isfinite(average_gradients_(self.objective)):
             loss = float(mean_over_ranks(latest.loss))
             raise FloatingPointError(
@@ -309,28 +297,6 @@ class _Run:
         progress.step += 1
         return latest
 
-    def _within_memory(self, compute: Callable[[], PretrainingLoss]) -> PretrainingLoss:
-        """Compute, with ever fewer samples at a time if memory runs out."""
-        while True:
-            try:
-                return compute()
-            except RuntimeError as error:
-                if not _is_out_of_memory(error):
-                    raise
-                if self.part == 1 or self.ranks.n_ranks > 1:  # other ranks would not follow
-                    smaller = (
-                        "`micro_batch_size`: the run goes on"
-                        if self.part > 1
-                        else "`batch_size`, and another folder for this other run"
-                    )
-                    raise MemoryError(
-                        f"Expected memory to encode {self.part} samples at a time, beside the loss "
-                        f"of the whole batch: {error}. Pass a smaller {smaller}."
-                    ) from error
-                self.part = self.part // 2
-                self.optimizer.zero_grad()
-                torch.cuda.empty_cache()
-
     def _validate(self, latest: PretrainingLoss) -> None:
         """Add an entry to the history, and keep the encoder if it is the best so far."""
         progress, settings = self.progress, self.settings
@@ -340,12 +306,10 @@ class _Run:
             rng = np.random.default_rng([settings.seed, _VALIDATION_SEED, index])
             rows = self.objective.draw(self.held_out, settings.batch_size, rng)
             batch = batch_of_rows(self.held_out, rows, index, self.ranks, self.device)
-            each = self._within_memory(
-                lambda batch=batch: evaluate(  # type: ignore[misc]
-                    self.objective, batch, half=self.half, part=self.part
-                )
+            each = self.micro_batch.compute(
+                partial(evaluate, self.objective, batch, half=self.half)
             )
-            found.append(mean_over_ranks(torch.stack([each.loss, each.accuracy])))
+            found.append(mean_over_ranks(torch.stack(each)))
         loss, accuracy = torch.stack(found).double().mean(0).tolist()
         if not math.isfinite(loss):
             raise FloatingPointError(
@@ -357,9 +321,7 @@ class _Run:
             progress.best_loss, progress.best_step, progress.n_stale = loss, progress.step, 0
             self.best = _copy(self.objective.encoder)
         n_frames = progress.step * settings.batch_size * self.n_frames
-        train_loss, train_accuracy = mean_over_ranks(
-            torch.stack([latest.loss, latest.accuracy])
-        ).tolist()
+        train_loss, train_accuracy = mean_over_ranks(torch.stack(latest)).tolist()
         progress.history.append(
             {
                 "step": progress.step,
@@ -377,12 +339,6 @@ class _Run:
             write_checkpoint(
                 self.path, self.objective, self.optimizer, self.best, self.progress, self.about
             )
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    """Return whether memory ran out; on the CPU torch has no class of its own for that."""
-    on_cpu = "DefaultCPUAllocator: " in str(error)
-    return on_cpu or isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -71,31 +71,19 @@ def fit_anand2019(
     device: torch.device | str,
 ) -> Probe:
     """Train one `Linear(D, 256)` per variable; see `Anand2019` and `fit_probe`."""
-    if settings.sampling == "episodes" and episode_ids is None:
+    if episode_ids is not None:
+        check_shape("episode_ids", episode_ids, (len(features),))
+    elif settings.sampling == "episodes":
         raise ValueError(
             "Expected `episode_ids` for Anand2019 with sampling='episodes', got None. Pass them, "
             "or protocol=Anand2019(sampling='frames')."
         )
-    if episode_ids is not None:
-        check_shape("episode_ids", episode_ids, (len(features),))
-    rng = np.random.default_rng(seed)
     inputs = torch.as_tensor(np.asarray(features), dtype=torch.float32, device=device)
     targets = torch.stack(
         [torch.as_tensor(np.asarray(values), dtype=torch.int64) for values in labels.values()]
     ).to(device)
     variables = _new_variables(list(labels), inputs.shape[1], settings, seed, inputs.device)
-    for _ in range(settings.max_epochs):
-        active = [variable for variable in variables if not variable.stopped]
-        if not active:
-            break
-        group = _Group(active, targets[[variable.index for variable in active]])
-        for rows in batches(split.train, episode_ids, settings, rng):
-            group.step(inputs[rows], rows)
-        accuracies = group.accuracy(
-            (inputs[rows], rows) for rows in batches(split.validation, episode_ids, settings, rng)
-        )
-        for variable, accuracy in zip(active, accuracies, strict=True):
-            variable.judge(accuracy)
+    _train(variables, inputs, targets, split, episode_ids, settings, np.random.default_rng(seed))
     best = settings.tested_weights == "best"
     zeros = torch.zeros(inputs.shape[1], device=inputs.device)
     return Probe(
@@ -107,16 +95,34 @@ def fit_anand2019(
     )
 
 
+def _train(
+    variables: list[_Variable],
+    inputs: Tensor,
+    targets: Tensor,
+    split: Split,
+    episode_ids: IntArray | None,
+    settings: Anand2019,
+    rng: np.random.Generator,
+) -> None:
+    """Train every variable on its targets [V, K] until it stops, or for the most epochs."""
+    for _ in range(settings.max_epochs):
+        active = [variable for variable in variables if not variable.stopped]
+        if not active:
+            return
+        group = _Group(active, targets[[variable.index for variable in active]])
+        for rows in batches(split.train, episode_ids, settings, rng):
+            group.step(inputs[rows], rows)
+        accuracies = group.accuracy(
+            (inputs[rows], rows) for rows in batches(split.validation, episode_ids, settings, rng)
+        )
+        for variable, accuracy in zip(active, accuracies, strict=True):
+            variable.judge(accuracy)
+
+
 def draw_rows(rows: IntArray, episode_ids: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw as many rows as are given: each time a uniform episode, then a uniform frame of it.
 
-    Args:
-        rows: Row indices [B] to draw from.
-        episode_ids: Episode of each row [K].
-        rng: Source of all randomness.
-
-    Returns:
-        Row indices [B], drawn with replacement.
+    `episode_ids` [K] holds the episode of every row of the data, not only of those to draw from.
     """
     order = np.argsort(episode_ids[rows], kind="stable")
     _, starts, lengths = np.unique(episode_ids[rows][order], return_index=True, return_counts=True)

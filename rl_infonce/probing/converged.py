@@ -134,6 +134,17 @@ class _Problem(NamedTuple):
         )
         return cls(losses, validation, validation_targets, classes, priors, variances)
 
+    def start(self) -> list[Tensor]:
+        """Return weights of 0 for each variable, with biases that give the shares of classes."""
+        start = [torch.zeros(len(p), len(self.variances)).to(p) for p in self.priors]
+        for weights, priors in zip(start, self.priors, strict=True):
+            weights[:, -1] = priors.log()
+        return start
+
+    def split(self, points: Tensor, variables: Sequence[int]) -> Sequence[Tensor]:
+        """Return the points of each of these variables, which stand one after the other."""
+        return torch.split(points, [self.losses.sizes[index] for index in variables])
+
     def validation_loss(self, variable: int, weights: Tensor) -> float:
         """Return the mean loss over validation frames whose class training has, NaN without any."""
         targets = self.validation_targets[variable]
@@ -170,9 +181,7 @@ class _Choice(NamedTuple):
 
 def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
     """Follow each variable from the strongest penalty until its validation loss rises."""
-    start = [torch.zeros(len(p), len(problem.variances)).to(p) for p in problem.priors]
-    for weights, priors in zip(start, problem.priors, strict=True):
-        weights[:, -1] = priors.log()
+    start = problem.start()
     strongest = settings.penalties[0]
     choices = [_Choice(strongest, weights, np.inf, []) for weights in start]
     solver = problem.solver(start, [strongest] * len(start))
@@ -185,16 +194,13 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
         if not bool(done.any()):
             continue
         keep, penalties = torch.ones_like(done), solver.penalties.clone()
-        points = torch.split(solver.points, [problem.losses.sizes[index] for index in active])
+        points = problem.split(solver.points, active)
         for place in torch.nonzero(done).flatten().tolist():
             variable = active[place]
-            loss = problem.validation_loss(variable, points[place])
-            penalty = settings.penalties[position[variable]]
-            better = _is_better(loss, penalty, choices[variable])
-            if better:
-                choices[variable] = _Choice(penalty, points[place].clone(), loss, [])
+            former, penalty = choices[variable], settings.penalties[position[variable]]
+            choices[variable] = _better(problem, variable, penalty, points[place], former)
             position[variable] += 1
-            if better and position[variable] < len(settings.penalties):
+            if choices[variable] is not former and position[variable] < len(settings.penalties):
                 penalties[place] = settings.penalties[position[variable]]
             else:
                 keep[place] = False
@@ -209,12 +215,16 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
     return choices
 
 
-def _is_better(loss: float, penalty: float, former: _Choice) -> bool:
-    """Return whether a penalty is better than the former, stronger one."""
-    is_first = former.validation_loss == np.inf
+def _better(
+    problem: _Problem, variable: int, penalty: float, weights: Tensor, former: _Choice
+) -> _Choice:
+    """Return the choice of a penalty, or the former, stronger one if that is better."""
+    loss = problem.validation_loss(variable, weights)
+    is_better = loss < former.validation_loss
     if math.isnan(loss):  # no validation frame can decide
-        return is_first or penalty >= _PENALTY_WITHOUT_VALIDATION
-    return loss < former.validation_loss
+        is_first = former.validation_loss == np.inf
+        is_better = is_first or penalty >= _PENALTY_WITHOUT_VALIDATION
+    return _Choice(penalty, weights.clone(), loss, []) if is_better else former
 
 
 def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) -> list[Tensor]:
@@ -225,11 +235,7 @@ def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) ->
     active = list(range(len(found)))
     for _ in range(settings.max_evaluations):
         accepted = solver.tell(*problem.losses(solver.trial_points, active))
-        for variable, points in zip(
-            active,
-            torch.split(solver.points, [problem.losses.sizes[index] for index in active]),
-            strict=True,
-        ):
+        for variable, points in zip(active, problem.split(solver.points, active), strict=True):
             found[variable] = points
         left = ~solver.is_stuck & (~accepted | (solver.expected_decreases >= settings.tolerance))
         active = [variable for place, variable in enumerate(active) if left[place]]

@@ -36,22 +36,15 @@ class _Curvature(NamedTuple):
 class BatchedLBFGS:
     """Limited-memory BFGS (Nocedal and Wright 2006, algorithm 7.5) for V problems side by side.
 
-    Problem v owns some rows of one matrix [C, D] and minimises
-
-        loss_v(rows) + penalties[v] / 2 * sum(penalised * rows ** 2).
+    Problem v owns some rows of one matrix [C, D] and minimises loss_v(rows) + penalties[v] / 2 *
+    sum(penalised * rows ** 2). `owners` [C] ascends from 0; `curvature` [C, D] > 0 estimates the
+    loss's second derivatives, as preconditioner; `penalised` [D] is 1 where the penalty applies,
+    else 0; known pairs come oldest first.
 
     Every problem has its own inner products, step and penalty. All try their next point at once; a
     problem whose point is no better tries a shorter step with the next call, while others go on.
     The loss is kept apart from the penalty, so penalties may change at any time and what was
     learned about the loss stays valid.
-
-    Args:
-        start: First points [C, D].
-        owners: Problem of each row [C], ascending from 0.
-        curvature: Estimate [C, D] > 0 of the loss's second derivatives, as preconditioner.
-        penalties: Penalty of each problem [V], float64.
-        penalised: 1 where the penalty applies, else 0, [D].
-        pairs: Known pairs about the curvature, oldest first.
     """
 
     def __init__(

@@ -46,15 +46,9 @@ def class_counts(
     labels: npt.NDArray[Any],
     groups: npt.NDArray[Any] | None = None,
 ) -> ClassCounts:
-    """Count frames per class, or per group and class.
+    """Count frames per class [256], or per group and class [groups, 256].
 
-    Args:
-        predictions: Predicted classes [B] in 0..255.
-        labels: True classes [B] in 0..255.
-        groups: Integers [B] from 0 on, such as numbered episodes, or None for one count.
-
-    Returns:
-        Counts [256], or [groups, 256] in the groups' order.
+    Groups are integers from 0 on, such as numbered episodes.
     """
     labels, predictions = (
         _checked_classes(name, values)
@@ -136,11 +130,9 @@ def bootstrap_weights(n_episodes: int, n_resamples: int, rng: np.random.Generato
 def bootstrap_widening(n_episodes: int) -> float:
     """Return the factor that a mean's 95 % percentile interval lacks: sqrt(n / (n - 1)) t / z.
 
-    A resample scatters less than new episodes, and how much these scatter is also uncertain
-    (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"). It is exact to 0.2 %.
-
-    Args:
-        n_episodes: Number of episodes n, at least 2.
+    A resample scatters less than the n >= 2 new episodes, and how much these scatter is also
+    uncertain (Hesterberg 2015, "What Teachers Should Know About the Bootstrap"). It is exact to 0.2
+    %.
     """
     freedom = n_episodes - 1
     expanded = _Z + 2.3723 / freedom + 2.8225 / freedom**2  # Fisher and Cornish 1960
@@ -149,16 +141,9 @@ def bootstrap_widening(n_episodes: int) -> float:
 
 
 def bootstrap_f1_weighted(per_episode: ClassCounts, weights: FloatArray) -> FloatArray:
-    """Return the weighted F1 of each resample of episodes.
+    """Return the weighted F1 [R] of each resample of episodes.
 
-    Frames of one episode are not independent, so whole episodes are resampled (Efron and
-    Tibshirani 1993, chapter 8).
-
-    Args:
-        per_episode: Counts [episodes, 256].
-        weights: How often each resample holds each episode, [R, episodes].
-
-    Returns:
-        Figures [R].
+    `weights` [R, episodes] say how often each resample holds each episode. Frames of one episode
+    are not independent, so whole episodes are resampled (Efron and Tibshirani 1993, chapter 8).
     """
     return weighted_f1_of(ClassCounts(*(weights @ counts for counts in per_episode)))

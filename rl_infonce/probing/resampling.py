@@ -29,11 +29,10 @@ def resampled_f1(
     positions: IntArray | None = None,
     seed: int = 0,
 ) -> tuple[dict[str, FloatArray], int]:
-    """Return the weighted F1 in resamples of the test groups; arguments as `score_predictions`.
+    """Return the weighted F1 in resamples of the test groups, and the number of groups.
 
-    Returns:
-        Figures [R] by "mean", category and variable, from the same resamples for the same task,
-        positions and seed; and the number of groups.
+    The figures [R] by "mean", category and variable come from the same resamples for the same task,
+    positions and seed. Arguments are those of `score_predictions`.
     """
     test = task.split.test
     check_predictions(predictions, task, positions)
@@ -60,11 +59,8 @@ def widened_interval(
 ) -> tuple[float, float]:
     """Return the 95 % interval around a score for other test episodes; see `ProbeScores`.
 
-    Args:
-        score: Middle of the interval.
-        resampled: Scores [R] of resamples of the groups.
-        n_groups: Number of groups in the test part; one group gives no interval but (NaN, NaN).
-        lowest: Lowest possible score, 0 for an F1 and -1 for a difference; the highest is 1.
+    The scores of resamples are [R]; one group gives no interval but (NaN, NaN). The lowest possible
+    score is 0 for an F1 and -1 for a difference, the highest is 1.
     """
     if n_groups < 2:
         return (np.nan, np.nan)
@@ -76,12 +72,7 @@ def widened_interval(
 def check_predictions(
     predictions: Mapping[str, npt.NDArray[Any]], task: ProbingTask, positions: IntArray | None
 ) -> None:
-    """Raise unless each variable has a class for each test frame, and positions are among these.
-
-    Raises:
-        TypeError: If predictions or positions are not integers.
-        ValueError: If a variable or a frame has no prediction, or a number is out of range.
-    """
+    """Raise unless each variable has a class for each test frame, and positions are among these."""
     if set(predictions) != set(task.labels):
         raise ValueError(
             f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."

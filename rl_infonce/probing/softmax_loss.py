@@ -18,14 +18,10 @@ _ROWS, _COLUMNS = 128, 64
 class SoftmaxLosses:
     """The losses of V classifiers whose weights are rows of one matrix.
 
-    Classifier v has `sizes[v]` rows, one per class. All scores of a block of inputs come from one
-    product and all gradients from another, however unequal the sizes; memory grows neither with the
-    number of inputs nor with the number of classifiers times classes.
-
-    Args:
-        inputs: Inputs [N, D] float32.
-        targets: Class of each input [V, N], in 0..sizes[v]-1.
-        sizes: Number of classes of each classifier.
+    Classifier v has `sizes[v]` rows, one per class; `targets` [V, N] hold the class of each of the
+    inputs [N, D]. All scores of a block of inputs come from one product and all gradients from
+    another, however unequal the sizes; memory grows neither with the number of inputs nor with the
+    number of classifiers times classes.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> None:
@@ -38,10 +34,8 @@ class SoftmaxLosses:
     ) -> tuple[Tensor, Tensor]:
         """Return mean losses [len(which)] in nats, float64, and their gradients [C, D].
 
-        Args:
-            weights: Rows [C, D] of the classifiers in `which`, one after the other.
-            which: Classifiers to evaluate.
-            fast: Whether products may round their factors to bfloat16, as `fast_products` says.
+        The rows of the classifiers in `which` stand one after the other in `weights` [C, D]. With
+        `fast`, products may round their factors to bfloat16, as `fast_products` says.
         """
         fast = fast and weights.device.type == "cpu"
         inputs = self.inputs if fast else self.inputs[:, : self.n_columns]

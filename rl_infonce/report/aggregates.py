@@ -25,7 +25,8 @@ def mean(scores: Scores) -> FloatArray:
 
     Every task counts the same, however many runs it has.
     """
-    return np.asarray(_task_means(scores).mean(axis=0))
+    checked = checked_scores("scores", scores)
+    return np.asarray(np.mean([values.mean(axis=-1) for values in checked.values()], axis=0))
 
 
 def interquartile_mean(scores: Scores) -> FloatArray:
@@ -43,13 +44,9 @@ def interquartile_mean(scores: Scores) -> FloatArray:
 def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
     """Return how probable it is that a run of x scores above one of y on a random task: [...].
 
-    The share of pairs of runs with x > y, ties half, averaged over tasks (Agarwal et al. 2021,
-    sec. 4.3); the Mann-Whitney U of each task over its number of pairs. 0.5 if the arms are equal.
-    It says how often, not by how much.
-
-    Args:
-        x: Task to [..., n_runs].
-        y: The same tasks to [..., n_runs], maybe with other numbers of runs.
+    The share of pairs of runs with x > y, ties half, averaged over tasks (Agarwal et al. 2021, sec.
+    4.3); the Mann-Whitney U of each task over its number of pairs. 0.5 if the arms are equal. It
+    says how often, not by how much.
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)
@@ -58,12 +55,6 @@ def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
         for task, values in ours.items()
     ]
     return np.asarray(np.mean(shares, axis=0))
-
-
-def _task_means(scores: Scores) -> FloatArray:
-    """Return [n_tasks, ...] means over runs."""
-    checked = checked_scores("scores", scores)
-    return np.stack([values.mean(axis=-1) for values in checked.values()])
 
 
 def _share_above(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -61,13 +61,7 @@ Statistic = Callable[[Mapping[str, FloatArray]], npt.ArrayLike]
 
 
 class Band(NamedTuple):
-    """A statistic with several values and an interval about each, not about all at once.
-
-    Attributes:
-        value: [...] of the scores themselves.
-        low: [...] lower ends.
-        high: [...] upper ends.
-    """
+    """A statistic with several values [...], and an interval about each, not about all at once."""
 
     value: FloatArray
     low: FloatArray
@@ -109,16 +103,9 @@ def bootstrap_difference(
 ) -> Interval:
     """Return statistic(x) - statistic(y) and its percentile interval for other seeds.
 
-    Args:
-        x: Task to [n_runs], at least 2 each.
-        y: The same tasks to [n_runs], at least 2 each.
-        statistic: Task to [..., n_runs] scores to [...] values.
-        paired: Whether run i of x and run i of y of a task have the same seed; they are then drawn
-            together, so that what they share cancels.
-        rng: Draws the resamples.
-        n_resamples: At least 1.
-        confidence: In (0, 1).
-        widen: Whether to make up for few runs.
+    x and y map the same tasks to [n_runs], at least 2 each. With `paired`, run i of x and run i of
+    y of a task have the same seed; they are drawn together, so that what they share cancels.
+    `widen` makes up for few runs.
     """
 
     def difference(ours: Arrays, theirs: Arrays) -> FloatArray:
@@ -143,13 +130,10 @@ def bootstrap_improvement(
     Equal arms have 0.5: `verdict(interval, null=0.5)`. Arms without any overlap give an interval
     without width, [1, 1] or [0, 0]; with one task and 3 runs each equal arms do so in one of ten
     comparisons. For pairs of runs that share nothing, `paired=True` makes the interval of few runs
-    narrower: it held 0.5 in 75 % (1 task, 3 runs), 91 % (4 tasks, 3 runs), 94 % (4, 5) and 95 %
-    (4, 10); the more they share the more often, up to 75, 95, 97 and 98 %. That is of equal arms:
-    where they differ and pairs share much, `paired=True` centres the interval on how often a run
-    beats its partner, and holds the probability of all pairs in a third to three quarters.
-
-    Returns:
-        In [0, 1].
+    narrower: it held 0.5 in 75 % (1 task, 3 runs), 91 % (4 tasks, 3 runs), 94 % (4, 5) and 95 % (4,
+    10); the more they share the more often, up to 75, 95, 97 and 98 %. These are shares for equal
+    arms: where they differ and pairs share much, `paired=True` centres the interval on how often a
+    run beats its partner, and holds the probability of all pairs in a third to three quarters.
     """
     return _compared(x, y, probability_of_improvement, paired, rng, n_resamples, confidence, False)
 

@@ -31,12 +31,9 @@ _LOGGED = {
 
 
 class Chart(NamedTuple):
-    """A chart with its words.
+    """A chart with words for those who cannot see it; the SVG is empty if there is nothing to show.
 
-    Attributes:
-        text: What it shows, for those who cannot see it.
-        svg: Empty if there is nothing to show.
-        note: What it does not show; empty if nothing is left out.
+    The note says what the chart does not show; it is empty if nothing is left out.
     """
 
     text: str
@@ -45,12 +42,9 @@ class Chart(NamedTuple):
 
 
 class Curves(NamedTuple):
-    """Curves of several runs on one axis.
+    """Curves [W, n_runs] of several runs at the steps [W] where windows of the budget end.
 
-    Attributes:
-        steps: [W] at which windows of the budget end.
-        values: [W, n_runs] means of the windows; NaN before the first value of a run.
-        without: Runs that have no value within the budget.
+    Values are NaN before the first one of a run; `without` are the runs that have none at all.
     """
 
     steps: FloatArray
@@ -113,13 +107,8 @@ def curves_svg(
     """Return a chart of the mean over runs; of several runs also each one, thin, and a 95 % band.
 
     The axis holds the runs: beside the band of a few of them no curve could be told from another.
-
-    Args:
-        title: Above it.
-        arms: Name to steps [P] and values [P, n_runs]; NaN where nothing is known yet.
-        ylabel: Of the values.
-        order: Of all arms of the report, so that each looks the same in every chart.
-        rng: Of the bootstrap.
+    `arms` maps a name to steps [P] and values [P, n_runs]; `order` names all arms of the report, so
+    that each looks the same in every chart.
     """
     figure = new_figure(4.6, 3.2)
     from matplotlib import rc_context

@@ -21,15 +21,9 @@ BySeed = Mapping[str, Mapping[int, float]]
 class Comparison(NamedTuple):
     """One arm against another.
 
-    Attributes:
-        n_games: Compared.
-        n_pairs: Of runs with the same game and seed.
-        difference: Mean over games of the paired differences, t interval for other seeds.
-        iqm: Difference of interquartile means, bootstrap interval widened for few runs.
-        improvement: Probability that a run of the first arm is better, bootstrap interval.
-        verdict: Of the difference, in words.
-        detectable: Difference that such pairs find in 4 of 5 experiments; None if it cannot be
-            told.
+    `difference` is the mean over games of the paired differences, with the t interval for other
+    seeds; the intervals of `iqm` and `improvement` are bootstrap intervals. `detectable` is the
+    difference that such pairs find in 4 of 5 experiments, or None if that cannot be told.
     """
 
     n_games: int
@@ -63,12 +57,9 @@ def _listed(seeds: set[int]) -> str:
 
 
 class PairedScores(NamedTuple):
-    """Scores of two arms on the games and seeds that both have.
+    """Scores [n_seeds] of two arms on the games and seeds that both have, at least 2 of each game.
 
-    Attributes:
-        ours: Game to [n_seeds], at least 2 each.
-        theirs: The same games to [n_seeds], of the same seeds.
-        left_out: What only one of them has, or what cannot be scaled.
+    `left_out` says what only one of them has, or what cannot be scaled.
     """
 
     ours: dict[str, FloatArray]
@@ -81,11 +72,8 @@ def paired_scores(
 ) -> PairedScores:
     """Return the scores that two arms can be compared by; no game if there are none.
 
-    Args:
-        ours: Game -> seed -> score.
-        theirs: Likewise.
-        scales: Game -> scores that become 0 and 1; games without are left out. None compares the
-            scores as they are.
+    `scales` maps a game to the scores that become 0 and 1, and games without them are left out;
+    None compares the scores as they are.
     """
     pairs, left_out = in_common(ours, theirs)
     if not (ours or theirs):
@@ -112,8 +100,7 @@ def of_each_game(pairs: PairedScores) -> dict[str, PairedScores]:
 def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | None:
     """Return one arm against another on the games and seeds that both have.
 
-    Returns:
-        None if no game has two common seeds; `pairs.left_out` says why.
+    None if no game has two common seeds; `pairs.left_out` says why.
     """
     x, y = pairs.ours, pairs.theirs
     if not x:

@@ -35,11 +35,8 @@ def return_curve(
     """Return the mean return of the episodes that ended in each of n equal parts of the budget.
 
     Window i holds the steps in (i, i + 1] n_steps / n_windows, so that curves of runs with
-    different episodes lie on the same axis. A window in which no episode ended takes the one before
-    it: the last that is known.
-
-    Returns:
-        [n_windows] in the units of the returns; NaN before the first episode ended.
+    different episodes lie on the same axis. A window in which no episode ended takes the last value
+    before it, NaN if there is none.
 
     Example:
         >>> return_curve([1, 2, 8], [1.0, 3.0, 9.0], n_steps=8, n_windows=4, n_steps_done=8)
@@ -64,16 +61,11 @@ def area_under_curve(
     n_steps_done: int,
     n_windows: int = 100,
 ) -> float:
-    """Return the mean training return over the whole budget.
+    """Return the mean training return over the whole budget: the mean of `return_curve`.
 
-    The mean of `return_curve`: every part of the budget counts the same. The mean over episodes
-    would not do: an agent that learns to live longer ends fewer episodes, so that its worst ones
-    would count most. Windows before the first episode ended take the first that is known, as
-    nothing else is known of them. With many windows this is the mean over steps of the return of
-    the episode that ended last.
-
-    Returns:
-        In the units of the returns.
+    Every part of the budget counts the same. In a mean over episodes, an agent that learns to live
+    longer would end fewer of them, and its worst ones would count most. Windows before the first
+    episode ended take the first value that is known.
     """
     curve = return_curve(steps, returns, n_steps, n_windows, n_steps_done=n_steps_done)
     known = np.flatnonzero(~np.isnan(curve))
@@ -94,11 +86,7 @@ def final_return(
     n_steps_done: int,
     share: float = 0.1,
 ) -> float:
-    """Return the mean return of the episodes that ended in the last part of the budget.
-
-    Returns:
-        In the units of the returns.
-    """
+    """Return the mean return of the episodes that ended in the last part of the budget."""
     ended, values = _checked_episodes(steps, returns, n_steps, n_steps_done)
     check_number("share", share, above=0, at_most=1)
     start = n_steps - round(share * n_steps)

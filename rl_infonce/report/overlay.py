@@ -25,12 +25,9 @@ _LINES_IN_MARGIN = 7
 
 
 class Place(NamedTuple):
-    """Where an object is along one axis, and where a probe says it is.
+    """Where an object is along one axis, "x" or "y", and where a probe says that it is.
 
-    Attributes:
-        axis: "x" or "y".
-        true: [B] pixels of the screen.
-        predicted: [B] pixels of the screen.
+    `true` and `predicted` are [B] pixels of the screen.
     """
 
     axis: str
@@ -58,26 +55,11 @@ def prediction_overlay(
 ) -> Figure:
     """Return frames with a ring where each object is and a cross where the probe puts it.
 
-    An object with one known coordinate is a line across the frame, with its name. Variables
-    without a place stand in the margin, predicted / true, those that are wrong first.
-
-    Args:
-        frames: [B, H, W] gray; may be scaled from the screen.
-        labels: Variable to [B] true values.
-        predictions: Variable to [B] predicted values.
-        places: Variable to where it is on the screen.
-        screen_shape: Height and width in pixels of the screen that places refer to.
-        title: Above the frames.
+    An object with one known coordinate is a line across the frame, with its name. Variables without
+    a place stand in the margin, predicted / true, those that are wrong first. `frames` are [B, H,
+    W] gray and may be scaled from the screen, whose height and width in pixels is `screen_shape`.
     """
-    check_shape("frames", frames, ("B", "H", "W"))
-    if not len(frames):
-        raise ValueError("Expected at least one of `frames`, got none.")
-    if not predictions.keys() <= labels.keys():
-        missing = sorted(predictions.keys() - labels.keys())
-        raise ValueError(f"Expected `labels` of all predicted variables, missing {missing}.")
-    for name in predictions:
-        check_shape(f"predictions[{name!r}]", predictions[name], (len(frames),))
-        check_shape(f"labels[{name!r}]", labels[name], (len(frames),))
+    _check_values(frames, labels, predictions)
     n_columns = min(_N_COLUMNS, len(frames))
     n_rows = -(-len(frames) // n_columns)
     written = [name for name in predictions if name not in places]
@@ -99,6 +81,18 @@ def prediction_overlay(
     legend = "ring, line: true (green)    cross, dashes: predicted (red)"
     figure.suptitle(f"{title}\n{legend}".strip(), fontsize=11)
     return figure
+
+
+def _check_values(frames: npt.NDArray[np.uint8], labels: Values, predictions: Values) -> None:
+    check_shape("frames", frames, ("B", "H", "W"))
+    if not len(frames):
+        raise ValueError("Expected at least one of `frames`, got none.")
+    if not predictions.keys() <= labels.keys():
+        missing = sorted(predictions.keys() - labels.keys())
+        raise ValueError(f"Expected `labels` of all predicted variables, missing {missing}.")
+    for name in predictions:
+        check_shape(f"predictions[{name!r}]", predictions[name], (len(frames),))
+        check_shape(f"labels[{name!r}]", labels[name], (len(frames),))
 
 
 def _draw_object(

@@ -60,10 +60,8 @@ def paragraph(text: str) -> str:
 def table_html(table: Table, *, heat: bool = False, name: str = "") -> str:
     """Return a table, its missing cells hatched, in a region that keys can scroll.
 
-    Args:
-        table: Plain text.
-        heat: Whether numbers in [0, 1] shade their cells, the darker the nearer to 1.
-        name: For those who cannot see it, plain text.
+    With `heat`, numbers in [0, 1] shade their cells, the darker the nearer to 1. `name` is the
+    label for those who cannot see the table.
     """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
     rows = "\n".join(f"<tr>{_row(row, heat)}</tr>" for row in table.rows)
@@ -90,9 +88,7 @@ def _cell(cell: str, heat: bool) -> str:
 def figures(charts: Sequence[Chart], *, prefix: str = "") -> str:
     """Return charts, as many side by side as there is room for, then those that are not there.
 
-    Args:
-        charts: In order.
-        prefix: Of the names of their definitions, another one for each call on a page.
+    `prefix` begins the names of the charts' definitions: each call on a page takes another one.
     """
     shown = "\n".join(
         f'<figure><div role="img" aria-label="{escape(chart.text)}">'

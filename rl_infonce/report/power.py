@@ -39,16 +39,10 @@ def smallest_difference(
     0.03 from 3 runs on, and within 0.06 with 2. Spreads estimated from a handful of runs are
     uncertain, and this with them.
 
-    Args:
-        spreads: [n_tasks] standard deviations between runs of a task, or between its paired
-            differences, >= 0, not all 0.
-        n_runs: Of each arm and task, at least 2, or one number per task; pairs if paired.
-        power: Probability of finding the difference, above `alpha`.
-        alpha: Probability of finding one where there is none.
-        paired: Whether runs of the same seed are compared.
-
-    Returns:
-        In the units of the spreads.
+    `spreads` are [n_tasks] standard deviations between the runs of a task, or between its paired
+    differences; `n_runs` counts the runs of each arm and task, one number or one per task, or the
+    pairs. `alpha` is the probability of finding a difference where there is none; `power` is above
+    it.
     """
     check_flag("paired", paired)
     values = np.asarray(spreads, dtype=np.float64)
@@ -85,12 +79,9 @@ def _counts(n_runs: int | Sequence[int], n_tasks: int) -> FloatArray:
 def _estimated_freedom(shares: FloatArray, counts: FloatArray) -> float:
     """Return Satterthwaite's degrees of freedom with estimated variances.
 
-    The ratio of the means of its numerator and denominator: the square of a variance estimated
-    from n runs has the mean (n + 1) / (n - 1) times the square of the true one.
-
-    Args:
-        shares: [n] variances of tasks and arms, each over its number of runs.
-        counts: [n] numbers of runs.
+    The ratio of the means of its numerator and denominator: the square of a variance estimated from
+    n runs has the mean (n + 1) / (n - 1) times the square of the true one. `shares` are the
+    variances of tasks and arms, each over its number of runs.
     """
     squares = shares**2 / (counts - 1)
     numerator = float(shares.sum() ** 2 + 2 * squares.sum())
@@ -100,10 +91,8 @@ def _estimated_freedom(shares: FloatArray, counts: FloatArray) -> float:
 def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | None:
     """Return the smallest difference that the paired t test of runs like these finds this often.
 
-    Told from the scatter of the paired differences, which a handful of pairs tells badly.
-
-    Returns:
-        In the units of the scores; None if a task has fewer than 3 pairs, or none of them scatters.
+    It is told from the scatter of the paired differences, which a handful of pairs tells badly;
+    None if a task has fewer than 3 pairs, or none of them scatters.
     """
     differences = paired_differences(x, y)
     n_pairs = [len(values) for values in differences.values()]
@@ -117,14 +106,7 @@ def detectable_difference(x: Scores, y: Scores, power: float = 0.8) -> float | N
 
 
 def within_task_spreads(scores: Scores) -> FloatArray:
-    """Return the standard deviation between the runs of each task, in the order of the tasks.
-
-    Args:
-        scores: Task to [..., n_runs], at least 2 each.
-
-    Returns:
-        [n_tasks, ...] in the units of the scores, from the variance over n - 1.
-    """
+    """Return [n_tasks, ...] standard deviations over n - 1 between the runs of each task."""
     checked = checked_scores("scores", scores, 2)
     return np.stack([np.std(values, axis=-1, ddof=1) for values in checked.values()])
 
@@ -132,11 +114,7 @@ def within_task_spreads(scores: Scores) -> FloatArray:
 def _noncentrality(freedom: float, estimated: float, power: float, alpha: float) -> float:
     """Return how many standard errors a difference must have for this power.
 
-    Args:
-        freedom: Degrees of freedom that the test statistic has.
-        estimated: Degrees of freedom that the test takes it to have.
-        power: Wanted.
-        alpha: Of the two-sided test.
+    The test statistic has `freedom` degrees of freedom; the test takes it to have `estimated`.
     """
     stats = scipy_stats()
     from scipy import optimize

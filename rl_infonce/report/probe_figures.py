@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,7 @@ _LARGEST_LABELLED_CELLS = 12  # columns of a heat map that still have room for n
 def grouped_variables(scores: ProbeScores, categories: Categories) -> dict[str, list[str]]:
     """Return category to probed variables, in the order of the scores; without one: "other".
 
-    Args:
-        scores: What was probed.
-        categories: Variable to its categories; a variable in two is in both groups.
+    A variable in two categories is in both groups.
     """
     groups: dict[str, list[str]] = {category: [] for category in scores.categories}
     for variable in scores.variables:
@@ -41,21 +40,13 @@ def probe_table_figure(
 ) -> Figure:
     """Return a table of weighted F1: one row per variable, category and mean, one column each.
 
-    Args:
-        columns: Heading to scores of the same task, such as now, untrained and majority; the
-            first decides which rows there are.
-        categories: Variable to its categories.
-        title: Above the table.
+    The columns are scores of the same task, such as now, untrained and majority; the first decides
+    which rows there are.
     """
     if not columns:
         raise ValueError("Expected at least one of `columns`, got none.")
-    first = next(iter(columns.values()))
-    rows = [("mean", [scores.mean.f1_weighted for scores in columns.values()], True)]
-    for category, variables in grouped_variables(first, categories).items():
-        rows.append((category, [_of(s.categories, category) for s in columns.values()], True))
-        rows += [
-            (f"   {v}", [_of(s.variables, v) for s in columns.values()], False) for v in variables
-        ]
+    first, *_ = scores = list(columns.values())
+    rows = _table_rows(scores, grouped_variables(first, categories))
     left_out = _left_out(first)
     height = _ROW_INCHES * (len(rows) + 2 + 0.8 * len(left_out)) + 0.4
     figure = new_figure(3.6 + 1.1 * len(columns), height)
@@ -75,6 +66,18 @@ def probe_table_figure(
     return figure
 
 
+def _table_rows(
+    columns: Sequence[ProbeScores], groups: Mapping[str, Sequence[str]]
+) -> list[tuple[str, list[float], bool]]:
+    """Return name, values and whether it is a heading of each row of a table."""
+    rows = [("mean", [scores.mean.f1_weighted for scores in columns], True)]
+    for category, variables in groups.items():
+        rows.append((category, [_of(scores.categories, category) for scores in columns], True))
+        for name in variables:
+            rows.append((f"   {name}", [_of(scores.variables, name) for scores in columns], False))
+    return rows
+
+
 def probe_heat_map(
     history: Sequence[tuple[int, ProbeScores]],
     categories: Categories,
@@ -82,19 +85,15 @@ def probe_heat_map(
     untrained: ProbeScores | None = None,
     title: str = "",
 ) -> Figure:
-    """Return weighted F1 of every variable (rows) over training steps (columns).
+    """Return weighted F1 of every variable (rows) over training steps (columns), oldest first.
 
-    Args:
-        history: Training step and scores, oldest first.
-        categories: Variable to its categories.
-        untrained: Shown as a column of its own on the left.
-        title: Above the map.
+    The untrained encoder has a column of its own on the left.
     """
     if not history:
         raise ValueError("Expected at least one probe in `history`, got none.")
     latest = history[-1][1]
     groups = _each_once(grouped_variables(latest, categories))
-    variables = [variable for members in groups for variable in members]
+    variables = list(itertools.chain(*groups))
     columns = ([] if untrained is None else [("untrained", untrained)]) + [
         (f"{step:,}", scores) for step, scores in history
     ]
@@ -119,9 +118,10 @@ def _each_once(groups: Mapping[str, Sequence[str]]) -> list[list[str]]:
     seen: set[str] = set()
     found = []
     for members in groups.values():
-        found.append([variable for variable in members if variable not in seen])
+        new = [variable for variable in members if variable not in seen]
+        found += [new] if new else []
         seen.update(members)
-    return [members for members in found if members]
+    return found
 
 
 def _of(scores: Mapping[str, Any], name: str) -> float:

@@ -40,12 +40,8 @@ def probe_table_by_game(
 ) -> Table:
     """Return the categories of every game by arms: mean F1 over seeds.
 
-    Args:
-        runs: Of any algorithms.
-        algo: Wanted.
-        protocol: Of the probes.
-        planned: Column to the number of scores that were planned for each game, see
-            `with_references`.
+    `planned` maps a column to the number of scores that were planned for each game, see
+    `with_references`.
     """
     columns, games = _probed(runs, algo, protocol)
     rows = []

@@ -20,11 +20,7 @@ def has_matplotlib() -> bool:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of this size in inches, 100 pixels each, that fits its contents.
-
-    Raises:
-        ImportError: If matplotlib is missing.
-    """
+    """Return an empty figure of this size in inches, 100 pixels each, that fits its contents."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

@@ -27,13 +27,7 @@ _ONE_OUTCOME = (
 
 
 class Report(NamedTuple):
-    """A report in three forms.
-
-    Attributes:
-        html: One page that needs nothing but itself.
-        markdown: The tables.
-        csv: Every run.
-    """
+    """A report in three forms: one HTML page that needs nothing else, its tables, every run."""
 
     html: str
     markdown: str
@@ -52,19 +46,10 @@ def make_report(
 ) -> Report:
     """Return what finished runs say; charts need the extra `report`.
 
-    Args:
-        title: Of the page.
-        runs: Finished, at least one.
-        missing: What was planned and is not there, in words.
-        scales: Game -> scores of a random agent and a human; None compares raw scores.
-        rng: Of the bootstrap.
-        n_seeds: Arm -> planned seeds; None takes what is there.
-        other_versions: Runs that were trained with other versions of packages, in words.
-
-    Raises:
-        ValueError: If there are no runs, two runs are of one game, algorithm, arm and seed, an arm
-            has a name that stands for another encoder or begins with "_", or a run's episodes are
-            not in order or not finite.
+    `missing` and `other_versions` name in words which planned runs are not there, and which were
+    trained with other packages. `scales` maps a game to the scores of a random agent and of a
+    human; None compares raw scores. `n_seeds` maps an arm to its planned seeds; None takes what is
+    there.
     """
     _check(runs)
     scored = score_runs(runs)
@@ -106,11 +91,10 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _most_seeds(runs: Sequence[Run]) -> dict[str, int]:
-    counts: dict[str, dict[str, int]] = {}
-    for run in runs:
-        by_game = counts.setdefault(run.arm, {})
-        by_game[run.game] = by_game.get(run.game, 0) + 1
-    return {arm: max(by_game.values()) for arm, by_game in counts.items()}
+    most: dict[str, int] = {}
+    for (arm, _), n_seeds in Counter((run.arm, run.game) for run in runs).items():
+        most[arm] = max(n_seeds, most.get(arm, 0))
+    return most
 
 
 def _summary(

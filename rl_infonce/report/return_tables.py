@@ -24,13 +24,7 @@ _NO_WIDTH = 1e-9
 
 
 class Table(NamedTuple):
-    """Rows of text below a header.
-
-    Attributes:
-        header: [columns].
-        rows: Each [columns].
-        notes: Below the table.
-    """
+    """Rows of text below a header of as many columns, with notes below the table."""
 
     header: list[str]
     rows: list[list[str]]
@@ -77,12 +71,7 @@ def comparison_table(
     """Return arms against what each is compared with, on the games and seeds that both have.
 
     Below each arm stands every game on its own, if they are several: over all, one may decide.
-
-    Args:
-        pairs: Arm to its scores and the others, game -> seed -> score.
-        against: What they are compared with, in words.
-        scales: Game -> scores that become 0 and 1; None compares the scores as they are.
-        rng: Of the bootstrap.
+    `scales` maps a game to the scores that become 0 and 1; None compares the scores as they are.
     """
     header = [f"against {against}", "in words", "difference", "found in 4 of 5", "of IQMs"]
     header += ["P(better)", "pairs"]

@@ -17,15 +17,8 @@ def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dic
     """Return scores on a scale where a random agent has 0 and the reference, e.g. a human, 1.
 
     (score - random) / (reference - random) of each task (Mnih et al. 2015, "Human-level control
-    through deep reinforcement learning"), there in percent.
-
-    Args:
-        scores: Task to [..., n_runs].
-        scales: Task to the scores of a random agent and of the reference, which is above it, e.g.
-            `rl_infonce.atari.human_scores.human_scores()`; other tasks may stand there, too.
-
-    Returns:
-        Task to [..., n_runs].
+    through deep reinforcement learning"), there in percent. `scales` maps a task to the scores of a
+    random agent and of the reference, which is above it; it may hold other tasks also.
     """
     found = {}
     for task, values in checked_scores("scores", scores).items():
@@ -41,9 +34,7 @@ def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dic
 def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
     """Return x - y of the runs with the same seed: task to [..., n_runs].
 
-    Args:
-        x: Task to [..., n_runs].
-        y: The same tasks to [..., n_runs], with run i of the same seed as run i of x.
+    Run i of x and run i of y have the same seed.
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)
@@ -58,13 +49,7 @@ def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
 
 
 def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, FloatArray]:
-    """Return scores as arrays.
-
-    Args:
-        name: Of the argument, as the caller wrote it.
-        scores: Task to [..., n_runs].
-        at_least: How many runs each task must have.
-    """
+    """Return scores [..., n_runs] of each task as arrays; errors call them `name`."""
     if not scores:
         raise ValueError(f"Expected `{name}` to hold at least one task, got none.")
     if not isinstance(scores, Mapping):

@@ -14,7 +14,7 @@ from rl_infonce.report.curves import area_under_curve, final_return
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 PROBED_ENCODERS = ("trained", "untrained", "majority")
-"""What a run's probes are of; no arm has one of these names."""
+"""The encoders that are probed for each run; no arm has one of these names."""
 
 _LAST = 0.1  # of the budget
 _N_WINDOWS = 100
@@ -24,22 +24,11 @@ _N_WINDOWS = 100
 class Run:
     """A training that has ended.
 
-    Attributes:
-        game: It played.
-        algo: That trained.
-        arm: Its settings, by name.
-        seed: Of the training.
-        n_steps: Budget in agent steps.
-        n_steps_done: Trained, at least the budget.
-        steps: [E] at which each episode ended.
-        returns: [E] of the episodes.
-        curves: Name to steps [P] and values [P].
-        probes: Protocol to encoder ("trained", "untrained", "majority") to F1 by category.
-        command: That trained it.
-        versions: Package to version.
-        commits: Of this library's checkouts that trained it, each once; none if not known.
-        machine: Where it trained, in words.
-        seconds: Of training all its steps; 0 if not known.
+    `steps` [E] and `returns` [E] are those of its episodes, `n_steps` and `n_steps_done` count
+    agent steps: the budget, and what was trained, at least the budget. `curves` maps a name to
+    steps [P] and values [P], `probes` a protocol to an encoder, one of `PROBED_ENCODERS`, to its F1
+    by category. `commits` are those of this library that trained the run, each once; `seconds` are
+    0 if not known.
     """
 
     game: str
@@ -61,12 +50,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Scored:
-    """A run with its two numbers.
+    """A run with the mean return over its whole budget, and over the last tenth of it.
 
-    Attributes:
-        run: That was scored.
-        area: Mean return over the whole budget; None if no episode ended.
-        final: Mean return of the last tenth; None if no episode ended there.
+    Either is None if no episode ended there.
     """
 
     run: Run
@@ -77,18 +63,16 @@ class Scored:
 def score_runs(runs: Sequence[Run]) -> list[Scored]:
     """Return the area under each run's curve and its final return.
 
-    Raises:
-        ValueError: If the episodes of a run, which is named, are not in order or not finite.
+    A `ValueError` names the run whose episodes are not in order or not finite.
     """
-    return [_scored(run) for run in runs]
-
-
-def _scored(run: Run) -> Scored:
-    try:
-        return Scored(run, _area(run), _final(run))
-    except ValueError as error:
-        name = f"{run.game}, {run.algo}, {run.arm}, seed {run.seed}"
-        raise ValueError(f"{name}: {error}") from error
+    found = []
+    for run in runs:
+        try:
+            found.append(Scored(run, _area(run), _final(run)))
+        except ValueError as error:
+            name = f"{run.game}, {run.algo}, {run.arm}, seed {run.seed}"
+            raise ValueError(f"{name}: {error}") from error
+    return found
 
 
 def _area(run: Run) -> float | None:
@@ -115,12 +99,7 @@ def arms_of(runs: Sequence[Scored]) -> list[str]:
 
 
 def mean_f1(protocol: str, encoder: str = "trained") -> Callable[[Scored], float | None]:
-    """Return what reads the mean F1 of a run's features; it gives None where they were not probed.
-
-    Args:
-        protocol: Of the probes.
-        encoder: "trained", "untrained" or "majority".
-    """
+    """Return what reads the mean F1 of a run's features, or None where they were not probed."""
     return lambda each: each.run.probes.get(protocol, {}).get(encoder, {}).get("mean")
 
 

@@ -45,13 +45,9 @@ _TIME = (
 
 
 class Part(NamedTuple):
-    """A table of the page.
+    """A table of the page, with sentences that say how to read it.
 
-    Attributes:
-        heading: Above it.
-        table: With notes.
-        remarks: Sentences that say how to read it.
-        is_heat_map: Whether its numbers are shares of 1 that shade their cells.
+    The numbers of a heat map are shares of 1 that shade their cells.
     """
 
     heading: str

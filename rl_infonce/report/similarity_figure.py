@@ -33,13 +33,9 @@ def similarity_figure(
 ) -> Figure:
     """Return frames and scores of the first anchor, above the average over all anchors.
 
-    Args:
-        same_frames: [n, H, W] gray, the first anchor's frame and those 1 to n - 1 steps later.
-        other_frames: [n, H, W], n frames in a row from another episode.
-        same_scores: [B, n] scores of each anchor with frames 0 to n - 1 steps later.
-        other_scores: [B, n] scores of each anchor with n frames of another episode.
-        horizon: Steps ahead at which the critic was trained.
-        title: Above the picture.
+    `same_frames` [n, H, W] are gray, the first anchor's frame and those 1 to n - 1 steps later;
+    `other_frames` are n frames in a row from another episode. The scores are [B, n], of each anchor
+    with such frames. The critic was trained `horizon` steps ahead.
     """
     check_shape("same_scores", same_scores, ("B", "n"))
     n_anchors, n = same_scores.shape

@@ -24,13 +24,7 @@ from rl_infonce.report.run_scores import (
 
 
 class Interval(NamedTuple):
-    """A mean and the interval about it.
-
-    Attributes:
-        mean: Of the values, or the statistic of them that was asked for.
-        low: Lower end, in their units.
-        high: Upper end.
-    """
+    """A mean, or another statistic, and the interval about it."""
 
     mean: float
     low: float
@@ -53,10 +47,6 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
 
     Exact for normal values; with three of them it reaches 2.5 standard deviations to either side,
     and rightly so.
-
-    Args:
-        values: [n] finite, n at least 2.
-        confidence: In (0, 1).
     """
     stats = scipy_stats()
 
@@ -75,14 +65,10 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
 def t_interval_over_runs(scores: Scores, confidence: float = 0.95) -> Interval:
     """Return the mean over tasks of each task's mean, and its t interval for other seeds.
 
-    The tasks are these and no others: only the scatter between runs of a task counts. Variances
-    may differ between tasks (degrees of freedom by Satterthwaite 1946, "An Approximate Distribution
-    of Estimates of Variance Components"). For a claim about tasks at large give the means of the
-    tasks to `t_interval`. Runs without any scatter have an interval without width.
-
-    Args:
-        scores: Task to [n_runs], at least 2 each.
-        confidence: In (0, 1).
+    The tasks are these and no others: only the scatter between runs of a task counts. Variances may
+    differ between tasks (degrees of freedom by Satterthwaite 1946, "An Approximate Distribution of
+    Estimates of Variance Components"). For a claim about tasks at large give the means of the tasks
+    to `t_interval`. Runs without any scatter have an interval without width.
     """
     groups = list(_runs("scores", scores).values())
     mean = float(np.mean([values.mean() for values in groups]))
@@ -92,15 +78,10 @@ def t_interval_over_runs(scores: Scores, confidence: float = 0.95) -> Interval:
 def t_difference(x: Scores, y: Scores, *, paired: bool, confidence: float = 0.95) -> Interval:
     """Return mean(x) - mean(y) over tasks and its t interval for other seeds.
 
-    Beside a percentile bootstrap, which is too narrow for a handful of runs; see
-    `rl_infonce.report.bootstrap`. Unpaired with one task it is Welch's test.
-
-    Args:
-        x: Task to [n_runs], at least 2 each.
-        y: The same tasks to [n_runs], at least 2 each.
-        paired: Whether run i of x and run i of y of a task have the same seed; what they share then
-            cancels. With independent runs it costs degrees of freedom and gains nothing.
-        confidence: In (0, 1).
+    It stands beside a percentile bootstrap, which is too narrow for a handful of runs; see
+    `rl_infonce.report.bootstrap`. Unpaired with one task it is Welch's test. With `paired`, run i
+    of x and run i of y of a task have the same seed, and what they share cancels; with independent
+    runs that costs degrees of freedom and gains nothing.
     """
     check_flag("paired", paired)
     if paired:
@@ -113,12 +94,10 @@ def t_difference(x: Scores, y: Scores, *, paired: bool, confidence: float = 0.95
 
 
 class Verdict(NamedTuple):
-    """What an interval of a difference says.
+    """What an interval of a difference says: "higher", "lower" or "no detectable difference".
 
-    Attributes:
-        word: "higher", "lower" or "no detectable difference", which is a result as well: what was
-            too small to be seen is `rl_infonce.report.power.smallest_difference`.
-        text: The word with the numbers.
+    The last is a result as well: `rl_infonce.report.power.smallest_difference` says what was too
+    small to be seen. `text` is the word with the numbers.
     """
 
     word: str
@@ -128,12 +107,7 @@ class Verdict(NamedTuple):
 def verdict(interval: Interval, null: float = 0.0) -> Verdict:
     """Return whether an interval lies above or below the value of no difference, or holds it.
 
-    Args:
-        interval: Of a difference, or of a probability of improvement.
-        null: What equal arms have: 0 for a difference, 0.5 for a probability.
-
-    Raises:
-        ValueError: If an end is not finite or they are not in order.
+    `null` is what equal arms have: 0 for a difference, 0.5 for a probability of improvement.
 
     Example:
         >>> verdict(Interval(0.2, 0.05, 0.35)).text

@@ -20,11 +20,8 @@ def write_chart_layout(
 ) -> None:
     """Draw several scalars into one chart each, on TensorBoard's page "custom scalars".
 
-    TensorBoard shows the layout that a run received last.
-
-    Args:
-        writer: Of the run whose scalars are meant.
-        charts: Page section to chart title to the tags of its lines.
+    `charts` maps a section of the page to titles of charts to the tags of their lines. TensorBoard
+    shows the layout that a run received last.
     """
     writer.add_custom_scalars(
         {
@@ -49,13 +46,8 @@ def write_projector(
 ) -> None:
     """Show features as points on TensorBoard's page "projector", with their frames and labels.
 
-    Args:
-        writer: Of the run.
-        features: [B, D], one point each.
-        labels: Variable to [B] values, to colour and search the points by.
-        thumbnails: [B, H, W] gray pictures of the points, shown as negatives.
-        step: Training step.
-        tag: Name of the cloud.
+    Each of the points [B, D] has its values of the variables, to colour and search by, and a gray
+    thumbnail [H, W], shown as negative.
     """
     import torch
 

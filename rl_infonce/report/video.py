@@ -22,13 +22,7 @@ _MP4_SCALE = 2  # players smear the single pixels of a small video
 
 
 def check_video_path(path: str | os.PathLike[str]) -> None:
-    """Raise unless `write_video` could write this file, before anything is played for it.
-
-    Raises:
-        ValueError: If it is neither .gif nor .mp4.
-        ImportError: If it is .mp4 and imageio-ffmpeg is missing.
-        FileNotFoundError: If its folder is missing.
-    """
+    """Raise unless `write_video` could write this file, before anything is played for it."""
     path = Path(path)
     if path.suffix not in _WRITERS:
         raise ValueError(f"Expected a video to end in .gif or .mp4, got {path}.")
@@ -48,21 +42,12 @@ def write_video(
     frames_per_second: float,
     most: int | None = None,
 ) -> int:
-    """Write images [H, W, 3] in one move and return how many.
+    """Write images [H, W, 3] of one size in one move and return how many.
 
-    Args:
-        path: Ends in .gif (any browser shows it; its colours are exact if an image has at most 256
-            of them) or .mp4 (a tenth of the size). A file of that name is replaced.
-        images: At least one, all of one size; taken one by one.
-        frames_per_second: A GIF rounds the time between two to 1/100 s.
-        most: Stop after so many; None takes all.
-
-    Raises:
-        TypeError: If `most` is no integer.
-        ValueError: If there is no image, they differ in size, a number is not above 0, or the file
-            is neither .gif nor .mp4.
-        ImportError: If it is .mp4 and imageio-ffmpeg is missing.
-        OSError: If it cannot be written; what was there stays.
+    A .gif is shown by any browser, its colours exact if an image has at most 256 of them; the time
+    between two of its images is rounded to 1/100 s. A .mp4 has a tenth of the size. A file of that
+    name is replaced, and stays if the new one cannot be written. Images are taken one by one, at
+    most `most` of them.
     """
     check_video_path(path)
     check_number("frames_per_second", frames_per_second, above=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,10 +17,7 @@ from rl_infonce.report.runs import Run, Scored, score_runs
 class EqualTime(NamedTuple):
     """Scores of two arms whose runs of the same game and seed took the same time.
 
-    Attributes:
-        ours: Game -> seed -> score.
-        theirs: Likewise.
-        notes: How much longer the first arm takes, and which runs have no time.
+    The notes say how much longer the first arm takes, and which runs have no time.
     """
 
     ours: BySeed
@@ -29,12 +26,7 @@ class EqualTime(NamedTuple):
 
 
 def shortened(run: Run, n_steps: int) -> Run:
-    """Return a run as it was after fewer steps, at a constant rate of steps, without probes.
-
-    Args:
-        run: Stays as it is.
-        n_steps: The new budget, in [1, `n_steps` of the run].
-    """
+    """Return a run as it was after fewer steps, at a constant rate of steps, without probes."""
     check_count("n_steps", n_steps, at_most=run.n_steps)
     within, share = run.steps <= n_steps, n_steps / run.n_steps_done
     return replace(
@@ -55,8 +47,7 @@ def shortened(run: Run, n_steps: int) -> Run:
 def at_equal_time(one: Run, other: Run) -> tuple[Run, Run]:
     """Return two runs, each cut where it was when the faster one had done its budget.
 
-    Raises:
-        ValueError: If the seconds of one are not known.
+    A `ValueError` says so if the seconds of one are not known.
     """
     seconds = [_seconds_of_budget(run) for run in (one, other)]
     if min(seconds) <= 0:
@@ -76,16 +67,12 @@ def scores_at_equal_time(
     runs: Sequence[Scored], algo: str, arm: str, baseline: str, measure: str
 ) -> EqualTime:
     """Return the scores of two arms at equal wall-clock, each pair of runs on its own."""
-    ours, theirs = (
-        {(each.run.game, each.run.seed): each.run for each in runs if _is(each.run, algo, name)}
-        for name in (arm, baseline)
-    )
+    ours, theirs = _runs_of_arm(runs, algo, arm), _runs_of_arm(runs, algo, baseline)
     scores: list[dict[str, dict[int, float]]] = [{}, {}]
     ratios, timeless, silent = [], [], []
-    alone = [f"{game} seed {seed}" for game, seed in sorted(ours.keys() ^ theirs.keys())]
     for game, seed in sorted(ours.keys() & theirs.keys()):
         pair = ours[game, seed], theirs[game, seed]
-        if min(run.seconds for run in pair) <= 0:
+        if min(pair[0].seconds, pair[1].seconds) <= 0:
             timeless.append(f"{game} seed {seed}")
             continue
         ratios.append(_seconds_of_budget(pair[0]) / _seconds_of_budget(pair[1]))
@@ -95,30 +82,27 @@ def scores_at_equal_time(
             continue
         for by_game, score in zip(scores, found, strict=True):
             by_game.setdefault(game, {})[seed] = score
-    return EqualTime(scores[0], scores[1], _notes(baseline, ratios, timeless, silent, alone))
+    left_out = {
+        "seconds of training are not known": timeless,
+        "no episode ended in one of the two": silent,
+        "only one of them has this run": [
+            f"{game} seed {seed}" for game, seed in sorted(ours.keys() ^ theirs.keys())
+        ],
+    }
+    return EqualTime(scores[0], scores[1], _notes(baseline, ratios, left_out))
 
 
-def _is(run: Run, algo: str, arm: str) -> bool:
-    return run.algo == algo and run.arm == arm
+def _runs_of_arm(runs: Sequence[Scored], algo: str, arm: str) -> dict[tuple[str, int], Run]:
+    """Return game and seed to the run."""
+    found = (each.run for each in runs if each.run.algo == algo and each.run.arm == arm)
+    return {(run.game, run.seed): run for run in found}
 
 
 def _notes(
-    baseline: str,
-    ratios: Sequence[float],
-    timeless: Sequence[str],
-    silent: Sequence[str],
-    alone: Sequence[str],
+    baseline: str, ratios: Sequence[float], left_out: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    notes = []
-    if ratios:
-        notes.append(
-            f"takes {np.median(ratios):.2f} times the seconds of {baseline}, the median of "
-            f"{counted(len(ratios), 'pair')}"
-        )
-    if timeless:
-        notes.append(f"left out {', '.join(timeless)}: seconds of training are not known")
-    if silent:
-        notes.append(f"left out {', '.join(silent)}: no episode ended in one of the two")
-    if alone:
-        notes.append(f"left out {', '.join(alone)}: only one of them has this run")
-    return notes
+    notes = [f"left out {', '.join(names)}: {why}" for why, names in left_out.items() if names]
+    if not ratios:
+        return notes
+    median = f"the median of {counted(len(ratios), 'pair')}"
+    return [f"takes {np.median(ratios):.2f} times the seconds of {baseline}, {median}", *notes]
