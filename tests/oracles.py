@@ -16,36 +16,24 @@ def info_nce(scores: Matrix, mask: Mask | None = None) -> list[float]:
     """van den Oord et al. 2018, eq. 4, f = exp(score): -log f(x_i, c_i) / sum_j f(x_j, c_i)."""
     losses = []
     for i, row in enumerate(scores):
-        denominator = 0.0
-        for j, score in enumerate(row):
-            if mask is None or mask[i][j]:
-                denominator += math.exp(score)
+        denominator = sum(math.exp(row[j]) for j in _taking_part(i, row, mask))
         losses.append(-math.log(math.exp(row[i]) / denominator))
     return losses
 
 
 def symmetric_info_nce(scores: Matrix, mask: Mask | None = None) -> list[float]:
     """Radford et al. 2021, fig. 3: (loss over axis 0 + loss over axis 1) / 2, pair by pair."""
-    losses = []
-    for i in range(len(scores)):
-        over_row = 0.0
-        over_column = 0.0
-        for j in range(len(scores)):
-            if mask is None or mask[i][j]:
-                over_row += math.exp(scores[i][j])
-            if mask is None or mask[j][i]:
-                over_column += math.exp(scores[j][i])
-        positive = math.exp(scores[i][i])
-        losses.append((-math.log(positive / over_row) - math.log(positive / over_column)) / 2)
-    return losses
+    columns = list(zip(*scores, strict=True))
+    over_columns = info_nce(columns, None if mask is None else list(zip(*mask, strict=True)))
+    return [(a + b) / 2 for a, b in zip(info_nce(scores, mask), over_columns, strict=True)]
 
 
 def info_nce_bound(scores: Matrix, mask: Mask | None = None) -> float:
     """Poole et al. 2019, I_NCE: mean of log f(x_i, y_i) / (1/N_i sum_j f(x_i, y_j))."""
     total = 0.0
     for i, row in enumerate(scores):
-        taking_part = [score for j, score in enumerate(row) if mask is None or mask[i][j]]
-        mean_of_exp = sum(math.exp(score) for score in taking_part) / len(taking_part)
+        used = _taking_part(i, row, mask)
+        mean_of_exp = sum(math.exp(row[j]) for j in used) / len(used)
         total += math.log(math.exp(row[i]) / mean_of_exp)
     return total / len(scores)
 
@@ -54,9 +42,8 @@ def retrieval_accuracy(scores: Matrix, mask: Mask | None = None) -> list[float]:
     """Chance that picking uniformly among the best candidates of row i picks candidate i."""
     accuracies = []
     for i, row in enumerate(scores):
-        taking_part = [j for j in range(len(row)) if mask is None or mask[i][j]]
-        best = max(row[j] for j in taking_part)
-        winners = [j for j in taking_part if row[j] == best]
+        used = _taking_part(i, row, mask)
+        winners = [j for j in used if row[j] == max(row[k] for k in used)]
         accuracies.append(1.0 / len(winners) if i in winners else 0.0)
     return accuracies
 
@@ -73,7 +60,7 @@ def soft_info_nce(scores: Matrix, targets: Matrix, mask: Mask | None = None) -> 
     """Hinton et al. 2015: -sum_j t_j log softmax_j, candidate by candidate."""
     losses = []
     for i, row in enumerate(scores):
-        used = [j for j in range(len(row)) if mask is None or mask[i][j]]
+        used = _taking_part(i, row, mask)
         denominator = sum(math.exp(row[j]) for j in used)
         losses.append(-sum(targets[i][j] * math.log(math.exp(row[j]) / denominator) for j in used))
     return losses
@@ -83,14 +70,8 @@ def supervised_contrastive(
     scores: Matrix, positives: Mask, mask: Mask | None = None
 ) -> list[float]:
     """Khosla et al. 2020, eq. 2: -1/|P| sum_p log (exp s_p / sum_a exp s_a)."""
-    losses = []
-    for i, row in enumerate(scores):
-        used = [j for j in range(len(row)) if mask is None or mask[i][j]]
-        denominator = sum(math.exp(row[j]) for j in used)
-        of_class = [j for j in used if positives[i][j]]
-        total = sum(math.log(math.exp(row[j]) / denominator) for j in of_class)
-        losses.append(-total / len(of_class))
-    return losses
+    shares = [[is_positive / sum(row) for is_positive in row] for row in positives]
+    return soft_info_nce(scores, shares, mask)
 
 
 def hard_negative_info_nce(
@@ -124,20 +105,16 @@ def exact_nll(scores: Matrix, targets: Sequence[int]) -> list[float]:
 def partition_nll(positives: Matrix, noise: Matrix, noise_log_q: Matrix) -> list[float]:
     """Bengio & Senecal 2003: log of (1/K sum_k exp s_k / q_k) minus the positive's score."""
     losses = []
-    for i, row in enumerate(noise):
-        weights = [math.exp(s) / math.exp(q) for s, q in zip(row, noise_log_q[i], strict=True)]
+    for row, weights in zip(positives, _importance_weights(noise, noise_log_q), strict=True):
         partition = sum(weights) / len(weights)
-        losses.append(sum(math.log(partition) - s for s in positives[i]) / len(positives[i]))
+        losses.append(sum(math.log(partition) - s for s in row) / len(row))
     return losses
 
 
 def effective_sample_size(noise: Matrix, noise_log_q: Matrix) -> list[float]:
     """Kong 1992: (sum w)^2 / sum w^2."""
-    sizes = []
-    for i, row in enumerate(noise):
-        weights = [math.exp(s) / math.exp(q) for s, q in zip(row, noise_log_q[i], strict=True)]
-        sizes.append(sum(weights) ** 2 / sum(w**2 for w in weights))
-    return sizes
+    rows = _importance_weights(noise, noise_log_q)
+    return [sum(weights) ** 2 / sum(w**2 for w in weights) for weights in rows]
 
 
 def local_nce(
@@ -167,13 +144,11 @@ def ranking_nce(
 ) -> list[float]:
     """Ma & Collins 2018, eq. 2: pick the positive among itself and the noise by exp(s) / q."""
     losses = []
-    for i, row in enumerate(noise):
-        of_noise = sum(math.exp(s) / math.exp(q) for s, q in zip(row, noise_log_q[i], strict=True))
-        total = 0.0
-        for s, q in zip(positives[i], positive_log_q[i], strict=True):
-            ratio = math.exp(s) / math.exp(q)
-            total -= math.log(ratio / (ratio + of_noise))
-        losses.append(total / len(positives[i]))
+    of_positives = _importance_weights(positives, positive_log_q)
+    of_noise = _importance_weights(noise, noise_log_q)
+    for ratios, weights in zip(of_positives, of_noise, strict=True):
+        total = sum(math.log(ratio / (ratio + sum(weights))) for ratio in ratios)
+        losses.append(-total / len(ratios))
     return losses
 
 
@@ -210,10 +185,18 @@ def density_ratio_score(scores: Sequence[float], references: Matrix) -> list[flo
     ]
 
 
+def _taking_part(i: int, row: Sequence[float], mask: Mask | None) -> list[int]:
+    return [j for j in range(len(row)) if mask is None or mask[i][j]]
+
+
 def _negatives(scores: Matrix, mask: Mask | None) -> list[list[float]]:
+    return [[row[j] for j in _taking_part(i, row, mask) if j != i] for i, row in enumerate(scores)]
+
+
+def _importance_weights(scores: Matrix, log_q: Matrix) -> list[list[float]]:
     return [
-        [s for j, s in enumerate(row) if j != i and (mask is None or mask[i][j])]
-        for i, row in enumerate(scores)
+        [math.exp(s) / math.exp(q) for s, q in zip(row, of_row, strict=True)]
+        for row, of_row in zip(scores, log_q, strict=True)
     ]
 
 

@@ -11,9 +11,10 @@ from torch.func import functional_call
 
 from rl_infonce.nce import BilinearCritic, CosineCritic, Critic, SeparableMLPCritic, info_nce
 from tests import oracles
-from tests.draws import seeded
+from tests.draws import normal, seeded
 
 Build = Callable[..., Critic]
+Shape = tuple[int, int]
 
 CRITICS: dict[str, Build] = {
     "bilinear": BilinearCritic,
@@ -25,8 +26,9 @@ CRITICS: dict[str, Build] = {
 EACH = pytest.mark.parametrize("build", CRITICS.values(), ids=CRITICS.keys())
 
 
-def normal(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+def sides(n_anchors: int = 2, n_candidates: int = 5) -> tuple[Tensor, Tensor]:
+    """Return anchors of 3 numbers and candidates of 4."""
+    return normal(n_anchors, 3, seed=1), normal(n_candidates, 4, seed=2)
 
 
 def rows(matrix: Tensor) -> list[list[float]]:
@@ -40,7 +42,7 @@ def assert_close(scores: Tensor, expected: list[list[float]]) -> None:
 
 def test_bilinear_critic_equals_loop_oracle_of_its_horizon() -> None:
     critic = BilinearCritic(3, 4, 2, generator=seeded()).double()
-    anchors, candidates = normal(2, 3), normal(5, 4, seed=2)
+    anchors, candidates = sides()
     left = [
         oracles.vector_times_matrix(oracles.standardized(anchor), rows(critic.weight[1]))
         for anchor in rows(anchors)
@@ -52,7 +54,7 @@ def test_bilinear_critic_equals_loop_oracle_of_its_horizon() -> None:
 
 def test_bilinear_critic_without_layer_norm_is_the_form_of_the_paper() -> None:
     critic = BilinearCritic(3, 4, 2, generator=seeded(), layer_norm=False).double()
-    anchors, candidates = normal(2, 3), normal(5, 4, seed=2)
+    anchors, candidates = sides()
     left = [oracles.vector_times_matrix(anchor, rows(critic.weight[1])) for anchor in rows(anchors)]
     assert_close(critic(anchors, candidates, 1), oracles.dot_products(left, rows(candidates)))
 
@@ -60,7 +62,7 @@ def test_bilinear_critic_without_layer_norm_is_the_form_of_the_paper() -> None:
 def test_cosine_critic_equals_loop_oracle_of_its_horizon() -> None:
     critic = CosineCritic(3, 4, 2, generator=seeded(), projection_dim=6, temperature=0.5).double()
     critic.log_scale.fill_(math.log(2.0))  # the float32 logarithm, in float64
-    anchors, candidates = normal(2, 3), normal(5, 4, seed=2)
+    anchors, candidates = sides()
     into, shared = rows(critic.anchor_projection[1]), rows(critic.candidate_projection)
     left = [oracles.unit(oracles.vector_times_matrix(anchor, into)) for anchor in rows(anchors)]
     right = [oracles.unit(oracles.vector_times_matrix(c, shared)) for c in rows(candidates)]
@@ -75,7 +77,7 @@ def test_separable_mlp_critic_equals_loop_oracle_of_its_horizon() -> None:
     with torch.no_grad():
         critic.anchor_bias.copy_(normal(8, seed=3))
         critic.candidate_bias.copy_(normal(8, seed=4))
-    anchors, candidates = normal(2, 3), normal(5, 4, seed=2)
+    anchors, candidates = sides()
 
     def network(vector: list[float], hidden: Tensor, bias: Tensor, output: Tensor) -> list[float]:
         before = oracles.vector_times_matrix(vector, rows(hidden))
@@ -105,14 +107,14 @@ def test_critics_pass_gradcheck(build: Build) -> None:
         result: Tensor = functional_call(critic, replaced, (anchors, candidates, 1))
         return result
 
-    inputs = (normal(2, 3).requires_grad_(), normal(3, 4, seed=2).requires_grad_(), *parameters)
+    inputs = (*(side.requires_grad_() for side in sides(2, 3)), *parameters)
     assert torch.autograd.gradcheck(scores, inputs)
 
 
 @EACH
 def test_critics_train_only_the_parameters_of_the_horizon(build: Build) -> None:
     critic = build(3, 4, 3, generator=seeded()).double()
-    anchors, candidates = normal(3, 3), normal(5, 4, seed=2)
+    anchors, candidates = sides(3)
     all_scores = [critic(anchors, candidates, k) for k in range(3)]
     assert not torch.allclose(all_scores[0], all_scores[1])
     assert not torch.allclose(all_scores[1], all_scores[2])
@@ -130,7 +132,7 @@ def test_each_place_is_scored_by_the_critic_of_its_own_parameters(
     build: Build, per_place: bool
 ) -> None:
     critic = build(3, 4, 2, generator=seeded(), n_places=5).double()
-    anchors = normal(5, 2, 3) if per_place else normal(2, 3)
+    anchors = normal(5, 2, 3, seed=1) if per_place else normal(2, 3, seed=1)
     candidates = normal(5, 6, 4, seed=2)
     scores = critic(anchors, candidates, 1)
     assert scores.shape == (5, 2, 6)
@@ -140,7 +142,7 @@ def test_each_place_is_scored_by_the_critic_of_its_own_parameters(
         alone.load_state_dict(own)
         expected = alone(anchors[place] if per_place else anchors, candidates[place], 1)
         torch.testing.assert_close(scores[place], expected)
-    assert not torch.allclose(*(critic(normal(2, 3), normal(6, 4), 1)[p] for p in (0, 1)))
+    assert not torch.allclose(*(critic(*sides(2, 6), 1)[p] for p in (0, 1)))
 
 
 @EACH
@@ -155,7 +157,7 @@ def test_critics_refuse_another_number_of_places(build: Build, name: str) -> Non
 @EACH
 def test_critics_reach_every_parameter(build: Build) -> None:
     critic = build(3, 4, generator=seeded())
-    losses = info_nce(critic(normal(4, 3).float(), normal(5, 4, seed=2).float()))
+    losses = info_nce(critic(*(side.float() for side in sides(4))))
     losses.sum().backward()  # type: ignore[no-untyped-call]
     assert all(p.grad is not None and bool(p.grad.any()) for p in critic.parameters())
 
@@ -190,7 +192,7 @@ def test_critics_hold_nothing_a_host_would_touch(build: Build) -> None:
 @pytest.mark.parametrize("build", [BilinearCritic, SeparableMLPCritic], ids=["bilinear", "mlp"])
 def test_critics_start_with_scores_of_standard_deviation_one(build: Build) -> None:
     critic = build(64, 32, generator=seeded()).double()
-    scores = critic(normal(200, 64), normal(200, 32, seed=2)).detach()
+    scores = critic(normal(200, 64, seed=1), normal(200, 32, seed=2)).detach()
     assert float(scores.std()) == pytest.approx(1.0, abs=0.2)
     assert float(critic.temperature) == 1.0
 
@@ -198,7 +200,7 @@ def test_critics_start_with_scores_of_standard_deviation_one(build: Build) -> No
 @EACH
 def test_critics_ignore_autocast(build: Build) -> None:
     critic = build(3, 4, 2, generator=seeded())
-    anchors, candidates = normal(4, 3).bfloat16(), normal(5, 4, seed=2).bfloat16()
+    anchors, candidates = (side.bfloat16() for side in sides(4))
     expected = critic(anchors.float(), candidates.float(), 1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = critic(anchors, candidates, 1)
@@ -209,7 +211,7 @@ def test_critics_ignore_autocast(build: Build) -> None:
 @EACH
 def test_critics_keep_leading_axes_apart(build: Build) -> None:
     critic = build(3, 4, generator=seeded()).double()
-    anchors, candidates = normal(2, 4, 3), normal(2, 5, 4, seed=2)
+    anchors, candidates = normal(2, 4, 3, seed=1), normal(2, 5, 4, seed=2)
     scores = critic(anchors, candidates)
     assert scores.shape == (2, 4, 5)
     for i in range(2):
@@ -230,7 +232,7 @@ def test_critics_zero_inputs_score_zero_with_finite_gradients(build: Build) -> N
 def test_cosine_critic_zero_anchor_has_a_tame_gradient() -> None:
     critic = CosineCritic(3, 4, generator=seeded(), temperature=0.1)
     anchors = torch.zeros(2, 3, requires_grad=True)
-    losses = info_nce(critic(anchors, normal(2, 4).float()))
+    losses = info_nce(critic(anchors, normal(2, 4, seed=1).float()))
     (gradient,) = torch.autograd.grad(losses.sum(), anchors)
     assert 0.0 < float(gradient.abs().max()) < 1e3
 
@@ -239,7 +241,7 @@ def test_cosine_critic_scores_stay_within_one_over_temperature() -> None:
     critic = CosineCritic(3, 3, generator=seeded(), temperature=0.25).double()
     with torch.no_grad():
         critic.anchor_projection[0].copy_(critic.candidate_projection)
-    vectors = 100.0 * normal(6, 3)
+    vectors = 100.0 * normal(6, 3, seed=1)
     scores = critic(vectors, vectors)
     assert scores.diagonal().tolist() == pytest.approx([4.0] * 6, rel=1e-6)
     assert float(scores.detach().abs().max()) <= 4.0 + 1e-5
@@ -259,7 +261,7 @@ def test_cosine_critic_reports_its_temperature(learn_temperature: bool) -> None:
 @pytest.mark.parametrize(("drifted", "kept"), [(9.0, math.log(100.0)), (-1.0, 0.0)])
 def test_cosine_critic_clamps_the_learned_temperature(drifted: float, kept: float) -> None:
     critic = CosineCritic(3, 4, generator=seeded(), learn_temperature=True)
-    anchors, candidates = normal(4, 3).float(), normal(4, 4, seed=2).float()
+    anchors, candidates = (side.float() for side in sides(4, 4))
     with torch.no_grad():
         critic.log_scale.fill_(drifted)
     assert float(critic.temperature) == pytest.approx(math.exp(-kept))
@@ -274,7 +276,7 @@ def test_cosine_critic_clamps_the_learned_temperature(drifted: float, kept: floa
 
 def test_cosine_critic_two_horizons_before_one_backward() -> None:
     critic = CosineCritic(3, 4, 2, generator=seeded(), learn_temperature=True)
-    anchors, candidates = normal(4, 3).float(), normal(4, 4, seed=2).float()
+    anchors, candidates = (side.float() for side in sides(4, 4))
     losses = [info_nce(critic(anchors, candidates, k)).sum() for k in range(2)]
     assert isinstance(critic.log_scale, nn.Parameter)
     separate = [
@@ -285,58 +287,53 @@ def test_cosine_critic_two_horizons_before_one_backward() -> None:
 
 
 @EACH
-def test_critics_refuse_vectors_of_another_size(build: Build) -> None:
-    critic = build(3, 4, generator=seeded())
-    with pytest.raises(ValueError, match=r"`anchors` of shape \[\.\.\., B, 3\], got \(2, 4\)"):
-        critic(torch.zeros(2, 4), torch.zeros(2, 4))
-    with pytest.raises(ValueError, match=r"`candidates` of shape \[\.\.\., M, 4\], got \(2, 3\)"):
-        critic(torch.zeros(2, 3), torch.zeros(2, 3))
-
-
-@EACH
-@pytest.mark.parametrize("horizon_index", [-1, 2])
-def test_critics_refuse_a_horizon_they_do_not_have(build: Build, horizon_index: int) -> None:
+@pytest.mark.parametrize(
+    ("anchors", "candidates", "horizon_index", "message"),
+    [
+        ((2, 4), (2, 4), 0, r"`anchors` of shape \[\.\.\., B, 3\], got \(2, 4\)"),
+        ((2, 3), (2, 3), 0, r"`candidates` of shape \[\.\.\., M, 4\], got \(2, 3\)"),
+        ((2, 3), (2, 4), -1, "`horizon_index` from 0 to 1, got -1"),
+        ((2, 3), (2, 4), 2, "`horizon_index` from 0 to 1, got 2"),
+    ],
+)
+def test_critics_refuse_vectors_of_another_size_and_a_horizon_they_do_not_have(
+    build: Build, anchors: Shape, candidates: Shape, horizon_index: int, message: str
+) -> None:
     critic = build(3, 4, 2, generator=seeded())
-    with pytest.raises(ValueError, match=rf"`horizon_index` from 0 to 1, got {horizon_index}"):
-        critic(torch.zeros(2, 3), torch.zeros(2, 4), horizon_index)
+    with pytest.raises(ValueError, match=message):
+        critic(torch.zeros(anchors), torch.zeros(candidates), horizon_index)
 
 
+@EACH
 @pytest.mark.parametrize("name", ["anchor_dim", "candidate_dim", "n_horizons", "n_places"])
-@EACH
-def test_critics_refuse_sizes_below_one(build: Build, name: str) -> None:
-    sizes = {"anchor_dim": 3, "candidate_dim": 4, "n_horizons": 2, name: 0}
+def test_critics_refuse_sizes_that_are_no_positive_integers(build: Build, name: str) -> None:
+    sizes = {"anchor_dim": 3, "candidate_dim": 4, "n_horizons": 2}
     with pytest.raises(ValueError, match=rf"`{name}` to be a finite number >= 1, got 0"):
-        build(**sizes, generator=seeded())
+        build(**sizes | {name: 0}, generator=seeded())
+    with pytest.raises(TypeError, match=rf"`{name}` to be an integer, got 4\.0"):
+        build(**sizes | {name: 4.0}, generator=seeded())
 
 
-@EACH
-def test_critics_refuse_sizes_that_are_no_ints(build: Build) -> None:
-    with pytest.raises(TypeError, match=r"`candidate_dim` to be an integer, got 4.0"):
-        build(3, 4.0, generator=seeded())
+NOT_POSITIVE = "`temperature` to be a finite number > 0, got"
+NOT_LEARNABLE = "`temperature` .* >= 0.01 and <= 1, got"
 
 
 @pytest.mark.parametrize(
-    ("build", "name"),
+    ("build", "settings", "message"),
     [
-        *((SeparableMLPCritic, "hidden_dim"), (SeparableMLPCritic, "projection_dim")),
-        (CosineCritic, "projection_dim"),
+        (SeparableMLPCritic, {"hidden_dim": 0}, "`hidden_dim` to be a finite number >= 1, got 0"),
+        (SeparableMLPCritic, {"projection_dim": 0}, "`projection_dim` .* >= 1, got 0"),
+        (CosineCritic, {"projection_dim": 0}, "`projection_dim` .* >= 1, got 0"),
+        *((CosineCritic, {"temperature": t}, NOT_POSITIVE) for t in (0, -0.1, math.nan, math.inf)),
+        (CosineCritic, {"temperature": 0.001, "learn_temperature": True}, NOT_LEARNABLE),
+        (CosineCritic, {"temperature": 2.0, "learn_temperature": True}, NOT_LEARNABLE),
     ],
 )
-def test_critics_refuse_widths_below_one(build: Build, name: str) -> None:
-    with pytest.raises(ValueError, match=rf"`{name}` to be a finite number >= 1, got 0"):
-        build(3, 4, generator=seeded(), **{name: 0})
-
-
-@pytest.mark.parametrize("temperature", [0.0, -0.1, math.nan, math.inf])
-def test_cosine_critic_refuses_a_temperature_that_is_not_positive(temperature: float) -> None:
-    with pytest.raises(ValueError, match=r"`temperature` to be a finite number > 0, got"):
-        CosineCritic(3, 4, generator=seeded(), temperature=temperature)
-
-
-@pytest.mark.parametrize("temperature", [0.001, 2.0])
-def test_cosine_critic_refuses_to_learn_from_outside_the_range(temperature: float) -> None:
-    with pytest.raises(ValueError, match=r"`temperature` .* >= 0.01 and <= 1, got"):
-        CosineCritic(3, 4, generator=seeded(), temperature=temperature, learn_temperature=True)
+def test_critics_refuse_widths_and_temperatures_out_of_range(
+    build: Build, settings: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(3, 4, generator=seeded(), **settings)
 
 
 @pytest.mark.parametrize("sizes", [(1, 4), (4, 1)])

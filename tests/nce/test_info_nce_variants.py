@@ -21,7 +21,7 @@ from rl_infonce.nce import (
     symmetric_info_nce,
 )
 from tests import oracles
-from tests.draws import normal
+from tests.draws import normal, random_mask
 
 Loss = Callable[..., Tensor]
 
@@ -30,24 +30,20 @@ BY_HAND = torch.tensor([[1, 2, 1], [3, 2, 3], [4, 1, 5]], dtype=torch.float64).l
 MASKS = pytest.mark.parametrize("masked", [False, True])
 
 
-def logs(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64).log()
-
-
 def random_scores(n_anchors: int = 4, n_candidates: int = 6, seed: int = 0) -> Tensor:
     return normal(n_anchors, n_candidates, seed=seed)
 
 
-def random_mask(scores: Tensor, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    mask = torch.rand(scores.shape, generator=generator) < 0.6
-    mask |= torch.eye(*scores.shape, dtype=torch.bool)
-    mask[:, -1] = True  # at least one negative
+def mask_of(scores: Tensor, seed: int = 1) -> Tensor:
+    """Keep every positive and at least one negative."""
+    mask = random_mask(*scores.shape, share=0.6, seed=seed)
+    mask[:, -1] = True
     return mask
 
 
-def listed(mask: Tensor | None) -> list[list[bool]] | None:
-    return None if mask is None else mask.tolist()
+def positives_of(scores: Tensor, mask: Tensor | None) -> Tensor:
+    positives = mask_of(scores, seed=3)
+    return positives if mask is None else positives & mask
 
 
 def soft_targets(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -57,8 +53,26 @@ def soft_targets(scores: Tensor, mask: Tensor | None) -> Tensor:
     return weights / weights.sum(dim=-1, keepdim=True)
 
 
-def test_decoupled_info_nce_leaves_the_positive_out_of_an_example_by_hand() -> None:
-    torch.testing.assert_close(decoupled_info_nce(BY_HAND), logs(3 / 1, 6 / 2, 5 / 5))
+PAIRS = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=torch.bool)
+SHARES = torch.tensor([[0.5, 0.5, 0], [0, 1, 0], [0.25, 0.25, 0.5]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (decoupled_info_nce, [3 / 1, 6 / 2, 5 / 5]),
+        (partial(multi_positive_info_nce, positives=PAIRS), [8**0.5, 4, (10 / 4 * 20) ** (1 / 3)]),
+        (partial(soft_info_nce, targets=SHARES), [8**0.5, 4, 25**0.25 * 2**0.5]),
+        # (mean of negatives - 0.2 positive) / 0.8: (1.5 - .2) / .8, (3 - .4) / .8, (2.5 - 1) / .8
+        (partial(debiased_info_nce, class_prior=0.2), [4.25, 1 + 3.25, 1 + 2 * 1.875 / 5]),
+        # beta 1: sum of squares over sum of the negatives: 5/3, 18/6, 17/5
+        (partial(hard_negative_info_nce, concentration=1.0), [1 + 10 / 3, 4, 1 + 6.8 / 5]),
+    ],
+    ids=["decoupled", "multi-positive", "soft", "debiased", "hard-negative"],
+)
+def test_variants_of_an_example_by_hand(loss: Loss, expected: list[float]) -> None:
+    by_hand = torch.tensor(expected, dtype=torch.float64).log()
+    torch.testing.assert_close(loss(BY_HAND), by_hand)
 
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
@@ -71,62 +85,26 @@ def test_decoupled_info_nce_of_a_cosine_is_bounded_and_of_free_scores_is_not(
     assert float(decoupled_info_nce(1e6 * best).max()) < -1e6
 
 
-def test_multi_positive_info_nce_of_an_example_by_hand() -> None:
-    positives = torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=torch.bool)
-    expected = torch.stack([logs(4, 2).mean(), logs(4).mean(), logs(10 / 4, 10, 2).mean()])
-    torch.testing.assert_close(multi_positive_info_nce(BY_HAND, positives), expected)
-
-
-def test_soft_info_nce_of_an_example_by_hand() -> None:
-    targets = torch.tensor([[0.5, 0.5, 0], [0, 1, 0], [0.25, 0.25, 0.5]], dtype=torch.float64)
-    expected = torch.stack(
-        [
-            0.5 * (logs(4) + logs(2)).squeeze(),
-            logs(4).squeeze(),
-            (0.25 * (logs(2.5) + logs(10)) + 0.5 * logs(2)).squeeze(),
-        ]
+@MASKS
+@pytest.mark.parametrize(
+    ("loss", "oracle", "targets_of"),
+    [
+        (decoupled_info_nce, oracles.decoupled_info_nce, None),
+        (soft_info_nce, oracles.soft_info_nce, soft_targets),
+        (multi_positive_info_nce, oracles.supervised_contrastive, positives_of),
+    ],
+    ids=["decoupled", "soft", "multi-positive"],
+)
+def test_variants_equal_loop_oracles(
+    loss: Loss, oracle: Callable[..., list[float]], targets_of: Loss | None, masked: bool
+) -> None:
+    scores = random_scores()
+    mask = mask_of(scores) if masked else None
+    targets = [targets_of(scores, mask)] if targets_of else []
+    losses = loss(scores, *targets, mask=mask)
+    expected = oracle(
+        *(t.tolist() for t in (scores, *targets)), None if mask is None else mask.tolist()
     )
-    torch.testing.assert_close(soft_info_nce(BY_HAND, targets), expected)
-
-
-def test_debiased_info_nce_of_an_example_by_hand() -> None:
-    # (mean of negatives - 0.2 positive) / 0.8: (1.5 - .2) / .8, (3 - .4) / .8, (2.5 - 1) / .8
-    expected = logs(1 + 2 * 1.625, 1 + 2 * 3.25 / 2, 1 + 2 * 1.875 / 5)
-    torch.testing.assert_close(debiased_info_nce(BY_HAND, class_prior=0.2), expected)
-
-
-def test_hard_negative_info_nce_of_an_example_by_hand() -> None:
-    # beta 1: sum of squares over sum of the negatives: 5/3, 18/6, 17/5
-    expected = logs(1 + 2 * 5 / 3, 1 + 2 * 3 / 2, 1 + 2 * 3.4 / 5)
-    torch.testing.assert_close(hard_negative_info_nce(BY_HAND, concentration=1.0), expected)
-
-
-@MASKS
-def test_decoupled_info_nce_equals_loop_oracle(masked: bool) -> None:
-    scores = random_scores()
-    mask = random_mask(scores) if masked else None
-    expected = oracles.decoupled_info_nce(scores.tolist(), listed(mask))
-    assert decoupled_info_nce(scores, mask=mask).tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@MASKS
-def test_soft_info_nce_equals_loop_oracle(masked: bool) -> None:
-    scores = random_scores()
-    mask = random_mask(scores) if masked else None
-    targets = soft_targets(scores, mask)
-    expected = oracles.soft_info_nce(scores.tolist(), targets.tolist(), listed(mask))
-    assert soft_info_nce(scores, targets, mask=mask).tolist() == pytest.approx(expected, rel=1e-12)
-
-
-@MASKS
-def test_multi_positive_info_nce_equals_loop_oracle(masked: bool) -> None:
-    scores = random_scores()
-    mask = random_mask(scores) if masked else None
-    positives = random_mask(scores, seed=3)
-    if mask is not None:
-        positives &= mask
-    expected = oracles.supervised_contrastive(scores.tolist(), positives.tolist(), listed(mask))
-    losses = multi_positive_info_nce(scores, positives, mask=mask)
     assert losses.tolist() == pytest.approx(expected, rel=1e-12)
 
 
@@ -138,17 +116,15 @@ def test_hard_negative_info_nce_equals_loop_oracle(
     concentration: float, class_prior: float, min_score: float, masked: bool
 ) -> None:
     scores = random_scores()
-    mask = random_mask(scores) if masked else None
-    expected = oracles.hard_negative_info_nce(
-        scores.tolist(), concentration, class_prior, min_score, listed(mask)
-    )
-    losses = hard_negative_info_nce(
-        scores,
-        concentration=concentration,
-        class_prior=class_prior,
-        min_score=min_score,
-        mask=mask,
-    )
+    mask = mask_of(scores) if masked else None
+    options: dict[str, Any] = {
+        "concentration": concentration,
+        "class_prior": class_prior,
+        "min_score": min_score,
+    }
+    listed = None if mask is None else mask.tolist()
+    expected = oracles.hard_negative_info_nce(scores.tolist(), **options, mask=listed)
+    losses = hard_negative_info_nce(scores, **options, mask=mask)
     assert losses.tolist() == pytest.approx(expected, rel=1e-12)
 
 
@@ -166,7 +142,7 @@ def test_hard_negative_info_nce_equals_loop_oracle(
 )
 def test_every_variant_has_info_nce_as_its_limit(loss: Loss, masked: bool) -> None:
     scores = random_scores()
-    mask = random_mask(scores) if masked else None
+    mask = mask_of(scores) if masked else None
     torch.testing.assert_close(loss(scores, mask=mask), info_nce(scores, mask=mask))
 
 
@@ -240,40 +216,51 @@ def test_a_row_without_negatives_costs_nothing_and_is_named(loss: Loss) -> None:
     torch.testing.assert_close(losses[[0, 1, 3]], loss(scores)[[0, 1, 3]])
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"concentration": -0.1}, ValueError, r"`concentration`.*-0\.1"),
-        ({"concentration": math.nan}, ValueError, r"`concentration`.*nan"),
-        ({"class_prior": -0.1}, ValueError, r"`class_prior`.*-0\.1"),
-        ({"class_prior": 1.0}, ValueError, r"`class_prior`.*< 1, got 1\.0"),
-        ({"class_prior": "0.1"}, TypeError, r"`class_prior`.*'0\.1'"),
-        ({"min_score": math.nan}, ValueError, r"`min_score`.*nan"),
-    ],
-)
-def test_hard_negative_info_nce_refuses_what_is_out_of_range(
-    change: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    options: dict[str, Any] = {"concentration": 1.0, **change}
-    with pytest.raises(error, match=message):
-        hard_negative_info_nce(random_scores(), **options)
+def soft(targets: Tensor, mask: Tensor | None = None) -> partial[Tensor]:
+    return partial(soft_info_nce, targets=targets, mask=mask)
+
+
+def multi_positive(positives: Tensor) -> partial[Tensor]:
+    return partial(multi_positive_info_nce, positives=positives)
+
+
+def hard(concentration: float = 1.0, **options: Any) -> partial[Tensor]:
+    return partial(hard_negative_info_nce, concentration=concentration, **options)
+
+
+BUT_ONE = torch.ones(4, 6).bool().index_put((torch.tensor(1), torch.tensor(3)), torch.tensor(False))
+SIXTHS = torch.full((4, 6), 1 / 6, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("targets", "error", "message"),
+    ("loss", "error", "message"),
     [
-        (torch.ones(4, 5), ValueError, r"`targets`.*\[4, 6\].*\(4, 5\)"),
-        (torch.ones(4, 6).half(), TypeError, r"`targets`.*float64\) or float32.*float16"),
-        (torch.ones(4, 6).double(), ValueError, r"`targets`.*sum to 1.*4 other rows: 0, 1, 2, 3"),
-        (2 * torch.eye(4, 6).double() - 1 / 6, ValueError, r"`targets` >= 0"),
-        (torch.full((4, 6), math.nan).double(), ValueError, r"`targets` to be finite.*24"),
+        (hard(-0.1), ValueError, r"`concentration`.*-0\.1"),
+        (hard(math.nan), ValueError, r"`concentration`.*nan"),
+        (hard(class_prior=-0.1), ValueError, r"`class_prior`.*-0\.1"),
+        (hard(class_prior=1.0), ValueError, r"`class_prior`.*< 1, got 1\.0"),
+        (hard(class_prior="0.1"), TypeError, r"`class_prior`.*'0\.1'"),
+        (hard(min_score=math.nan), ValueError, r"`min_score`.*nan"),
+        (soft(torch.ones(4, 5)), ValueError, r"`targets`.*\[4, 6\].*\(4, 5\)"),
+        (soft(SIXTHS.half()), TypeError, r"`targets`.*float64\) or float32.*float16"),
+        (soft(6 * SIXTHS), ValueError, r"`targets`.*sum to 1.*4 other rows: 0, 1, 2, 3"),
+        (soft(2 * torch.eye(4, 6).double() - SIXTHS), ValueError, r"`targets` >= 0"),
+        (soft(math.nan * SIXTHS), ValueError, r"`targets` to be finite.*24"),
+        (soft(SIXTHS, BUT_ONE), ValueError, r"`targets`.*0 where `mask`.*1 other rows: 1"),
+        (multi_positive(torch.eye(4, 6)), TypeError, r"boolean `positives`.*float32"),
+        (multi_positive(BUT_ONE[:3]), ValueError, r"`positives` broadcastable.*\(4, 6\).*\(3, 6\)"),
+        (
+            multi_positive(~torch.eye(4, 6).bool()),
+            ValueError,
+            r"`positives`.*4 other rows: 0, 1, 2, 3",
+        ),
     ],
 )
-def test_soft_info_nce_refuses_what_is_no_distribution(
-    targets: Tensor, error: type[Exception], message: str
+def test_variants_refuse_what_is_out_of_range(
+    loss: Loss, error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        soft_info_nce(random_scores(), targets)
+        loss(random_scores())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -285,30 +272,6 @@ def test_soft_info_nce_takes_every_softmax_of_half_precision(dtype: torch.dtype)
     exact = soft_info_nce(scores, scores.float().softmax(-1))
     assert losses.dtype == exact.dtype == torch.float32
     torch.testing.assert_close(losses, exact, rtol=0.02, atol=0.0)
-
-
-def test_soft_info_nce_refuses_targets_under_the_mask() -> None:
-    scores = random_scores()
-    mask = torch.ones(4, 6, dtype=torch.bool)
-    mask[1, 3] = False
-    targets = torch.full((4, 6), 1 / 6, dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"`targets`.*0 where `mask`.*1 other rows: 1"):
-        soft_info_nce(scores, targets, mask=mask)
-
-
-@pytest.mark.parametrize(
-    ("positives", "error", "message"),
-    [
-        (torch.eye(4, 6), TypeError, r"boolean `positives`.*float32"),
-        (torch.ones(3, 6).bool(), ValueError, r"`positives` broadcastable.*\(4, 6\).*\(3, 6\)"),
-        (~torch.eye(4, 6).bool(), ValueError, r"`positives`.*4 other rows: 0, 1, 2, 3"),
-    ],
-)
-def test_multi_positive_info_nce_refuses_wrong_positives(
-    positives: Tensor, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        multi_positive_info_nce(random_scores(), positives)
 
 
 def test_multi_positive_info_nce_refuses_positives_under_the_mask() -> None:

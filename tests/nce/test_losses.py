@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_infonce import nce
 from rl_infonce.nce import info_nce, symmetric_info_nce
 from tests import oracles
-from tests.draws import normal
+from tests.draws import normal, random_mask
 
 Loss = Callable[..., Tensor]
 BOTH = pytest.mark.parametrize("loss", [info_nce, symmetric_info_nce])
@@ -25,34 +25,21 @@ def random_scores(*shape: int) -> Tensor:
     return 2.0 * normal(*shape)
 
 
-def random_mask(*shape: int, seed: int = 1) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    mask = torch.rand(*shape, generator=generator) < 0.5
-    torch.diagonal(mask, dim1=-2, dim2=-1).fill_(True)
-    return mask
-
-
-def logs(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64).log()
-
-
-def test_info_nce_follows_rows_of_an_example_by_hand() -> None:
-    torch.testing.assert_close(info_nce(ASYMMETRIC), logs(4, 4, 2))
-    torch.testing.assert_close(info_nce(ASYMMETRIC.T), logs(8, 5 / 2, 9 / 5))
-
-
-def test_info_nce_leaves_masked_candidates_out_of_an_example_by_hand() -> None:
-    torch.testing.assert_close(info_nce(ASYMMETRIC, mask=HOLES), logs(2, 4, 6 / 5))
-
-
-def test_symmetric_info_nce_averages_both_directions_of_an_example_by_hand() -> None:
-    expected = logs(4 * 8, 4 * 5 / 2, 2 * 9 / 5) / 2
-    torch.testing.assert_close(symmetric_info_nce(ASYMMETRIC), expected)
-
-
-def test_symmetric_info_nce_masks_pairs_in_both_directions_of_an_example_by_hand() -> None:
-    expected = logs(2 * 4, 4 * 3 / 2, 6 / 5 * 9 / 5) / 2
-    torch.testing.assert_close(symmetric_info_nce(ASYMMETRIC, mask=HOLES), expected)
+@pytest.mark.parametrize(
+    ("loss", "scores", "mask", "expected"),
+    [
+        (info_nce, ASYMMETRIC, None, [4, 4, 2]),
+        (info_nce, ASYMMETRIC.T, None, [8, 5 / 2, 9 / 5]),
+        (info_nce, ASYMMETRIC, HOLES, [2, 4, 6 / 5]),
+        (symmetric_info_nce, ASYMMETRIC, None, [(4 * 8) ** 0.5, 10**0.5, (2 * 9 / 5) ** 0.5]),
+        (symmetric_info_nce, ASYMMETRIC, HOLES, [8**0.5, 6**0.5, (6 / 5 * 9 / 5) ** 0.5]),
+    ],
+)
+def test_losses_follow_rows_or_both_directions_of_an_example_by_hand(
+    loss: Loss, scores: Tensor, mask: Tensor | None, expected: list[float]
+) -> None:
+    by_hand = torch.tensor(expected, dtype=torch.float64).log()
+    torch.testing.assert_close(loss(scores, mask=mask), by_hand)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -135,31 +122,32 @@ def test_symmetric_info_nce_is_invariant_to_swapping_sides() -> None:
     torch.testing.assert_close(symmetric_info_nce(scores, mask=mask), swapped)
 
 
-@pytest.mark.parametrize("shape", [(3, 2), (1, 2, 2), (5, 2, 2)])
 @BOTH
+@pytest.mark.parametrize("shape", [(3, 2), (1, 2, 2), (5, 2, 2)])
 def test_losses_refuse_a_mask_of_another_shape(loss: Loss, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"`mask` broadcastable to `scores` \(2, 2\), got \("):
         loss(torch.zeros(2, 2), mask=torch.ones(shape, dtype=torch.bool))
 
 
-@BOTH
-def test_losses_refuse_scores_without_axes(loss: Loss) -> None:
-    with pytest.raises(ValueError, match=r"`scores` of shape \[\.\.\., B, M\], got \(3,\)"):
-        loss(torch.zeros(3))
-
-
-@BOTH
-def test_losses_refuse_integer_scores(loss: Loss) -> None:
-    with pytest.raises(TypeError, match=r"`scores` to be floating point, got torch.int64"):
-        loss(torch.zeros(2, 2, dtype=torch.int64))
-
-
-@pytest.mark.parametrize("shape", [(3, 2), (0, 2), (4, 0, 0)])
-def test_info_nce_refuses_rows_without_positive(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"1 <= B <= M, got \("):
-        info_nce(torch.zeros(shape))
-
-
-def test_symmetric_info_nce_refuses_scores_that_are_not_square() -> None:
-    with pytest.raises(ValueError, match=r"square `scores` \[\.\.\., B, B\], got \(2, 3\)"):
-        symmetric_info_nce(torch.zeros(2, 3))
+@pytest.mark.parametrize(
+    ("losses", "scores", "error", "message"),
+    [
+        ("both", torch.zeros(3), ValueError, r"`scores` of shape \[\.\.\., B, M\], got \(3,\)"),
+        (
+            "both",
+            torch.zeros(2, 2).long(),
+            TypeError,
+            "`scores` to be floating .*, got torch.int64",
+        ),
+        ("info_nce", torch.zeros(3, 2), ValueError, r"1 <= B <= M, got \("),
+        ("info_nce", torch.zeros(0, 2), ValueError, r"1 <= B <= M, got \("),
+        ("info_nce", torch.zeros(4, 0, 0), ValueError, r"1 <= B <= M, got \("),
+        ("symmetric_info_nce", torch.zeros(2, 3), ValueError, r"square .*B, B\], got \(2, 3\)"),
+    ],
+)
+def test_losses_refuse_scores_that_are_no_matrices_with_positives(
+    losses: str, scores: Tensor, error: type[Exception], message: str
+) -> None:
+    for name in ("info_nce", "symmetric_info_nce") if losses == "both" else (losses,):
+        with pytest.raises(error, match=message):
+            getattr(nce, name)(scores)

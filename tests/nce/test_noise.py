@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
 
 from rl_infonce.nce import CategoricalNoise, accidental_hits, uniform_noise, unigram_noise
 from tests.draws import seeded
@@ -45,13 +45,10 @@ def test_log_prob_reads_off_log_q() -> None:
     torch.testing.assert_close(CategoricalNoise(Q.log()).log_prob(outcomes), expected)
 
 
-def test_rounded_probabilities_are_normalised_exactly() -> None:
+def test_uniform_and_rounded_probabilities_are_normalised_exactly() -> None:
     rounded = CategoricalNoise(torch.tensor([0.3335, 0.3335, 0.3335]).log())
-    torch.testing.assert_close(rounded.log_probs.exp(), torch.full((3,), 1 / 3).double())
-
-
-def test_uniform_noise_is_uniform() -> None:
-    torch.testing.assert_close(uniform_noise(8).log_probs.exp(), torch.full((8,), 1 / 8).double())
+    for noise, n in ((rounded, 3), (uniform_noise(8), 8)):
+        torch.testing.assert_close(noise.log_probs.exp(), torch.full((n,), 1 / n).double())
 
 
 @pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
@@ -73,51 +70,33 @@ def test_accidental_hits_equal_brute_force() -> None:
     assert accidental_hits(noise[0], targets[:, 0]).tolist() == shared
 
 
-@pytest.mark.parametrize(
-    ("log_probs", "error", "message"),
-    [
-        (torch.zeros(3), ValueError, r"`log_probs` to be normalised.*sum to 3"),
-        (torch.tensor([math.nan, 0.0]), ValueError, r"normalised.*nan"),
-        (torch.zeros(0), ValueError, r"normalised.*sum to 0"),
-        (torch.zeros(2, 2), ValueError, r"`log_probs`.*\[V\].*\(2, 2\)"),
-        (torch.zeros(1).int(), TypeError, r"`log_probs`.*int32"),
-    ],
-)
-def test_noise_refuses_what_is_no_distribution(
-    log_probs: Tensor, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        CategoricalNoise(log_probs)
+LONGS = torch.zeros(2, 4).long()
+NO_OUTCOME = r"`outcomes` in \[0, 4\)"
 
 
 @pytest.mark.parametrize(
-    ("counts", "power", "error", "message"),
+    ("call", "error", "message"),
     [
-        (torch.tensor([1.0, -1.0]), 1.0, ValueError, r"`counts`.*>= 0"),
-        (torch.tensor([0, 0]), 1.0, ValueError, r"`counts`.*not all 0"),
-        (torch.tensor([1.0, math.inf]), 1.0, ValueError, r"`counts` to be finite"),
-        (torch.ones(2, 2), 1.0, ValueError, r"`counts`.*\[V\]"),
-        (torch.ones(2), -0.5, ValueError, r"`power`.*-0\.5"),
-        (torch.ones(2), "1", TypeError, r"`power`.*'1'"),
+        (lambda: CategoricalNoise(torch.zeros(3)), ValueError, r"`log_p.*normalised.*sum to 3"),
+        (lambda: CategoricalNoise(torch.tensor([math.nan, 0])), ValueError, r"normalised.*nan"),
+        (lambda: CategoricalNoise(torch.zeros(0)), ValueError, r"normalised.*sum to 0"),
+        (lambda: CategoricalNoise(torch.zeros(2, 2)), ValueError, r"`log_p.*\[V\].*\(2, 2\)"),
+        (lambda: CategoricalNoise(torch.zeros(1).int()), TypeError, r"`log_probs`.*int32"),
+        (lambda: unigram_noise(torch.tensor([1.0, -1.0])), ValueError, r"`counts`.*>= 0"),
+        (lambda: unigram_noise(torch.zeros(2).int()), ValueError, r"`counts`.*not all 0"),
+        (lambda: unigram_noise(torch.tensor([1, math.inf])), ValueError, r"`counts` to be finite"),
+        (lambda: unigram_noise(torch.ones(2, 2)), ValueError, r"`counts`.*\[V\]"),
+        (lambda: unigram_noise(torch.ones(2), power=-0.5), ValueError, r"`power`.*-0\.5"),
+        (lambda: unigram_noise(torch.ones(2), power="1"), TypeError, r"`power`.*'1'"),  # type: ignore[arg-type]
+        (lambda: uniform_noise(0), ValueError, r"`n_outcomes`.*0"),
+        (lambda: uniform_noise(2.5), TypeError, r"`n_outcomes` to be an integer, got 2\.5"),  # type: ignore[arg-type]
+        (lambda: uniform_noise(4).log_prob(torch.tensor([0, -1])), ValueError, NO_OUTCOME),
+        (lambda: uniform_noise(4).log_prob(torch.tensor([0, 4])), ValueError, NO_OUTCOME),
+        (lambda: accidental_hits(LONGS, LONGS[0, :3]), ValueError, r"`noise`.*\[3, K\].*\(2, 4\)"),
     ],
 )
-def test_unigram_noise_refuses_other_counts(
-    counts: Tensor, power: float, error: type[Exception], message: str
+def test_noise_refuses_what_does_not_fit(
+    call: Callable[[], object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        unigram_noise(counts, power=power)
-
-
-def test_other_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`n_outcomes`.*0"):
-        uniform_noise(0)
-    with pytest.raises(TypeError, match=r"`n_outcomes` to be an integer, got 2\.5"):
-        uniform_noise(2.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"`noise`.*\[3, K\].*\(2, 4\)"):
-        accidental_hits(torch.zeros(2, 4).long(), torch.zeros(3).long())
-
-
-@pytest.mark.parametrize("outcome", [-1, 4])
-def test_outcomes_that_are_none_have_no_probability(outcome: int) -> None:
-    with pytest.raises(ValueError, match=r"`outcomes` in \[0, 4\)"):
-        uniform_noise(4).log_prob(torch.tensor([0, outcome]))
+        call()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ from rl_infonce.nce import (
     ranking_nce,
 )
 from tests import oracles
+from tests.draws import seeded
 
 
 class Given(NamedTuple):
@@ -32,7 +33,7 @@ class Given(NamedTuple):
 
 
 def given_samples(n_positives: int | None = None, n_noise: int = 5, seed: int = 0) -> Given:
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -79,12 +80,6 @@ def by_hand() -> Given:
     values = [[3.0], [2.0, 5.0], [0.5], [0.25, 0.5]]
     positive, noise, positive_q, noise_q = (torch.tensor(v).double().log() for v in values)
     return Given(positive, noise[None], positive_q, noise_q[None])
-
-
-def test_exact_nll_of_an_example_by_hand() -> None:
-    scores = torch.tensor([[1.0, 2.0, 5.0], [1.0, 1.0, 2.0]]).log()
-    losses = exact_nll(scores, torch.tensor([2, 0]))
-    torch.testing.assert_close(losses, torch.tensor([8 / 5, 4.0]).log())
 
 
 def test_estimators_of_an_example_by_hand() -> None:
@@ -239,12 +234,6 @@ def test_ranking_nce_with_uniform_noise_is_info_nce_with_explicit_negatives() ->
     torch.testing.assert_close(losses, torch.cat([info_nce(row) for row in rows]))
 
 
-def test_negative_sampling_is_local_nce_where_k_times_q_is_1() -> None:
-    g = given_samples(n_noise=5)
-    log_q = torch.full((3, 5), -math.log(5), dtype=torch.float64)
-    torch.testing.assert_close(negative(g), local_nce(g.positives, g.noise, log_q[:, 0], log_q))
-
-
 def test_negative_sampling_shifts_the_scores_of_local_nce_by_log_k_q() -> None:
     g = given_samples()
     shifted = negative_sampling(
@@ -372,35 +361,23 @@ def test_estimators_refuse_what_does_not_fit(
 
 
 @pytest.mark.parametrize(
-    ("mask", "error", "message"),
+    ("given", "error", "message"),
     [
-        (torch.ones(3, 5), TypeError, r"boolean `mask`.*float32"),
-        (torch.ones(3, 4).bool(), ValueError, r"`mask`.*\(3, 5\).*\(3, 4\)"),
+        ({"mask": torch.ones(3, 5)}, TypeError, r"boolean `mask`.*float32"),
+        ({"mask": torch.ones(3, 4).bool()}, ValueError, r"`mask`.*\(3, 5\).*\(3, 4\)"),
+        ({"log_z": math.nan}, ValueError, r"`log_z`.*nan"),
+        ({"log_z": "0"}, TypeError, r"`log_z`.*'0'"),
+        ({"log_z": torch.zeros(2)}, ValueError, r"`log_z`.*\[3\].*\(2,\)"),
+        ({"log_z": torch.zeros(3, 5)}, ValueError, r"`log_z`.*\[3\].*\(3, 5\)"),
+        ({"log_z": torch.tensor(math.nan)}, ValueError, r"`log_z` to be finite"),
     ],
 )
-@ALL
-def test_estimators_refuse_wrong_masks(
-    estimator: Estimator, mask: Tensor, error: type[Exception], message: str
+def test_estimators_refuse_wrong_masks_and_local_nce_other_normalisers(
+    given: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=message):
-        estimator(given_samples(), mask=mask)
-
-
-@pytest.mark.parametrize(
-    ("log_z", "error", "message"),
-    [
-        (math.nan, ValueError, r"`log_z`.*nan"),
-        ("0", TypeError, r"`log_z`.*'0'"),
-        (torch.zeros(2), ValueError, r"`log_z`.*\[3\].*\(2,\)"),
-        (torch.zeros(3, 5), ValueError, r"`log_z`.*\[3\].*\(3, 5\)"),
-        (torch.tensor(math.nan), ValueError, r"`log_z` to be finite"),
-    ],
-)
-def test_local_nce_refuses_other_normalisers(
-    log_z: float, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        local(given_samples(), log_z=log_z)
+    for estimator in ESTIMATORS.values() if "mask" in given else [local]:
+        with pytest.raises(error, match=message):
+            estimator(given_samples(), **given)
 
 
 @pytest.mark.parametrize(
