@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.forging import members_of
+from tests.attacks.forging import SoundModel, members_of
 from tests.attacks.formats import FORMATS, good_files
 
 
@@ -30,6 +30,7 @@ def copied(places: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def model(places: dict[str, Path]) -> dict[str, bytes]:
-    """Return the members of a sound model."""
-    return members_of(good_files("model", places["model"])["model.zip"])
+def model(places: dict[str, Path], tmp_path: Path) -> SoundModel:
+    """Return a sound model that is not written yet."""
+    members = members_of(good_files("model", places["model"])["model.zip"])
+    return SoundModel(members, tmp_path / "model.zip")

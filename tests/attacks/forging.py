@@ -12,7 +12,7 @@ import struct
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -74,6 +74,25 @@ def zip_file(
 def members_of(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
+
+
+class SoundModel(NamedTuple):
+    """The members of a sound model, and where one that is changed is written."""
+
+    members: dict[str, bytes]
+    path: Path
+
+    def write(self, changed: Members, compression: int = 0) -> Path:
+        """Write a model with some members changed, and return its path."""
+        self.path.write_bytes(zip_file({**self.members, **changed}, compression))
+        return self.path
+
+    def records(self) -> dict[str, bytes]:
+        """Return what the file of its weights holds."""
+        return members_of(self.members["policy.pth"])
+
+
+PICKLE = "archive/data.pkl"
 
 
 def with_declared_size(content: bytes, member: int, size: int) -> bytes:

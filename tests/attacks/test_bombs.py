@@ -19,6 +19,8 @@ from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.files.csv_log import CSVLog
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from tests.attacks.forging import (
+    PICKLE,
+    SoundModel,
     forge,
     members_of,
     memory_bound,
@@ -56,31 +58,25 @@ def refused(read: Callable[[], Any], n_bytes: int, *named: object) -> str:
 @pytest.mark.parametrize("member", ["data", "policy.pth"])
 @pytest.mark.parametrize("filling", [b"\0", b" ", b"[", b'{"":'])
 def test_members_packed_to_nothing_are_not_unpacked(
-    member: str, filling: bytes, model: dict[str, bytes], tmp_path: Path
+    member: str, filling: bytes, model: SoundModel
 ) -> None:
-    path = tmp_path / "model.zip"
-    huge = filling * (REAL // len(filling))
-    path.write_bytes(zip_file({**model, member: huge}, zipfile.ZIP_DEFLATED))
-    del huge
+    path = model.write({member: filling * (REAL // len(filling))}, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < MB
     message = refused(lambda: read_model_zip(path), 8 * MB, path, f"`{member}`")
     assert re.search(r"at most 20 times smaller, got 4\d,\d{3},\d{3} bytes packed into", message)
 
 
 @pytest.mark.parametrize("member", ["data", "policy.pth"])
-def test_sizes_that_lie_are_not_unpacked(
-    member: str, model: dict[str, bytes], tmp_path: Path
-) -> None:
-    path = tmp_path / "model.zip"
-    ordered = {member: bytes(REAL), **{name: model[name] for name in model if name != member}}
-    content = zip_file(ordered, zipfile.ZIP_DEFLATED)
-    path.write_bytes(with_declared_size(content, 0, 1000))
+def test_sizes_that_lie_are_not_unpacked(member: str, model: SoundModel) -> None:
+    path = model.write({member: bytes(REAL)}, zipfile.ZIP_DEFLATED)
+    place = list(model.members).index(member)
+    path.write_bytes(with_declared_size(path.read_bytes(), place, 1000))
     refused(lambda: read_model_zip(path), 8 * MB, path, "whole zip file")
 
 
-def test_sizes_that_are_claimed_are_not_allocated(model: dict[str, bytes], tmp_path: Path) -> None:
-    path, content = tmp_path / "model.zip", zip_file(model)
-    names = list(model)
+def test_sizes_that_are_claimed_are_not_allocated(model: SoundModel) -> None:
+    path, content = model.path, zip_file(model.members)
+    names = list(model.members)
     for member in ("data", "policy.pth"):
         for claimed in (2**31, 2**32 - 2):
             path.write_bytes(with_declared_size(content, names.index(member), claimed))
@@ -88,31 +84,27 @@ def test_sizes_that_are_claimed_are_not_allocated(model: dict[str, bytes], tmp_p
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_packers_that_sb3_does_not_use_are_refused(
-    compression: int, model: dict[str, bytes], tmp_path: Path
-) -> None:
-    path = tmp_path / "model.zip"
-    path.write_bytes(zip_file({**model, "data": bytes(REAL)}, compression))
+def test_packers_that_sb3_does_not_use_are_refused(compression: int, model: SoundModel) -> None:
+    path = model.write({"data": bytes(REAL)}, compression)
     refused(lambda: read_model_zip(path), 8 * MB, path, "`data`", "stored or deflated")
 
 
-def test_members_that_overlap_are_refused(model: dict[str, bytes], tmp_path: Path) -> None:
+def test_members_that_overlap_are_refused(model: SoundModel) -> None:
     """A kilobyte that a thousand entries of the directory share, as in Fifield's bombs (2019)."""
-    inner = zip_file({"archive/data/0": bytes(1000), "archive/data.pkl": pickled(b"}")})
+    inner = zip_file({"archive/data/0": bytes(1000), PICKLE: pickled(b"}")})
     start = inner.index(b"PK\x01\x02")
     length = inner.index(b"PK\x01\x02", start + 1) - start
     entries = inner[start : start + length] * 1000 + inner[start + length : -22]
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1001, 1001, len(entries), start, 0)
-    path = tmp_path / "model.zip"
-    path.write_bytes(zip_file({**model, "policy.pth": inner[:start] + entries + end}))
+    path = model.write({"policy.pth": inner[:start] + entries + end})
     refused(lambda: read_model_zip(path), 8 * MB, path, "`policy.pth`", "without compression")
 
 
-def test_records_of_torch_are_not_unpacked(model: dict[str, bytes], tmp_path: Path) -> None:
-    path, records = tmp_path / "model.zip", members_of(model["policy.pth"])
+def test_records_of_torch_are_not_unpacked(model: SoundModel) -> None:
+    records = model.records()
     name = next(name for name in records if name.endswith("data/0"))
     packed = zip_file({**records, name: bytes(REAL)}, zipfile.ZIP_DEFLATED)
-    path.write_bytes(zip_file({**model, "policy.pth": packed}))
+    path = model.write({"policy.pth": packed})
     refused(lambda: read_model_zip(path), 8 * MB, path, "`policy.pth`", "without compression")
 
 
@@ -152,17 +144,14 @@ PICKLES = {
 
 
 @pytest.mark.parametrize("name", PICKLES)
-def test_pickles_that_fill_the_memory_or_the_day_are_refused(
-    name: str, model: dict[str, bytes], tmp_path: Path
-) -> None:
-    path = tmp_path / "model.zip"
+def test_pickles_that_fill_the_memory_or_the_day_are_refused(name: str, model: SoundModel) -> None:
     records = {
-        "archive/data.pkl": pickled(*PICKLES[name]),
+        PICKLE: pickled(*PICKLES[name]),
         "archive/version": b"3\n",
         "archive/byteorder": b"little",
         "archive/data/0": bytes(4),
     }
-    path.write_bytes(zip_file({**model, "policy.pth": zip_file(records)}))
+    path = model.write({"policy.pth": zip_file(records)})
     refused(lambda: read_model_zip(path), 16 * MB, path, "`policy.pth`")
 
 

@@ -23,7 +23,9 @@ from rl_infonce.agents.model_zip import mapping_of, read_model_zip
 from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.agents.saved_policy import read_policy
 from tests.attacks.forging import (
+    PICKLE,
     Payload,
+    SoundModel,
     forge,
     members_of,
     npy_file,
@@ -113,13 +115,11 @@ REASONS = {"torch": "mkdir", "pickle": "torch's zip format"}
 
 
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
-def test_a_payload_in_any_member_of_a_model_never_runs(
-    wrapping: str, model: dict[str, bytes], tmp_path: Path
-) -> None:
-    mark, path = tmp_path / "mark", tmp_path / "model.zip"
+def test_a_payload_in_any_member_of_a_model_never_runs(wrapping: str, model: SoundModel) -> None:
+    mark = model.path.parent / "mark"
     content = payloads(mark)[wrapping]
-    for member in (*model, "more.pkl", "policy.pth.pkl", "__init__.py"):
-        path.write_bytes(zip_file({**model, member: content}))
+    for member in (*model.members, "more.pkl", "policy.pth.pkl", "__init__.py"):
+        path = model.write({member: content})
         if member in ("data", "policy.pth"):
             reason = REASONS.get(wrapping, "") if member == "policy.pth" else "JSON"
             for read in (read_encoder, read_policy):
@@ -139,21 +139,19 @@ def outcome(path: Path) -> str | None:
     return None
 
 
-def test_a_payload_in_any_entry_of_data_never_runs(model: dict[str, bytes], tmp_path: Path) -> None:
-    mark, path = tmp_path / "mark", tmp_path / "model.zip"
-    text: dict[str, Any] = json.loads(model["data"])
+def test_a_payload_in_any_entry_of_data_never_runs(model: SoundModel) -> None:
+    mark = model.path.parent / "mark"
+    text: dict[str, Any] = json.loads(model.members["data"])
     bomb = b64encode(pickle.dumps(Payload(mark))).decode()
     for key in (*text, "more"):
         for entry in (bomb, {":type:": "<class 'dict'>", ":serialized:": bomb}, {"x": [bomb]}):
-            data = json.dumps({**text, key: entry}).encode()
-            path.write_bytes(zip_file({**model, "data": data}))
-            message = outcome(path)
-            assert message is None or str(path) in message
+            message = outcome(model.write({"data": json.dumps({**text, key: entry}).encode()}))
+            assert message is None or str(model.path) in message
     serialized = [each for each in text.values() if ":serialized:" in mapping_of(each)]
     for each in serialized:
         each[":serialized:"] = bomb
     assert serialized
-    path.write_bytes(zip_file({**model, "data": json.dumps(text).encode()}))
+    path = model.write({"data": json.dumps(text).encode()})
     assert read_encoder(path).features_dim == 8, "what is pickled is not needed"
     assert not mark.exists()
 
@@ -181,40 +179,32 @@ REDUCED = {
 
 
 @pytest.mark.parametrize("how", REDUCED)
-def test_no_opcode_calls_what_makes_no_tensors(
-    how: str, model: dict[str, bytes], tmp_path: Path
-) -> None:
-    mark, path = tmp_path / "mark", tmp_path / "model.zip"
+def test_no_opcode_calls_what_makes_no_tensors(how: str, model: SoundModel) -> None:
+    mark = model.path.parent / "mark"
     text = os.fsencode(mark)
-    records = members_of(model["policy.pth"])
-    (name,) = (name for name in records if name.endswith("data.pkl"))
-    records[name] = REDUCED[how](len(text).to_bytes(4, "little") + text)
-    path.write_bytes(zip_file({**model, "policy.pth": zip_file(records)}))
+    records = model.records()
+    records[PICKLE] = REDUCED[how](len(text).to_bytes(4, "little") + text)
+    path = model.write({"policy.pth": zip_file(records)})
     with pytest.raises(ValueError, match=rf"`policy.pth` in {path}"):
         read_encoder(path)
     assert not mark.exists()
 
 
-def test_the_pickle_that_is_checked_is_the_one_that_is_read(
-    model: dict[str, bytes], tmp_path: Path
-) -> None:
-    path, records = tmp_path / "model.zip", members_of(model["policy.pth"])
-    (name,) = (name for name in records if name.endswith("data.pkl"))
-    evil = members_of(torch_file(Payload(tmp_path / "mark")))["archive/data.pkl"]
-    for other in (name.upper(), f"x/{name}", "data.pkl/../archive/data.pkl", "other/data.pkl"):
+def test_the_pickle_that_is_checked_is_the_one_that_is_read(model: SoundModel) -> None:
+    records = model.records()
+    evil = members_of(torch_file(Payload(model.path.parent / "mark")))[PICKLE]
+    for other in (PICKLE.upper(), f"x/{PICKLE}", "data.pkl/../archive/data.pkl", "other/data.pkl"):
         for several in ({**records, other: evil}, {other: evil, **records}):
-            path.write_bytes(zip_file({**model, "policy.pth": zip_file(several)}))
+            path = model.write({"policy.pth": zip_file(several)})
             with pytest.raises(ValueError, match=rf"`policy.pth` in {path} .* 2 data.pkl"):
                 read_encoder(path)
-    path.write_bytes(zip_file({**model, "policy.pth": zip_file({})}))
+    path = model.write({"policy.pth": zip_file({})})
     with pytest.raises(ValueError, match=rf"`policy.pth` in {path}"):
         read_encoder(path)
 
 
-def test_records_are_read_by_the_reader_that_checked_them(
-    model: dict[str, bytes], tmp_path: Path
-) -> None:
-    records = members_of(model["policy.pth"])
+def test_records_are_read_by_the_reader_that_checked_them(model: SoundModel) -> None:
+    records = model.records()
     other = {name: bytes(len(r)) if "/data/" in name else r for name, r in records.items()}
     checked, hidden = zip_file(records), zip_file(other)
     end = checked.index(b"PK\5\6")
@@ -222,48 +212,35 @@ def test_records_are_read_by_the_reader_that_checked_them(
     unchecked = torch.load(io.BytesIO(two), weights_only=True)
     assert not any(tensor.any() for tensor in unchecked.values()), "the attack is none"
     assert end == hidden.index(b"PK\5\6")
-    path = tmp_path / "model.zip"
-    path.write_bytes(zip_file({**model, "policy.pth": two}))
-    tensors = read_model_zip(path).tensors
+    tensors = read_model_zip(model.write({"policy.pth": two})).tensors
     expected = torch.load(io.BytesIO(checked), weights_only=True)
     assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 
 
-def test_a_dict_cannot_bring_its_own_methods(model: dict[str, bytes], tmp_path: Path) -> None:
-    path = tmp_path / "model.zip"
-    records = members_of(model["policy.pth"])
-    (name,) = (name for name in records if name.endswith("data.pkl"))
-    records[name] = records[name][:-1] + b"}X\x05\0\0\0itemsK\x03sb."
+def test_a_dict_cannot_bring_its_own_methods(model: SoundModel) -> None:
+    records = model.records()
+    records[PICKLE] = records[PICKLE][:-1] + b"}X\x05\0\0\0itemsK\x03sb."
     loaded = torch.load(io.BytesIO(zip_file(records)), weights_only=True)
     assert loaded.items == 3, "the attack is none, and this test shows nothing"
-    path.write_bytes(zip_file({**model, "policy.pth": zip_file(records)}))
-    assert read_encoder(path).features_dim == 8
+    assert read_encoder(model.write({"policy.pth": zip_file(records)})).features_dim == 8
 
 
 # -- names and links --------------------------------------------------------------------------
 
 SLIPPING = [
-    "..",
-    "/etc/passwd",
-    "C:evil",
-    "a/..",
-    "policy.pth/../../x",
-    "//host/x",
-    "\\\\host\\x",
-    "x\\..\\y",
-    "c:",
-    "./../x",
+    *("..", "a/..", "./../x", "policy.pth/../../x", "x\\..\\y"),
+    *("/etc/passwd", "//host/x", "\\\\host\\x", "C:evil", "c:"),
 ]
 
 
 @pytest.mark.parametrize("name", SLIPPING)
 def test_names_that_slip_out_are_refused_and_nothing_is_written(
-    name: str, model: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, model: SoundModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "deep" / "folder"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
-    (folder / "model.zip").write_bytes(zip_file({**model, name: b"slipped"}))
+    (folder / "model.zip").write_bytes(zip_file({**model.members, name: b"slipped"}))
     message = rf"plain member names in .*model\.zip, got {re.escape(repr(name))}"
     with pytest.raises(ValueError, match=message):
         read_encoder(folder / "model.zip")
@@ -271,25 +248,23 @@ def test_names_that_slip_out_are_refused_and_nothing_is_written(
     assert written == [folder / "model.zip"]
 
 
-def test_a_member_that_is_a_link_is_not_followed(model: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_member_that_is_a_link_is_not_followed(model: SoundModel) -> None:
     link = zipfile.ZipInfo("policy.pth")
     link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
-    members: list[Any] = [("data", model["data"]), (link, b"/dev/zero")]
-    (tmp_path / "model.zip").write_bytes(zip_file(members))
+    members: list[Any] = [("data", model.members["data"]), (link, b"/dev/zero")]
+    model.path.write_bytes(zip_file(members))
     with pytest.raises(ValueError, match=r"`policy.pth` in .* to have torch's zip format"):
-        read_encoder(tmp_path / "model.zip")
+        read_encoder(model.path)
 
 
 @pytest.mark.parametrize("times", [1, 2, 20])
-def test_a_model_inside_of_models_is_none(
-    times: int, model: dict[str, bytes], tmp_path: Path
-) -> None:
-    content = zip_file(model)
+def test_a_model_inside_of_models_is_none(times: int, model: SoundModel) -> None:
+    content = zip_file(model.members)
     for _ in range(times):
         content = zip_file({"model.zip": content})
-    (tmp_path / "model.zip").write_bytes(content)
+    model.path.write_bytes(content)
     with pytest.raises(ValueError, match=r"one `data`.* got 0 among the members \['model.zip'\]"):
-        read_model_zip(tmp_path / "model.zip")
+        read_model_zip(model.path)
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "loop", "folder", "nowhere"])

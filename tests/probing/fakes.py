@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,17 @@ def one_hot(task: ProbingTask) -> npt.NDArray[np.float32]:
     """Return features that hold every label."""
     columns = [values[:, None] == np.unique(values) for values in task.labels.values()]
     return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def partly_right(
+    task: ProbingTask, share: float = 1.0, seed: int = 0
+) -> dict[str, npt.NDArray[Any]]:
+    """Return predictions of the test part of which a share is right."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: np.where(rng.random(len(task.split.test)) < share, values[task.split.test], 100)
+        for name, values in task.labels.items()
+    }
 
 
 def uneven_task() -> ProbingTask:

@@ -33,6 +33,12 @@ def some_labels(features: npt.NDArray[np.float32], seed: int = 1) -> dict[str, n
     }
 
 
+FEATURES = correlated_features()
+LABELS = some_labels(FEATURES)
+_TRAIN = FEATURES[SPLIT.train].astype(np.float64)
+INPUTS = (FEATURES - _TRAIN.mean(0)) / _TRAIN.std(0)
+
+
 def mean_loss(scores: npt.NDArray[np.float64], right: npt.NDArray[np.int64]) -> float:
     """Return the mean cross-entropy of scores [N, C], in nats."""
     highest = scores.max(axis=1)
@@ -40,159 +46,129 @@ def mean_loss(scores: npt.NDArray[np.float64], right: npt.NDArray[np.int64]) -> 
     return float((log_sums - scores[np.arange(len(scores)), right]).mean())
 
 
-def objective(
-    probe: Probe,
-    name: str,
-    features: npt.NDArray[np.float32],
-    values: npt.NDArray[Any],
-    penalty: float,
-) -> float:
+def objective(probe: Probe, name: str, values: npt.NDArray[Any], penalty: float) -> float:
     """Return the penalised training loss of a fitted classifier, in float64."""
-    train = features[SPLIT.train].astype(np.float64)
-    inputs = (train - train.mean(0)) / train.std(0)
     weight, bias, classes = vars(probe.classifiers[name]).values()
     right = np.searchsorted(classes, values[SPLIT.train])
-    loss = mean_loss(inputs @ weight.double().numpy().T + bias.double().numpy(), right)
-    return loss + penalty / 2 * float(weight.double().square().sum())
+    scores = INPUTS[SPLIT.train] @ weight.double().numpy().T + bias.double().numpy()
+    return mean_loss(scores, right) + penalty / 2 * float(weight.double().square().sum())
 
 
-def oracle(
-    features: npt.NDArray[np.float32], labels: npt.NDArray[Any], penalty: float
-) -> tuple[float, npt.NDArray[np.float64]]:
-    """Return scikit-learn's optimum: the penalised loss and the weights [C, D]."""
-    train = features[SPLIT.train].astype(np.float64)
-    inputs = (features - train.mean(0)) / train.std(0)
-    x, y = inputs[SPLIT.train], labels[SPLIT.train]
-    n_classes = len(np.unique(y))
+def of_scikit_learn(labels: npt.NDArray[Any], penalty: float) -> LogisticRegression:
+    x, y = INPUTS[SPLIT.train], labels[SPLIT.train]
     # with two classes it has one weight vector u for two opposite ones, u/2 and -u/2
-    factor = 2 if n_classes == 2 else 1
-    model = LogisticRegression(C=factor / penalty / N_TRAIN, tol=1e-8, max_iter=20_000).fit(x, y)
+    factor = 2 if len(np.unique(y)) == 2 else 1
+    return LogisticRegression(C=factor / penalty / N_TRAIN, tol=1e-8, max_iter=20_000).fit(x, y)
+
+
+def oracle(labels: npt.NDArray[Any], penalty: float) -> tuple[float, npt.NDArray[np.float64]]:
+    """Return scikit-learn's optimum: the penalised loss and the weights [C, D]."""
+    model = of_scikit_learn(labels, penalty)
     weights, bias = model.coef_, model.intercept_
-    if n_classes == 2:
+    if len(model.classes_) == 2:
         weights, bias = np.concatenate([-weights, weights]) / 2, np.append(-bias, bias) / 2
-    loss = mean_loss(x @ weights.T + bias, np.searchsorted(model.classes_, y))
+    right = np.searchsorted(model.classes_, labels[SPLIT.train])
+    loss = mean_loss(INPUTS[SPLIT.train] @ weights.T + bias, right)
     return loss + penalty / 2 * float(np.square(weights).sum()), weights
 
 
 @pytest.mark.parametrize("penalty", [1e-1, 1e-3])
 def test_optimum_is_that_of_scikit_learn(penalty: float) -> None:
-    features = correlated_features()
-    labels = some_labels(features)
     settings = Converged(penalties=(penalty,), tolerance=1e-8)
-    probe = fit_probe(features, labels, SPLIT, protocol=settings)
-    for name, values in labels.items():
-        optimum, weights = oracle(features, values, penalty)
-        found = objective(probe, name, features, values, penalty)
+    probe = fit_probe(FEATURES, LABELS, SPLIT, protocol=settings)
+    for name, values in LABELS.items():
+        optimum, weights = oracle(values, penalty)
+        found = objective(probe, name, values, penalty)
         assert found == pytest.approx(optimum, abs=2e-6)
         ours = probe.classifiers[name].weight.numpy()
         np.testing.assert_allclose(ours - ours.mean(0), weights, atol=0.02 * np.abs(weights).max())
 
 
 def test_default_tolerance_is_within_a_thousandth_of_the_optimum() -> None:
-    features = correlated_features()
-    labels = some_labels(features)
-    probe = fit_probe(features, labels, SPLIT)
-    for name, values in labels.items():
+    probe = fit_probe(FEATURES, LABELS, SPLIT)
+    for name, values in LABELS.items():
         penalty = probe.settings["chosen_penalty"][name]
-        optimum, _ = oracle(features, values, penalty)
-        found = objective(probe, name, features, values, penalty)
+        optimum, _ = oracle(values, penalty)
+        found = objective(probe, name, values, penalty)
         assert optimum - 1e-6 < found < optimum + 1e-3
 
 
-def validation_loss(
-    features: npt.NDArray[np.float32], values: npt.NDArray[Any], penalty: float
-) -> float:
+def validation_loss(values: npt.NDArray[Any], penalty: float) -> float:
     """Return the loss of scikit-learn's model over validation frames of known classes."""
-    train = features[SPLIT.train].astype(np.float64)
-    inputs = (features - train.mean(0)) / train.std(0)
-    factor = 2 if len(np.unique(values[SPLIT.train])) == 2 else 1
-    model = LogisticRegression(C=factor / penalty / N_TRAIN, tol=1e-8, max_iter=20_000)
-    model.fit(inputs[SPLIT.train], values[SPLIT.train])
+    model = of_scikit_learn(values, penalty)
     rows = SPLIT.validation[np.isin(values[SPLIT.validation], model.classes_)]
-    log_probabilities = model.predict_log_proba(inputs[rows])
+    log_probabilities = model.predict_log_proba(INPUTS[rows])
     places = np.searchsorted(model.classes_, values[rows])
     return float(-log_probabilities[np.arange(len(rows)), places].mean())
 
 
 def test_penalty_is_chosen_by_validation_loss_for_each_variable() -> None:
-    features = correlated_features()
-    labels = some_labels(features)
     settings = Converged(path_tolerance=1e-7)
-    chosen = fit_probe(features, labels, SPLIT, protocol=settings).settings["chosen_penalty"]
+    chosen = fit_probe(FEATURES, LABELS, SPLIT, protocol=settings).settings["chosen_penalty"]
     assert len(set(chosen.values())) > 1
-    for name, values in labels.items():
-        losses = {p: validation_loss(features, values, p) for p in settings.penalties[:9]}
+    for name, values in LABELS.items():
+        losses = {p: validation_loss(values, p) for p in settings.penalties[:9]}
         assert losses[chosen[name]] == pytest.approx(min(losses.values()), abs=2e-3)
 
 
 @pytest.mark.parametrize("penalties", [(1.0, 1e-2, 1e-3, 1e-4), (1e-5, 1e-6)])
 def test_a_variable_that_validation_cannot_judge_is_named(penalties: tuple[float, ...]) -> None:
-    features = correlated_features()
-    labels = some_labels(features)
+    labels = {**LABELS, "two": LABELS["two"].copy()}
     labels["two"][SPLIT.validation] = 9  # a room that training has not seen
     with pytest.warns(UserWarning, match=r"No validation frame of two has a class"):
-        probe = fit_probe(features, labels, SPLIT, protocol=Converged(penalties=penalties))
+        probe = fit_probe(FEATURES, labels, SPLIT, protocol=Converged(penalties=penalties))
     assert probe.settings["chosen_penalty"]["two"] == (1e-3 if 1e-3 in penalties else 1e-5)
-    right = probe.predict(features)["two"][SPLIT.test] == labels["two"][SPLIT.test]
+    right = probe.predict(FEATURES)["two"][SPLIT.test] == labels["two"][SPLIT.test]
     assert right.mean() > 0.75
 
 
 def test_variables_do_not_influence_one_another() -> None:
-    features = correlated_features()
-    labels = some_labels(features)
     settings = Converged(tolerance=1e-8, path_tolerance=1e-6)
-    together = fit_probe(features, labels, SPLIT, protocol=settings)
-    for name, values in labels.items():
-        alone = fit_probe(features, {name: values}, SPLIT, protocol=settings)
+    together = fit_probe(FEATURES, LABELS, SPLIT, protocol=settings)
+    for name, values in LABELS.items():
+        alone = fit_probe(FEATURES, {name: values}, SPLIT, protocol=settings)
         penalty = alone.settings["chosen_penalty"][name]
         assert together.settings["chosen_penalty"][name] == penalty
-        a, b = (objective(p, name, features, values, penalty) for p in (together, alone))
+        a, b = (objective(p, name, values, penalty) for p in (together, alone))
         assert a == pytest.approx(b, abs=1e-6)
 
 
 def test_scale_and_offset_of_features_do_not_matter() -> None:
-    features = correlated_features()
-    labels = some_labels(features)
-    factors = 2.0 ** np.random.default_rng(0).integers(-12, 12, features.shape[1])
-    plain = fit_probe(features, labels, SPLIT).predict(features)
-    scaled = (features * factors).astype(np.float32)
-    rescaled = fit_probe(scaled, labels, SPLIT).predict(scaled)
-    for name in labels:
+    factors = 2.0 ** np.random.default_rng(0).integers(-12, 12, FEATURES.shape[1])
+    plain = fit_probe(FEATURES, LABELS, SPLIT).predict(FEATURES)
+    scaled = (FEATURES * factors).astype(np.float32)
+    rescaled = fit_probe(scaled, LABELS, SPLIT).predict(scaled)
+    for name in LABELS:
         np.testing.assert_array_equal(plain[name], rescaled[name])
 
 
 def test_constant_and_dead_dimensions_change_nothing_even_when_they_wake_up() -> None:
-    features = correlated_features()
-    labels = some_labels(features)
     constant = np.full((N_ALL, 2), [0.0, 1e6], np.float32)
     constant[SPLIT.test] += 1e6
-    padded = np.concatenate([features, constant], axis=1)
-    plain, with_constant = (fit_probe(f, labels, SPLIT) for f in (features, padded))
-    for name in labels:
+    padded = np.concatenate([FEATURES, constant], axis=1)
+    plain, with_constant = (fit_probe(f, LABELS, SPLIT) for f in (FEATURES, padded))
+    for name in LABELS:
         assert not with_constant.classifiers[name].weight[:, -2:].any()
         np.testing.assert_array_equal(
-            plain.predict(features)[name], with_constant.predict(padded)[name]
+            plain.predict(FEATURES)[name], with_constant.predict(padded)[name]
         )
 
 
 def test_only_classes_of_the_training_part_are_predicted() -> None:
-    features = correlated_features()
-    values = some_labels(features)["seven"].copy()
+    values = LABELS["seven"].copy()
     values[SPLIT.validation[:50]] = 251
     values[SPLIT.test] = 252
-    probe = fit_probe(features, {"x": values}, SPLIT)
+    probe = fit_probe(FEATURES, {"x": values}, SPLIT)
     assert set(probe.classifiers["x"].classes.tolist()) == set(values[SPLIT.train].tolist())
-    assert set(probe.predict(features)["x"].tolist()) <= set(values[SPLIT.train].tolist())
+    assert set(probe.predict(FEATURES)["x"].tolist()) <= set(values[SPLIT.train].tolist())
 
 
 def test_a_variable_that_never_changes_is_predicted_as_it_is() -> None:
-    features = correlated_features()
-    labels = {"still": np.full(N_ALL, 9), **some_labels(features)}
-    assert set(fit_probe(features, labels, SPLIT).predict(features)["still"].tolist()) == {9}
+    labels = {"still": np.full(N_ALL, 9), **LABELS}
+    assert set(fit_probe(FEATURES, labels, SPLIT).predict(FEATURES)["still"].tolist()) == {9}
 
 
 def test_stopping_before_the_optimum_is_said() -> None:
-    features = correlated_features()
     settings = Converged(max_evaluations=2)
     with (
         pytest.warns(
@@ -202,10 +178,12 @@ def test_stopping_before_the_optimum_is_said() -> None:
             UserWarning, match="3 of 3 variables did not reach the end of their penalties"
         ),
     ):
-        fit_probe(features, some_labels(features), SPLIT, protocol=settings)
+        fit_probe(FEATURES, LABELS, SPLIT, protocol=settings)
 
 
-def test_penalties_are_compared_by_exact_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_penalties_are_compared_by_exact_products_and_fast_ones_leave_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     products: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if not hasattr(products, "fp32_precision"):
         pytest.skip("torch before 2.9")
@@ -217,17 +195,9 @@ def test_penalties_are_compared_by_exact_products(monkeypatch: pytest.MonkeyPatc
         return compared(*args)
 
     monkeypatch.setattr(_Problem, "validation_loss", noting)
-    features = correlated_features()
-    fit_probe(features, some_labels(features), SPLIT)
-    assert set(seen) == {before}
-
-
-def test_precision_of_products_comes_back() -> None:
-    features = correlated_features()
-    products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined,unused-ignore]
-    before = products.fp32_precision
     state = torch.get_rng_state()
-    fit_probe(features, some_labels(features), SPLIT)
+    fit_probe(FEATURES, LABELS, SPLIT)
+    assert set(seen) == {before}
     assert products.fp32_precision == before
     assert torch.equal(torch.get_rng_state(), state)
 

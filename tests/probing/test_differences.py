@@ -5,23 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from sklearn.metrics import f1_score
 
 from rl_infonce.probing import ProbingTask, Split, f1_differences, score_predictions
 from tests.probing import fakes
-
-Predictions = dict[str, npt.NDArray[Any]]
-
-
-def partly_right(task: ProbingTask, share: float, seed: int) -> Predictions:
-    """Return predictions of which a share is right."""
-    rng = np.random.default_rng(seed)
-    return {
-        name: np.where(rng.random(len(task.split.test)) < share, values[task.split.test], 100)
-        for name, values in task.labels.items()
-    }
+from tests.probing.fakes import partly_right
 
 
 def test_differences_are_those_of_the_scores() -> None:

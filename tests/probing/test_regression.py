@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from sklearn.linear_model import Ridge
 from sklearn.metrics import median_absolute_error, r2_score
@@ -11,28 +10,25 @@ from rl_infonce.probing import Split, mean_position_scores, ridge_probe
 SPLIT = Split(np.arange(300), np.arange(300, 400), np.arange(400, 600))
 
 
-def features_and_position() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float64]]:
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(600, 9)) * np.logspace(-3, 3, 9) + 4
-    position = 80 + (features / np.logspace(-3, 3, 9)) @ rng.normal(size=9) * 10
-    return features.astype(np.float32), position
+_RNG, _SCALES = np.random.default_rng(0), np.logspace(-3, 3, 9)
+_PLAIN = _RNG.normal(size=(600, 9)) * _SCALES + 4
+POSITION = 80 + (_PLAIN / _SCALES) @ _RNG.normal(size=9) * 10
+FEATURES = _PLAIN.astype(np.float32)
 
 
 def test_a_linear_position_is_read_to_a_fraction_of_a_pixel() -> None:
-    features, position = features_and_position()
-    scores, readings = ridge_probe(features, {"ball_x": position}, SPLIT)
+    scores, readings = ridge_probe(FEATURES, {"ball_x": POSITION}, SPLIT)
     assert scores["ball_x"].r2 > 0.9999
     assert scores["ball_x"].median_absolute_error < 0.1
-    np.testing.assert_allclose(readings["ball_x"], position[SPLIT.test], atol=0.5)
+    np.testing.assert_allclose(readings["ball_x"], POSITION[SPLIT.test], atol=0.5)
 
 
 def test_scores_and_readings_equal_scikit_learn() -> None:
-    features, position = features_and_position()
-    noisy = position + np.random.default_rng(1).normal(size=600) * 20
+    noisy = POSITION + np.random.default_rng(1).normal(size=600) * 20
     penalties = (1e-3, 1e-1, 10.0)
-    scores, readings = ridge_probe(features, {"x": noisy}, SPLIT, penalties=penalties)
-    train = features[SPLIT.train].astype(np.float64)
-    inputs = (features - train.mean(0)) / train.std(0)
+    scores, readings = ridge_probe(FEATURES, {"x": noisy}, SPLIT, penalties=penalties)
+    train = FEATURES[SPLIT.train].astype(np.float64)
+    inputs = (FEATURES - train.mean(0)) / train.std(0)
     models = [Ridge(alpha=p * 300).fit(inputs[SPLIT.train], noisy[SPLIT.train]) for p in penalties]
     errors = [
         np.square(m.predict(inputs[SPLIT.validation]) - noisy[SPLIT.validation]).mean()
@@ -62,43 +58,41 @@ def test_the_floor_is_the_training_mean() -> None:
 
 
 def test_noise_reads_nothing() -> None:
-    features, _ = features_and_position()
-    scores, _ = ridge_probe(features, {"x": np.random.default_rng(1).normal(size=600)}, SPLIT)
+    scores, _ = ridge_probe(FEATURES, {"x": np.random.default_rng(1).normal(size=600)}, SPLIT)
     assert -0.1 < scores["x"].r2 < 0.05
 
 
 def test_frames_without_a_position_are_left_out() -> None:
-    features, position = features_and_position()
     hidden = np.random.default_rng(0).random(600) < 0.3
-    holes = np.where(hidden, np.nan, position)
-    scores, readings = ridge_probe(features, {"full": position, "holes": holes}, SPLIT)
+    holes = np.where(hidden, np.nan, POSITION)
+    scores, readings = ridge_probe(FEATURES, {"full": POSITION, "holes": holes}, SPLIT)
     kept = Split(*(rows[~hidden[rows]] for rows in SPLIT))
-    alone, _ = ridge_probe(features, {"x": position}, kept)
+    alone, _ = ridge_probe(FEATURES, {"x": POSITION}, kept)
     assert scores["holes"] == alone["x"]
     assert len(readings["holes"]) == 200
     assert np.isfinite(readings["holes"]).all()
 
 
 def test_a_position_that_does_not_move_has_no_r2() -> None:
-    features, position = features_and_position()
+    position = POSITION.copy()
     position[SPLIT.test] = 7.0
-    assert np.isnan(ridge_probe(features, {"x": position}, SPLIT)[0]["x"].r2)
+    assert np.isnan(ridge_probe(FEATURES, {"x": position}, SPLIT)[0]["x"].r2)
 
 
 def test_bad_input() -> None:
-    features, position = features_and_position()
     with pytest.raises(ValueError, match=r"`positions\['x'\]` of shape \[600\], got \(5,\)"):
-        ridge_probe(features, {"x": position[:5]}, SPLIT)
+        ridge_probe(FEATURES, {"x": POSITION[:5]}, SPLIT)
     with pytest.raises(ValueError, match=r"`penalties` to be a finite number > 0, got 0\.0"):
-        ridge_probe(features, {"x": position}, SPLIT, penalties=(0.0,))
+        ridge_probe(FEATURES, {"x": POSITION}, SPLIT, penalties=(0.0,))
     with pytest.raises(ValueError, match="at least one of `penalties`, got none"):
-        ridge_probe(features, {"x": position}, SPLIT, penalties=())
+        ridge_probe(FEATURES, {"x": POSITION}, SPLIT, penalties=())
     with pytest.raises(ValueError, match=r"`positions\['x'\]` for 600 frames or more.*got 5\."):
-        mean_position_scores({"x": position[:5]}, SPLIT)
+        mean_position_scores({"x": POSITION[:5]}, SPLIT)
     with pytest.raises(ValueError, match=r"`positions\['y'\]` of shape \[600\], got \(601,\)"):
-        mean_position_scores({"x": position, "y": np.zeros(601)}, SPLIT)
+        mean_position_scores({"x": POSITION, "y": np.zeros(601)}, SPLIT)
     with pytest.raises(ValueError, match=r"`positions\['x'\]` of shape \[K\], got \(600, 1\)"):
-        mean_position_scores({"x": position[:, None]}, SPLIT)
+        mean_position_scores({"x": POSITION[:, None]}, SPLIT)
+    position = POSITION.copy()
     position[SPLIT.validation] = np.nan
     with pytest.raises(ValueError, match=r"`positions\['x'\]` in some validation frame"):
-        ridge_probe(features, {"x": position}, SPLIT)
+        ridge_probe(FEATURES, {"x": position}, SPLIT)

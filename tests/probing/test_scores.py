@@ -71,11 +71,7 @@ def test_majority_is_the_training_mode() -> None:
 
 def test_intervals_hold_the_score_and_are_the_seeds() -> None:
     task = fakes.task()
-    rng = np.random.default_rng(0)
-    predictions = {
-        name: np.where(rng.random(len(task.split.test)) < 0.7, values[task.split.test], 100)
-        for name, values in task.labels.items()
-    }
+    predictions = fakes.partly_right(task, 0.7)
     first, again, other = (
         score_predictions(predictions, task, protocol="fake", seed=seed) for seed in (0, 0, 1)
     )
@@ -158,12 +154,8 @@ def test_foreign_json_is_refused() -> None:
 
 
 def test_predictions_must_cover_the_task() -> None:
-    task = by_hand()
-    predictions = {name: values[task.split.test] for name, values in task.labels.items()}
     with pytest.raises(ValueError, match=r"`predictions` for \['a', 'b', 'c', 'loose'\], got \[\]"):
-        score_predictions({}, task, protocol="hand")
-    with pytest.raises(ValueError, match=r"`predictions\['a'\]` of shape \[6\], got \(5,\)"):
-        score_predictions({**predictions, "a": np.zeros(5, int)}, task, protocol="hand")
+        score_predictions({}, by_hand(), protocol="hand")
 
 
 def test_published_test_frames_are_resampled_and_can_be_switched_off() -> None:
@@ -253,12 +245,8 @@ def test_predict_checks_the_number_of_dimensions() -> None:
 @pytest.mark.parametrize(
     ("changes", "positions", "error", "message"),
     [
-        (
-            {"a": np.zeros(6)},
-            None,
-            TypeError,
-            r"`predictions\['a'\]` to hold integers, got float64",
-        ),
+        ({"a": np.zeros(6)}, None, TypeError, r"s\['a'\]` to hold integers, got float64"),
+        ({"a": np.zeros(5, int)}, None, ValueError, r"s\['a'\]` of shape \[6\], got \(5,\)"),
         ({"a": np.full(6, 256)}, None, ValueError, r"`predictions\['a'\]` in 0..255, got 256"),
         ({}, np.array([], int), ValueError, "`positions` in 0..5 of the test part, .* got none"),
         ({}, np.array([-1, 0]), ValueError, "`positions` in 0..5 .* got -1..0"),
@@ -270,9 +258,9 @@ def test_what_cannot_be_scored_is_named(
     changes: dict[str, Any], positions: Any, error: type[Exception], message: str
 ) -> None:
     task = by_hand()
-    predictions = {name: values[task.split.test] for name, values in task.labels.items()}
+    predictions = fakes.partly_right(task) | changes
     with pytest.raises(error, match=message):
-        score_predictions({**predictions, **changes}, task, protocol="hand", positions=positions)
+        score_predictions(predictions, task, protocol="hand", positions=positions)
 
 
 def test_the_scored_positions_give_the_reported_scores() -> None:

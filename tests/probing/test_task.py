@@ -7,14 +7,25 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rl_infonce.probing import LabelledObservations, Split, make_task, score_predictions
+from rl_infonce.probing import (
+    LabelledObservations,
+    ProbingTask,
+    Split,
+    make_task,
+    score_predictions,
+)
 from rl_infonce.probing.resampling import resampled_f1
 from tests.probing import fakes
 
+DATA = fakes.labelled()
+
+
+def task_of(data: LabelledObservations = DATA, seed: int = 0, **settings: Any) -> ProbingTask:
+    return make_task(data, np.random.default_rng(seed), **settings)
+
 
 def test_task_holds_what_its_parts_say() -> None:
-    data = fakes.labelled()
-    task = make_task(data, np.random.default_rng(0))
+    task = task_of()
     assert set(task.labels) == {"ball_x", "flag"}
     assert "entropy of 0.000 nats" in task.not_probed["lives"]
     assert [len(rows) for rows in task.split] == [840, 120, 240]
@@ -26,9 +37,9 @@ def test_task_holds_what_its_parts_say() -> None:
 
 def test_repeated_frames_leave_the_test_part() -> None:
     data = fakes.labelled()
-    plain = make_task(data, np.random.default_rng(0))
+    plain = task_of()
     data.observations[plain.split.test[:7]] = data.observations[plain.split.train[0]]
-    task = make_task(data, np.random.default_rng(0))
+    task = task_of(data)
     np.testing.assert_array_equal(task.split.test, plain.split.test[7:])
     assert task.provenance["n_test_duplicates"] == 7
 
@@ -37,34 +48,31 @@ def test_a_test_part_that_vanishes_is_an_error() -> None:
     data = fakes.labelled()
     data.observations[:] = 0
     with pytest.raises(ValueError, match="do not occur in training or validation, got 0 of 240"):
-        make_task(data, np.random.default_rng(0))
+        task_of(data)
 
 
 def test_nothing_to_probe_lists_the_reasons() -> None:
     with pytest.raises(ValueError, match=r"a variable to probe, got none \(ball_x: entropy of 2"):
-        make_task(fakes.labelled(), np.random.default_rng(0), threshold=9)
+        task_of(threshold=9)
 
 
 def test_short_episodes_can_be_left_out() -> None:
-    data = fakes.labelled()
-    ids = np.repeat(np.arange(26), [70] * 16 + [8] * 10)
-    task = make_task(
-        replace(data, episode_ids=ids), np.random.default_rng(0), min_episode_length=65
-    )
+    data = replace(DATA, episode_ids=np.repeat(np.arange(26), [70] * 16 + [8] * 10))
+    task = task_of(data, min_episode_length=65)
     assert sum(len(rows) for rows in task.split) == 16 * 70
     with pytest.raises(ValueError, match=r"`min_episode_length`=71 frames, got 26 of at most 70"):
-        make_task(replace(data, episode_ids=ids), np.random.default_rng(0), min_episode_length=71)
+        task_of(data, min_episode_length=71)
+
+
+LIVES = np.repeat(np.arange(60), 20)
+OF_LIVES = replace(DATA, episode_ids=LIVES)
+OF_GAMES = replace(OF_LIVES, group_ids=LIVES // 3)
 
 
 def test_groups_of_episodes_lie_in_one_part() -> None:
-    data = fakes.labelled()
-    lives = np.repeat(np.arange(60), 20)
-    games = lives // 3
+    games = LIVES // 3
     for seed in range(5):
-        by_life = make_task(replace(data, episode_ids=lives), np.random.default_rng(seed))
-        task = make_task(
-            replace(data, episode_ids=lives, group_ids=games), np.random.default_rng(seed)
-        )
+        by_life, task = task_of(OF_LIVES, seed), task_of(OF_GAMES, seed)
         assert n_shared(games, by_life.split) > 0
         assert n_shared(games, task.split) == 0
         assert [len(set(games[rows].tolist())) for rows in task.split] == [14, 2, 4]
@@ -76,58 +84,47 @@ def n_shared(games: npt.NDArray[np.int64], split: Split) -> int:
 
 
 def test_intervals_resample_groups() -> None:
-    data = fakes.labelled()
-    lives = np.repeat(np.arange(60), 20)
-    task = make_task(
-        replace(data, episode_ids=lives, group_ids=lives // 3), np.random.default_rng(0)
-    )
-    predictions = {name: values[task.split.test] for name, values in task.labels.items()}
+    task = task_of(OF_GAMES)
+    predictions = fakes.partly_right(task)
     assert resampled_f1(predictions, task)[1] == 4
     scores = score_predictions(predictions, task, protocol="fake")
     assert scores.n_episodes["test"] == 12
 
 
 def test_entropy_on_train_does_not_look_at_the_test_part() -> None:
-    data = fakes.labelled()
-    task = make_task(data, np.random.default_rng(0))
-    late = np.zeros(len(data.episode_ids), np.uint8)
-    late[task.split.test] = np.arange(len(task.split.test)) % 9
-    labels = {**data.labels, "late": late}
-    tasks = {
-        on: make_task(replace(data, labels=labels), np.random.default_rng(0), entropy_on=on)
-        for on in ("train", "all")
-    }
+    test = task_of().split.test
+    late = np.zeros(len(DATA.episode_ids), np.uint8)
+    late[test] = np.arange(len(test)) % 9
+    data = replace(DATA, labels={**DATA.labels, "late": late})
+    tasks = {on: task_of(data, entropy_on=on) for on in ("train", "all")}
     assert "late" in tasks["train"].not_probed
     assert "late" in tasks["all"].labels
     with pytest.raises(ValueError, match=r"`entropy_on` to be one of \['all', 'train'\]"):
-        make_task(data, np.random.default_rng(0), entropy_on="test")
+        task_of(entropy_on="test")
 
 
 def test_what_is_constant_in_the_test_part_is_not_probed() -> None:
-    data = fakes.labelled()
-    test = make_task(data, np.random.default_rng(0)).split.test
-    early = (np.arange(len(data.episode_ids)) % 5).astype(np.uint8)
+    test = task_of().split.test
+    early = (np.arange(len(DATA.episode_ids)) % 5).astype(np.uint8)
     early[test] = 3
-    labels = {**data.labels, "early": early}
-    task = make_task(replace(data, labels=labels), np.random.default_rng(0))
+    data = replace(DATA, labels={**DATA.labels, "early": early})
+    task = task_of(data)
     assert "early" not in task.labels
     assert f"one value in all {len(test)} test frames" in task.not_probed["early"]
-    published = make_task(replace(data, labels=labels), np.random.default_rng(0), entropy_on="all")
-    assert "early" in published.labels
+    assert "early" in task_of(data, entropy_on="all").labels
 
 
 def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the_entropy() -> None:
     """Deviations from the published code, which `make_task` names."""
     data = fakes.labelled()
-    plain = make_task(data, np.random.default_rng(0))
+    plain = task_of()
     episode = data.episode_ids[plain.split.test[0]]
     first, *others = np.flatnonzero(data.episode_ids == episode)
     data.observations[others] = data.observations[plain.split.train[0]]
     only_there = np.zeros(len(data.episode_ids), np.uint8)
     only_there[others] = np.arange(len(others))
     moving = {**data.labels, "moving": only_there}
-    options: dict[str, Any] = {"entropy_on": "all", "threshold": 0.1}
-    task = make_task(replace(data, labels=moving), np.random.default_rng(0), **options)
+    task = task_of(replace(data, labels=moving), entropy_on="all", threshold=0.1)
     assert first in task.split.test
     assert not np.isin(others, task.split.test).any()
     assert "entropy of 0.000 nats" in task.not_probed["moving"]
@@ -149,6 +146,6 @@ def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the
     ],
 )
 def test_bad_data_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    data = replace(fakes.labelled(), categories={})
+    data = replace(DATA, categories={})
     with pytest.raises(error, match=message):
         LabelledObservations(**{**vars(data), **change})

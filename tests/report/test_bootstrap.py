@@ -23,6 +23,7 @@ from rl_infonce.report.bootstrap import (
     bootstrap_improvement,
 )
 from rl_infonce.report.statistics import Interval
+from tests.report import test_aggregates
 
 FloatArray = npt.NDArray[np.float64]
 Runs = dict[str, list[float]]
@@ -95,22 +96,10 @@ def test_two_arms_are_resampled_together_or_apart(paired: bool, confidence: floa
     check_quantiles(found, [share_above(x, y) for x, y in pairs], confidence)
 
 
-def test_what_paired_runs_share_cancels() -> None:
-    x = {task: [value + 1.0 for value in values] for task, values in X.items()}
-    found = bootstrap_difference(x, X, interquartile_mean, paired=True, rng=rng())
-    assert found == pytest.approx((1.0, 1.0, 1.0))
-    apart = bootstrap_difference(x, X, interquartile_mean, paired=False, rng=rng())
-    assert apart.low < 0 < apart.high
-
-
-# As test_aggregates.py; get_interval_estimates with reps=50000 and 5000 after np.random.seed(0):
-# its StratifiedBootstrap draws from the global stream, whatever `random_state` says.
-MATRIX_X = [[0.1, 0.9, 1.4], [0.3, 0.5, 2.2], [0.3, 1.1, 0.7], [0.8, 0.2, 1.9], [0.2, 0.6, 1.0]]
-MATRIX_Y = [[0.3, 0.4, 1.0], [0.5, 0.5, 1.3], [0.1, 1.2, 0.2], [0.6, 0.9, 2.5]]
-
-
 def test_intervals_are_those_of_rliable() -> None:
-    x, y = (dict(zip("abc", np.transpose(matrix), strict=True)) for matrix in (MATRIX_X, MATRIX_Y))
+    # get_interval_estimates with reps=50000 and 5000 after np.random.seed(0): its
+    # StratifiedBootstrap draws from the global stream, whatever `random_state` says.
+    x, y = (test_aggregates.by_task(matrix) for matrix in (test_aggregates.X, test_aggregates.Y))
     band = bootstrap_band(x, interquartile_mean, rng=rng(), n_resamples=20_000)
     assert band[1:] == pytest.approx((0.5, 0.9222), abs=0.012)
     found = bootstrap_improvement(x, y, paired=False, rng=rng(), n_resamples=20_000)

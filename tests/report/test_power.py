@@ -68,34 +68,32 @@ def test_more_tasks_show_smaller_differences() -> None:
     assert found == pytest.approx(expected, rel=1e-3)
 
 
+def share_found(difference: float, spreads: Any, n_runs: int, n_times: int, paired: bool) -> float:
+    """Return how often a difference is found in runs [n_tasks, n_runs] of these spreads."""
+    rng, n_found = np.random.default_rng(0), 0
+    for _ in range(n_times):
+        arms = rng.normal(0.0, np.array(spreads)[:, None], (2, len(spreads), n_runs))
+        ours, theirs = (dict(zip("abcd", runs, strict=False)) for runs in arms)
+        ours = {task: runs + difference for task, runs in ours.items()}
+        n_found += t_difference(ours, theirs, paired=paired).low > 0
+    return n_found / n_times
+
+
 @pytest.mark.parametrize("n_runs", [2, 3, 5])
 @pytest.mark.parametrize("spreads", [[2.0], [2.0] * 4, [1.0, 1.0, 1.0, 10.0]])
 def test_differences_of_drawn_runs_are_found_as_often_as_promised(
     spreads: list[float], n_runs: int
 ) -> None:
-    rng = np.random.default_rng(0)
-    difference = smallest_difference(spreads, n_runs)
-    n_found = 0
-    for _ in range(300):
-        x, y = rng.normal(0.0, np.array(spreads)[:, None], (2, len(spreads), n_runs))
-        ours = {str(task): runs for task, runs in enumerate(x + difference)}
-        theirs = {str(task): runs for task, runs in enumerate(y)}
-        n_found += t_difference(ours, theirs, paired=False).low > 0
+    found = share_found(smallest_difference(spreads, n_runs), spreads, n_runs, 300, paired=False)
     lacking, scatter = 0.06 if n_runs == 2 else 0.03, 0.04
-    assert n_found / 300 == pytest.approx(0.8, abs=lacking + scatter)
+    assert found == pytest.approx(0.8, abs=lacking + scatter)
 
 
 @pytest.mark.parametrize(("n_runs", "n_tasks"), [(3, 1), (3, 4), (5, 4)])
 def test_paired_differences_are_found_as_often_as_promised(n_runs: int, n_tasks: int) -> None:
-    rng = np.random.default_rng(0)
     difference = smallest_difference([math.sqrt(2)] * n_tasks, n_runs, paired=True)
-    n_found = 0
-    for _ in range(2000):
-        x, y = rng.normal(size=(2, n_tasks, n_runs))
-        ours = {str(task): runs for task, runs in enumerate(x + difference)}
-        theirs = {str(task): runs for task, runs in enumerate(y)}
-        n_found += t_difference(ours, theirs, paired=True).low > 0
-    assert n_found / 2000 == pytest.approx(0.8, abs=0.03)  # unpaired it would be 0.37 to 0.72
+    found = share_found(difference, [1.0] * n_tasks, n_runs, 2000, paired=True)
+    assert found == pytest.approx(0.8, abs=0.03)  # unpaired it would be 0.37 to 0.72
 
 
 def test_tasks_may_have_unequal_numbers_of_pairs() -> None:
@@ -112,13 +110,6 @@ def test_tasks_may_have_unequal_numbers_of_pairs() -> None:
     assert n_found / 2000 == pytest.approx(0.8, abs=0.03)
     with pytest.raises(ValueError, match=r"`n_runs` of shape \[2\], got \(3,\)"):
         smallest_difference(spreads, (3, 3, 3))
-
-
-def test_equal_gains_of_large_scores_tell_nothing() -> None:
-    y = {"a": [100_000.1, 33_333.3, 7.7]}
-    x = {"a": [value + 1000 / 3 for value in y["a"]]}
-    assert np.ptp(np.subtract(x["a"], y["a"])) > 0, "rounding"
-    assert detectable_difference(x, y) is None
 
 
 def test_paired_runs_of_one_task_are_those_of_one_sample() -> None:
@@ -172,9 +163,10 @@ def test_what_pairs_could_have_shown_is_told_from_their_differences() -> None:
 
 
 def test_two_pairs_or_equal_gains_tell_nothing() -> None:
-    x = {"a": [0.1, 10.1, 20.1], "b": [0.0, 1.0]}
-    y = {"a": [0.0, 10.0, 20.0], "b": [1.0, 0.0]}
-    assert detectable_difference(x, y) is None
-    x, y = {"a": x["a"]}, {"a": y["a"]}
-    assert np.ptp(np.subtract(x["a"], y["a"])) > 0, "rounding"
-    assert detectable_difference(x, y) is None
+    equal = ([0.1, 10.1, 20.1], [0.0, 10.0, 20.0])
+    large = [100_000.1, 33_333.3, 7.7]
+    for x, y in (equal, ([value + 1000 / 3 for value in large], large)):
+        assert np.ptp(np.subtract(x, y)) > 0, "rounding"
+        assert detectable_difference({"a": x}, {"a": y}) is None
+    ours, theirs = {"a": equal[0], "b": [0.0, 1.0]}, {"a": equal[1], "b": [1.0, 0.0]}
+    assert detectable_difference(ours, theirs) is None

@@ -37,12 +37,6 @@ def test_the_quantiles_are_those_of_the_tables(
     assert found == pytest.approx((mean, mean - half, mean + half), rel=1e-5)
 
 
-def test_it_holds_the_truth_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(0)
-    found = [t_interval(rng.normal(3, 2, 4).tolist(), 0.9) for _ in range(2000)]
-    assert np.mean([low <= 3 <= high for _, low, high in found]) == pytest.approx(0.9, abs=0.02)
-
-
 @pytest.mark.parametrize(
     ("values", "confidence", "message"),
     [
@@ -139,36 +133,21 @@ def test_what_cannot_be_compared_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "null", "word", "text"),
+    ("ends", "null", "word", "numbers"),
     [
-        ((0.2, 0.05, 0.35), 0.0, "higher", "higher: 0.2 [0.05, 0.35]"),
-        ((-2000.0, -3000.0, -1.0), 0.0, "lower", "lower: -2e+03 [-3e+03, -1]"),
-        (
-            (0.1, -0.1, 0.3),
-            0.0,
-            "no detectable difference",
-            "no detectable difference: 0.1 [-0.1, 0.3]",
-        ),
-        (
-            (0.1, 0.0, 0.2),
-            0.0,
-            "no detectable difference",
-            "no detectable difference: 0.1 [0, 0.2]",
-        ),
-        (
-            (-1.0, -2.0, 0.0),
-            0.0,
-            "no detectable difference",
-            "no detectable difference: -1 [-2, 0]",
-        ),
-        ((0.7, 0.6, 0.9), 0.5, "higher", "higher: 0.7 [0.6, 0.9], where equal arms have 0.5"),
-        ((0.2, 0.1, 0.4), 0.5, "lower", "lower: 0.2 [0.1, 0.4], where equal arms have 0.5"),
+        ((0.2, 0.05, 0.35), 0.0, "higher", "0.2 [0.05, 0.35]"),
+        ((-2000.0, -3000.0, -1.0), 0.0, "lower", "-2e+03 [-3e+03, -1]"),
+        ((0.1, -0.1, 0.3), 0.0, "no detectable difference", "0.1 [-0.1, 0.3]"),
+        ((0.1, 0.0, 0.2), 0.0, "no detectable difference", "0.1 [0, 0.2]"),
+        ((-1.0, -2.0, 0.0), 0.0, "no detectable difference", "-1 [-2, 0]"),
+        ((0.7, 0.6, 0.9), 0.5, "higher", "0.7 [0.6, 0.9], where equal arms have 0.5"),
+        ((0.2, 0.1, 0.4), 0.5, "lower", "0.2 [0.1, 0.4], where equal arms have 0.5"),
     ],
 )
 def test_a_verdict_says_where_the_interval_lies(
-    ends: tuple[float, float, float], null: float, word: str, text: str
+    ends: tuple[float, float, float], null: float, word: str, numbers: str
 ) -> None:
-    assert verdict(Interval(*ends), null) == (word, text)
+    assert verdict(Interval(*ends), null) == (word, f"{word}: {numbers}")
 
 
 @pytest.mark.parametrize("ends", [(0.0, math.nan, 1.0), (math.nan, 0.0, 1.0), (0.0, 1.0, -1.0)])
