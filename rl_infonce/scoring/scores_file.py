@@ -51,7 +51,7 @@ class ScoresFile:
         replace_text(self.path, json.dumps(self.content, indent=1) + "\n")
 
     def name_encoder(self, key: str, described: Mapping[str, Any]) -> bool:
-        """Note what a key stands for, and return whether scores of the file's former content go."""
+        """Note what a key stands for; return whether scores of former content were dropped."""
         encoders = self.content["encoders"]
         stale = [
             other

@@ -25,7 +25,7 @@ class Engine:
     Without `n_jobs`, as many cells run at once on this machine as it has GPUs or, without any,
     processors. An address of None or "local" starts Ray here. Without `gpus_per_cell`, the cells at
     once share the GPUs of this machine, and take none on a cluster. `slurm` holds parameters of
-    submitit's AutoExecutor, which chooses the cluster if it is None.
+    submitit's AutoExecutor, and `cluster` what it submits to, which is Slurm if it is None.
     """
 
     name: str = "local"

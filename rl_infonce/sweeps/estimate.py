@@ -35,7 +35,7 @@ class Tried(NamedTuple):
 
 
 def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
-    """Return the bytes that cells take at most, of which so many hold checkpoints at once."""
+    """Return the bytes that cells take at most, while `n_running` of them hold checkpoints."""
     found, problems = _measured(cells, lambda cell: disk_of(cell, n_timesteps))
     if problems:
         reasons = "\n".join(f"  {problem}" for problem in problems)
@@ -47,7 +47,7 @@ def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
 def disk_of(cell: Cell, n_timesteps: int) -> tuple[int, int]:
     """Return the bytes of checkpoints (two, and a third while it is written) and of models."""
     model = _model(cell, n_timesteps, device="cpu")  # its own device may be another machine's
-    policy = model.policy  # whose state dict has shared extractors three times
+    policy = model.policy  # its state dict would count a shared extractor three times
     weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
     replay = getattr(getattr(model, "replay_buffer", None), "__dict__", {})
     rows = sum(int(getattr(each, "nbytes", 0)) for each in replay.values())

@@ -1,4 +1,4 @@
-"""Whether a run of `run.json` is finished, and whether it can go on."""
+"""Tell whether a run is finished, and whether it can go on."""
 
 from __future__ import annotations
 

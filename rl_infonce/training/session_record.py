@@ -27,7 +27,7 @@ class SessionRecord:
     def begin(
         self, model: BaseAlgorithm, n_timesteps: int, callbacks: Sequence[BaseCallback]
     ) -> None:
-        """Note who trains what from which step on, until the whole run has so many steps."""
+        """Note who trains what, from which step on and up to which one."""
         self._session = {
             "start_time": now(),
             "first_step": model.num_timesteps,

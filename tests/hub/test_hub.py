@@ -262,10 +262,14 @@ def test_nothing_or_files_about_others_are_not_pushed(made: Path, tmp_path: Path
     given = everything(made)
     with pytest.raises(ValueError, match="got neither"):
         make_bundle()
-    with pytest.raises(ValueError, match="about the model that is pushed, got that of another"):
+    with pytest.raises(
+        ValueError, match="about the model that is pushed, got the evaluation of another"
+    ):
         make_bundle(encoder=given["encoder"], evaluation=given["evaluation"])
     other = save_model(tmp_path / "other.zip")
-    with pytest.raises(ValueError, match="about the model that is pushed, got that of another"):
+    with pytest.raises(
+        ValueError, match="about the model that is pushed, got the evaluation of another"
+    ):
         make_bundle(model=other, evaluation=given["evaluation"])
     with pytest.raises(ValueError, match="scores of other files"):
         make_bundle(model=other, scores=given["scores"])
