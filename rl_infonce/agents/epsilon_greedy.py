@@ -95,22 +95,13 @@ def epsilon_greedy_policy(
     check_number("epsilon", epsilon, at_least=0.0, at_most=1.0)
     check_flag("deterministic", deterministic)
     if isinstance(model, SavedPolicyNetwork):
-        return EpsilonGreedyPolicy(
-            lambda images: model(torch.as_tensor(images)),
-            model.n_actions,
-            epsilon,
-            rng,
-            is_sampling=model.is_stochastic and not deterministic,
-        )
-    policy = _checked_policy(model)
-    assert isinstance(policy.action_space, spaces.Discrete)  # noqa: S101 (checked above)
-    return EpsilonGreedyPolicy(
-        _scores_of(model),
-        int(policy.action_space.n),
-        epsilon,
-        rng,
-        is_sampling=_value_network(policy) is None and not deterministic,
-    )
+        n_actions, is_stochastic = model.n_actions, model.is_stochastic
+    else:
+        policy = _checked_policy(model)
+        assert isinstance(policy.action_space, spaces.Discrete)  # noqa: S101 (checked above)
+        n_actions, is_stochastic = int(policy.action_space.n), _value_network(policy) is None
+    is_sampling = is_stochastic and not deterministic
+    return EpsilonGreedyPolicy(_scores_of(model), n_actions, epsilon, rng, is_sampling=is_sampling)
 
 
 def _checked_policy(model: BaseAlgorithm | BasePolicy) -> BasePolicy:
@@ -151,8 +142,12 @@ def _check_raw(images: npt.NDArray[Any], statistics: VecNormalize) -> None:
         )
 
 
-def _scores_of(model: BaseAlgorithm | BasePolicy) -> Callable[[npt.NDArray[np.uint8]], Tensor]:
+def _scores_of(
+    model: BaseAlgorithm | BasePolicy | SavedPolicyNetwork,
+) -> Callable[[npt.NDArray[np.uint8]], Tensor]:
     """Return the function from images to logits or values of the actions, [B, n_actions]."""
+    if isinstance(model, SavedPolicyNetwork):
+        return lambda images: model(torch.as_tensor(images))
 
     def scores(images: npt.NDArray[np.uint8]) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy

@@ -1,4 +1,4 @@
-"""Score a saved agent in whole Atari games, for a record and a video."""
+"""Play whole games with an agent, and score it for a record and a video."""
 
 from __future__ import annotations
 
@@ -6,22 +6,70 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv
 
-from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
-from rl_infonce.agents.evaluation import Episode, play_episodes
+from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy, epsilon_greedy_policy
 from rl_infonce.agents.saved_agent import open_policy, saved_exploration_rate
 from rl_infonce.atari import make_atari_vec_env
 from rl_infonce.atari.screens import replay_screens
-from rl_infonce.checks import check_number
+from rl_infonce.checks import check_count, check_number
 from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.report.video import write_video
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import now, software
 
 STEPS_PER_SECOND = 60 / 4  # by the emulator's clock
+
+
+class Episode(NamedTuple):
+    """One whole game: its score in the game's own points, and its length in agent steps.
+
+    `env` is the index of its environment; `is_cut` says whether it was stopped for its length.
+    """
+
+    env: int
+    score: float
+    length: int
+    is_cut: bool
+
+
+def play_episodes(
+    policy: EpsilonGreedyPolicy,
+    env: VecEnv,
+    n_episodes: int = 10,
+    *,
+    show: Callable[[Episode], object] = lambda _episode: None,
+) -> list[Episode]:
+    """Play whole games with SB3's `evaluate_policy` and return them in the order they ended.
+
+    Every environment plays its share of the games, however long they are: taking the first that
+    end would favour short games. Returns and lengths are those of SB3's `Monitor`, which sees
+    neither the clipping of rewards nor lost lives. `env` comes without the model's own
+    `VecNormalize`, which the policy applies; `show` is called with every game that ends.
+    """
+    check_count("n_episodes", n_episodes)
+    n_actions = int(getattr(env.action_space, "n", 0))
+    if policy.n_actions != n_actions:
+        raise ValueError(
+            f"Expected a model with {n_actions} actions, as many as the game has, got a model with "
+            f"{policy.n_actions}. Was it trained on another game?"
+        )
+    episodes: list[Episode] = []
+
+    def note(names: dict[str, Any], _globals: dict[str, Any]) -> None:
+        info = names["info"]
+        if names["done"] and "episode" in info:
+            ended = info["episode"]
+            is_cut = bool(info.get("TimeLimit.truncated", False))
+            episodes.append(Episode(names["i"], float(ended["r"]), int(ended["l"]), is_cut))
+            show(episodes[-1])
+
+    evaluate_policy(policy, env, n_episodes, callback=note)
+    return episodes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,16 +37,6 @@ _OF_TORCH = (
 """What torch's unpickler raises for pickles that `torch.save` never writes."""
 
 
-class SavedPolicy(NamedTuple):
-    """The JSON of a saved model's `data`, and its policy's tensors by name.
-
-    Pickles stay in the JSON as strings that nobody decodes.
-    """
-
-    text: dict[str, Any]
-    tensors: dict[str, Tensor]
-
-
 def mapping_of(entry: Any) -> dict[str, Any]:
     """Return an entry of `data` if it is a mapping, else an empty mapping."""
     return dict(entry) if isinstance(entry, dict) else {}
@@ -57,8 +47,8 @@ def class_name(entry: Any) -> str:
     return re.sub(r"^<class '(?:\w+\.)*(\w+)'>$", r"\1", str(entry))
 
 
-def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
-    """Read the text and the policy's tensors from a file that SB3's `model.save` wrote.
+def read_model_zip(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the text and the policy's named tensors in a file that SB3's `model.save` wrote.
 
     SB3 keeps pickles in such a file, and `PPO.load` executes them. This function does not: it
     parses the JSON in `data`, and reads `policy.pth` with torch's restricted unpickler, which
@@ -74,7 +64,7 @@ def read_model_zip(path: str | os.PathLike[str]) -> SavedPolicy:
         _check_members(path, archive)
         with _damage_named(path):
             text, weights = (_read_member(archive, name) for name in _LARGEST)
-    return SavedPolicy(_parse_text(path, text), _read_tensors(path, weights))
+    return _parse_text(path, text), _read_tensors(path, weights)
 
 
 @contextlib.contextmanager

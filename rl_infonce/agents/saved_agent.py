@@ -106,6 +106,7 @@ def named_player(
 
 def saved_exploration_rate(path: Path) -> float:
     """Return the exploration rate of a saved DQN; 0 for a model that samples its actions."""
-    rate = read_model_zip(path).text.get("exploration_rate", 0.0)
+    text, _ = read_model_zip(path)
+    rate = text.get("exploration_rate", 0.0)
     is_share = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate <= 1
     return float(rate) if is_share else 0.0

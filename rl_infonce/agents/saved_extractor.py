@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rl_infonce.agents.model_zip import SavedPolicy, class_name, mapping_of, read_model_zip
+from rl_infonce.agents.model_zip import class_name, mapping_of, read_model_zip
 from rl_infonce.checks import check_choice
 from rl_infonce.files.tensor_file import shapes_of
 from rl_infonce.networks.architectures import ENCODERS
@@ -69,15 +69,15 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
         OSError: If the file cannot be read.
     """
     path = Path(path)
-    saved = read_model_zip(path)
-    _check_policy_class(path, saved.text)
-    policy_kwargs = mapping_of(saved.text.get("policy_kwargs"))
+    text, saved_tensors = read_model_zip(path)
+    _check_policy_class(path, text)
+    policy_kwargs = mapping_of(text.get("policy_kwargs"))
     kind = _extractor_class(path, policy_kwargs)
     arguments = {
-        **_image_arguments(path, saved.text, policy_kwargs),
+        **_image_arguments(path, text, policy_kwargs),
         **_settings(path, kind, policy_kwargs),
     }
-    tensors = _extractor_tensors(path, kind, saved, extractor)
+    tensors = _extractor_tensors(path, kind, saved_tensors, extractor)
     encoder = _matching_encoder(path, kind, tensors, arguments)
     assign_tensors(str(path), encoder, tensors)
     return encoder.eval()
@@ -183,15 +183,15 @@ def _read_dict(text: str) -> dict[Any, Any] | None:
 
 
 def _extractor_tensors(
-    path: Path, kind: str, saved: SavedPolicy, extractor: str | None
+    path: Path, kind: str, saved: Mapping[str, Tensor], extractor: str | None
 ) -> dict[str, Tensor]:
-    names = extractor_names(saved.tensors)
+    names = extractor_names(saved)
     if not names:
         raise _not_rebuildable(path, "a policy whose features extractor has no weights")
     if extractor is not None:
         check_choice("extractor", extractor, names)
     prefix = (extractor or names[0]) + "."
-    own = {n.removeprefix(prefix): t for n, t in saved.tensors.items() if n.startswith(prefix)}
+    own = {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
     return {n: t for n, t in own.items() if not n.startswith(_HEADS[kind])}
 
 

@@ -21,6 +21,7 @@ from rl_infonce.files.json_text import check_json_size, parse_json
 
 _MOST_BYTES_OF_TEXT = 2**26
 _MOST_LEVELS = 64
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class StateBytes(NamedTuple):
@@ -141,11 +142,7 @@ def _unpack_deque(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) 
 
 _Unpacker = Callable[[Any, Mapping[str, torch.Tensor], int], Any]
 _UNPACKERS: dict[str, _Unpacker] = {
-    "$float": lambda value, _tensors, _levels: {
-        "nan": math.nan,
-        "inf": math.inf,
-        "-inf": -math.inf,
-    }[value],
+    "$float": lambda value, _tensors, _levels: _NOT_FINITE[value],
     "$bytes": lambda value, tensors, _levels: tensors[value].numpy().tobytes(),
     "$tensor": lambda value, tensors, _levels: tensors[value],
     "$array": lambda value, tensors, _levels: tensors[value].numpy(),

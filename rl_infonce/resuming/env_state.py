@@ -13,13 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers
-from gymnasium.envs.classic_control import (
-    AcrobotEnv,
-    CartPoleEnv,
-    Continuous_MountainCarEnv,
-    MountainCarEnv,
-    PendulumEnv,
-)
+from gymnasium.envs import classic_control
 from stable_baselines3.common import atari_wrappers
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
@@ -35,11 +29,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
 # Every number that a step of these can change is an attribute; tests play each of them twice.
 _KNOWN_ENVS = (
-    AcrobotEnv,
-    CartPoleEnv,
-    Continuous_MountainCarEnv,
-    MountainCarEnv,
-    PendulumEnv,
+    classic_control.AcrobotEnv,
+    classic_control.CartPoleEnv,
+    classic_control.Continuous_MountainCarEnv,
+    classic_control.MountainCarEnv,
+    classic_control.PendulumEnv,
     wrappers.AtariPreprocessing,
     wrappers.FrameStackObservation,
     wrappers.OrderEnforcing,

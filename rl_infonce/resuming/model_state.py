@@ -137,10 +137,9 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
         for name, value in vars(model).items()
         if name not in _NOT_SETTINGS and (value is None or type(value) in _PLAIN)
     }
-    structured = {name: getattr(model, name) for name in _STRUCTURED if hasattr(model, name)}
     return {
         **plain,
-        **dict(_leaves("", structured)),
+        **dict(_leaves("", _attributes(model, _STRUCTURED))),
         "algorithm": type(model).__name__,
         "policy": type(model.policy).__name__,
         "observation_space": str(model.observation_space),
@@ -188,8 +187,8 @@ def _variables(model: BaseAlgorithm) -> list[str]:
     return list(model._get_torch_save_params()[1])
 
 
-def _attributes(model: BaseAlgorithm, names: Iterable[str]) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in names if hasattr(model, name)}
+def _attributes(owner: Any, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(owner, name) for name in names if hasattr(owner, name)}
 
 
 def _set_attributes(owner: Any, values: Mapping[str, Any], names: Iterable[str]) -> None:
@@ -213,9 +212,8 @@ def _extractors(model: BaseAlgorithm) -> Iterable[InfoNCEExtractor]:
 
 
 def _exploration_matrices(model: BaseAlgorithm) -> dict[str, torch.Tensor]:
-    distribution = _state_dependent_noise(model)
     names = ("exploration_mat", "exploration_matrices")
-    return {name: getattr(distribution, name) for name in names if hasattr(distribution, name)}
+    return _attributes(_state_dependent_noise(model), names)
 
 
 def _set_exploration_matrices(model: BaseAlgorithm, matrices: Mapping[str, torch.Tensor]) -> None:
@@ -246,7 +244,7 @@ def _callback_state(callback: Any) -> dict[str, Any]:
         return {**state, "own": callback.get_state()}
     for kind, names in _OF_CALLBACKS.items():
         if isinstance(callback, kind):
-            state["numbers"] = {n: getattr(callback, n) for n in names if hasattr(callback, n)}
+            state["numbers"] = _attributes(callback, names)
     if isinstance(callback, sb3_callbacks.EvalCallback):
         with contextlib.suppress(UnknownStateError):  # weights do not depend on its environment
             state["env"] = get_env_state(callback.eval_env)

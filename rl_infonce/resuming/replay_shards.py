@@ -53,7 +53,7 @@ class ReplayShards:
         changed = (buffer.pos - 1 - np.arange(fresh)) % buffer.buffer_size
         shards: dict[str, list[str]] = {}
         for name, array in _arrays(buffer):
-            n_per_shard = _rows_per_shard(array)
+            n_per_shard = max(_BYTES_OF_A_SHARD // max(array[:1].nbytes, 1), 1)
             stale = set((changed // n_per_shard).tolist())
             shards[name] = [
                 self._shard(name, index, array[:n_rows], n_per_shard, index in stale)
@@ -135,10 +135,6 @@ def _arrays(buffer: ReplayBuffer) -> Iterator[tuple[str, Array]]:
         elif isinstance(value, dict) and name in ("observations", "next_observations"):
             for key, array in value.items():
                 yield f"{name}.{key}", array
-
-
-def _rows_per_shard(array: Array) -> int:
-    return max(_BYTES_OF_A_SHARD // max(array[:1].nbytes, 1), 1)
 
 
 def _npy(rows: Array) -> bytes:

@@ -19,7 +19,6 @@ from rl_infonce.checks import check_count, check_flag
 from rl_infonce.files.durable import remove_partial
 from rl_infonce.files.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.resuming.best_model import BestModel, find_best, keep_best
-from rl_infonce.resuming.episode_log import EpisodeLogCallback
 from rl_infonce.resuming.model_state import (
     differing_settings,
     flat,
@@ -29,7 +28,7 @@ from rl_infonce.resuming.model_state import (
 )
 from rl_infonce.resuming.nan_guard import check_finite
 from rl_infonce.resuming.replay_shards import ReplayShards, UnknownBufferError, load_replay
-from rl_infonce.resuming.run_logs import CSVFormat
+from rl_infonce.resuming.run_logs import CSVFormat, EpisodeLogCallback
 from rl_infonce.runs.checkpoints import (
     Checkpoint,
     latest_checkpoint,

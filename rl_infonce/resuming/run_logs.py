@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import (
     HumanOutputFormat,
     KVWriter,
@@ -41,7 +42,8 @@ def run_logger(
     return Logger(str(tb_dir), formats)
 
 
-Row = tuple[dict[str, Any], dict[str, tuple[str, ...]], int]
+Excluded = dict[str, tuple[str, ...]]
+Row = tuple[dict[str, Any], Excluded, int]
 
 
 class _Waiting:
@@ -149,12 +151,7 @@ class _Board(TensorBoardOutputFormat):
             self.writer.close()
         self.writer = SummaryWriter(folder, purge_step=purge_step)
 
-    def write(
-        self,
-        key_values: dict[str, Any],
-        key_excluded: dict[str, tuple[str, ...]],
-        step: int = 0,
-    ) -> None:
+    def write(self, key_values: dict[str, Any], key_excluded: Excluded, step: int = 0) -> None:
         self._waiting.add((dict(key_values), dict(key_excluded), step))
 
     def close(self) -> None:
@@ -175,12 +172,7 @@ class CSVFormat(KVWriter):
             str(path), self._append, self._reopen, close=lambda: self._log.close()
         )
 
-    def write(
-        self,
-        key_values: dict[str, Any],
-        key_excluded: dict[str, tuple[str, ...]],
-        step: int = 0,
-    ) -> None:
+    def write(self, key_values: dict[str, Any], key_excluded: Excluded, step: int = 0) -> None:
         """Add a row of the numbers and texts, or let it wait for room on the disk."""
         numbers = {
             name: value
@@ -206,6 +198,49 @@ class CSVFormat(KVWriter):
     def close(self) -> None:
         """Write the waiting rows and close the file, or warn that they are lost."""
         self._waiting.close()
+
+
+class EpisodeLogCallback(BaseCallback):
+    """Write the step, length and return of every episode that ends to a CSV file.
+
+    A training that continues from a checkpoint drops the later rows of the file. Returns are
+    what the environments' `Monitor` reports: for Atari, those of whole games, unclipped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._table: CSVFormat | None = None
+
+    def open(self, last_step: int) -> None:
+        """Open the file at the step where the run continues; otherwise training opens it."""
+        self._table = CSVFormat(self.path, last_step)
+
+    def _on_training_start(self) -> None:
+        if self._table is None:
+            self.open(self.num_timesteps)
+
+    def _on_step(self) -> bool:
+        for info in self.locals["infos"]:
+            episode = info.get("episode")
+            if episode is not None and self._table is not None:
+                numbers = {"return": float(episode["r"]), "length": int(episode["l"])}
+                self._table.write(numbers, {}, self.num_timesteps)
+        return True
+
+    def sync(self) -> None:
+        """Wait until all episodes so far are on the disk."""
+        if self._table is not None:
+            self._table.sync()
+
+    def close(self) -> None:
+        """Write the rows that wait and close the file; call it also after a failed training."""
+        if self._table is not None:
+            self._table.close()
+            self._table = None
+
+    def _on_training_end(self) -> None:
+        self.close()
 
 
 def _is_plain(value: Any) -> bool:

@@ -12,10 +12,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.files.durable import replace_bytes
-from rl_infonce.resuming.episode_log import EpisodeLogCallback
 from rl_infonce.resuming.nan_guard import NanGuardCallback
 from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
-from rl_infonce.resuming.run_logs import run_logger
+from rl_infonce.resuming.run_logs import EpisodeLogCallback, run_logger
 from rl_infonce.runs.run_directory import RECORD, claim_run_directory, hold_run, made_folder
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sb3.callbacks import decoupled_callback

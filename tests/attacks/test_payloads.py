@@ -212,7 +212,7 @@ def test_records_are_read_by_the_reader_that_checked_them(model: SoundModel) -> 
     unchecked = torch.load(io.BytesIO(two), weights_only=True)
     assert not any(tensor.any() for tensor in unchecked.values()), "the attack is none"
     assert end == hidden.index(b"PK\5\6")
-    tensors = read_model_zip(model.write({"policy.pth": two})).tensors
+    _, tensors = read_model_zip(model.write({"policy.pth": two}))
     expected = torch.load(io.BytesIO(checked), weights_only=True)
     assert all(torch.equal(tensors[name], expected[name]) for name in expected)
 

@@ -15,7 +15,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
-from rl_infonce.agents import evaluation
+from rl_infonce.agents import game_evaluation
 from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
@@ -185,7 +185,7 @@ def test_ctrl_c_writes_nothing(
     def stop(*_arguments: Any, **_settings: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "evaluate_policy", stop)
+    monkeypatch.setattr(game_evaluation, "evaluate_policy", stop)
     assert evaluate(models / "breakout_1", "-o", str(tmp_path / "e.json")) == 130
     assert "nothing was written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

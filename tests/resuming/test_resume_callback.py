@@ -29,10 +29,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 from rl_infonce import InfoNCECallback, make_atari_vec_env
 from rl_infonce.files import durable
 from rl_infonce.files.state_file import pack_state
-from rl_infonce.resuming.episode_log import EpisodeLogCallback
 from rl_infonce.resuming.model_state import get_run_state
 from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
-from rl_infonce.resuming.run_logs import run_logger
+from rl_infonce.resuming.run_logs import EpisodeLogCallback, run_logger
 from rl_infonce.runs.checkpoints import (
     MANIFEST,
     DamagedCheckpointError,
