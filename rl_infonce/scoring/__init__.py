@@ -1,1 +1,1 @@
-"""Scores of many encoders on many games: cells that are filled once, a file, and a table."""
+"""Scores of many encoders on many games: probes that are filled once, a file, and a table."""

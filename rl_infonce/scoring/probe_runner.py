@@ -87,8 +87,8 @@ class Plan:
             **({} if self.min_episode_length is None else own),
         }
 
-    def cells(self, game: str) -> list[ProbeKey]:
-        """Return the cells of a game, in an order in which features are needed once."""
+    def probes(self, game: str) -> list[ProbeKey]:
+        """Return the probes of a game, in an order in which features are needed once."""
         orders = itertools.product(self.encoders, self.seeds, self.protocols)
         return [ProbeKey(game, *order) for order in orders]
 
@@ -119,47 +119,47 @@ def probe_games(plan: Plan, scores: ScoresFile, *, command: str) -> bool:
 
 
 def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
-    cells = plan.cells(game)
-    missing = [cell for cell in cells if not scores.done(cell)]
-    if len(missing) < len(cells):
-        plan.say(f"{game}: {len(cells) - len(missing)} finished before")
+    probes = plan.probes(game)
+    missing = [probe for probe in probes if not scores.done(probe)]
+    if len(missing) < len(probes):
+        plan.say(f"{game}: {len(probes) - len(missing)} finished before")
     if not missing:
         return True
     try:
         frames = plan.source.open(game, progress=plan.progress)
         labelled = frames.labelled(plan.source.view, plan.labels)
     except Exception as error:  # noqa: BLE001 (the other games are to be scored)
-        for cell in missing:
-            _fail(cell, plan, scores, error)
+        for probe in missing:
+            _fail(probe, plan, scores, error)
         return False
     if scores.drop_others(game, frames_hash=frames.frames_hash):
         plan.say(f"{game}: frames have changed, the scores of the earlier ones are dropped")
-        missing = cells
-    score_cell = _scorer(plan, labelled)
+        missing = probes
+    score_of = _scorer(plan, labelled)
     hashes = {"labels_hash": labels_hash(game, plan.labels), "frames_hash": frames.frames_hash}
     succeeded = True
-    for cell in missing:
-        succeeded &= _probe_cell(cell, plan, scores, score_cell, hashes)
+    for probe in missing:
+        succeeded &= _score_probe(probe, plan, scores, score_of, hashes)
     return succeeded
 
 
-def _probe_cell(
-    cell: ProbeKey, plan: Plan, scores: ScoresFile, score_cell: Scorer, hashes: Mapping[str, str]
+def _score_probe(
+    probe: ProbeKey, plan: Plan, scores: ScoresFile, score_of: Scorer, hashes: Mapping[str, str]
 ) -> bool:
     start = time.perf_counter()
     try:
-        found, headline = score_cell(cell)
-    except Exception as error:  # noqa: BLE001 (the other cells are to be scored)
-        _fail(cell, plan, scores, error)
+        found, headline = score_of(probe)
+    except Exception as error:  # noqa: BLE001 (the other probes are to be scored)
+        _fail(probe, plan, scores, error)
         return False
     seconds = round(time.perf_counter() - start, 2)
-    scores.put(cell, status="done", seconds=seconds, **hashes, scores=found)
-    plan.say(f"{_shown(cell, scores)}: {headline} ({seconds:.0f} s)")
+    scores.put(probe, status="done", seconds=seconds, **hashes, scores=found)
+    plan.say(f"{_shown(probe, scores)}: {headline} ({seconds:.0f} s)")
     return True
 
 
 def _scorer(plan: Plan, labelled: LabelledObservations) -> Scorer:
-    """Return the function that scores a cell; it keeps tasks, and the features used last."""
+    """Return the function that scores a probe; it keeps tasks, and the features used last."""
 
     @functools.cache
     def task_of(seed: int, protocol: str) -> ProbingTask:
@@ -173,30 +173,30 @@ def _scorer(plan: Plan, labelled: LabelledObservations) -> Scorer:
         module = plan.encoders[key].of_seed(seed or 0)
         return _extract(plan, module, labelled.observations, plan.encoders[key].name)
 
-    def score_cell(cell: ProbeKey) -> Scored:
-        task = task_of(cell.seed, cell.protocol)
-        kind = plan.encoders[cell.encoder].kind
+    def score_of(probe: ProbeKey) -> Scored:
+        task = task_of(probe.seed, probe.protocol)
+        kind = plan.encoders[probe.encoder].kind
         features = None
         if kind != MAJORITY:
-            features = features_of(cell.encoder, cell.seed if kind == RANDOM else None)
-        if cell.protocol == "ridge":
-            return _positions(features, task, cell.game, plan.labels)
-        return _classes(features, task, cell, plan.device)
+            features = features_of(probe.encoder, probe.seed if kind == RANDOM else None)
+        if probe.protocol == "ridge":
+            return _positions(features, task, probe.game, plan.labels)
+        return _classes(features, task, probe, plan.device)
 
-    return score_cell
+    return score_of
 
 
 def _classes(
-    features: Features | None, task: ProbingTask, cell: ProbeKey, device: torch.device
+    features: Features | None, task: ProbingTask, probe: ProbeKey, device: torch.device
 ) -> Scored:
     """Score predicted classes; without features, the most frequent one."""
     if features is None:
-        found = majority_scores(task, seed=cell.seed)
-    elif cell.protocol == "knn":
-        found = knn_scores(features, task, seed=cell.seed, device=device)
+        found = majority_scores(task, seed=probe.seed)
+    elif probe.protocol == "knn":
+        found = knn_scores(features, task, seed=probe.seed, device=device)
     else:
         found, _ = probe_features(
-            features, task, protocol=cell.protocol, seed=cell.seed, device=device
+            features, task, protocol=probe.protocol, seed=probe.seed, device=device
         )
     return found.to_json(), f"F1 {found.mean.f1_weighted:.3f}"
 
@@ -244,15 +244,15 @@ def _extract(plan: Plan, module: nn.Module, observations: Any, name: str) -> Fea
         return extract_features(encode, observations, device=plan.device)
 
 
-def _fail(cell: ProbeKey, plan: Plan, scores: ScoresFile, error: Exception) -> None:
+def _fail(probe: ProbeKey, plan: Plan, scores: ScoresFile, error: Exception) -> None:
     text = f"{type(error).__name__}: {error}"
-    scores.put(cell, status="failed", error=text)
-    plan.complain(f"{_shown(cell, scores)}: FAILED: {text}")
+    scores.put(probe, status="failed", error=text)
+    plan.complain(f"{_shown(probe, scores)}: FAILED: {text}")
 
 
-def _shown(cell: ProbeKey, scores: ScoresFile) -> str:
-    name = encoder_names(scores.content["encoders"])[cell.encoder]
-    return f"{cell.game}, {name}, seed {cell.seed}, {cell.protocol}"
+def _shown(probe: ProbeKey, scores: ScoresFile) -> str:
+    name = encoder_names(scores.content["encoders"])[probe.encoder]
+    return f"{probe.game}, {name}, seed {probe.seed}, {probe.protocol}"
 
 
 def _hardware(plan: Plan) -> dict[str, Any]:

@@ -83,18 +83,18 @@ class ScoresFile:
         self.content["cells"] = kept
         return dropped
 
-    def done(self, cell: ProbeKey) -> bool:
+    def done(self, probe: ProbeKey) -> bool:
         """Return whether this probe has scores."""
-        entry = self._find(cell)
+        entry = self._find(probe)
         return entry is not None and entry["status"] == "done"
 
-    def put(self, cell: ProbeKey, **entry: Any) -> None:
+    def put(self, probe: ProbeKey, **entry: Any) -> None:
         """Keep the outcome of a probe, in place of what an earlier try left, and write."""
-        found = self._find(cell)
+        found = self._find(probe)
         if found is not None:
             self.content["cells"].remove(found)
         run = len(self.content["runs"]) - 1
-        self.content["cells"].append({**cell._asdict(), "run": run, **entry})
+        self.content["cells"].append({**probe._asdict(), "run": run, **entry})
         self.content["cells"].sort(key=lambda e: [e[name] for name in ("game", "protocol", "seed")])
         self.write()
 
@@ -102,9 +102,9 @@ class ScoresFile:
         """Return the entries that have scores."""
         return [entry for entry in self.content["cells"] if entry["status"] == "done"]
 
-    def _find(self, cell: ProbeKey) -> dict[str, Any] | None:
+    def _find(self, probe: ProbeKey) -> dict[str, Any] | None:
         for entry in self.content["cells"]:
-            if all(entry[name] == value for name, value in cell._asdict().items()):
+            if all(entry[name] == value for name, value in probe._asdict().items()):
                 return dict(entry)
         return None
 
@@ -147,11 +147,11 @@ def _check(content: dict[str, Any]) -> None:
         if type(content[key]) is not kind:
             raise TypeError(f"`{key}` of type {type(content[key]).__name__}")
     for entry in content["cells"]:
-        cell = ProbeKey(*(entry[name] for name in ProbeKey._fields))
-        if list(map(type, cell)) != [str, str, int, str] or type(entry["status"]) is not str:
-            raise TypeError(f"the cell {cell}")
-        if cell.encoder not in content["encoders"]:
-            raise KeyError(cell.encoder)
+        probe = ProbeKey(*(entry[name] for name in ProbeKey._fields))
+        if list(map(type, probe)) != [str, str, int, str] or type(entry["status"]) is not str:
+            raise TypeError(f"the probe {probe}")
+        if probe.encoder not in content["encoders"]:
+            raise KeyError(probe.encoder)
         if entry["status"] == "done":
             _check_scores(entry["scores"])
     scores_table(content)  # which reads every entry that is ever read
