@@ -42,8 +42,7 @@ Entries = Sequence[dict[str, Any]]
 
 def scores_table(content: dict[str, Any]) -> str:
     """Return the Markdown text of what `scores.json` holds."""
-    entries = content["cells"]
-    scored = _where(entries, status="done")
+    scored = _where(content["cells"], status="done")
     names = encoder_names(content["encoders"])
     by_protocol = {name: found for name in _OF_F1 if (found := _where(scored, protocol=name))}
     parts = [_heading(content, scored)]
@@ -56,7 +55,7 @@ def scores_table(content: dict[str, Any]) -> str:
         parts += ["## Positions, protocol `ridge`", _positions(in_pixels, names)]
     for protocol, entries in by_protocol.items():
         parts += [f"## Variables, protocol `{protocol}`", *_variables(entries, names)]
-    failures = [_failure(entry, names) for entry in entries if entry["status"] != "done"]
+    failures = [_failure(entry, names) for entry in content["cells"] if entry["status"] != "done"]
     if failures:
         parts += ["## Failed", "\n".join(failures)]
     return "\n\n".join(parts) + "\n"
