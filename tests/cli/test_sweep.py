@@ -375,7 +375,7 @@ def test_a_trial_in_which_no_episode_ended_says_so(
     grid = str(write_grid(tmp_path / "grid.toml", study=study))
     assert sweep(grid, "-o", str(tmp_path / "sweep"), "--optimize", "--force") == 1
     said = capsys.readouterr().out
-    assert "trial_000: no value, as no episode ended in time in a run of it (raise n_ti" in said
+    assert "trial_000: no value, as no episode ended in time in one of its runs (raise n_ti" in said
     foreign = tmp_path / "other" / "cells" / "breakout-ppo-trial_000-0"
     foreign.mkdir(parents=True)
     write_record(foreign, new_record({"n_envs": 7}, 0))
