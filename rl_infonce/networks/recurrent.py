@@ -13,11 +13,6 @@ class GRUSummary(nn.Module):
 
     Its weights are raw parameters drawn from the given generator: SB3, which re-initialises every
     linear layer, leaves them alone, and no global random stream is used.
-
-    Args:
-        input_dim: Size of one step's input.
-        hidden_dim: Size of the state.
-        generator: Source of the initial weights.
     """
 
     def __init__(self, input_dim: int, hidden_dim: int, *, generator: torch.Generator) -> None:
