@@ -26,7 +26,8 @@ from rl_infonce.atari.pixel_maps import (
 )
 
 if TYPE_CHECKING:
-    from rl_infonce.atari.vec_env import AtariVecEnv, make_atari_vec_env
+    from rl_infonce.atari.make_vec_env import make_atari_vec_env
+    from rl_infonce.atari.vec_env import AtariVecEnv
 
 __all__ = [
     "AtariVecEnv",
@@ -51,9 +52,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the vector environment at its first use."""
     if name in {"AtariVecEnv", "make_atari_vec_env"}:
-        from rl_infonce.atari import vec_env
+        from rl_infonce.atari import make_vec_env
 
-        return getattr(vec_env, name)
+        return getattr(make_vec_env, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -37,33 +37,17 @@ def cached_frames(
 ) -> LabelledFrames:
     """Return frames of random play, which the first call for these settings collects.
 
-    The folder `<cache_folder>/frames/<settings>` keeps them, 7.1 kB per frame of an agent and
-    33.6 kB per screen, with the emulator's RAM, from which labels of any version are decoded.
-    Delete the folder to free the space.
-
-    Args:
-        game: Any spelling that `resolve_game` understands.
-        n_frames: Number of states, at least 8, one per emulator.
-        seed: Seed of the games.
-        policy: "random" or "random_without_noop", as in `collect`, but not a function.
-        view: "agent" or "screen".
-        cache_folder: Folder in which "~" is expanded; None takes `default_cache_folder()`.
-        progress: Whether to show a bar while collecting.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If there is no such game, policy or view, `n_frames` or `seed` is out of range,
-            or the folder holds other frames than its name says.
-        OSError: If the folder cannot be written.
+    The folder `<cache_folder>/frames/<settings>` keeps them, 7.1 kB per frame of an agent and 33.6
+    kB per screen, with the emulator's RAM, from which labels of any version are decoded. Delete the
+    folder to free the space. Arguments are those of `collect`, with at least 8 frames, one per
+    emulator; a `cache_folder` of None is `default_cache_folder()`.
     """
     check_count("n_frames", n_frames, at_least=N_SHARDS)
     check_choice("policy", policy, RANDOM_POLICIES)
     check_choice("view", view, VIEWS)
-    base = (
-        default_cache_folder()
-        if cache_folder is None
-        else folder_path("cache_folder", cache_folder)
-    )
+    base = default_cache_folder()
+    if cache_folder is not None:
+        base = folder_path("cache_folder", cache_folder)
     settings = f"{policy}-{view}-{n_frames}-seed-{seed}-ale-{version('ale-py')}"
     return collect(
         game,

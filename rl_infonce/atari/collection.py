@@ -31,21 +31,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Collection:
-    """A folder with its manifest, and the shards that it still lacks.
+    """A folder with its manifest, and the indices of the shards that it still lacks.
 
-    Args:
-        folder: An existing folder, into which no other process writes.
-        settings: Everything that decides which bytes are collected.
-
-    Attributes:
-        folder: The given folder.
-        settings: The given settings.
-        missing: Indices of the shards which the folder lacks, ascending.
-
-    Raises:
-        ValueError: If the folder holds a collection of other settings or another format version,
-            a damaged shard, or shards without a manifest.
-        OSError: If the folder cannot be written, or a shard's folder holds foreign files.
+    No other process may write into the folder. One that holds a collection of other settings or
+    another format version, a damaged shard, or shards without a manifest, raises a `ValueError`.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -87,11 +76,7 @@ class Collection:
         self.missing.remove(entry["index"])
 
     def check_free_space(self) -> None:
-        """Raise unless the missing shards fit on the disk.
-
-        Raises:
-            OSError: With `errno.ENOSPC`, if the shards do not fit.
-        """
+        """Raise an `OSError` with `errno.ENOSPC` unless the missing shards fit on the disk."""
         free = shutil.disk_usage(self.folder).free
         if free < self._n_bytes_missing():
             raise self.full_disk(free)
@@ -136,13 +121,7 @@ class Collection:
 
 
 def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
-    """Return whether a folder holds every shard, verified, without writing or waiting.
-
-    Raises:
-        ValueError: If the folder holds a collection of other settings or another format version,
-            or a damaged shard.
-        OSError: If the folder cannot be read.
-    """
+    """Return whether a folder holds every shard, verified, without writing or waiting."""
     if not (folder / MANIFEST).exists():
         return False
     shards = _existing_shards(folder, _read_of_settings(folder, settings))

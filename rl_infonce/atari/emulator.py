@@ -41,9 +41,7 @@ def checked_actions(
 def make_ale(game: str, seed: int) -> Any:
     """Return a seeded `ALEInterface` with the game loaded, without sticky actions.
 
-    Args:
-        game: One of `games()`.
-        seed: Seed in 0..2**31 - 1, which decides what RAM holds when the machine is switched on.
+    The seed, in 0..2**31 - 1, decides what RAM holds when the machine is switched on.
     """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
@@ -54,12 +52,7 @@ def make_ale(game: str, seed: int) -> Any:
 
 
 class GameFacts(NamedTuple):
-    """What is known about a game without playing it.
-
-    Attributes:
-        actions: Names of the game's own actions, in the order of their indices.
-        screen_shape: Height and width.
-    """
+    """The names of a game's own actions in the order of their indices, and its height and width."""
 
     actions: tuple[str, ...]
     screen_shape: tuple[int, int]
@@ -67,11 +60,7 @@ class GameFacts(NamedTuple):
 
 @cache
 def game_facts(game: str) -> GameFacts:
-    """Return the facts about a game; the first call loads the game, which takes 0.1 s.
-
-    Args:
-        game: One of `games()`.
-    """
+    """Return the facts about a game; the first call loads the game, which takes 0.1 s."""
     ale = make_ale(game, seed=0)
     height, width = ale.getScreenDims()
     return GameFacts(tuple(action.name for action in ale.getMinimalActionSet()), (height, width))
@@ -84,15 +73,8 @@ class Emulator:
     writes belong to the same emulator state. A `step` that ends the game does not change `screen`,
     as in ale_py's native environment: nobody acts in that state, so call `restart`.
 
-    Args:
-        game: One of `games()`.
-        seed: Seed of the machine, in 0..2**31 - 1.
-        max_frames_per_game: Number of emulator frames after which a game is cut off, at least 1.
-
-    Attributes:
-        screen: Screen [H, W] uint8, the emulator's gray, the maximum of the last two frames; 210 by
-            160 in all games with labels. The next step overwrites it.
-        is_over: Whether the last step ended the game.
+    `screen` [H, W] is the emulator's gray, the maximum of the last two frames, 210 by 160 in all
+    games with labels; the next step overwrites it.
     """
 
     def __init__(
@@ -114,13 +96,10 @@ class Emulator:
         return int(self._ale.lives())
 
     def restart(self, n_idle_frames: int) -> None:
-        """Start a new game and let it idle for some frames.
+        """Start a new game and let it idle for some frames; `make_atari_vec_env` draws 0 to 29.
 
         The first idle frame presses FIRE in games that have it, since some games wait for it; a
         game with FIRE therefore takes at least one frame.
-
-        Args:
-            n_idle_frames: Number of frames, at least 0; `make_atari_vec_env` draws 0 to 29.
         """
         self._ale.reset_game()
         if self._presses_fire:
@@ -134,11 +113,7 @@ class Emulator:
         self.is_over = False
 
     def step(self, action: int) -> int:
-        """Hold an action for four frames and return their raw reward.
-
-        Args:
-            action: Index into the game's own actions, see `game_facts`.
-        """
+        """Hold one of the game's own actions for four frames and return their raw reward."""
         joystick = self._actions[action]
         reward = 0
         for frame in range(FRAME_SKIP):

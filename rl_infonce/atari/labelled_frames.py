@@ -217,14 +217,9 @@ class FrameView:
     """K images or stacks of images on disk, indexed like an array of uint8 [K, C, H, W].
 
     An integer gives [C, H, W]; a slice, a mask [K] or integers [B] give [B, C, H, W], always in
-    fresh memory. A stack holds the images of the latest states, oldest first, and zeros in place
-    of what lies before the start of the game, as ale_py's native environment does; it does reach
-    back over a lost life.
-
-    Args:
-        images: Images [rows, H, W] uint8 of each shard.
-        game_starts: Whether a game starts, [rows] bool of each shard.
-        n_stacked: Number of images per observation, C.
+    fresh memory. A stack holds the images of the latest states, oldest first, and zeros in place of
+    what lies before the start of the game, as ale_py's native environment does; it does reach back
+    over a lost life.
     """
 
     dtype = np.dtype(np.uint8)

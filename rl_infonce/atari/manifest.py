@@ -17,8 +17,7 @@ FORMAT = "rl_infonce labelled frames"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 
-MOST_SHARDS = 10**4
-"""A manifest that lists more than this may be malicious and fill the memory."""
+MOST_SHARDS = 10**4  # a manifest that lists more may be malicious and fill the memory
 
 _KINDS: dict[str, type] = {
     "n_steps": int,
@@ -31,38 +30,21 @@ _KINDS: dict[str, type] = {
 
 
 def folder_path(name: str, folder: str | os.PathLike[str]) -> Path:
-    """Return a folder that a caller named, with "~" expanded.
-
-    Args:
-        name: Name of the argument, as the caller wrote it.
-        folder: Value of the argument.
-
-    Raises:
-        TypeError: If `folder` is not a path.
-    """
+    """Return a folder that a caller named, with "~" expanded; errors call it `name`."""
     if not isinstance(folder, str | os.PathLike):
         raise TypeError(f"Expected `{name}` to be a path, got {folder!r}.")
     return Path(folder).expanduser()
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest in one move, so that a reader never sees half of it.
-
-    Raises:
-        OSError: If the disk is full or cannot be written.
-    """
+    """Replace the manifest in one move, so that a reader never sees half of it."""
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest}
     # Without a newline at the end, the loss of any byte is noticed.
     replace_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a folder.
-
-    Raises:
-        FileNotFoundError: If the folder has no manifest.
-        ValueError: If the file is not a manifest, or has another format version.
-    """
+    """Return the manifest of a folder, or raise if it has none that this version can read."""
     path = folder / MANIFEST
     if not path.is_file():
         raise FileNotFoundError(

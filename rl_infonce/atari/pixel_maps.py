@@ -14,8 +14,7 @@ from rl_infonce.atari.labels import load_labels
 from rl_infonce.checks import check_choice
 from rl_infonce.files.json_text import packaged_json
 
-SCREEN_SHAPE = (210, 160)
-"""Height and width of the screen in pixels."""
+SCREEN_SHAPE = (210, 160)  # height and width in pixels
 
 
 class PixelMap(NamedTuple):

@@ -28,18 +28,9 @@ def play(
     n_workers: int | None,
     progress: bool = False,
 ) -> None:
-    """Play every shard that a collection lacks.
+    """Play every shard that a collection lacks; arguments are those of `collect`.
 
-    Args:
-        collection: Collection that takes the shards.
-        policy: "random", "random_without_noop" or a function, as `collect` describes them.
-        n_workers: Number of processes, as `collect` describes it.
-        progress: Whether to show a bar.
-
-    Raises:
-        TypeError: If the function does not return integers.
-        ValueError: If the function returns actions of another shape or range.
-        OSError: If the disk is full or a process was killed; finished shards are kept.
+    If the disk is full or a process was killed, an `OSError` says so, and finished shards are kept.
     """
     settings = collection.settings
     n_steps, n_left = settings["n_steps"], collection.n_rows_missing
@@ -64,27 +55,31 @@ def play(
 def _play_in_lockstep(
     collection: Collection, policy: Policy, show: Callable[[int], object]
 ) -> None:
-    folder, settings = collection.folder, collection.settings
-    n_actions = len(settings["actions"])
-    for start in range(0, settings["n_shards"], _GROUP_SIZE):
+    for start in range(0, collection.settings["n_shards"], _GROUP_SIZE):
         group = [i for i in range(start, start + _GROUP_SIZE) if i in collection.missing]
-        players: list[ShardPlayer] = []
-        try:
-            for index in group:
-                players.append(ShardPlayer(folder, settings, index, stacks=True))
-                players[-1].observe()
-            while any(player.n_rows_left for player in players):
-                n_playing = sum(player.n_rows_left > 0 for player in players)
-                answer = policy(np.stack([player.stack for player in players]))
-                actions = _actions_of(answer, len(players), n_actions)
-                for player, action in zip(players, actions, strict=True):
-                    _step(player, action)
-                show(n_playing)
-            for player in players:
-                collection.finish(player.writer.commit())
-        finally:
-            for player in players:
-                player.writer.discard()
+        _play_group(collection, group, policy, show)
+
+
+def _play_group(
+    collection: Collection, group: list[int], policy: Policy, show: Callable[[int], object]
+) -> None:
+    settings = collection.settings
+    players: list[ShardPlayer] = []
+    try:
+        for index in group:
+            players.append(ShardPlayer(collection.folder, settings, index, stacks=True))
+            players[-1].observe()
+        while n_playing := sum(player.n_rows_left > 0 for player in players):
+            answer = policy(np.stack([player.stack for player in players]))
+            actions = _actions_of(answer, len(players), len(settings["actions"]))
+            for player, action in zip(players, actions, strict=True):
+                _step(player, action)
+            show(n_playing)
+        for player in players:
+            collection.finish(player.writer.commit())
+    finally:
+        for player in players:
+            player.writer.discard()
 
 
 def _step(player: ShardPlayer, action: int) -> None:

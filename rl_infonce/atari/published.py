@@ -15,12 +15,8 @@ PUBLISHED_SOURCE = 'Anand et al. 2019, "Unsupervised State Representation Learni
 def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, float]:
     """Return the weighted F1 on a game by method, in one run, the mean over the game's categories.
 
-    Args:
-        game: Any spelling that `resolve_game` understands.
-        frames_of: "random_agent" (tables 2 and 8) or "ppo_agent" (tables 6 and 10).
-
-    Returns:
-        The scores; none for a game that the paper does not have.
+    The frames are those of a "random_agent" (tables 2 and 8) or a "ppo_agent" (tables 6 and 10). A
+    game that the paper does not have has no scores.
 
     Example:
         >>> published_scores("pong")["random-cnn"]
@@ -34,8 +30,7 @@ def published_scores(game: str, frames_of: str = "random_agent") -> dict[str, fl
 def published_categories(frames_of: str = "random_agent") -> dict[str, dict[str, float]]:
     """Return the weighted F1 by category and method, the mean over the paper's games that have it.
 
-    Args:
-        frames_of: "random_agent" (tables 3 and 9) or "ppo_agent" (table 7).
+    The frames are those of a "random_agent" (tables 3 and 9) or a "ppo_agent" (table 7).
     """
     check_choice("frames_of", frames_of, _file()["categories"])
     return {category: dict(f1) for category, f1 in _file()["categories"][frames_of].items()}

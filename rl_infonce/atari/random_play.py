@@ -29,16 +29,9 @@ def play_at_random(
 ) -> None:
     """Play every shard that a collection lacks by its named policy.
 
-    It uses processes because emulators in threads wait for Python's lock after every frame, and
-    two are no faster than one.
-
-    Args:
-        collection: Collection that takes the shards.
-        n_workers: Processes, at least 1; None takes one per core, fewer for little work.
-        show: Function called with the number of rows that were played since the last call.
-
-    Raises:
-        OSError: If the disk is full or a process was killed; finished shards are kept.
+    It uses processes because emulators in threads wait for Python's lock after every frame, and two
+    are no faster than one. `n_workers` None takes one process per core, fewer for little work;
+    `show` is called with the number of rows that were played since its last call.
     """
     if n_workers is None:
         n_workers = min(cpu_count(), collection.n_rows_missing // _MIN_ROWS_PER_PROCESS)
@@ -56,14 +49,7 @@ def play_shard(
     index: int,
     show: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Play one shard by its named policy, calling `show` with 1 after every row.
-
-    Args:
-        folder: Folder of the collection.
-        settings: Settings of the collection.
-        index: Index of the shard.
-        show: Function called with 1 after every row.
-    """
+    """Play one shard by its named policy, calling `show` with 1 after every row."""
     keeps_noop = settings["policy"] == "random"
     names = enumerate(settings["actions"])
     allowed = [action for action, name in names if keeps_noop or name != "NOOP"]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ale_py.vector_env import AtariVectorEnv
 
 from rl_infonce.atari.emulator import game_facts
-from rl_infonce.atari.vec_env import game_rules
+from rl_infonce.atari.make_vec_env import game_rules
 
 
 def replay_screens(state: Mapping[str, Any], index: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
@@ -21,13 +21,8 @@ def replay_screens(state: Mapping[str, Any], index: int = 0) -> Iterator[npt.NDA
     image in the agent's stack. What moved between its last two frames may look different, because
     their maximum is taken by colour here, and over gray for the agent.
 
-    Args:
-        state: What `AtariVecEnv.get_state()` returned.
-        index: Index of the environment; its first game after the last reset is shown.
-
-    Raises:
-        IndexError: If there is no such environment, or it was never reset.
-        ValueError: If the last reset continued with the random numbers from before it.
+    `state` is what `AtariVecEnv.get_state()` returned; of environment `index`, the first game after
+    the last reset is shown.
     """
     settings, segment = state["settings"], state["history"][-1]
     seed = int(segment["seeds"][index])

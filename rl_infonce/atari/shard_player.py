@@ -17,19 +17,9 @@ class ShardPlayer:
     """One emulator and the shard it fills: `observe`, then `act`, once per row.
 
     The emulator's seed and its idle frames depend on the collection's seed and the shard's index
-    only, so that a shard is always the same, whichever process plays it.
-
-    Args:
-        folder: Existing folder of the collection.
-        settings: Settings of the collection, as its manifest holds them.
-        index: Index of the shard.
-        stacks: Whether to keep `stack` up to date, for a policy that looks at it.
-
-    Attributes:
-        acting: Generator for random actions, seeded like the emulator.
-        stack: Images [4, 84, 84] uint8 that an agent sees in the state of the last `observe`.
-        n_rows_left: Number of rows still to be played.
-        writer: Writer of the shard.
+    only, so that a shard is always the same, whichever process plays it. `acting`, for random
+    actions, is seeded like the emulator. `stack` [4, 84, 84] is what an agent sees in the state of
+    the last `observe`, kept up to date if `stacks` is given.
     """
 
     def __init__(

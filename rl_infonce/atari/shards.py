@@ -42,10 +42,6 @@ def columns(views: Sequence[str], screen_shape: Sequence[int]) -> dict[str, Colu
 
     A row is a state in which an action is taken: its images, RAM, lives and ids, the action, and
     the reward of that action.
-
-    Args:
-        views: Some of `VIEWS`.
-        screen_shape: Height and width of the emulator's screen.
     """
     height, width = screen_shape
     images = {
@@ -76,12 +72,7 @@ def shard_folder(folder: Path, index: int) -> Path:
 
 
 def shard_rows(settings: Mapping[str, Any], index: int) -> range:
-    """Return a shard's rows, as numbered in the collection; the first shards get the remainder.
-
-    Args:
-        settings: Settings of the collection, with its "n_steps" and "n_shards".
-        index: Index of the shard.
-    """
+    """Return a shard's rows, as numbered in the collection; the first shards get the remainder."""
     quotient, remainder = divmod(settings["n_steps"], settings["n_shards"])
     start = index * quotient + min(index, remainder)
     return range(start, start + quotient + (index < remainder))
@@ -100,21 +91,13 @@ def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int
 
 
 def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
-    """Remove what a killed process wrote of a shard.
-
-    Raises:
-        OSError: If its folder holds files that are not the shard's; nothing is removed.
-    """
+    """Remove what a killed process wrote of a shard; foreign files there raise an `OSError`."""
     content = columns(settings["views"], settings["screen_shape"])
     _remove_columns(_partial_folder(folder, index), content)
 
 
 def remove_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
-    """Remove a shard, finished or not.
-
-    Raises:
-        OSError: If its folder holds files that are not the shard's; nothing is removed.
-    """
+    """Remove a shard, finished or not; foreign files there raise an `OSError`."""
     content = columns(settings["views"], settings["screen_shape"])
     _remove_columns(shard_folder(folder, index), content)
     _remove_columns(_partial_folder(folder, index), content)
@@ -145,20 +128,9 @@ def _remove_columns(shard: Path, names: Iterable[str]) -> None:
 class ShardWriter:
     """Write a shard row by row, under a temporary name until `commit`.
 
-    It writes plainly, not to a memory map: a full disk must raise instead of killing the process.
-
-    Args:
-        folder: Existing folder of the collection, without this shard.
-        index: Index of the shard.
-        n_rows: Number of rows that the shard will have.
-        content: Columns of the shard.
-
-    Attributes:
-        buffers: Buffers [32, ...] by column; fill entry `position` of each, then call `advance`.
-        position: Next entry of the buffers.
-
-    Raises:
-        OSError: If the disk is full or cannot be written; also from `advance` and `commit`.
+    It writes plainly, not to a memory map: a full disk must raise an `OSError` instead of killing
+    the process. Fill the entry at `position` of each of the `buffers` [32, ...], then call
+    `advance`.
     """
 
     def __init__(
@@ -222,13 +194,8 @@ class ShardWriter:
 def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -> None:
     """Raise unless a shard's files are those that the manifest lists.
 
-    Args:
-        folder: Folder of the collection.
-        shard: Entry of the shard in the manifest.
-        verify: Whether to read the files and compare hashes, not sizes only.
-
-    Raises:
-        ValueError: If a file, which the message names with its hash, is missing or changed.
+    `verify` reads the files and compares hashes, not sizes only; the error names the file and its
+    hash.
     """
     where = shard_folder(folder, shard["index"])
     for name, file in shard["files"].items():
@@ -242,11 +209,7 @@ def check_shard_files(folder: Path, shard: Mapping[str, Any], *, verify: bool) -
 def open_shard(
     folder: Path, index: int, n_rows: int, content: Mapping[str, Column]
 ) -> dict[str, Any]:
-    """Return the columns of a shard, read-only: images on disk, all others in memory.
-
-    Raises:
-        ValueError: If a file, which the message names, does not have the expected dtype and shape.
-    """
+    """Return the columns of a shard, read-only: images on disk, all others in memory."""
     arrays = {}
     for name, (dtype, shape) in content.items():
         path = shard_folder(folder, index) / f"{name}.npy"

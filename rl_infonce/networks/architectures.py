@@ -114,12 +114,7 @@ ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
 def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:
     """Return the convolutional trunk called `name` for channels-first images.
 
-    Args:
-        name: A key of `ENCODERS`.
-        image_shape: Channels, height, width.
-
-    Raises:
-        ValueError: If the name is unknown or the image is smaller than the encoder accepts.
+    A `ValueError` names an unknown encoder, or images that are smaller than it accepts.
     """
     check_choice("encoder", name, ENCODERS)
     build, smallest = ENCODERS[name]

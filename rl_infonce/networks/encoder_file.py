@@ -126,13 +126,7 @@ def describe(encoder: nn.Module) -> str:
 
 
 def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give an encoder copies of a file's tensors, contiguous and float32.
-
-    Args:
-        where: Name of the file in messages.
-        encoder: Encoder whose parameters are replaced, also those on the meta device.
-        tensors: Tensors by name.
-    """
+    """Give an encoder contiguous float32 copies of a file's tensors; errors name it `where`."""
     check_same(where, "shape", shapes_of(encoder.state_dict()), shapes_of(tensors))
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32:
@@ -142,11 +136,7 @@ def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]
 
 
 def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
-    """Return class, arguments, shape and preprocessing of an encoder, as its file says them.
-
-    Raises:
-        TypeError: If the encoder has a class that cannot be saved.
-    """
+    """Return class, arguments, shape and preprocessing of an encoder, as its file says them."""
     if type(encoder) is PixelEncoder:
         arguments = {name: getattr(encoder, name) for name in _PIXEL_SETTINGS}
         divide_by = encoder.divide_by

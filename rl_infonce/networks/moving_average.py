@@ -12,11 +12,7 @@ def call_with(
 ) -> Tensor:
     """Return module(inputs), with tensors named `<prefix><name>` in place of its parameters.
 
-    Args:
-        module: Module to call.
-        prefix: Prefix of the module's own entries in `parameters`; others are ignored.
-        inputs: The module's only argument.
-        parameters: Tensors by name; None leaves the module as it is.
+    Other entries of `parameters` are ignored; None leaves the module as it is.
     """
     if parameters is None:
         output: Tensor = module(inputs)
@@ -27,14 +23,11 @@ def call_with(
 
 
 class MovingAverage(nn.Module):
-    """Exponential moving average of parameters, held in buffers.
+    """Moving average of parameters, in which the online ones weigh `tau` in (0, 1].
 
-    They are buffers because SB3's optimiser and its re-initialisation of layers see parameters
-    only. The first `update` copies, since SB3 initialises the online network after construction.
-
-    Args:
-        parameters: Parameters of the online network by name.
-        tau: Weight of the online parameters in each update, in (0, 1].
+    It is exponential. The averages are buffers because SB3's optimiser and its re-initialisation of
+    layers see parameters only. The first `update` copies, since SB3 initialises the online network
+    after construction.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], tau: float) -> None:

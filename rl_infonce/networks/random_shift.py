@@ -10,22 +10,11 @@ from rl_infonce.checks import check_count, check_shape
 
 
 def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> Tensor:
-    """Return each image moved by up to `pad` pixels, with its border repeated.
+    """Return images [K, C, H, W] moved by up to `pad` pixels each, with their borders repeated.
 
     This equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), on
-    uint8 and without the padded copy. All channels of one image are shifted alike.
-
-    Args:
-        images: Images [K, C, H, W] of any dtype.
-        rng: Source of the shifts, each axis uniform on the integers -pad .. pad.
-        pad: Largest shift in pixels, >= 0.
-
-    Returns:
-        Images [K, C, H, W] of the same dtype.
-
-    Raises:
-        TypeError: If `pad` is not an integer.
-        ValueError: If `pad` is negative, or the images have another number of axes.
+    uint8 and without the padded copy. All channels of one image are shifted alike, by integers that
+    are uniform on -pad .. pad along each axis.
     """
     check_shape("images", images, ("K", "C", "H", "W"))
     check_count("pad", pad, at_least=0)

@@ -13,11 +13,6 @@ class GRUSummary(nn.Module):
 
     Its weights are raw parameters drawn from the given generator: SB3, which re-initialises every
     linear layer, leaves them alone, and no global random stream is used.
-
-    Args:
-        input_dim: Size of one step's input.
-        hidden_dim: Size of the state.
-        generator: Source of the initial weights.
     """
 
     def __init__(self, input_dim: int, hidden_dim: int, *, generator: torch.Generator) -> None:
@@ -36,15 +31,10 @@ class GRUSummary(nn.Module):
     def forward(
         self, inputs: Tensor, *, used: Tensor | None = None, initial: Tensor | None = None
     ) -> Tensor:
-        """Return the state after every step.
+        """Return the state [B, L, hidden_dim] after every step of inputs [B, L, input_dim].
 
-        Args:
-            inputs: Inputs [B, L, input_dim], oldest first.
-            used: Whether a step is used, [B, L] bool; other steps leave the state as it was.
-            initial: First state [B, hidden_dim]; zeros if None.
-
-        Returns:
-            States [B, L, hidden_dim].
+        The oldest step comes first. Steps that are not `used` [B, L] leave the state as it was; an
+        `initial` state of None is zeros.
         """
         check_shape("inputs", inputs, ("B", "L", self.weight_ih.shape[1]))
         state = inputs.new_zeros(inputs.shape[0], self.hidden_dim) if initial is None else initial

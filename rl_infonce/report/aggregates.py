@@ -50,13 +50,8 @@ def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
     """
     ours, theirs = checked_scores("x", x), checked_scores("y", y)
     check_same_tasks(ours, theirs)
-    shares = [
-        _share_above(values[..., :, None], theirs[task][..., None, :])
-        for task, values in ours.items()
-    ]
+    shares = []
+    for task, values in ours.items():
+        first, second = values[..., :, None], theirs[task][..., None, :]  # pairs [..., n, m]
+        shares.append(((first > second) + 0.5 * (first == second)).mean(axis=(-2, -1)))
     return np.asarray(np.mean(shares, axis=0))
-
-
-def _share_above(x: FloatArray, y: FloatArray) -> FloatArray:
-    """Return [...] shares of the pairs [..., n, m] with x > y, ties half."""
-    return np.asarray(((x > y) + 0.5 * (x == y)).mean(axis=(-2, -1)))

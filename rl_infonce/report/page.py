@@ -92,16 +92,13 @@ def figures(charts: Sequence[Chart], *, prefix: str = "") -> str:
     """
     shown = "\n".join(
         f'<figure><div role="img" aria-label="{escape(chart.text)}">'
-        f"{_own_names(chart.svg, f'{prefix}{index}')}</div>{_caption(chart.note)}</figure>"
+        f"{_own_names(chart.svg, f'{prefix}{index}')}</div>"
+        + (f"<figcaption>{escape(chart.note)}</figcaption></figure>" if chart.note else "</figure>")
         for index, chart in enumerate(charts)
         if chart.svg
     )
     absent = "\n".join(paragraph(f"{chart.text}.") for chart in charts if not chart.svg)
     return f'<div class="charts">\n{shown}\n</div>\n{absent}'
-
-
-def _caption(note: str) -> str:
-    return f"<figcaption>{escape(note)}</figcaption>" if note else ""
 
 
 def _own_names(svg: str, prefix: str) -> str:

@@ -52,19 +52,15 @@ def smallest_difference(
             f"Expected finite `spreads` >= 0, one of them above 0, got {values.tolist()}."
         )
     counts = _counts(n_runs, len(values))
-    _check_power(power, alpha)
+    check_number("alpha", alpha, above=0, below=1)
+    check_number("power", power, above=0, below=1)
+    if power <= alpha:
+        raise ValueError(f"Expected `power` above `alpha`={alpha}, got {power}.")
     n_arms = 1 if paired else 2
     shares, counts = np.tile(values**2 / counts, n_arms), np.tile(counts, n_arms)
     freedom = float(shares.sum() ** 2 / (shares**2 / (counts - 1)).sum())
     error = math.sqrt(float(shares.sum())) / len(values)
     return error * _noncentrality(freedom, _estimated_freedom(shares, counts), power, alpha)
-
-
-def _check_power(power: float, alpha: float) -> None:
-    check_number("alpha", alpha, above=0, below=1)
-    check_number("power", power, above=0, below=1)
-    if power <= alpha:
-        raise ValueError(f"Expected `power` above `alpha`={alpha}, got {power}.")
 
 
 def _counts(n_runs: int | Sequence[int], n_tasks: int) -> FloatArray:

@@ -51,7 +51,8 @@ def probe_table_by_game(
             rows.append([f"{game}: {category.replace('_', ' ')}", *cells])
     too_few = {
         name: [
-            f"{len(column.get(game, []))} of {planned[name]} {_unit(name)} of {game}"
+            f"{len(column.get(game, []))} of {planned[name]} "
+            f"{'runs' if name in _REFERENCES else 'seeds'} of {game}"
             for game in games
             if len(column.get(game, [])) < planned.get(name, 0)
         ]
@@ -66,10 +67,6 @@ def with_references(planned: Mapping[str, int]) -> dict[str, int]:
     Both are scored beside every run of every arm.
     """
     return {**dict.fromkeys(_REFERENCES, sum(planned.values())), **planned}
-
-
-def _unit(name: str) -> str:
-    return "runs" if name in _REFERENCES else "seeds"
 
 
 def _probed(
