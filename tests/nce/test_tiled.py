@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,15 @@ from rl_infonce.nce import contrast
 from rl_infonce.nce.contrast import CROSSOVER
 from rl_infonce.temporal import negative_mask
 from tests import oracles
-from tests.draws import normal
+from tests.draws import normal, random_mask
 
 SYMMETRIC = pytest.mark.parametrize("symmetric", [False, True])
 Gradients = tuple[Tensor, ...]
+mask_of = partial(random_mask, share=0.3, seed=5)
 
 
 def embeddings(n_rows: int, seed: int, dim: int = 3, dtype: torch.dtype = torch.float64) -> Tensor:
     return normal(n_rows, dim, seed=seed).to(dtype)
-
-
-def random_mask(n_rows: int, n_columns: int) -> Tensor:
-    generator = torch.Generator().manual_seed(5)
-    mask = torch.rand(n_rows, n_columns, generator=generator) < 0.3
-    return mask | torch.eye(n_rows, n_columns, dtype=torch.bool)
 
 
 def losses_and_gradients(
@@ -56,18 +52,23 @@ def assert_tiled_equals_dense(
         )
 
 
-@SYMMETRIC
+@pytest.mark.parametrize(("symmetric", "n_more"), [(True, 0), (False, 0), (False, 2)])
 @pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("tile", [None, 3])
-def test_contrast_equals_loop_oracle_both_ways(
-    tile: int | None, masked: bool, symmetric: bool
+def test_contrast_equals_loop_oracle(
+    symmetric: bool, n_more: int, masked: bool, normalize: bool, tile: int | None
 ) -> None:
-    anchors, candidates = embeddings(7, 0), embeddings(7, 1)
-    mask = random_mask(7, 7) if masked else None
-    scores = oracles.dot_products(anchors.tolist(), candidates.tolist())
+    anchors, candidates = embeddings(7, 0), embeddings(7 + n_more, 1)
+    mask = mask_of(7, 7 + n_more) if masked else None
+    rows, columns = anchors.tolist(), candidates.tolist()
+    if normalize:
+        rows, columns = [oracles.unit(v) for v in rows], [oracles.unit(v) for v in columns]
+    scores = [[1.5 * score for score in row] for row in oracles.dot_products(rows, columns)]
     oracle = oracles.symmetric_info_nce if symmetric else oracles.info_nce
     expected = oracle(scores, None if mask is None else mask.tolist())
-    losses = contrast(anchors, candidates, symmetric=symmetric, mask=mask, tile=tile)
+    settings: dict[str, Any] = {"symmetric": symmetric, "normalize": normalize, "tile": tile}
+    losses = contrast(anchors, candidates, scale=1.5, mask=mask, **settings)
     assert losses.tolist() == pytest.approx(expected, rel=1e-12)
 
 
@@ -76,21 +77,21 @@ def test_contrast_equals_loop_oracle_both_ways(
 @pytest.mark.parametrize("n_rows", [1, 63, 64, 65, 127, 1000])
 def test_tiled_equals_dense_for_any_size(n_rows: int, masked: bool, symmetric: bool) -> None:
     anchors, candidates = embeddings(n_rows, 0), embeddings(n_rows, 1)
-    mask = random_mask(n_rows, n_rows) if masked else None
+    mask = mask_of(n_rows, n_rows) if masked else None
     assert_tiled_equals_dense(anchors, candidates, 64, symmetric=symmetric, mask=mask)
 
 
 @SYMMETRIC
 @pytest.mark.parametrize("tile", [1, 2, 5, 6, 12, 13, 14, 100])
 def test_tiled_equals_dense_for_any_tile(tile: int, symmetric: bool) -> None:
-    anchors, candidates, mask = embeddings(13, 0, 1), embeddings(13, 1, 1), random_mask(13, 13)
+    anchors, candidates, mask = embeddings(13, 0, 1), embeddings(13, 1, 1), mask_of(13, 13)
     assert_tiled_equals_dense(anchors, candidates, tile, symmetric=symmetric, mask=mask)
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_tiled_takes_more_candidates_than_anchors(normalize: bool, masked: bool) -> None:
-    mask = random_mask(5, 17) if masked else None
+    mask = mask_of(5, 17) if masked else None
     assert_tiled_equals_dense(
         embeddings(5, 0), embeddings(17, 1), 4, normalize=normalize, mask=mask
     )
@@ -112,7 +113,7 @@ def test_contrast_episodes_and_times_equal_negative_mask(
     rng = np.random.default_rng(0)
     episodes, times = rng.integers(-2, 2, 15) * 2**40, rng.integers(-9, 9, 15)
     mask = torch.from_numpy(negative_mask(times, np.zeros(15, np.int64), episodes, min_gap))
-    given = random_mask(15, 15) if extra_mask else None
+    given = mask_of(15, 15) if extra_mask else None
     anchors, candidates = embeddings(15, 0), embeddings(15, 1)
     losses, gradients = losses_and_gradients(
         anchors,
@@ -147,7 +148,7 @@ def test_contrast_times_may_need_64_bits() -> None:
 @pytest.mark.parametrize("tile", [None, 4])
 @pytest.mark.parametrize("offset", [1, 5, 8])
 def test_contrast_offset_moves_the_positives(offset: int, tile: int | None) -> None:
-    anchors, candidates, mask = embeddings(5, 0), embeddings(13, 1), random_mask(5, 13)
+    anchors, candidates, mask = embeddings(5, 0), embeddings(13, 1), mask_of(5, 13)
     episodes, times = torch.arange(13) // 4, torch.arange(13)
     keywords: dict[str, Any] = {"min_gap": 2, "tile": tile}
     losses, gradients = losses_and_gradients(
@@ -168,21 +169,17 @@ def test_contrast_offset_moves_the_positives(offset: int, tile: int | None) -> N
 
 
 @SYMMETRIC
-@pytest.mark.parametrize("spread", [1.0, 100.0])
-def test_tiled_passes_gradcheck_with_mask_and_learnable_scale(
-    spread: float, symmetric: bool
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("tile", "spread"), [(None, 1.0), (2, 1.0), (2, 100.0)])
+def test_contrast_passes_gradcheck_with_mask_and_learnable_scale(
+    tile: int | None, spread: float, normalize: bool, symmetric: bool
 ) -> None:
     """The wide spread of scores takes exponentials for rows and columns apart."""
+    settings: dict[str, Any] = {"symmetric": symmetric, "normalize": normalize, "tile": tile}
 
     def losses(anchors: Tensor, candidates: Tensor, log_scale: Tensor) -> Tensor:
-        return contrast(
-            anchors,
-            candidates * weights,
-            scale=log_scale.exp(),
-            mask=random_mask(5, 5),
-            symmetric=symmetric,
-            tile=2,
-        )
+        scale = log_scale.exp()
+        return contrast(anchors, candidates * weights, scale=scale, mask=mask_of(5, 5), **settings)
 
     weights = torch.linspace(1.0, spread, 5, dtype=torch.float64)[:, None]
     log_scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -253,20 +250,21 @@ def test_tiled_extreme_scores_stay_exact(size: float, symmetric: bool) -> None:
 
 
 @SYMMETRIC
-def test_tiled_separates_rows_and_columns_of_different_range(symmetric: bool) -> None:
-    """One anchor scores thousands lower than the other: one shared exponential would be 0."""
-    anchors = torch.tensor([[4096.0, 0.0], [-4096.0, 1.0], [0.0, 1.0], [0.0, -1.0]])
-    candidates = torch.tensor([[1.0, 0.5], [1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+@pytest.mark.parametrize(
+    ("anchors", "candidates", "tolerance"),
+    [
+        # one anchor scores thousands lower than the other: one shared exponential would be 0
+        ([[4096, 0], [-4096, 1], [0, 1], [0, -1]], [[1, 0.5], [1, 1], [1, 1], [1, 0]], 1e-6),
+        # log sums 150 apart: in the backward pass, as in the forward pass, rows need their own
+        ([[75], [-75], [0], [1]], [[1], [1], [1], [1.5]], 1e-5),
+    ],
+)
+def test_tiled_separates_rows_and_columns_of_different_range(
+    anchors: Any, candidates: Any, tolerance: float, symmetric: bool
+) -> None:
+    sides = torch.tensor(anchors).float(), torch.tensor(candidates).float()
     for tile in (1, 2, 3, 4):
-        assert_tiled_equals_dense(anchors, candidates, tile, tolerance=1e-6, symmetric=symmetric)
-
-
-def test_tiled_shares_no_range_that_float32_cannot_hold() -> None:
-    """Log sums 150 apart: in the backward pass, as in the forward pass, rows need their own."""
-    anchors = torch.tensor([[75.0], [-75.0], [0.0], [1.0]])
-    candidates = torch.tensor([[1.0], [1.0], [1.0], [1.5]])
-    assert_tiled_equals_dense(anchors, candidates, 2, tolerance=1e-5, symmetric=True)
-    assert_tiled_equals_dense(anchors, candidates, 4, tolerance=1e-5, symmetric=True)
+        assert_tiled_equals_dense(*sides, tile, tolerance, symmetric=symmetric)
 
 
 @SYMMETRIC
@@ -347,7 +345,7 @@ def test_tiled_refuses_a_second_derivative() -> None:
 
 
 def test_tiled_notices_a_mask_changed_before_the_backward_pass() -> None:
-    anchors, mask = embeddings(4, 0).requires_grad_(), random_mask(4, 4)
+    anchors, mask = embeddings(4, 0).requires_grad_(), mask_of(4, 4)
     losses = contrast(anchors, embeddings(4, 1), mask=mask, tile=2)
     mask.fill_(True)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
