@@ -78,6 +78,10 @@ class Player:
         self.num_timesteps += self.n_envs
         self.reset(done)
 
+    def play(self, n_rows: int, done_probability: float = 0.15) -> None:
+        for _ in range(n_rows):
+            self.add(done_probability)
+
     def read(self, reader: ExperienceReader) -> Experience:
         return reader.read(self)  # type: ignore[arg-type]
 
@@ -114,8 +118,7 @@ def test_incremental_index_equals_the_record_and_a_rebuild(
                 # Stable-Baselines3 marks this border itself in optimised rings.
                 player.replay_buffer.dones[player.replay_buffer.pos - 1] = True
             player.learn()
-        for _ in range(rng.choice([0, 1, 1, 2, 4, n_rows, 3 * n_rows])):
-            player.add()
+        player.play(rng.choice([0, 1, 1, 2, 4, n_rows, 3 * n_rows]))
         for horizon in (0, 1, 2):
             assert found(player.read(reader), horizon) == player.legal(horizon)
             assert found(player.read(ExperienceReader()), horizon) == player.legal(horizon)
@@ -130,8 +133,7 @@ def test_borders_without_a_trace_in_the_images_are_remembered(n_rows: int, n_env
         player.learn()
         for _ in range(rng.integers(1, 4)):
             # Readers see every training, so the last rows of a learn() have been read.
-            for _ in range(rng.choice([1, 2, 3 * n_rows])):
-                player.add(0.1)
+            player.play(rng.choice([1, 2, 3 * n_rows]), 0.1)
             for horizon in (1, 2):
                 assert found(player.read(reader), horizon) == player.legal(horizon)
 
@@ -139,8 +141,7 @@ def test_borders_without_a_trace_in_the_images_are_remembered(n_rows: int, n_env
 def test_a_read_costs_the_new_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
     player, reader = Player(1000, 1), ExperienceReader()
     player.learn()
-    for _ in range(1500):
-        player.add()
+    player.play(1500)
     compared: list[int] = []
     breaks = episode_index._breaks
 
@@ -157,8 +158,7 @@ def test_a_read_costs_the_new_rows_only(monkeypatch: pytest.MonkeyPatch) -> None
     assert reader._index.ids is ids  # extended, never rebuilt
     assert compared == [0] * 31  # no observation is compared within a learn()
     player.learn()
-    for _ in range(4):
-        player.add()
+    player.play(4)
     player.read(reader)
     assert reader._index.ids is ids
     assert compared[-1] == 2
@@ -167,15 +167,13 @@ def test_a_read_costs_the_new_rows_only(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_wrong_newest_row_forces_a_rebuild() -> None:
     player, reader = Player(10, 2), ExperienceReader()
     player.learn()
-    for _ in range(6):
-        player.add()
+    player.play(6)
     player.read(reader)
     ids = reader._index.ids
     player.replay_buffer.reset()
     player.learn()
     del player.record[:]
-    for _ in range(8):
-        player.add()
+    player.play(8)
     assert found(player.read(reader), 1) == player.legal(1)
     assert reader._index.ids is not ids
 
@@ -183,8 +181,7 @@ def test_a_wrong_newest_row_forces_a_rebuild() -> None:
 def test_rows_added_by_hand_are_compared() -> None:
     player, reader = Player(50, 2), ExperienceReader()
     player.learn()
-    for _ in range(10):
-        player.add()
+    player.play(10)
     player.read(reader)
     for _ in range(3):  # demonstrations: rows that no step of this learn() counted
         player.reset(np.ones(2, dtype=np.bool_))
@@ -198,8 +195,7 @@ def test_rows_beyond_the_count_of_a_learn_are_compared() -> None:
     player = Player(50, 2)
     for _ in range(2):
         player.learn()
-        for _ in range(6):
-            player.add()
+        player.play(6)
     player.num_timesteps = 80  # forty rows, of which the buffer put in place holds none
     assert found(player.read(ExperienceReader()), 1) == player.legal(1)
 
@@ -210,8 +206,7 @@ def test_a_replaced_array_forces_a_rebuild_though_its_newest_row_looks_the_same(
 ) -> None:
     player, reader = Player(10, 1, visible=False), ExperienceReader()
     player.learn()
-    for _ in range(6):
-        player.add(0.0)
+    player.play(6, 0.0)
     assert len(found(player.read(reader), 1)) == 5
     buffer = player.replay_buffer
     setattr(buffer, replaced, getattr(buffer, replaced).copy())
@@ -227,8 +222,7 @@ def test_an_emptied_ring_forces_a_rebuild_though_its_newest_row_looks_the_same(
 ) -> None:
     player, reader = Player(10, 1, visible=False), ExperienceReader()
     player.learn()
-    for _ in range(n_before):
-        player.add(0.0)
+    player.play(n_before, 0.0)
     player.read(reader)
     player.replay_buffer.reset()
     del player.record[:]
@@ -245,34 +239,8 @@ def test_an_emptied_ring_forces_a_rebuild_though_its_newest_row_looks_the_same(
 def filled(n_rows: int, done_probability: float) -> tuple[Player, Experience]:
     player = Player(n_rows, 1)
     player.learn()
-    for _ in range(n_rows + 7):
-        player.add(done_probability)
+    player.play(n_rows + 7, done_probability)
     return player, player.read(ExperienceReader())
-
-
-def test_large_rings_are_sampled_uniformly() -> None:
-    _, experience = filled(6000, 0.1)
-    legal = set(found(experience, 2))
-    rng, steps = np.random.default_rng(0), []
-    for _ in range(400):
-        drawn, envs = experience.sample_anchors(2, 64, rng)
-        anchors = set(zip(drawn.tolist(), envs.tolist(), strict=True))
-        assert len(anchors) == 64
-        assert anchors <= legal
-        steps.append(drawn)
-    eighths = np.histogram([step for step, _ in legal], bins=8, range=(0, 6000))[0] / len(legal)
-    counts = np.histogram(np.array(steps), bins=8, range=(0, 6000))[0] / np.size(steps)
-    assert np.abs(counts - eighths).max() < 0.011  # five standard deviations
-    assert abs(np.array(steps)[:, 0].mean() / 3000 - 1) < 0.15  # the order is random, too
-
-
-def test_rare_anchors_in_large_rings_are_all_found() -> None:
-    _, experience = filled(6000, 0.9)
-    legal = set(found(experience, 3))
-    assert 0 < len(legal) < 64
-    drawn = experience.sample_anchors(3, 64, np.random.default_rng(0))
-    assert set(zip(*map(np.ndarray.tolist, drawn), strict=True)) == legal
-    assert len(drawn[0]) == len(legal)
 
 
 def test_no_legal_anchor_gives_an_empty_batch() -> None:
@@ -286,19 +254,6 @@ def test_no_legal_anchor_gives_an_empty_batch() -> None:
     assert empty.n_steps == 0
     assert found(empty, 0) == []
     assert player.replay_buffer.full
-
-
-@pytest.mark.parametrize("n_rows", [20, 6000])
-def test_sampling_depends_on_its_generator_only(n_rows: int) -> None:
-    player, _ = filled(n_rows, 0.1)
-    before = np.random.get_state()  # noqa: NPY002
-    experience = player.read(ExperienceReader())
-    draws = [experience.sample_anchors(1, 9, np.random.default_rng(seed)) for seed in (1, 1, 2)]
-    experience.observations(*draws[0])
-    after = np.random.get_state()  # noqa: NPY002
-    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
-    assert np.array_equal(draws[0], draws[1])
-    assert not np.array_equal(draws[0], draws[2])
 
 
 def test_gathered_arrays_are_copies_of_any_shape() -> None:
