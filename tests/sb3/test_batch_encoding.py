@@ -10,14 +10,15 @@ from rl_infonce.sb3.batch_encoding import Encoded, Encoder, contrast_batch
 from rl_infonce.sb3.batch_sampling import ObservationBatch
 
 B, L, K, D = 3, 2, 2, 4
+IMAGE = (1, 5, 4)
 
 
 def raw_batch() -> ObservationBatch:
     rng = np.random.default_rng(0)
     return ObservationBatch(
-        context=rng.standard_normal((B, L, 5)).astype(np.float32),
+        context=rng.standard_normal((B, L, *IMAGE)).astype(np.float32),
         context_used=np.ones((B, L), np.bool_),
-        futures=rng.standard_normal((K, B, 5)).astype(np.float32),
+        futures=rng.standard_normal((K, B, *IMAGE)).astype(np.float32),
         mask=np.ones((K, B, B), np.bool_),
         time_mask=np.tri(B, dtype=np.bool_),
         actions=None,
@@ -26,12 +27,12 @@ def raw_batch() -> ObservationBatch:
 
 @pytest.mark.parametrize("with_target", [False, True])
 def test_every_observation_keeps_its_place_and_targets_get_no_gradient(with_target: bool) -> None:
-    online, target = nn.Linear(5, D), nn.Linear(5, D)
+    online, target = nn.Conv2d(1, D, 2), nn.Conv2d(1, D, 2)
 
-    def encoder(layer: nn.Linear) -> Encoder:
+    def encoder(layer: nn.Conv2d) -> Encoder:
         def encode(observations: npt.NDArray[np.generic]) -> Encoded:
-            features = layer(torch.as_tensor(observations))
-            return Encoded(features, features[:, :, None, None])
+            maps = layer(torch.as_tensor(observations))
+            return Encoded(maps.mean((2, 3)), maps)
 
         return encode
 
@@ -39,13 +40,15 @@ def test_every_observation_keeps_its_place_and_targets_get_no_gradient(with_targ
     batch = contrast_batch(
         raw, encoder(online), encoder(target) if with_target else None, spatial=True, actions=None
     )
+    past = torch.stack([online(torch.as_tensor(images)) for images in raw.context])
     of_futures = target if with_target else online
-    torch.testing.assert_close(batch.context, online(torch.as_tensor(raw.context)))
-    torch.testing.assert_close(batch.futures, of_futures(torch.as_tensor(raw.futures)))
+    later = torch.stack([of_futures(torch.as_tensor(images)) for images in raw.futures])
     assert batch.anchor_maps is not None
     assert batch.future_maps is not None
-    torch.testing.assert_close(batch.anchor_maps[..., 0, 0], batch.context[:, -1])
-    torch.testing.assert_close(batch.future_maps[..., 0, 0], batch.futures)
+    torch.testing.assert_close(batch.context, past.mean((3, 4)))
+    torch.testing.assert_close(batch.futures, later.mean((3, 4)))
+    torch.testing.assert_close(batch.anchor_maps, past[:, -1])
+    torch.testing.assert_close(batch.future_maps, later)
     np.testing.assert_array_equal(batch.time_mask, raw.time_mask)
     assert batch.context.requires_grad
     assert batch.futures.requires_grad != with_target

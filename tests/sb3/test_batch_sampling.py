@@ -11,8 +11,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rl_infonce.sb3.batch_encoding import Encoded, contrast_batch, encode_actions, preprocess
-from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, _another_one, sample_batch
+from rl_infonce.sb3.batch_encoding import encode_actions, preprocess
+from rl_infonce.sb3.batch_sampling import SamplingPlan, _another_one, sample_batch
 from rl_infonce.sb3.buffers import ExperienceReader
 from rl_infonce.sb3.experience import Experience
 from tests.sb3.fakes import decode
@@ -22,8 +22,7 @@ PLAN = SamplingPlan(horizons=(4, 6), n_pairs=12, context_length=5, min_gap=3, wi
 
 
 def recorded(name: str) -> tuple[Any, Experience]:
-    model: Any = ALGORITHMS[name]()
-    model.learn(96)
+    model = ALGORITHMS[name]().learn(96)
     return model, ExperienceReader().read(model)
 
 
@@ -119,38 +118,6 @@ def test_too_few_pairs_are_no_batch() -> None:
     assert (
         sample_batch(experience, PLAN._replace(horizons=(200,)), np.random.default_rng(0)) is None
     )
-
-
-def mean_encoder(observations: npt.NDArray[np.generic]) -> Encoded:
-    images = torch.as_tensor(observations).float()
-    return Encoded(images.mean(dim=(2, 3)), images)
-
-
-def tenfold_encoder(observations: npt.NDArray[np.generic]) -> Encoded:
-    return Encoded(*(10 * part for part in mean_encoder(observations)))
-
-
-@pytest.mark.parametrize("separate", [False, True])
-def test_encoded_parts_stay_with_their_observations(separate: bool) -> None:
-    rng = np.random.default_rng(0)
-    raw = ObservationBatch(
-        context=rng.integers(0, 9, (3, 2, 1, 4, 4)),
-        context_used=np.ones((3, 2), dtype=np.bool_),
-        futures=rng.integers(0, 9, (2, 3, 1, 4, 4)),
-        mask=np.ones((2, 3, 3), dtype=np.bool_),
-        time_mask=np.ones((3, 3), dtype=np.bool_),
-        actions=None,
-    )
-    batch = contrast_batch(
-        raw, mean_encoder, tenfold_encoder if separate else None, spatial=True, actions=None
-    )
-    scale = 10 if separate else 1
-    assert batch.anchor_maps is not None
-    assert batch.future_maps is not None
-    np.testing.assert_allclose(batch.context, raw.context.mean(axis=(3, 4)), rtol=1e-6)
-    np.testing.assert_allclose(batch.futures, scale * raw.futures.mean(axis=(3, 4)), rtol=1e-6)
-    np.testing.assert_array_equal(batch.anchor_maps, raw.context[:, -1])
-    np.testing.assert_array_equal(batch.future_maps, scale * raw.futures)
 
 
 def test_actions_become_one_hot_or_stay_continuous() -> None:
