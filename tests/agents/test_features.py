@@ -103,8 +103,7 @@ def test_modes_come_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_infonce_neither_computes_its_loss_nor_draws_pairs() -> None:
-    model = ALGORITHMS["PPO"]()
-    model.learn(32)
+    model = ALGORITHMS["PPO"]().learn(32)
     extractor: Any = model.policy.features_extractor
     extractor.train()
     state, last = extractor._session.rng.bit_generator.state, dict(extractor.last_infonce)
@@ -118,8 +117,7 @@ def test_images_are_normalised_as_the_environment_does() -> None:
     env = VecNormalize(stamped_vec_env(2), norm_reward=False)
     kwargs = policy_kwargs(NatureCNN) | {"normalize_images": False}
     kwargs["features_extractor_kwargs"]["normalized_image"] = True
-    model = PPO("CnnPolicy", env, policy_kwargs=kwargs, n_steps=8, batch_size=16, seed=0)
-    model.learn(16)
+    model = PPO("CnnPolicy", env, policy_kwargs=kwargs, n_steps=8, batch_size=16, seed=0).learn(16)
     check_observes(model, IMAGE_SHAPE)
     policy: Any = model.policy
     normalized = torch.as_tensor(env.normalize_obs(IMAGES.numpy()))

@@ -163,8 +163,7 @@ def test_the_way_out_for_a_dict_environment_trains() -> None:
     env: Any = gym.wrappers.TransformObservation(
         inner, lambda o: o["image"], inner.observation_space["image"]
     )
-    model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES)
-    model.learn(32)
+    model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES).learn(32)
     assert extractors_of(model)[0].last_infonce["loss"] > 0
 
 
@@ -243,8 +242,7 @@ def test_without_a_look_at_the_stack_actions_need_their_space() -> None:
 
 def test_the_default_horizon_fits_into_a2cs_default_rollouts() -> None:
     env = stamped_vec_env(8, lengths=(30, 40))
-    model = A2C("CnnPolicy", env, policy_kwargs=policy_kwargs(), seed=0)
-    model.learn(80)
+    model = A2C("CnnPolicy", env, policy_kwargs=policy_kwargs(), seed=0).learn(80)
     assert model.n_steps == 5
     assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
 
@@ -274,8 +272,7 @@ def test_a_rollout_without_a_legal_pair_logs_no_loss_warns_once_and_trains_rl() 
 
 
 def test_a_nan_in_the_loss_leaves_rl_untouched_and_counts() -> None:
-    plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN))
-    plain.learn(128)
+    plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN)).learn(128)
     model = ALGORITHMS["PPO"]()
     (extractor,) = extractors_of(model)
     assert extractor.infonce is not None
@@ -355,8 +352,7 @@ def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
         return MaxAndSkipEnv(env)
 
     env = SubprocVecEnv([make])
-    model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES)
-    model.learn(32)
+    PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES).learn(32)
     env.close()
 
 
@@ -364,8 +360,7 @@ def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
 def test_sb3s_own_atari_environments_work() -> None:
     env = make_atari_env("PongNoFrameskip-v4", n_envs=2, seed=0)
     kwargs = policy_kwargs(horizons=(4,))
-    model = PPO("CnnPolicy", env, policy_kwargs=kwargs, **PPO_SIZES)
-    model.learn(64)
+    model = PPO("CnnPolicy", env, policy_kwargs=kwargs, **PPO_SIZES).learn(64)
     assert extractors_of(model)[0].last_infonce["loss"] > 0
     env.close()
 

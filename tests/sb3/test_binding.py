@@ -46,8 +46,7 @@ def test_the_constructing_algorithm_is_found(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "RecurrentPPO"])
 def test_save_load_learn_rebinds_and_keeps_heads(name: str, tmp_path: Path) -> None:
-    model = ALGORITHMS[name](policy_kwargs(preset="atc"))
-    model.learn(N_STEPS)
+    model = ALGORITHMS[name](policy_kwargs(preset="atc")).learn(N_STEPS)
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model", env=model.get_env())
     before, after = weights_of(model.policy), weights_of(loaded.policy)
@@ -97,8 +96,7 @@ def test_explicit_binding_replaces_the_search() -> None:
 def test_a_model_that_the_callback_binds_trains_as_one_that_was_found(
     name: str, preset: str
 ) -> None:
-    found = ALGORITHMS[name](policy_kwargs(preset=preset))
-    found.learn(N_STEPS)
+    found = ALGORITHMS[name](policy_kwargs(preset=preset)).learn(N_STEPS)
     model = ALGORITHMS[name](policy_kwargs(preset=preset, auto_bind=False))
     model.learn(N_STEPS, callback=InfoNCECallback())
     assert extractors_of(model)[0].last_infonce["loss"] > 0
@@ -152,8 +150,7 @@ def look(model: BaseAlgorithm) -> None:
 def test_a_look_at_the_policy_after_training_changes_nothing(name: str) -> None:
     models = []
     for looks in (True, False):  # one after the other, as they share SB3's random streams
-        model = ALGORITHMS[name](policy_kwargs(augment_observations=True))
-        model.learn(N_STEPS)
+        model = ALGORITHMS[name](policy_kwargs(augment_observations=True)).learn(N_STEPS)
         assert model.policy.training, "as SB3 leaves it"
         if looks:
             look(model)
@@ -177,8 +174,7 @@ def test_an_update_under_another_name_carries_the_loss() -> None:
             self.update()
             return self
 
-    model = ALGORITHMS["PPO"]()
-    model.learn(N_STEPS)
+    model = ALGORITHMS["PPO"]().learn(N_STEPS)
     model.policy.zero_grad()
     model.__class__ = Renamed
     model.learn(1)
@@ -193,8 +189,7 @@ def test_without_auto_bind_the_loss_stays_off() -> None:
 
 
 def test_a_deep_copy_of_the_policy_is_unbound() -> None:
-    model = ALGORITHMS["DQN"]()
-    model.learn(N_STEPS)
+    model = ALGORITHMS["DQN"]().learn(N_STEPS)
     copied: Any = copy.deepcopy(model.policy)
     assert bound(copied.q_net.features_extractor) is None
     images = torch.rand(2, *model.observation_space.shape)  # type: ignore[misc]
@@ -238,8 +233,7 @@ def test_two_copies_of_a_model_train_alike(name: str) -> None:
 
 
 def test_an_unpickled_policy_goes_on_with_the_stream_of_the_pairs() -> None:
-    model = ALGORITHMS["PPO"]()
-    model.learn(64)
+    model = ALGORITHMS["PPO"]().learn(64)
     policy: Any = cloudpickle.loads(cloudpickle.dumps(model.policy))
     own, other = extractors_of(model)[0]._session.rng, policy.features_extractor._session.rng
     assert own.bit_generator.state == other.bit_generator.state
@@ -342,8 +336,7 @@ def test_training_after_set_env_never_pairs_across_the_break(
         return raw
 
     monkeypatch.setattr("rl_infonce.sb3.updates.sample_batch", recording)
-    model = ALGORITHMS["DQN"]()
-    model.learn(N_STEPS - 2)
+    model = ALGORITHMS["DQN"]().learn(N_STEPS - 2)
     other = StampedEnv(1, lengths=(9, 15))
     model.set_env(DummyVecEnv([lambda: other]))
     model.learn(N_STEPS, reset_num_timesteps=False)
@@ -398,8 +391,7 @@ def test_the_loss_divides_images_exactly_as_the_host_does(
 
 
 def test_an_exploration_phase_without_training_computes_nothing() -> None:
-    model = ALGORITHMS["DQN"](learning_starts=10_000)
-    model.learn(N_STEPS)
+    model = ALGORITHMS["DQN"](learning_starts=10_000).learn(N_STEPS)
     assert not extractors_of(model)[0].last_infonce
 
 

@@ -78,8 +78,7 @@ def environment_streams(model: BaseAlgorithm) -> tuple[Any, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_training_with_the_loss_draws_as_much_from_every_stream_as_without(name: str) -> None:
-    plain = ALGORITHMS[name](policy_kwargs(PlainCNN))
-    plain.learn(N_STEPS)
+    plain = ALGORITHMS[name](policy_kwargs(PlainCNN)).learn(N_STEPS)
     expected = streams(), environment_streams(plain)
     model = ALGORITHMS[name](policy_kwargs(augmentation="random_shift", infonce_coef=1.0))
     model.learn(N_STEPS)
@@ -110,8 +109,7 @@ def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -
 @pytest.mark.parametrize("preset", ["cpc", "curl"])
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, preset: str) -> None:
-    model = ALGORITHMS[name](policy_kwargs(preset=preset))
-    model.learn(N_STEPS)
+    model = ALGORITHMS[name](policy_kwargs(preset=preset)).learn(N_STEPS)
     extractor = extractors_of(model)[0]
     experience = extractor.experience()
     assert experience is not None
@@ -123,8 +121,7 @@ def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, preset: str) -
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     def train(seed: int | None) -> dict[str, torch.Tensor]:
-        model = ALGORITHMS["PPO"](policy_kwargs(seed=seed))
-        model.learn(N_STEPS)
+        model = ALGORITHMS["PPO"](policy_kwargs(seed=seed)).learn(N_STEPS)
         return weights_of(model.policy)
 
     first, again, other = train(1), train(1), train(2)
@@ -187,8 +184,7 @@ def test_prediction_and_evaluation_never_compute_the_loss(monkeypatch: pytest.Mo
     plain.learn(N_STEPS)
     without_evaluation = len(computed)
     computed.clear()
-    model = ALGORITHMS["PPO"]()
-    model.learn(N_STEPS, callback=evaluate)
+    model = ALGORITHMS["PPO"]().learn(N_STEPS, callback=evaluate)
     assert len(computed) == without_evaluation
     computed.clear()
     evaluate_policy(model, monitored, n_eval_episodes=2)
@@ -264,8 +260,7 @@ def test_an_unreadable_buffer_warns_once_and_equals_the_plain_network() -> None:
     class Opaque(InfoNCEExtractor):
         pass
 
-    plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN))
-    plain.learn(N_STEPS)
+    plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN)).learn(N_STEPS)
     model = ALGORITHMS["PPO"](policy_kwargs(Opaque))
     buffer: Any = model.rollout_buffer  # type: ignore[attr-defined]
     original_get = buffer.get

@@ -307,10 +307,8 @@ def test_the_decoupled_mode_waits_for_learning_starts(monkeypatch: pytest.Monkey
 
 
 def test_a_decoupled_coefficient_of_0_updates_nothing() -> None:
-    plain = ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0))
-    plain.learn(128)
-    model = ALGORITHMS["PPO"]()
-    model.learn(128, callback=InfoNCECallback(0.0, decoupled=True))
+    plain = ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0)).learn(128)
+    model = ALGORITHMS["PPO"]().learn(128, callback=InfoNCECallback(0.0, decoupled=True))
     assert_same_weights(model.policy, plain.policy)
 
 
@@ -321,8 +319,7 @@ def test_the_decoupled_mode_updates_after_every_rollout(monkeypatch: pytest.Monk
 
 
 def test_decoupled_updates_leave_the_hosts_gradients_as_they_were() -> None:
-    model = ALGORITHMS["PPO"]()
-    model.learn(64)
+    model = ALGORITHMS["PPO"]().learn(64)
     callback = InfoNCECallback(decoupled=True, n_updates=1)
     callback.init_callback(model)
     before = {n: p.grad.clone() for n, p in model.policy.named_parameters() if p.grad is not None}

@@ -162,8 +162,7 @@ def test_features_are_those_of_sb3_in_its_order() -> None:
 def test_normalized_images_are_read_as_the_policy_sees_them() -> None:
     env = VecNormalize(DummyVecEnv([lambda: StampedDictEnv(StampedEnv(lengths=(9, 15)))]))
     kwargs = {**kwargs_of(), "normalize_images": False}
-    model = PPO("MultiInputPolicy", env, policy_kwargs=kwargs, **PPO_SIZES)
-    model.learn(32)
+    model = PPO("MultiInputPolicy", env, policy_kwargs=kwargs, **PPO_SIZES).learn(32)
     assert extractors_of(model)[0].last_infonce["loss"] > 0
 
 

@@ -52,8 +52,7 @@ def test_only_the_hosts_updates_see_moved_observations() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 def test_augmentation_alone_trains(name: str) -> None:
-    model = ALGORITHMS[name](policy_kwargs(augment_observations=True, infonce_coef=0.0))
-    model.learn(130)
+    model = ALGORITHMS[name](policy_kwargs(augment_observations=True, infonce_coef=0.0)).learn(130)
     assert all(torch.isfinite(each).all() for each in model.policy.parameters())
 
 

@@ -137,8 +137,7 @@ def test_every_horizon_has_the_floors_of_its_own_futures() -> None:
 
 
 def test_floors_see_images_that_are_not_augmented() -> None:
-    model = ALGORITHMS["PPO"](policy_kwargs(preset="curl"))
-    model.learn(64)
+    model = ALGORITHMS["PPO"](policy_kwargs(preset="curl")).learn(64)
     (extractor,) = extractors_of(model)
     assert extractor.last_infonce["floor_pixels_k0"] == 1.0
 
