@@ -126,9 +126,18 @@ def plain_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def assert_same_weights(first: torch.nn.Module, second: torch.nn.Module) -> None:
-    """Fail unless both modules are bit-identical but for the plugin's own entries."""
-    ours, theirs = plain_weights(first), plain_weights(second)
+def assert_same_weights(
+    first: torch.nn.Module, second: torch.nn.Module, *, with_own: bool = False
+) -> None:
+    """Fail unless both modules are bit-identical, `with_own` in the plugin's own entries also."""
+    weights = weights_of if with_own else plain_weights
+    ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
     differing = [name for name in ours if not torch.equal(ours[name], theirs[name])]
     assert not differing
+
+
+def assert_all_moved(extractor: InfoNCEExtractor, before: dict[str, torch.Tensor]) -> None:
+    """Fail if a parameter is still what `weights_of` returned before."""
+    still = [n for n, now in extractor.named_parameters() if torch.equal(before[n], now)]
+    assert not still
