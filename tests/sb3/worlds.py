@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
@@ -14,7 +16,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.sb3.callbacks import trained_extractors
-from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.fakes import IMAGE_SHAPE, stamped_vec_env
 
 Build = Callable[..., BaseAlgorithm]
 
@@ -83,6 +85,17 @@ def extractors_of(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
     found = trained_extractors(model.policy)
     assert found
     return found
+
+
+def noise_images(n: int, shape: tuple[int, int, int] = IMAGE_SHAPE) -> torch.Tensor:
+    """Return the same noise [n, *shape] as uint8 every time."""
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (n, *shape), np.uint8))
+
+
+def saved(folder: Path, model: BaseAlgorithm) -> Path:
+    """Save the model in `folder`; return the file."""
+    model.save(folder / "model.zip")
+    return folder / "model.zip"
 
 
 class _Recorder(KVWriter):
