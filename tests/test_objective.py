@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -15,13 +16,12 @@ from rl_infonce.networks.recurrent import GRUSummary
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE, centred
 from rl_infonce.settings import PRESETS, InfoNCESettings
 from tests import oracles
+from tests.draws import normal, seeded
 
 B, D, C, SIDE, HORIZONS = 5, 6, 3, 2, (4, 7)
 SHAPE = ObjectiveShape(features_dim=D, local_dim=C, n_horizons=len(HORIZONS), n_places=SIDE**2)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+BOTH = ("local_local", "global")
+PLACES = [(y, x) for y in range(SIDE) for x in range(SIDE)]
 
 
 def random_batch(
@@ -97,43 +97,31 @@ def loop_loss(module: TemporalInfoNCE, batch: ContrastBatch) -> float:
     for term in module.settings.terms:
         critic = module.critics[term]
 
-        def score(a: Tensor, f: Tensor, k: int, critic: torch.nn.Module = critic) -> Tensor:
-            scored: Tensor = critic(a[None], f[None], k)
+        def score(
+            a: Tensor, f: Tensor, k: int, *, place: Any = (), critic: nn.Module = critic
+        ) -> Tensor:
+            scored: Tensor = critic(a[None], f[None], k)[place]
             return scored
 
-        def score_at(p: int, a: Tensor, f: Tensor, k: int, critic: nn.Module = critic) -> Tensor:
-            scored: Tensor = critic(a[None], f[None], k)[p]
-            return scored
-
-        whole = torch.stack(
-            [
-                torch.stack([loop_prediction(module, batch, i, k) for i in range(B)])
-                for k in HORIZONS
-            ]
-        )
+        of_horizons = [[loop_prediction(module, batch, i, k) for i in range(B)] for k in HORIZONS]
+        whole = torch.stack([torch.stack(of_horizon) for of_horizon in of_horizons])
         if term == "global":
             total += loop_term(score, whole, batch.futures, batch.mask)
             continue
-        places = [(y, x) for y in range(SIDE) for x in range(SIDE)]
-        for p, (y, x) in enumerate(places):
+        for p, (y, x) in enumerate(PLACES):
             local = batch.anchor_maps[:, :, y, x].expand(n, B, C)
             anchors = local if term == "local_local" else whole
             future = batch.future_maps[:, :, :, y, x]
-            by_place = partial(score_at, p) if term == "positional" else score
-            total += loop_term(by_place, anchors, future, batch.mask) / len(places)
+            by_place = partial(score, place=p) if term == "positional" else score
+            total += loop_term(by_place, anchors, future, batch.mask) / len(PLACES)
     return total
 
 
 @pytest.mark.parametrize("critic", ["bilinear", "cosine", "mlp"])
 @pytest.mark.parametrize(
     "terms",
-    [
-        ("global",),
-        ("global_local",),
-        ("local_local",),
-        ("positional",),
-        ("local_local", "global"),
-    ],
+    [*((t,) for t in ("global", "global_local", "local_local", "positional")), BOTH],
+    ids=" ".join,
 )
 def test_the_loss_equals_the_loop_over_anchors_and_places(
     terms: tuple[str, ...], critic: str
@@ -181,7 +169,7 @@ def test_equal_features_cost_log_of_the_number_of_candidates() -> None:
 def test_a_shared_background_changes_nothing_once_centred(centred: bool) -> None:
     module = objective(InfoNCESettings(centred=centred))
     batch = random_batch()
-    background = 100 * torch.randn(D, generator=seeded(5), dtype=torch.float64)
+    background = 100 * normal(D, seed=5)
     shifted = batch._replace(context=batch.context + background, futures=batch.futures + background)
     expected = float(module(batch, HORIZONS).loss.detach())
     found = float(module(shifted, HORIZONS).loss.detach())
@@ -189,7 +177,7 @@ def test_a_shared_background_changes_nothing_once_centred(centred: bool) -> None
 
 
 def test_centred_has_mean_zero_and_keeps_differences() -> None:
-    embeddings = torch.randn(2, B, D, generator=seeded(), dtype=torch.float64)
+    embeddings = normal(2, B, D)
     moved = centred(embeddings)
     torch.testing.assert_close(moved.mean(dim=1), torch.zeros(2, D, dtype=torch.float64))
     torch.testing.assert_close(moved[:, 0] - moved[:, 1], embeddings[:, 0] - embeddings[:, 1])
@@ -200,7 +188,7 @@ def test_identical_anchors_and_futures_are_all_retrieved() -> None:
     critic = module.critics["global"]
     with torch.no_grad():
         critic.weight.copy_(50 * torch.eye(D).expand_as(critic.weight))  # type: ignore[operator,arg-type]
-    features = torch.randn(B, 1, D, generator=seeded(3), dtype=torch.float64)
+    features = normal(B, 1, D, seed=3)
     batch = random_batch(masked=False)._replace(
         context=features, futures=features[:, 0].expand(len(HORIZONS), B, D)
     )
@@ -248,7 +236,7 @@ def test_the_bound_counts_identical_candidates_that_the_loss_masks(n_symbols: in
     assert result.accuracy.tolist() == [1.0] * n
 
 
-@pytest.mark.parametrize("terms", [("global",), ("local_local", "global")])
+@pytest.mark.parametrize("terms", [("global",), BOTH])
 def test_the_mask_of_time_changes_the_bound_alone(terms: tuple[str, ...]) -> None:
     module = objective(InfoNCESettings(terms=terms, critic="bilinear"))
     batch = random_batch()
@@ -275,15 +263,14 @@ def loop_scores(module: TemporalInfoNCE, batch: ContrastBatch, term: str) -> Ten
         if term == "global":
             sides = [(batch.context[:, -1], batch.futures[k])]
         else:
-            places = [(y, x) for y in range(SIDE) for x in range(SIDE)]
             sides = [
-                (batch.anchor_maps[:, :, y, x], batch.future_maps[k, :, :, y, x]) for y, x in places
+                (batch.anchor_maps[:, :, y, x], batch.future_maps[k, :, :, y, x]) for y, x in PLACES
             ]
         rows.append(torch.stack([critic(a - a.mean(0), f - f.mean(0), k) for a, f in sides]))
     return torch.stack(rows).detach()
 
 
-@pytest.mark.parametrize("terms", [("global", "local_local"), ("local_local", "global")])
+@pytest.mark.parametrize("terms", [("global", "local_local"), BOTH])
 def test_accuracy_and_bound_are_those_of_the_first_terms_masked_scores(
     terms: tuple[str, ...],
 ) -> None:
@@ -351,56 +338,49 @@ def test_the_context_sees_the_past_but_not_before_the_episode_began() -> None:
     assert not torch.isclose(before[:, 1:], after[:, 1:]).all(-1).any()
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_parameter_gets_a_gradient(preset: str) -> None:
-    module = objective(PRESETS[preset], SHAPE._replace(action_dim=2))
-    module(random_batch(action_dim=2), HORIZONS).loss.backward()
-    for name, parameter in module.named_parameters():
-        if name.startswith("future") and "global" not in "".join(module.settings.terms):
-            continue
-        assert parameter.grad is not None, name
-        assert bool(parameter.grad.abs().sum() > 0), name
-
-
-def test_context_actions_and_temperature_train_too() -> None:
-    settings = replace(PRESETS["cpc"], context="gru", learn_temperature=True)
+@pytest.mark.parametrize(
+    "settings",
+    [*PRESETS.values(), replace(PRESETS["cpc"], context="gru", learn_temperature=True)],
+    ids=[*PRESETS, "all options"],
+)
+def test_every_parameter_gets_a_gradient(settings: InfoNCESettings) -> None:
     module = objective(settings, SHAPE._replace(action_dim=2))
-    module(random_batch(length=3, action_dim=2), HORIZONS).loss.backward()
-    silent = [n for n, p in module.named_parameters() if p.grad is None or not p.grad.any()]
-    assert not silent
-    names = {name for name, _ in module.named_parameters()}
-    assert {"critics.global.log_scale", "past.weight_hh", "future.weight_ih"} <= names
+    length = 3 if settings.context == "gru" else 1
+    module(random_batch(length=length, action_dim=2), HORIZONS).loss.backward()
+    silent = {n for n, p in module.named_parameters() if p.grad is None or not p.grad.any()}
+    without_prediction = not any("global" in term for term in settings.terms)
+    assert {n for n in silent if not (without_prediction and n.startswith("future"))} == set()
+    if settings.learn_temperature:
+        names = {name for name, _ in module.named_parameters()}
+        assert {"critics.global.log_scale", "past.weight_hh", "future.weight_ih"} <= names
 
 
-def test_gradients_through_context_and_actions_agree_with_finite_differences() -> None:
-    settings = InfoNCESettings(critic="bilinear", context="gru")
-    module = objective(settings, SHAPE._replace(action_dim=2))
-    batch = random_batch(length=2, action_dim=2)
-    assert batch.actions is not None
+SIDES = ("context", "futures", "future_maps")
 
-    def loss(context: Tensor, actions: Tensor) -> Tensor:
-        changed = batch._replace(context=context, actions=actions)
+
+@pytest.mark.parametrize(
+    ("terms", "context", "inputs"),
+    [
+        (("global",), "gru", ("context", "actions")),
+        pytest.param(("global",), "none", SIDES, marks=pytest.mark.slow),
+        pytest.param(("global_local", "local_local"), "none", SIDES, marks=pytest.mark.slow),
+    ],
+)
+def test_gradients_agree_with_finite_differences(
+    terms: tuple[str, ...], context: str, inputs: tuple[str, ...]
+) -> None:
+    settings = InfoNCESettings(terms=terms, critic="bilinear", context=context)
+    action_dim = 2 * ("actions" in inputs)
+    module = objective(settings, SHAPE._replace(action_dim=action_dim))
+    batch = random_batch(length=2, action_dim=action_dim)
+
+    def loss(*given: Tensor) -> Tensor:
+        changed = batch._replace(**dict(zip(inputs, given, strict=True)))
         result: Tensor = module(changed, HORIZONS).loss
         return result
 
-    inputs = [t.clone().requires_grad_() for t in (batch.context, batch.actions)]
-    assert torch.autograd.gradcheck(loss, inputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("terms", [("global",), ("global_local", "local_local")])
-def test_gradients_agree_with_finite_differences(terms: tuple[str, ...]) -> None:
-    module = objective(InfoNCESettings(terms=terms, critic="bilinear"))
-    batch = random_batch()
-    assert batch.future_maps is not None
-
-    def loss(context: Tensor, futures: Tensor, maps: Tensor) -> Tensor:
-        changed = batch._replace(context=context, futures=futures, future_maps=maps)
-        result: Tensor = module(changed, HORIZONS).loss
-        return result
-
-    inputs = [t.clone().requires_grad_() for t in (batch.context, batch.futures, batch.future_maps)]
-    assert torch.autograd.gradcheck(loss, inputs)
+    leaves = [getattr(batch, name).clone().requires_grad_() for name in inputs]
+    assert torch.autograd.gradcheck(loss, leaves)
 
 
 def test_weights_depend_on_the_generator_alone() -> None:
@@ -415,12 +395,9 @@ def test_weights_depend_on_the_generator_alone() -> None:
     assert any(not torch.equal(w, other.state_dict()[n]) for n, w in first.state_dict().items())
 
 
-def test_a_positional_term_needs_to_know_how_many_places() -> None:
+def test_local_terms_without_places_or_maps_are_refused() -> None:
     with pytest.raises(ValueError, match=r"`shape\.n_places` for the term 'positional'"):
         objective(InfoNCESettings(terms=("positional",)), SHAPE._replace(n_places=None))
-
-
-def test_local_terms_without_maps_are_refused() -> None:
-    batch = random_batch()._replace(future_maps=None)
+    module, batch = objective(InfoNCESettings(terms=("local_local",))), random_batch()
     with pytest.raises(ValueError, match=r"`batch`.*maps.*local_local"):
-        objective(InfoNCESettings(terms=("local_local",)))(batch, HORIZONS)
+        module(batch._replace(future_maps=None), HORIZONS)

@@ -193,6 +193,8 @@ def test_check_horizons_returns_them_ascending() -> None:
 
 ROW, ZEROS = np.zeros(3, np.int64), np.zeros(2, np.int64)
 RNG = np.random.default_rng(0)
+NO_PAIRS = "`n_pairs` to be a finite number >= 1"
+NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
 
 
 @pytest.mark.parametrize(
@@ -200,9 +202,9 @@ RNG = np.random.default_rng(0)
     [
         (lambda: episode_ids(ROW > 0), ValueError, r"`last_step` of shape \[T, N\]"),
         (lambda: legal_anchors(ROW, 1), ValueError, r"`episode_ids` of shape \[T, N\]"),
-        (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, "`n_pairs` to be .* >= 1"),
-        (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, "`n_pairs` to be .* >= 1"),
-        (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, "`min_gap` .* >= 0, got -1"),
+        (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, NO_PAIRS),
+        (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
+        (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),
         (lambda: distinct_mask(np.array([None])), TypeError, "plain dtype, got object"),
@@ -214,7 +216,11 @@ RNG = np.random.default_rng(0)
         (lambda: check_horizons("12"), TypeError, "`horizons` to hold integers, got '12'"),  # type: ignore[arg-type]
         (lambda: check_horizons([0, 1]), ValueError, "`horizons` to be at least 1, got 0"),
         (lambda: check_horizons([2, 1, 2]), ValueError, "`horizons` without duplicates"),
-        (lambda: check_horizons([-1], allow_zero=True), ValueError, "to be at least 0, got -1"),
+        (
+            lambda: check_horizons([-1], allow_zero=True),
+            ValueError,
+            "`horizons` .* least 0, got -1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(

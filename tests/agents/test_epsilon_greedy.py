@@ -20,7 +20,7 @@ from rl_infonce.agents.game_evaluation import play_episodes
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import read_policy
 from tests.sb3.fakes import IMAGE_SHAPE, stamped_vec_env
-from tests.sb3.worlds import ALGORITHMS, policy_kwargs
+from tests.sb3.worlds import ALGORITHMS, policy_kwargs, saved
 
 N_ACTIONS = 3
 
@@ -141,38 +141,35 @@ def test_images_that_the_environment_has_normalised_are_not_normalised_again() -
 
 
 @pytest.mark.parametrize(
-    ("model", "error", "message"),
+    ("model", "changes", "error", "message"),
     [
-        ("SAC", TypeError, "Expected `model` to have actions 0..n-1, got Box"),
-        ("RecurrentPPO", ValueError, "to have no memory, got a recurrent policy"),
+        ("SAC", {}, TypeError, "Expected `model` to have actions 0..n-1, got Box"),
+        ("RecurrentPPO", {}, ValueError, "to have no memory, got a recurrent policy"),
+        ("model.zip", {}, TypeError, "`model` to be an SB3 model, got str"),
+        ("A2C", {"epsilon": 1.5}, ValueError, "`epsilon`"),
+        ("A2C", {"deterministic": "no"}, TypeError, "`deterministic`"),
     ],
 )
-def test_unfit_models_are_refused(model: str, error: type[Exception], message: str) -> None:
+def test_unfit_models_and_arguments_are_named(
+    model: str, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    built = ALGORITHMS[model]() if model in ALGORITHMS else model
+    given: dict[str, Any] = {"model": built, "epsilon": 0.1, "rng": rng(), **changes}
     with pytest.raises(error, match=message):
-        epsilon_greedy_policy(ALGORITHMS[model](), 0.1, rng())
+        epsilon_greedy_policy(**given)
 
 
-def test_wrong_arguments_are_named() -> None:
-    model = ALGORITHMS["A2C"]()
-    with pytest.raises(ValueError, match="`epsilon`"):
-        epsilon_greedy_policy(model, 1.5, rng())
-    with pytest.raises(TypeError, match="`deterministic`"):
-        epsilon_greedy_policy(model, 0.5, rng(), deterministic="no")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="`model` to be an SB3 model, got str"):
-        epsilon_greedy_policy("model.zip", 0.5, rng())  # type: ignore[arg-type]
+def test_images_of_another_shape_are_refused() -> None:
+    policy = epsilon_greedy_policy(ALGORITHMS["A2C"](), 0.5, rng())
     with pytest.raises(ValueError, match=r"observe images of shape \(1, 84, 84\)"):
-        epsilon_greedy_policy(model, 0.5, rng())(np.zeros((2, 1, 84, 84), np.uint8))
+        policy(np.zeros((2, 1, 84, 84), np.uint8))
 
 
-def saved(folder: Path, model: BaseAlgorithm) -> Path:
-    model.save(folder / "model.zip")
-    return folder / "model.zip"
-
-
+OTHER = policy_kwargs() | {"net_arch": [8, 5], "activation_fn": torch.nn.ReLU}
 HEADS: dict[str, dict[str, Any]] = {
     "no hidden layer": policy_kwargs(),
     "default layers": {k: v for k, v in policy_kwargs().items() if k != "net_arch"},
-    "other layers": policy_kwargs() | {"net_arch": [8, 5], "activation_fn": torch.nn.ReLU},
+    "other layers": OTHER,
     "separate": policy_kwargs() | {"share_features_extractor": False, "net_arch": [8]},
 }
 
@@ -199,17 +196,12 @@ def test_a_saved_policy_acts_like_the_loaded_one(tmp_path: Path, algorithm: str,
         (ALGORITHMS["RecurrentPPO"], "got a recurrent policy"),
         (ALGORITHMS["SAC"], r"got actions .*Box"),
         (ALGORITHMS["QRDQN"], "got a policy without action_net and q_net"),
-        (
-            lambda: ALGORITHMS["PPO"](
-                policy_kwargs() | {"net_arch": [8], "activation_fn": torch.nn.ELU}
-            ),
-            "got layers with .*ELU",
-        ),
+        (lambda: ALGORITHMS["PPO"](OTHER | {"activation_fn": torch.nn.ELU}), "layers with .*ELU"),
     ],
 )
 def test_policies_that_tensors_do_not_tell_are_refused(
     tmp_path: Path, build: Any, message: str
 ) -> None:
-    model = build()
+    path = saved(tmp_path, build())
     with pytest.raises(NotRebuildableError, match=message):
-        read_policy(saved(tmp_path, model))
+        read_policy(path)

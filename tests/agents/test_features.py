@@ -24,11 +24,9 @@ from rl_infonce.agents.features import (
     untrained_policy,
 )
 from tests.sb3.fakes import IMAGE_SHAPE, stamped_vec_env
-from tests.sb3.worlds import ALGORITHMS, assert_same_weights, policy_kwargs
+from tests.sb3.worlds import ALGORITHMS, assert_same_weights, noise_images, policy_kwargs
 
-IMAGES = torch.as_tensor(
-    np.random.default_rng(0).integers(0, 256, (5, *IMAGE_SHAPE), dtype=np.uint8)
-)
+IMAGES = noise_images(5)
 
 
 def _acted_on(model: BaseAlgorithm) -> list[Tensor]:

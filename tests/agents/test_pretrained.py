@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C, DQN, PPO, SAC
@@ -19,6 +18,8 @@ from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from tests.draws import seeded
+from tests.sb3.worlds import noise_images, weights_of
 
 SHAPE = (4, 40, 40)
 INFONCE: dict[str, Any] = {
@@ -26,12 +27,12 @@ INFONCE: dict[str, Any] = {
     "features_extractor_kwargs": {"features_dim": 64, "n_pairs": 8, "channels_last": False},
 }
 STOCK: dict[str, Any] = {"features_extractor_kwargs": {"features_dim": 64}}
-ON_POLICY: dict[str, Any] = {"n_steps": 32}
-OFF_POLICY: dict[str, Any] = {
-    "buffer_size": 100,
-    "learning_starts": 10,
-    "batch_size": 8,
-    "train_freq": 4,
+OFF_POLICY = {"buffer_size": 100, "learning_starts": 10, "batch_size": 8, "train_freq": 4}
+SIZES: dict[Any, dict[str, int]] = {
+    PPO: {"n_steps": 32, "batch_size": 16, "n_epochs": 1},
+    A2C: {"n_steps": 32},
+    DQN: OFF_POLICY,
+    SAC: OFF_POLICY,
 }
 
 
@@ -43,24 +44,18 @@ def env(*, discrete: bool = True) -> FakeImageEnv:
 
 def encoder(seed: int = 7, **changes: Any) -> PixelEncoder:
     given: dict[str, Any] = {"image_shape": SHAPE, "features_dim": 64, **changes}
-    return PixelEncoder(**given, generator=torch.Generator().manual_seed(seed))
+    return PixelEncoder(**given, generator=seeded(seed))
 
 
 def model_of(algorithm: Any, policy_kwargs: dict[str, Any]) -> Any:
-    on_policy = algorithm in (PPO, A2C)
-    settings = ON_POLICY if on_policy else OFF_POLICY
-    if algorithm is PPO:
-        settings = {**settings, "batch_size": 16, "n_epochs": 1}
     world = env(discrete=algorithm is not SAC)
-    return algorithm("CnnPolicy", world, policy_kwargs=dict(policy_kwargs), seed=0, **settings)
+    kwargs = dict(policy_kwargs)
+    return algorithm("CnnPolicy", world, policy_kwargs=kwargs, seed=0, **SIZES[algorithm])
 
 
 def extractor_weights(model: Any) -> list[Tensor]:
-    return [
-        tensor.clone()
-        for name, tensor in model.policy.state_dict().items()
-        if ".cnn." in name or ".linear." in name
-    ]
+    weights = weights_of(model.policy)
+    return [weights[name] for name in weights if ".cnn." in name or ".linear." in name]
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, DQN, SAC])
@@ -73,7 +68,7 @@ def test_features_are_those_of_the_encoder(
     save_encoder(pretrained, tmp_path / "encoder.safetensors")
     use_encoder(model, tmp_path / "encoder.safetensors")
     model.save(tmp_path / "model.zip")
-    images = torch.as_tensor(np.random.default_rng(0).integers(0, 256, (5, *SHAPE), dtype=np.uint8))
+    images = noise_images(5, SHAPE)
     with torch.no_grad():
         assert torch.equal(read_encoder(tmp_path / "model.zip")(images), pretrained(images))
     per_extractor = len(pretrained.state_dict())

@@ -21,13 +21,12 @@ from stable_baselines3.common.policies import ActorCriticCnnPolicy, BasePolicy
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
 
-from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents.saved_extractor import NotRebuildableError, extractor_names, read_encoder
 from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.networks.encoder_file import describe, load_encoder, save_encoder
 from tests.attacks.forging import members_of, zip_file
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv
-from tests.sb3.worlds import ALGORITHMS, N_STEPS, policy_kwargs
+from tests.sb3.worlds import ALGORITHMS, N_STEPS, noise_images, policy_kwargs, saved
 
 
 class OwnCNN(NatureCNN):
@@ -41,14 +40,7 @@ class OwnPolicy(ActorCriticCnnPolicy):
     """A policy of the user's."""
 
 
-def images(n: int = 9) -> Tensor:
-    pixels = np.random.default_rng(0).integers(0, 256, (n, *IMAGE_SHAPE), dtype=np.uint8)
-    return torch.from_numpy(pixels)
-
-
-def saved(folder: Path, model: BaseAlgorithm) -> Path:
-    model.save(folder / "model.zip")
-    return folder / "model.zip"
+IMAGES = noise_images(9)
 
 
 def loaded_features(path: Path, algorithm: type[BaseAlgorithm], name: str) -> Tensor:
@@ -58,7 +50,7 @@ def loaded_features(path: Path, algorithm: type[BaseAlgorithm], name: str) -> Te
     owner = policy.get_submodule(name.rpartition(".")[0])
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SB3 warns where extractors are not shared
-        features = BasePolicy.extract_features(owner, images(), policy.get_submodule(name))
+        features = BasePolicy.extract_features(owner, IMAGES, policy.get_submodule(name))
     assert isinstance(features, Tensor)
     return features
 
@@ -91,8 +83,8 @@ def test_features_equal_the_loaded_models_for_every_algorithm(
     path = saved(tmp_path, ALGORITHMS[algorithm.__name__](deepcopy(EXTRACTORS[extractor])))
     expected = loaded_features(path, algorithm, ACTING.get(algorithm, "features_extractor"))
     with torch.no_grad():
-        assert torch.equal(read_encoder(path)(images()), expected)
-        assert torch.equal(read_trusted_encoder(path)(images()), expected)
+        assert torch.equal(read_encoder(path)(IMAGES), expected)
+        assert torch.equal(read_trusted_encoder(path)(IMAGES), expected)
 
 
 @pytest.mark.parametrize("extractor", EXTRACTORS)
@@ -105,8 +97,8 @@ def test_features_equal_the_loaded_models_for_every_extractor(
     encoder = read_encoder(path)
     save_encoder(encoder, tmp_path / "encoder.safetensors")
     with torch.no_grad():
-        assert torch.equal(encoder(images()), expected)
-        assert torch.equal(load_encoder(tmp_path / "encoder.safetensors")(images()), expected)
+        assert torch.equal(encoder(IMAGES), expected)
+        assert torch.equal(load_encoder(tmp_path / "encoder.safetensors")(IMAGES), expected)
 
 
 def test_a_trained_model_is_read_like_a_new_one(tmp_path: Path) -> None:
@@ -116,14 +108,14 @@ def test_a_trained_model_is_read_like_a_new_one(tmp_path: Path) -> None:
     encoder = read_encoder(path)
     assert not torch.equal(encoder.state_dict()["linear.0.weight"], before["linear.0.weight"])
     with torch.no_grad():
-        assert torch.equal(encoder(images()), loaded_features(path, PPO, "features_extractor"))
+        assert torch.equal(encoder(IMAGES), loaded_features(path, PPO, "features_extractor"))
 
 
 def test_separate_extractors_are_told_apart_by_name(tmp_path: Path) -> None:
     path = saved(tmp_path, ALGORITHMS["PPO"](deepcopy(EXTRACTORS["separate"])))
     for name in ("pi_features_extractor", "vf_features_extractor"):
         with torch.no_grad():
-            features = read_encoder(path, extractor=name)(images())
+            features = read_encoder(path, extractor=name)(IMAGES)
         assert torch.equal(features, loaded_features(path, PPO, name))
     with pytest.raises(ValueError, match=r"`extractor`.*Did you mean 'vf_features_extractor'"):
         read_encoder(path, extractor="v_features_extractor")
@@ -152,7 +144,7 @@ def test_an_extractor_of_the_users_is_refused_by_name_and_read_when_trusted(tmp_
     with pytest.raises(NotRebuildableError, match=r"OwnCNN.*--trust-pickle"):
         read_encoder(path)
     with torch.no_grad():
-        features = read_trusted_encoder(path)(images())
+        features = read_trusted_encoder(path)(IMAGES)
     assert torch.equal(features, loaded_features(path, PPO, "features_extractor"))
 
 
@@ -197,9 +189,9 @@ def test_a_trusted_encoder_without_training_comes_from_the_seed(tmp_path: Path) 
     assert not torch.equal(first[weight], read_trusted_encoder(path).state_dict()[weight])
 
 
-def _observing(space: Any) -> StampedEnv:
+def _observing(high: float, dtype: Any) -> StampedEnv:
     env = StampedEnv()
-    env.observation_space = space
+    env.observation_space = spaces.Box(0, high, IMAGE_SHAPE, dtype)
     return env
 
 
@@ -212,22 +204,13 @@ def _small(env: Any, policy: Any = "CnnPolicy", **kwargs: Any) -> BaseAlgorithm:
     [
         (lambda: _small(StampedEnv(), OwnPolicy), "policy class of module"),
         (lambda: _small(StampedEnv(), "MlpPolicy"), "has no weights"),
+        (lambda: _small(StampedDictEnv(StampedEnv()), "MultiInputPolicy"), "observations Dict"),
         (
-            lambda: _small(StampedDictEnv(StampedEnv()), "MultiInputPolicy"),
-            "observations Dict",
-        ),
-        (
-            lambda: _small(
-                _observing(spaces.Box(0.0, 1.0, IMAGE_SHAPE, np.float32)), normalize_images=False
-            ),
+            lambda: _small(_observing(1.0, np.float32), normalize_images=False),
             r"Box of shape \[4, 36, 36\] and type float32",
         ),
         (
-            lambda: _small(
-                _observing(spaces.Box(0, 200, IMAGE_SHAPE, np.uint8)),
-                features_extractor_class=InfoNCEExtractor,
-                features_extractor_kwargs={"normalized_image": True},
-            ),
+            lambda: _small(_observing(200, np.uint8), **policy_kwargs(normalized_image=True)),
             "bounds .*200",
         ),
     ],

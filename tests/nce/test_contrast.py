@@ -155,26 +155,19 @@ def test_contrast_refuses_a_column_without_its_positive_only_both_ways() -> None
         contrast(anchors, candidates, mask=mask, symmetric=True)
 
 
+ones = torch.ones
+
+
 @pytest.mark.parametrize(
     ("anchors", "candidates", "error", "message"),
     [
-        (
-            torch.ones(2, 3, 4),
-            torch.ones(3, 4),
-            ValueError,
-            r"`anchors` of shape \[B, D\], got \(2, 3",
-        ),
-        (
-            torch.ones(2, 3),
-            torch.ones(2, 4),
-            ValueError,
-            r"`candidates` of shape \[M, 3\], got \(2, 4",
-        ),
-        (torch.ones(3, 3), torch.ones(2, 3), ValueError, r"as many `candidates`, got 3 and 2"),
-        (torch.ones(2, 2).int(), torch.ones(2, 2).int(), TypeError, r"`anchors`.*int32"),
-        (torch.ones(2, 2), torch.ones(2, 2).double(), TypeError, r"`candidates`.*float32.*float64"),
-        (torch.ones(2, 2), torch.ones(2, 2, device="meta"), ValueError, r"`candidates`.*cpu.*meta"),
-        (torch.ones(0, 2), torch.ones(2, 2), ValueError, r"at least one of `anchors`.*0 and 2"),
+        (ones(2, 3, 4), ones(3, 4), ValueError, r"`anchors` of shape \[B, D\], got \(2, 3"),
+        (ones(2, 3), ones(2, 4), ValueError, r"`candidates` of shape \[M, 3\], got \(2, 4"),
+        (ones(3, 3), ones(2, 3), ValueError, r"as many `candidates`, got 3 and 2"),
+        (ones(2, 2).int(), ones(2, 2).int(), TypeError, r"`anchors`.*int32"),
+        (ones(2, 2), ones(2, 2).double(), TypeError, r"`candidates`.*float32.*float64"),
+        (ones(2, 2), ones(2, 2, device="meta"), ValueError, r"`candidates`.*cpu.*meta"),
+        (ones(0, 2), ones(2, 2), ValueError, r"at least one of `anchors`.*0 and 2"),
     ],
 )
 def test_contrast_refuses_embeddings_of_another_kind(
@@ -206,12 +199,7 @@ FAR_APART = torch.tensor([-(2**62), 2**62 - 1])
         (3, {**OF_THREE, "episodes": TWO}, ValueError, r"`episodes` of shape \[3\], got \(2,\)"),
         (3, {**OF_THREE, "times": TWO}, ValueError, r"`times` of shape \[3\], got \(2,\)"),
         (3, {**OF_THREE, "episodes": torch.ones(3)}, TypeError, "`episodes` to hold integers, got"),
-        (
-            3,
-            {**OF_THREE, "times": torch.ones(3)},
-            TypeError,
-            "`times` to hold integers, got torch.",
-        ),
+        (3, {**OF_THREE, "times": torch.ones(3)}, TypeError, "`times` to hold integers, got torch"),
         (
             3,
             {**OF_THREE, "min_gap": -1},

@@ -314,6 +314,7 @@ def test_critics_refuse_sizes_that_are_no_positive_integers(build: Build, name: 
         build(**sizes | {name: 4.0}, generator=seeded())
 
 
+NO_WIDTH = "`projection_dim` to be a finite number >= 1, got 0"
 NOT_POSITIVE = "`temperature` to be a finite number > 0, got"
 NOT_LEARNABLE = "`temperature` .* >= 0.01 and <= 1, got"
 
@@ -322,8 +323,8 @@ NOT_LEARNABLE = "`temperature` .* >= 0.01 and <= 1, got"
     ("build", "settings", "message"),
     [
         (SeparableMLPCritic, {"hidden_dim": 0}, "`hidden_dim` to be a finite number >= 1, got 0"),
-        (SeparableMLPCritic, {"projection_dim": 0}, "`projection_dim` .* >= 1, got 0"),
-        (CosineCritic, {"projection_dim": 0}, "`projection_dim` .* >= 1, got 0"),
+        (SeparableMLPCritic, {"projection_dim": 0}, NO_WIDTH),
+        (CosineCritic, {"projection_dim": 0}, NO_WIDTH),
         *((CosineCritic, {"temperature": t}, NOT_POSITIVE) for t in (0, -0.1, math.nan, math.inf)),
         (CosineCritic, {"temperature": 0.001, "learn_temperature": True}, NOT_LEARNABLE),
         (CosineCritic, {"temperature": 2.0, "learn_temperature": True}, NOT_LEARNABLE),

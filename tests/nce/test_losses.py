@@ -129,20 +129,18 @@ def test_losses_refuse_a_mask_of_another_shape(loss: Loss, shape: tuple[int, ...
         loss(torch.zeros(2, 2), mask=torch.ones(shape, dtype=torch.bool))
 
 
+SQUARE = r"square `scores` \[\.\.\., B, B\], got \(2, 3\)"
+
+
 @pytest.mark.parametrize(
     ("losses", "scores", "error", "message"),
     [
         ("both", torch.zeros(3), ValueError, r"`scores` of shape \[\.\.\., B, M\], got \(3,\)"),
-        (
-            "both",
-            torch.zeros(2, 2).long(),
-            TypeError,
-            "`scores` to be floating .*, got torch.int64",
-        ),
+        ("both", torch.eye(2).long(), TypeError, "`scores` to be floating point, got torch.int64"),
         ("info_nce", torch.zeros(3, 2), ValueError, r"1 <= B <= M, got \("),
         ("info_nce", torch.zeros(0, 2), ValueError, r"1 <= B <= M, got \("),
         ("info_nce", torch.zeros(4, 0, 0), ValueError, r"1 <= B <= M, got \("),
-        ("symmetric_info_nce", torch.zeros(2, 3), ValueError, r"square .*B, B\], got \(2, 3\)"),
+        ("symmetric_info_nce", torch.zeros(2, 3), ValueError, SQUARE),
     ],
 )
 def test_losses_refuse_scores_that_are_no_matrices_with_positives(

@@ -281,6 +281,7 @@ def test_estimates_without_a_negative_are_refused(estimate: Callable[..., Tensor
         estimate(torch.zeros(1, 1), *extra)
 
 
+NOT_FINITE = "`log_moving_mean` to be finite"
 NO_NUMBER = r"`log_moving_mean` to be 0-dim or of shape \(\)"
 
 
@@ -302,11 +303,7 @@ NO_NUMBER = r"`log_moving_mean` to be 0-dim or of shape \(\)"
         (lambda s: log_candidates(s[:, :3]), ValueError, r"1 <= B <= M, got \(4, 3\)"),
         (lambda s: dv_estimate(s, log_moving_mean=s[0, :3]), ValueError, NO_NUMBER),
         (lambda s: dv_estimate(s, log_moving_mean=s[0, :1]), ValueError, NO_NUMBER),
-        (
-            lambda s: dv_estimate(s, log_moving_mean=s[0, 0] / 0),
-            ValueError,
-            "`log_m.* to be finite",
-        ),
+        (lambda s: dv_estimate(s, log_moving_mean=s[0, 0] / 0), ValueError, NOT_FINITE),
         (lambda s: moving_log_mean_exp(s, s[0, :3]), ValueError, "`previous` to be 0-dim"),
         (lambda s: moving_log_mean_exp(s, s[0, :1]), ValueError, "`previous` to be 0-dim"),
         (lambda s: moving_log_mean_exp(s, 0.0), TypeError, "`previous` to be a tensor, got float"),  # type: ignore[arg-type]

@@ -77,10 +77,14 @@ NO_OUTCOME = r"`outcomes` in \[0, 4\)"
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: CategoricalNoise(torch.zeros(3)), ValueError, r"`log_p.*normalised.*sum to 3"),
+        (
+            lambda: CategoricalNoise(torch.zeros(3)),
+            ValueError,
+            r"`log_probs` to be normalised.*sum to 3",
+        ),
         (lambda: CategoricalNoise(torch.tensor([math.nan, 0])), ValueError, r"normalised.*nan"),
         (lambda: CategoricalNoise(torch.zeros(0)), ValueError, r"normalised.*sum to 0"),
-        (lambda: CategoricalNoise(torch.zeros(2, 2)), ValueError, r"`log_p.*\[V\].*\(2, 2\)"),
+        (lambda: CategoricalNoise(torch.zeros(2, 2)), ValueError, r"`log_probs`.*\[V\].*\(2, 2\)"),
         (lambda: CategoricalNoise(torch.zeros(1).int()), TypeError, r"`log_probs`.*int32"),
         (lambda: unigram_noise(torch.tensor([1.0, -1.0])), ValueError, r"`counts`.*>= 0"),
         (lambda: unigram_noise(torch.zeros(2).int()), ValueError, r"`counts`.*not all 0"),

@@ -321,6 +321,10 @@ def test_estimators_do_not_care_about_the_order_of_rows_and_noise(estimator: Est
     torch.testing.assert_close(estimator(permuted), estimator(g)[row_order])
 
 
+ZEROS, FOUR = torch.zeros(3).double(), torch.zeros(4).double()
+NOT_COVERED = r"`positive_log_q` above -inf, got 3 samples with q = 0.*cover the data"
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -330,24 +334,12 @@ def test_estimators_do_not_care_about_the_order_of_rows_and_noise(estimator: Est
         ({"positives": torch.zeros(2).double()}, ValueError, r"`positive_scores`.*\[3\].*\(2,\)"),
         ({"positives": torch.zeros(3)}, TypeError, r"`positive_scores`.*float64.*float32"),
         ({"noise": torch.zeros(3, 5).int()}, TypeError, r"`noise_scores`.*int32"),
-        (
-            {"positives": torch.full((3,), math.nan).double()},
-            ValueError,
-            r"`positive_scores`.*3 of",
-        ),
+        ({"positives": math.nan * ZEROS}, ValueError, r"`positive_scores`.*3 of"),
         ({"noise": torch.full((3, 5), math.inf).double()}, ValueError, r"`noise_scores`.*15 of 15"),
-        (
-            {"positive_log_q": torch.zeros(4).double()},
-            ValueError,
-            r"`positive_log_q`.*\(3,\).*\(4,\)",
-        ),
-        ({"noise_log_q": torch.zeros(4).double()}, ValueError, r"`noise_log_q`.*\(3, 5\).*\(4,\)"),
+        ({"positive_log_q": FOUR}, ValueError, r"`positive_log_q`.*\(3,\).*\(4,\)"),
+        ({"noise_log_q": FOUR}, ValueError, r"`noise_log_q`.*\(3, 5\).*\(4,\)"),
         ({"noise_log_q": torch.zeros(5).int()}, TypeError, r"`noise_log_q`.*int32"),
-        (
-            {"positive_log_q": torch.full((3,), -math.inf)},
-            ValueError,
-            r"`positive_log_q` above -inf, got 3 samples with q = 0.*cover the data",
-        ),
+        ({"positive_log_q": torch.zeros(3).log()}, ValueError, NOT_COVERED),
         ({"noise_log_q": torch.full((5,), math.nan)}, ValueError, r"`noise_log_q`.*finite"),
         ({"noise_log_q": torch.zeros(5, device="meta")}, ValueError, r"`noise_log_q`.*cpu.*meta"),
     ],

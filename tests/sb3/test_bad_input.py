@@ -48,11 +48,7 @@ IMAGE = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
             ValueError,
             r"`observation_space`.*channels-first.*\(84, 84, 4\)",
         ),
-        (
-            spaces.Box(0, 255, (4, 30, 40), np.uint8),
-            ValueError,
-            r"at least 36x36.*30x40",
-        ),
+        (spaces.Box(0, 255, (4, 30, 40), np.uint8), ValueError, r"at least 36x36.*30x40"),
     ],
 )
 def test_unfit_observation_spaces(
@@ -68,7 +64,6 @@ def test_unfit_observation_spaces(
         ({"infonce_coef": -0.1}, ValueError, r"`infonce_coef`.*-0\.1"),
         ({"infonce_coef": float("nan")}, ValueError, r"`infonce_coef`.*nan"),
         ({"infonce_coef": "much"}, TypeError, r"`infonce_coef`.*much"),
-        ({"infonce_coef": True}, TypeError, r"`infonce_coef`.*True"),
         ({"n_pairs": True}, TypeError, r"`n_pairs`.*True"),
         ({"terms": ("global", "global")}, ValueError, r"`terms`.*distinct.*'global', 'global'"),
         ({"temperature": 0.0}, ValueError, r"`temperature`.*0"),
@@ -82,6 +77,7 @@ def test_unfit_observation_spaces(
         ({"n_pairs": 1}, ValueError, r"`n_pairs`.*1"),
         ({"n_pairs": 8.0}, TypeError, r"`n_pairs`.*8\.0"),
         ({"preset": "cpd"}, ValueError, r"`preset`.*cpd"),
+        ({"preset": "spatial_cp"}, ValueError, "Did you mean 'spatial_cpc'"),
         ({"critic": "cosin"}, ValueError, r"`critic`.*cosin"),
         ({"encoder": "resnet"}, ValueError, r"`encoder`.*resnet"),
         ({"context": "lstm"}, ValueError, r"`context`.*lstm"),
@@ -96,14 +92,7 @@ def test_unfit_observation_spaces(
         ({"max_grad_ratio": 0.0}, ValueError, r"`max_grad_ratio`.*0"),
         ({"features_dim": 0}, ValueError, r"`features_dim`.*0"),
         ({"action_conditioning": True}, ValueError, r"`action_space`.*None"),
-        (
-            {"action_conditioning": True, "action_space": 3},
-            TypeError,
-            r"`action_space`.*space.*3",
-        ),
-        ({"temperature": float("nan")}, ValueError, r"`temperature`.*nan"),
-        ({"infonce_coef": float("inf")}, ValueError, r"`infonce_coef`.*inf"),
-        ({"max_grad_ratio": "much"}, TypeError, r"`max_grad_ratio`.*much"),
+        ({"action_conditioning": True, "action_space": 3}, TypeError, "`action_space`.*space.*3"),
         ({"seed": -1}, ValueError, r"`seed`.*>= 0.*-1"),
         ({"seed": "zero"}, TypeError, r"`seed`.*zero"),
         ({"encoder": 3}, ValueError, r"`encoder`.*nature.*3"),
@@ -115,14 +104,11 @@ def test_unfit_observation_spaces(
             r"`context`='gru' with a term that predicts.*Leave it out",
         ),
         ({"critic": "mlp", "temperature": 0.2}, ValueError, r"`temperature`.*'cosine'.*'mlp'"),
-        (
-            {"preset": "spatial_cpc", "learn_temperature": True},
-            ValueError,
-            r"`learn_temp.*'bilinear'",
-        ),
+        ({"preset": "spatial_cpc", "learn_temperature": True}, ValueError, "`learn_t.*'bilinear'"),
         ({"context_length": 4}, ValueError, r"`context_length` with context='gru'.*'none'"),
+        ({"positives": "past"}, ValueError, r"positives.*'future', 'shuffled'"),
+        ({"augment_observations": 1}, TypeError, "augment_observations"),
         ({"action_conditioning": 1}, TypeError, r"`action_conditioning`.*True or False.*1"),
-        ({"learn_temperature": "no"}, TypeError, r"`learn_temperature`.*True or False.*no"),
     ],
 )
 def test_unfit_settings(settings: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -131,12 +117,9 @@ def test_unfit_settings(settings: dict[str, Any], error: type[Exception], messag
 
 
 def test_numpy_numbers_are_numbers() -> None:
+    eight, tenth = np.int64(8), np.float64(0.1)
     extractor = InfoNCEExtractor(
-        IMAGE,
-        seed=np.int64(0),
-        n_pairs=np.int64(8),
-        horizons=(np.int64(4),),
-        temperature=np.float64(0.1),
+        IMAGE, seed=eight, n_pairs=eight, horizons=(eight,), temperature=tenth
     )
     assert extractor.settings.n_pairs == 8
 
@@ -145,11 +128,6 @@ def test_any_sequence_of_numbers_will_do() -> None:
     given: tuple[Any, ...] = (range(4, 8), np.array([4, 5, 6, 7]), [4, 5, 6, 7])
     for horizons in given:
         assert InfoNCEExtractor(IMAGE, horizons=horizons).horizons == (4, 5, 6, 7)
-
-
-def test_a_near_miss_names_the_right_preset() -> None:
-    with pytest.raises(ValueError, match="spatial_cpc"):
-        InfoNCEExtractor(IMAGE, preset="spatial_cp")
 
 
 def test_a_dict_environment_is_refused_by_name() -> None:

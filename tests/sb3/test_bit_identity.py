@@ -19,7 +19,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce import InfoNCEExtractor
 from rl_infonce.settings import PRESETS
 from tests.sb3.fakes import StampedEnv, stamped_vec_env
 from tests.sb3.worlds import (
@@ -131,19 +131,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
     )
 
 
-def count_losses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that grows by one entry per auxiliary loss."""
-    computed: list[str] = []
-    original = InfoNCEExtractor.infonce_loss
-
-    def counting(self: InfoNCEExtractor, experience: Any) -> Any:
-        computed.append("loss")
-        return original(self, experience)
-
-    monkeypatch.setattr(InfoNCEExtractor, "infonce_loss", counting)
-    return computed
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_losses"),
@@ -161,26 +148,23 @@ def count_losses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_only_gradient_steps_compute_the_loss(
-    name: str, n_losses: int, monkeypatch: pytest.MonkeyPatch
+    name: str, n_losses: int, computed: list[str]
 ) -> None:
     # SAC, TQC and CrossQ ask the critic a second time for the actor's loss.
-    computed = count_losses(monkeypatch)
     n_steps = 128 if "PPO" in name else N_STEPS
     ALGORITHMS[name]().learn(n_steps)
     assert len(computed) == n_losses
 
 
-def test_coefficient_0_computes_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed = count_losses(monkeypatch)
+def test_coefficient_0_computes_no_loss(computed: list[str]) -> None:
     ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0)).learn(N_STEPS)
     assert not computed
 
 
-def test_prediction_and_evaluation_never_compute_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_and_evaluation_never_compute_the_loss(computed: list[str]) -> None:
     monitored = DummyVecEnv([lambda: Monitor(StampedEnv())])
     evaluate = EvalCallback(monitored, eval_freq=16, n_eval_episodes=2, verbose=0)
     plain = ALGORITHMS["PPO"]()
-    computed = count_losses(monkeypatch)
     plain.learn(N_STEPS)
     without_evaluation = len(computed)
     computed.clear()
@@ -205,16 +189,6 @@ def test_trpo_warns_once_and_equals_the_plain_network(share: bool) -> None:
         model.learn(N_STEPS)
     assert len(caught) == 1
     assert_same_weights(model.policy, plain.policy)
-
-
-def test_trpo_trains_encoder_and_heads_decoupled() -> None:
-    model = TRPO_BUILD()
-    (extractor,) = extractors_of(model)
-    before = weights_of(extractor)
-    model.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
-    after = weights_of(extractor)
-    trained = {name for name, _ in extractor.named_parameters()}
-    assert all(not torch.equal(before[name], after[name]) for name in trained)
 
 
 class ARSImagePolicy(BasePolicy):

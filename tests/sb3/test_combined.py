@@ -73,27 +73,20 @@ def build(
         return wrapper(StampedEnv(number, lengths=(9, 15), continuous=name == "SAC"))
 
     env = DummyVecEnv([partial(make, number) for number in range(2)])
-    replay: dict[str, Any] = {"buffer_size": 200, "learning_starts": 40, "batch_size": 16}
-    replay["policy_kwargs"] = kwargs or kwargs_of()
+    settings: dict[str, Any] = {"policy_kwargs": kwargs or kwargs_of(), "seed": 0}
     if name == "PPO":
-        return PPO(
-            "MultiInputPolicy", env, policy_kwargs=kwargs or kwargs_of(), **PPO_SIZES, seed=0
-        )
-    if name == "SAC":
-        return SAC("MultiInputPolicy", env, **replay, seed=0)
-    hindsight = HerReplayBuffer if wrapper is StampedGoalEnv else None
-    return DQN("MultiInputPolicy", env, **replay, replay_buffer_class=hindsight, seed=0)
+        return PPO("MultiInputPolicy", env, **settings, **PPO_SIZES)
+    settings |= {"buffer_size": 200, "learning_starts": 40, "batch_size": 16}
+    if wrapper is StampedGoalEnv:
+        settings["replay_buffer_class"] = HerReplayBuffer
+    algorithm = SAC if name == "SAC" else DQN
+    return algorithm("MultiInputPolicy", env, **settings)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wrapper"),
-    [
-        ("PPO", StampedDictEnv),
-        ("DQN", StampedDictEnv),
-        ("SAC", StampedDictEnv),
-        ("DQN", StampedGoalEnv),
-    ],
+    [*((name, StampedDictEnv) for name in ("PPO", "DQN", "SAC")), ("DQN", StampedGoalEnv)],
 )
 def test_images_in_dictionaries_have_a_loss(name: str, wrapper: type[StampedDictEnv]) -> None:
     model = build(name, wrapper)

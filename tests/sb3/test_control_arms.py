@@ -8,15 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl_infonce import InfoNCEExtractor
 from rl_infonce.networks.random_shift import random_shift
-from tests.sb3.worlds import ALGORITHMS, policy_kwargs
-
-
-def extractor_of(model: object) -> InfoNCEExtractor:
-    extractor = model.policy.features_extractor  # type: ignore[attr-defined]
-    assert isinstance(extractor, InfoNCEExtractor)
-    return extractor
+from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 
 @pytest.mark.slow
@@ -25,7 +18,7 @@ def test_a_placebo_cannot_be_learned() -> None:
     for positives in ("future", "shuffled"):
         kwargs = policy_kwargs(positives=positives, infonce_coef=1.0, n_pairs=16)
         model = ALGORITHMS["PPO"](kwargs, learning_rate=1e-3)
-        extractor = extractor_of(model)
+        (extractor,) = extractors_of(model)
         model.learn(960)
         experience = extractor.experience()
         assert experience is not None
@@ -38,7 +31,7 @@ def test_a_placebo_cannot_be_learned() -> None:
 
 def test_only_the_hosts_updates_see_moved_observations() -> None:
     kwargs = policy_kwargs(augment_observations=True, infonce_coef=0.0)
-    extractor = extractor_of(ALGORITHMS["PPO"](kwargs))
+    (extractor,) = extractors_of(ALGORITHMS["PPO"](kwargs))
     images = torch.rand(5, 4, 36, 36)
     expected = random_shift(images, copy.deepcopy(extractor._session.rng))
     extractor.train()
@@ -54,11 +47,3 @@ def test_only_the_hosts_updates_see_moved_observations() -> None:
 def test_augmentation_alone_trains(name: str) -> None:
     model = ALGORITHMS[name](policy_kwargs(augment_observations=True, infonce_coef=0.0)).learn(130)
     assert all(torch.isfinite(each).all() for each in model.policy.parameters())
-
-
-def test_bad_settings_are_named() -> None:
-    space = ALGORITHMS["PPO"]().observation_space
-    with pytest.raises(ValueError, match=r"positives.*'future', 'shuffled'"):
-        InfoNCEExtractor(space, positives="past")
-    with pytest.raises(TypeError, match="augment_observations"):
-        InfoNCEExtractor(space, augment_observations=1)  # type: ignore[arg-type]

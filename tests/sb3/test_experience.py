@@ -23,9 +23,9 @@ from tests.sb3.fakes import StampedDictEnv, StampedEnv, decode, stamped_vec_env
 HORIZONS = (0, 1, 3)
 
 
-def small() -> dict[str, Any]:
+def small(**changes: Any) -> dict[str, Any]:
     """Make keyword arguments of a small policy; SB3 writes into the dictionary it is given."""
-    return {"policy_kwargs": {"net_arch": [8]}}
+    return {"policy_kwargs": {"net_arch": [8], **changes}}
 
 
 torch.set_num_threads(1)
@@ -120,20 +120,22 @@ class FlatteningWatcher(Watcher):
         self.compare(before)
 
 
+def n_pairs_apart(experience: Experience, horizon: int) -> int:
+    """Count the legal pairs; fail unless each is `horizon` steps of one episode apart."""
+    steps, envs = experience.legal_anchors(horizon)
+    anchors = decode(experience.observations(steps, envs))
+    positives = decode(experience.observations(steps + horizon, envs))
+    assert np.array_equal(anchors.time + horizon, positives.time)
+    assert np.array_equal(anchors.episode, positives.episode)
+    return len(steps)
+
+
+ONE_EPOCH = {"n_steps": 13, "batch_size": 13, "n_epochs": 1}
 ON_POLICY: list[tuple[type[Any], str, dict[str, Any]]] = [
-    (PPO, "MlpPolicy", {"n_steps": 13, "batch_size": 13, "n_epochs": 1}),
+    (PPO, "MlpPolicy", ONE_EPOCH),
     (A2C, "MlpPolicy", {"n_steps": 7}),
-    (MaskablePPO, "MlpPolicy", {"n_steps": 13, "batch_size": 13, "n_epochs": 1}),
-    (
-        RecurrentPPO,
-        "MlpLstmPolicy",
-        {
-            "n_steps": 13,
-            "batch_size": 13,
-            "n_epochs": 1,
-            "policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8},
-        },
-    ),
+    (MaskablePPO, "MlpPolicy", ONE_EPOCH),
+    (RecurrentPPO, "MlpLstmPolicy", ONE_EPOCH | small(lstm_hidden_size=8)),
 ]
 
 
@@ -170,11 +172,7 @@ def test_a_rollout_in_progress_shows_only_its_written_rows() -> None:
         def _on_step(self) -> bool:
             experience = reader.read(self.model)
             seen.append(experience.n_steps)
-            steps, envs = experience.legal_anchors(1)
-            anchors = decode(experience.observations(steps, envs))
-            positives = decode(experience.observations(steps + 1, envs))
-            assert np.array_equal(anchors.time + 1, positives.time)
-            assert np.array_equal(anchors.episode, positives.episode)
+            n_pairs_apart(experience, 1)
             return True
 
     model.learn(48, callback=ReadEachStep())
@@ -202,6 +200,13 @@ def off_policy(algorithm: type[Any], n_envs: int = 2, env: Any = None, **kwargs:
     return algorithm("MlpPolicy", env, seed=0, **(small() | settings | kwargs))
 
 
+def either(algorithm: type[Any], lengths: tuple[int, int], *, n_steps: int) -> Any:
+    env = stamped_vec_env(2, lengths=lengths)
+    if algorithm is DQN:
+        return off_policy(DQN, env=env)
+    return PPO("MlpPolicy", env, n_steps=n_steps, batch_size=20, n_epochs=1, **small())
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer")
 @pytest.mark.parametrize(("algorithm", "kwargs", "n_envs"), OFF_POLICY)
@@ -225,11 +230,8 @@ def test_repeated_learn_cuts_unfinished_episodes(n_envs: int) -> None:
 
 
 def test_learns_without_a_read_are_found_by_their_observations() -> None:
-    model, watcher = (
-        off_policy(DQN, env=stamped_vec_env(2, lengths=(50, 50)), buffer_size=400),
-        Watcher(),
-    )
-    quiet = Watcher()
+    model = off_policy(DQN, env=stamped_vec_env(2, lengths=(50, 50)), buffer_size=400)
+    watcher, quiet = Watcher(), Watcher()
     quiet.rows, quiet.stored_actions = watcher.rows, watcher.stored_actions
     quiet.compare = lambda experience: None  # type: ignore[method-assign]
     for learner in (quiet, quiet, watcher, quiet, quiet, watcher):
@@ -244,12 +246,7 @@ def test_a_view_read_inside_a_step_leaves_no_wrong_pair_behind() -> None:
             return super()._on_step()
 
         def compare(self, experience: Experience) -> None:
-            steps, envs = experience.legal_anchors(2)
-            anchors = decode(experience.observations(steps, envs))
-            positives = decode(experience.observations(steps + 2, envs))
-            assert np.array_equal(anchors.time + 2, positives.time)
-            assert np.array_equal(anchors.episode, positives.episode)
-            self.n_compared += len(steps)
+            self.n_compared += n_pairs_apart(experience, 2)
 
     model, watcher = off_policy(DQN, env=stamped_vec_env(2, lengths=(5, 90))), EagerWatcher()
     for _ in range(6):
@@ -260,10 +257,7 @@ def test_a_view_read_inside_a_step_leaves_no_wrong_pair_behind() -> None:
 @pytest.mark.parametrize("reset", [True, False])
 @pytest.mark.parametrize("algorithm", [DQN, PPO])
 def test_set_env_cuts(algorithm: type[Any], reset: bool) -> None:
-    settings = {"n_steps": 20, "batch_size": 20, "n_epochs": 1} | small()
-    env = stamped_vec_env(2, lengths=(30, 90))
-    model = PPO("MlpPolicy", env, **settings) if algorithm is PPO else off_policy(DQN, env=env)
-    watcher = Watcher()
+    model, watcher = either(algorithm, (30, 90), n_steps=20), Watcher()
     if algorithm is PPO:
         watcher.expected_steps = lambda: 20  # type: ignore[method-assign]
     model.learn(40, callback=watcher)
@@ -278,10 +272,7 @@ def test_set_env_cuts(algorithm: type[Any], reset: bool) -> None:
 
 @pytest.mark.parametrize("algorithm", [DQN, PPO])
 def test_a_step_swallowed_by_a_stopping_callback_is_no_pair(algorithm: type[Any]) -> None:
-    settings: dict[str, Any] = {"n_steps": 10, "batch_size": 20, "n_epochs": 1} | small()
-    env = stamped_vec_env(2, lengths=(60, 90))
-    model = PPO("MlpPolicy", env, **settings) if algorithm is PPO else off_policy(DQN, env=env)
-    watcher = Watcher()
+    model, watcher = either(algorithm, (60, 90), n_steps=10), Watcher()
     watcher.stop_at = 15
     model.learn(200, callback=watcher)
     assert len(watcher.rows) == 15
@@ -293,17 +284,15 @@ def test_a_step_swallowed_by_a_stopping_callback_is_no_pair(algorithm: type[Any]
 
 
 def test_a_loaded_replay_buffer_keeps_its_borders(tmp_path: Path) -> None:
-    model, watcher = (
-        off_policy(DQN, env=stamped_vec_env(2, lengths=(40, 40)), buffer_size=200),
-        Watcher(),
+    model, other = (
+        off_policy(DQN, env=stamped_vec_env(2, lengths=(40, 40)), buffer_size=200) for _ in range(2)
     )
+    watcher, fresh = Watcher(), Watcher()
     for _ in range(3):
         model.learn(30, callback=watcher)
     n_saved = len(watcher.rows)
     model.save_replay_buffer(tmp_path / "buffer")
-    other = off_policy(DQN, env=stamped_vec_env(2, lengths=(40, 40)), buffer_size=200)
     other.load_replay_buffer(tmp_path / "buffer")
-    fresh = Watcher()
     fresh.rows, fresh.stored_actions = watcher.rows, watcher.stored_actions
     other.learn(90, callback=fresh)
     other.load_replay_buffer(tmp_path / "buffer")  # replaced under a reader that knew another one
@@ -371,17 +360,11 @@ def dict_vec_env(wrapper: type[StampedDictEnv]) -> DummyVecEnv:
 
 @pytest.mark.parametrize("hindsight", [False, True])
 def test_dictionaries_in_replay_buffers_need_a_key(hindsight: bool) -> None:
-    key, env = "image", dict_vec_env(StampedDictEnv)
-    if hindsight:
-        key, env = "observation", dict_vec_env(StampedGoalEnv)
-    model = DQN(
-        "MultiInputPolicy",
-        env,
-        buffer_size=58,
-        learning_starts=30,
-        batch_size=4,
-        replay_buffer_class=HerReplayBuffer if hindsight else None,
-    )
+    key = "observation" if hindsight else "image"
+    env = dict_vec_env(StampedGoalEnv if hindsight else StampedDictEnv)
+    settings: dict[str, Any] = {"buffer_size": 58, "learning_starts": 30, "batch_size": 4}
+    settings["replay_buffer_class"] = HerReplayBuffer if hindsight else None
+    model = DQN("MultiInputPolicy", env, **settings)
     watcher = Watcher(key)
     model.learn(80, callback=watcher)
     model.learn(40, callback=watcher)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
@@ -14,7 +16,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.sb3.callbacks import trained_extractors
-from tests.sb3.fakes import stamped_vec_env
+from tests.sb3.fakes import IMAGE_SHAPE, stamped_vec_env
 
 Build = Callable[..., BaseAlgorithm]
 
@@ -85,6 +87,17 @@ def extractors_of(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
     return found
 
 
+def noise_images(n: int, shape: tuple[int, int, int] = IMAGE_SHAPE) -> torch.Tensor:
+    """Return the same noise [n, *shape] as uint8 every time."""
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (n, *shape), np.uint8))
+
+
+def saved(folder: Path, model: BaseAlgorithm) -> Path:
+    """Save the model in `folder`; return the file."""
+    model.save(folder / "model.zip")
+    return folder / "model.zip"
+
+
 class _Recorder(KVWriter):
     """Keeps every number that is dumped."""
 
@@ -126,9 +139,18 @@ def plain_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def assert_same_weights(first: torch.nn.Module, second: torch.nn.Module) -> None:
-    """Fail unless both modules are bit-identical but for the plugin's own entries."""
-    ours, theirs = plain_weights(first), plain_weights(second)
+def assert_same_weights(
+    first: torch.nn.Module, second: torch.nn.Module, *, with_own: bool = False
+) -> None:
+    """Fail unless both modules are bit-identical, `with_own` in the plugin's own entries also."""
+    weights = weights_of if with_own else plain_weights
+    ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
     differing = [name for name in ours if not torch.equal(ours[name], theirs[name])]
     assert not differing
+
+
+def assert_all_moved(extractor: InfoNCEExtractor, before: dict[str, torch.Tensor]) -> None:
+    """Fail if a parameter is still what `weights_of` returned before."""
+    still = [n for n, now in extractor.named_parameters() if torch.equal(before[n], now)]
+    assert not still
