@@ -493,23 +493,27 @@ def test_too_small_a_disk_is_refused_before_playing(
     assert not list(tmp_path.glob("shard_*"))
 
 
-@pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
-def test_a_disk_that_fills_up_keeps_finished_shards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Any
-) -> None:
-    written = 0
+def fill_disk(monkeypatch: pytest.MonkeyPatch, is_full: Callable[[int, str, int], bool]) -> None:
+    """Let there be no room as soon as a shard, a column and the bytes written so far say so."""
+    written, original = 0, shards.ShardWriter._write
 
     def write(self: shards.ShardWriter, name: str, content: bytes | memoryview) -> None:
         nonlocal written
         written += len(content)
-        if self.index == 2 and written > 3_000_000:
+        if is_full(self.index, name, written):
             no_room()
         original(self, name, content)
 
-    original = shards.ShardWriter._write
+    monkeypatch.setattr(shards.ShardWriter, "_write", write)
+
+
+@pytest.mark.parametrize("policy", ["random", seeded_by_image(4)])
+def test_a_disk_that_fills_up_keeps_finished_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Any
+) -> None:
     given = {"policy": policy, "policy_name": None if policy == "random" else "seeded"}
     with monkeypatch.context() as patch:
-        patch.setattr(shards.ShardWriter, "_write", write)
+        fill_disk(patch, lambda shard, _, written: shard == 2 and written > 3_000_000)
         with pytest.raises(OSError, match="the disk is full") as caught:
             small(tmp_path, n_workers=1, **given)
     n_kept = 2 if policy == "random" else 0  # in lock-step all end together
@@ -522,11 +526,7 @@ def test_a_disk_that_fills_up_keeps_finished_shards(
 def test_a_disk_that_is_full_at_the_start_of_a_shard_leaves_no_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Any
 ) -> None:
-    def write(self: shards.ShardWriter, name: str, content: bytes | memoryview) -> None:
-        if self.index == 1 and name == "ram":
-            no_room()
-
-    monkeypatch.setattr(shards.ShardWriter, "_write", write)
+    fill_disk(monkeypatch, lambda shard, name, _: shard == 1 and name == "ram")
     with pytest.raises(OSError, match="the disk is full"):
         small(tmp_path, n_workers=1, policy=policy, n_steps=6)
     assert not list(tmp_path.glob("*.partial"))

@@ -173,16 +173,12 @@ def test_more_shards_than_descriptors_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.atari
-def test_what_is_on_disk_is_read_only(collected: Path) -> None:
-    for shard in load_frames(collected)._shards:
+def test_what_is_on_disk_or_kept_for_the_next_reader_is_read_only(collected: Path) -> None:
+    frames = load_frames(collected)
+    for shard in frames._shards:
         assert isinstance(shard["agent"], npy_rows.RowsOnDisk)
         for name in ("agent", "ram", "episode_ids"):
             assert not shard[name][:].flags.writeable
-
-
-@pytest.mark.atari
-def test_what_is_kept_for_the_next_reader_is_read_only(collected: Path) -> None:
-    frames = load_frames(collected)
     for array in (frames.ram, frames.episode_ids):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1

@@ -9,16 +9,15 @@ import pytest
 
 from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
 from rl_infonce.files.state_file import pack_state, unpack_state
+from tests.atari import test_vec_env
 from tests.atari.test_vec_env import started
 
 pytestmark = pytest.mark.atari
 
 
 def play(env: AtariVecEnv, n_steps: int, seed: int) -> list[Any]:
-    rng = np.random.default_rng(seed)
     seen = []
-    for _ in range(n_steps):
-        images, rewards, dones, infos = env.step(rng.integers(0, env.n_actions, env.num_envs))
+    for images, rewards, dones, infos in test_vec_env.play(env, n_steps, seed):
         for info in infos:
             info.get("episode", {}).pop("t", None)
             info.pop("terminal_observation", None)

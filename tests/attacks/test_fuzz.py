@@ -150,7 +150,7 @@ def _containers(tree: Any) -> Any:
             yield from _containers(child)
 
 
-def in_file(name: str, file: str) -> Callable[[Place, Any], None]:
+def in_file(file: str) -> Callable[[Place, Any], None]:
     def check(place: Place, data: Any) -> None:
         own = max(each for each in place.files if each.endswith(file))
         tree = data.draw(changed_json(json.loads(place.files[own])))
@@ -206,12 +206,12 @@ STRUCTURES: dict[str, tuple[str, Callable[[Place, Any], None]]] = {
     "progress": ("pretraining", in_header("checkpoint.safetensors", "progress")),
     "settings": ("pretraining", in_header("checkpoint.safetensors", "settings")),
     "tensors of pretraining": ("pretraining", in_tensors("checkpoint.safetensors")),
-    "manifest of a checkpoint": ("run", in_file("run", "MANIFEST.json")),
-    "state": ("run", in_file("run", "state.json")),
+    "manifest of a checkpoint": ("run", in_file("MANIFEST.json")),
+    "state": ("run", in_file("state.json")),
     "tensors of a state": ("run", in_tensors("state.safetensors")),
-    "record": ("record", in_file("record", "run.json")),
-    "manifest of frames": ("frames", in_file("frames", "manifest.json")),
-    "scores": ("scores", in_file("scores", "scores.json")),
+    "record": ("record", in_file("run.json")),
+    "manifest of frames": ("frames", in_file("manifest.json")),
+    "scores": ("scores", in_file("scores.json")),
 }
 
 

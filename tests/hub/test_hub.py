@@ -227,17 +227,13 @@ def test_no_folder_of_this_machine_is_told(pushed: StandIn) -> None:
         assert b"/home/me" not in pushed.repos[REPO][name], name
 
 
-def test_files_are_replaced_and_the_repository_may_exist(pushed: StandIn, made: Path) -> None:
-    push(REPO, make_bundle(encoder=made / "encoder.safetensors"))
-    assert pushed.repos[REPO]["README.md"].startswith(b"---\nlibrary_name")
-    assert b"# Encoder: nature 8 on 4x84x84, fp32" in pushed.repos[REPO]["README.md"]
-
-
-def test_what_is_about_the_former_model_goes_and_others_files_stay(
+def test_what_is_about_the_former_model_goes_or_is_replaced_and_others_files_stay(
     pushed: StandIn, made: Path
 ) -> None:
     pushed.repos[REPO]["notes.txt"] = b"my own"
     push(REPO, make_bundle(encoder=made / "encoder.safetensors"))
+    assert pushed.repos[REPO]["README.md"].startswith(b"---\nlibrary_name")
+    assert b"# Encoder: nature 8 on 4x84x84, fp32" in pushed.repos[REPO]["README.md"]
     kept = {"README.md", "config.json", "encoder.safetensors", "notes.txt"}
     assert set(pushed.repos[REPO]) == kept
 
@@ -289,16 +285,7 @@ def test_of_a_model_without_a_policy_for_games_the_encoder_is_shown(tmp_path: Pa
     assert (bundle.has_policy, bundle.game) == (False, "pong")
 
 
-def test_untrained_rows_are_of_the_same_architecture() -> None:
-    (row,) = probe_rows(scores("key"), {"key": "model.zip"})
-    assert (row["seeds"], row["f1"]) == ([0, 1], pytest.approx(0.7))
-    assert row["encoder"] == "model.zip"
-    assert row["untrained"] == pytest.approx(0.45)
-    assert row["majority"] == pytest.approx(0.25)
-    assert probe_rows(scores("key"), {"other": "model.zip"}) == []
-
-
-def test_two_encoders_have_rows_of_their_own_beside_their_own_seeds() -> None:
+def test_encoders_have_rows_of_their_own_beside_their_own_seeds_and_architecture() -> None:
     content = scores("key")
     content["encoders"]["more"] = {"name": "b", "kind": "file", "description": "another"}
     (cell,) = [c for c in content["cells"] if (c["encoder"], c["seed"]) == ("key", 1)]
@@ -312,6 +299,7 @@ def test_two_encoders_have_rows_of_their_own_beside_their_own_seeds() -> None:
     assert [row["f1"] for row in rows] == [pytest.approx(0.7), pytest.approx(0.1)]
     assert [row["untrained"] for row in rows] == [pytest.approx(0.45), pytest.approx(0.1)]
     assert [row["majority"] for row in rows] == [pytest.approx(0.25), pytest.approx(0.3)]
+    assert probe_rows(content, {"other": "model.zip"}) == []
 
 
 # -- faults -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, ConvertCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import set_random_seed
@@ -51,6 +52,19 @@ def read(folder: Path) -> EventAccumulator:
 def logged(model: BaseAlgorithm, folder: Path, *formats: str) -> BaseAlgorithm:
     model.set_logger(configure(str(folder), list(formats or ("tensorboard",))))
     return model
+
+
+def events_of(
+    callback: ProbeCallback, folder: Path, model: BaseAlgorithm | None = None
+) -> EventAccumulator:
+    """Train PPO or a model with a callback, and return what TensorBoard reads."""
+    logged(model or ALGORITHMS["PPO"](), folder).learn(64, callback=callback)
+    return read(folder)
+
+
+def on_step(call: Callable[[BaseAlgorithm], object]) -> BaseCallback:
+    """Return a callback that does something with the model at every step."""
+    return ConvertCallback(lambda local, _: call(local["self"]) is None or True)
 
 
 # -- training does not notice ----------------------------------------------------------------------
@@ -108,24 +122,18 @@ def test_other_curves_are_what_they_were_without_the_callback(tmp_path: Path) ->
         assert probed[tag] == plain[tag], tag
 
 
-class _Modes(BaseCallback):
-    """Notes the mode of every module after the callbacks before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[list[bool]] = []
-
-    def _on_step(self) -> bool:
-        self.seen.append([module.training for module in self.model.policy.modules()])
-        return True
+def modes_after(name: str, *callbacks: BaseCallback) -> list[list[bool]]:
+    """Return the mode of every module at every step, after some callbacks."""
+    seen: list[list[bool]] = []
+    note = on_step(lambda model: seen.append([each.training for each in model.policy.modules()]))
+    ALGORITHMS[name]().learn(N_STEPS, callback=[*callbacks, note])
+    assert seen
+    return seen
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_modes_are_what_they_were(name: str) -> None:
-    plain, probed = _Modes(), _Modes()
-    ALGORITHMS[name]().learn(N_STEPS, callback=plain)
-    ALGORITHMS[name]().learn(N_STEPS, callback=[probe(30), probed])
-    assert probed.seen == plain.seen
+    assert modes_after(name, probe(30)) == modes_after(name)
 
 
 # -- the numbers -----------------------------------------------------------------------------------
@@ -159,30 +167,33 @@ def test_event_files_hold_the_scores_computed_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_layout_names_curves_that_exist(tmp_path: Path) -> None:
-    model = logged(ALGORITHMS["PPO"](), tmp_path)
-    model.learn(64, callback=probe())
-    tags = set(read(tmp_path).Tags()["scalars"])
+    tags = events_of(probe(), tmp_path).Tags()
     layout = chart_layout(["converged"], ["place", "slow"])
     assert list(layout["probe"]) == ["F1 mean", "F1 place", "F1 slow"]
-    assert {tag for chart in layout["probe"].values() for tag in chart} <= tags
-    assert read(tmp_path).Tags()["tensors"] == ["custom_scalars__config__"]
+    assert {tag for chart in layout["probe"].values() for tag in chart} <= set(tags["scalars"])
+    assert tags["tensors"] == ["custom_scalars__config__"]
 
 
 def test_the_second_protocol_has_a_section_of_its_own(tmp_path: Path) -> None:
-    model = logged(ALGORITHMS["PPO"](), tmp_path)
     callback = probe(1000, protocols=(Anand2019(max_epochs=2), QUICK))
-    model.learn(64, callback=callback)
-    events = read(tmp_path)
+    events = events_of(callback, tmp_path)
     for section, protocol in (("probe", "converged"), ("probe_anand2019", "anand2019")):
         expected = callback.history[-1][1][protocol].mean.f1_weighted
         assert events.Scalars(f"{section}/f1_mean")[-1].value == pytest.approx(expected)
 
 
 def test_names_fit_the_table_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    ALGORITHMS["PPO"](verbose=1).learn(64, callback=probe(1000))
+    callback = probe(1000)
+    ALGORITHMS["PPO"](verbose=1).learn(64, callback=callback)
     shown = capsys.readouterr().out
     assert "untrained_f1_mean" in shown
     assert "disc_x" not in shown  # TensorBoard only
+    assert callback.majority is not None
+    scores = callback.history[-1][1]["converged"]
+    numbers = probe_scalars(scores, callback.untrained["converged"], callback.majority)
+    assert {tag.split("/")[0] for tag in numbers} == {"probe", "probe_variables"}
+    # SB3's table cuts names at 36 characters, section left out
+    assert all(len(tag.split("/")[1]) <= 33 for tag in numbers)
 
 
 def test_the_untrained_network_is_not_the_one_that_was_trained_before() -> None:
@@ -230,16 +241,13 @@ def test_features_that_cannot_be_probed_give_a_warning_and_training_goes_on() ->
     model = ALGORITHMS["PPO"](policy_kwargs(NatureCNN), learning_rate=0.0)
     callback = probe(16)
 
-    class Kill(BaseCallback):
-        def _on_step(self) -> bool:
-            if self.n_calls == 10:
-                with torch.no_grad():
-                    extractor: Any = acting_extractor(self.model.policy)
-                    extractor.linear[0].bias.fill_(-1e6)
-            return True
+    def kill(trained: BaseAlgorithm) -> None:
+        if trained.num_timesteps == 20:
+            extractor: Any = acting_extractor(trained.policy)
+            extractor.linear[0].bias.data.fill_(-1e6)
 
     with pytest.warns(RuntimeWarning, match=r"Step (32|64) has no probe: .*vary"):
-        model.learn(64, callback=[Kill(), callback])
+        model.learn(64, callback=[on_step(kill), callback])
     assert [step for step, _ in callback.history] == [0]
     assert model.num_timesteps == 64
 
@@ -319,20 +327,17 @@ def test_without_matplotlib_there_are_scalars_and_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_infonce.live_probes.probe_callback.has_matplotlib", lambda: False)
-    model = logged(ALGORITHMS["PPO"](), tmp_path)
-    callback = probe(16, figures=True)
     with pytest.warns(UserWarning, match="matplotlib is missing") as warned:
-        model.learn(64, callback=callback)
+        tags = events_of(probe(16, figures=True), tmp_path).Tags()
     assert len(warned) == 1
-    tags = read(tmp_path).Tags()
     assert tags["images"] == []
     assert "probe/f1_mean" in tags["scalars"]
 
 
 def test_plain_models_have_no_picture_of_a_critic(tmp_path: Path) -> None:
-    model = logged(ALGORITHMS["PPO"](policy_kwargs(NatureCNN)), tmp_path)
-    model.learn(64, callback=probe(1000, figures=True))
-    assert "probe_figures/critic_k4" not in read(tmp_path).Tags()["images"]
+    plain = ALGORITHMS["PPO"](policy_kwargs(NatureCNN))
+    events = events_of(probe(1000, figures=True), tmp_path, plain)
+    assert "probe_figures/critic_k4" not in events.Tags()["images"]
 
 
 # -- a real game -----------------------------------------------------------------------------------
@@ -381,14 +386,3 @@ def test_frames_of_other_settings_in_the_cache_are_refused_by_name(
     other = ProbeCallback("pong", n_frames=1001, cache_folder=tmp_path)
     with pytest.raises(ValueError, match=r"n_steps=1000 \(not 1001\)"):
         other._labelled()
-
-
-def test_scalars_are_named_by_section() -> None:
-    callback = probe(1000)
-    ALGORITHMS["PPO"]().learn(64, callback=callback)
-    scores, majority = callback.history[-1][1]["converged"], callback.majority
-    assert majority is not None
-    numbers = probe_scalars(scores, callback.untrained["converged"], majority)
-    assert {tag.split("/")[0] for tag in numbers} == {"probe", "probe_variables"}
-    # SB3's table cuts names at 36 characters, section left out
-    assert all(len(tag.split("/")[1]) <= 33 for tag in numbers)

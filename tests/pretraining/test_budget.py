@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 
@@ -57,14 +58,9 @@ def test_validations_are_spread_and_the_last_is_at_the_end(n_steps: int) -> None
 
 
 def test_time_is_shared_by_steps_and_validations() -> None:
+    timed = partial(plan, 10, seconds_per_step=0.1)
     # 100 s: 40 validations of half a second, and 80 s of steps
-    assert plan(10, 40, seconds=100, seconds_per_step=0.1, seconds_per_validation=0.5) == Schedule(
-        810, 40, 30
-    )
+    assert timed(40, seconds=100, seconds_per_validation=0.5) == Schedule(810, 40, 30)
     # 40 of 5 s would take all: 4 take a fifth
-    assert plan(10, 40, seconds=100, seconds_per_step=0.1, seconds_per_validation=5) == Schedule(
-        810, 4, 210
-    )
-    assert plan(10, 7, seconds=-1, seconds_per_step=0.1, seconds_per_validation=5) == Schedule(
-        10, 0, 10
-    )
+    assert timed(40, seconds=100, seconds_per_validation=5) == Schedule(810, 4, 210)
+    assert timed(7, seconds=-1, seconds_per_validation=5) == Schedule(10, 0, 10)

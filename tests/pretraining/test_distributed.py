@@ -93,35 +93,28 @@ def test_noise_depends_on_the_batch_and_not_on_who_shares_it(n_ranks: int) -> No
     assert torch.equal(FrameBatch(torch.zeros(8, 1), seed=5).normal(3), found)
 
 
-@pytest.mark.parametrize(("batch_size", "n_ranks", "way_out"), [(6, 4, 8), (2, 4, 4), (5, 2, 6)])
-def test_a_batch_that_ranks_cannot_share_evenly_is_refused(
-    monkeypatch: pytest.MonkeyPatch, batch_size: int, n_ranks: int, way_out: int
+UNEVEN = (
+    "Expected `batch_size` to be a multiple of the {} ranks, got {}. "
+    "Take {}, or another number of ranks."
+)
+
+
+@pytest.mark.parametrize(
+    ("n_ranks", "batch_size", "n_frames", "message"),
+    [
+        (4, 6, 40, UNEVEN.format(4, 6, 8)),
+        (4, 2, 40, UNEVEN.format(4, 2, 4)),
+        (2, 5, 40, UNEVEN.format(2, 5, 6)),
+        (4, 8, 7, r"training part is too short. .* at least 8 .* got 6\."),
+    ],
+)
+def test_a_batch_that_ranks_cannot_share_or_fill_is_refused(
+    monkeypatch: pytest.MonkeyPatch, n_ranks: int, batch_size: int, n_frames: int, message: str
 ) -> None:
     monkeypatch.setattr(Ranks, "here", lambda: Ranks(0, n_ranks))
-    frames = failing_rank.frames(40)
-    message = (
-        f"Expected `batch_size` to be a multiple of the {n_ranks} ranks, got {batch_size}. "
-        f"Take {way_out}, or another number of ranks."
-    )
+    frames, settings = failing_rank.frames(n_frames), PretrainingSettings(batch_size=batch_size)
     with pytest.raises(ValueError, match=message):
-        pretrain(
-            failing_rank.objective(),
-            frames,
-            frames,
-            Budget(n_steps=1),
-            PretrainingSettings(batch_size=batch_size),
-        )
-
-
-def test_too_few_frames_for_the_batch_of_all_ranks_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Ranks, "here", lambda: Ranks(0, 4))
-    few = failing_rank.frames(7)
-    with pytest.raises(ValueError, match=r"training part is too short. .* at least 8 .* got 6\."):
-        pretrain(
-            failing_rank.objective(), few, few, Budget(n_steps=1), PretrainingSettings(batch_size=8)
-        )
+        pretrain(failing_rank.objective(), frames, frames, Budget(n_steps=1), settings)
 
 
 def test_ranks_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,14 @@ class KilledError(Exception):
     pass
 
 
+def killed_at(step: int) -> Callable[[Progress], None]:
+    def kill(progress: Progress) -> None:
+        if progress.step == step:
+            raise KilledError
+
+    return kill
+
+
 def without_times(progress: Progress) -> dict[str, Any]:
     found = asdict(progress)
     for each in [found, *found["history"]]:
@@ -99,16 +108,13 @@ def without_times(progress: Progress) -> dict[str, Any]:
 def test_a_resumed_run_equals_one_that_was_never_stopped(
     tmp_path: Path, name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill(progress: Progress) -> None:
-        if progress.step == 7:
-            raise KilledError
-
     monkeypatch.setattr("rl_infonce.pretraining.trainer.N_VALIDATIONS", 4)
     settings, budget = replace(SETTINGS, precision=precision), Budget(n_steps=10)
     whole = build(name)
     expected = pretrain(whole, *parts(), budget, settings)
     assert [each["step"] for each in expected.history] == [3, 6, 8, 10]
-    with pytest.raises(KilledError):  # between two checkpoints
+    kill = killed_at(7)  # between two checkpoints
+    with pytest.raises(KilledError):
         pretrain(build(name), *parts(), budget, settings, folder=tmp_path, on_progress=kill)
     resumed = build(name, seed=1)  # its weights come from the file
     steps: list[int] = []
@@ -248,12 +254,8 @@ def test_two_runs_of_a_folder_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_with_fewer_samples_at_a_time(tmp_path: Path) -> None:
-    def kill(progress: Progress) -> None:
-        if progress.step == 2:
-            raise KilledError
-
     with pytest.raises(KilledError):
-        run(3, folder=tmp_path, on_progress=kill)
+        run(3, folder=tmp_path, on_progress=killed_at(2))
     found, progress = run(3, replace(SETTINGS, micro_batch_size=2), tmp_path)
     assert progress.step == 3
     assert all(map(close, weights(found), weights(run(3)[0])))
@@ -353,29 +355,34 @@ def gradients(objective: PretrainingObjective) -> dict[str, Tensor]:
     }
 
 
+def of_whole_and_parts(
+    name: str, *, half: bool, part: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the gradients of a batch as a whole and in parts, whose losses must be equal."""
+    whole, in_parts, batch = two_of(name)
+    loss = float(backward(whole, batch, half=half, part=6).loss)
+    assert float(backward(in_parts, batch, half=half, part=part).loss) == pytest.approx(loss)
+    expected, found = gradients(whole), gradients(in_parts)
+    assert expected.keys() == found.keys()
+    return expected, found
+
+
+def is_close(found: Tensor, expected: Tensor) -> bool:
+    scale = float(expected.abs().max())
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale + 1e-7)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("part", [1, 4])
 def test_micro_batches_give_the_gradient_of_the_whole(name: str, part: int) -> None:
-    whole, in_parts, batch = two_of(name)
-    loss = backward(whole, batch, half=False, part=6).loss
-    assert float(backward(in_parts, batch, half=False, part=part).loss) == pytest.approx(
-        float(loss)
-    )
-    expected, found = gradients(whole), gradients(in_parts)
-    assert expected.keys() == found.keys()
-    for key, gradient in expected.items():
-        scale = float(gradient.abs().max())
-        assert torch.allclose(found[key], gradient, rtol=1e-3, atol=1e-4 * scale + 1e-7), key
+    expected, found = of_whole_and_parts(name, half=False, part=part)
+    assert [key for key in expected if not is_close(found[key], expected[key])] == []
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_micro_batches_give_the_gradient_in_bfloat16(name: str) -> None:
-    whole, in_parts, batch = two_of(name)
-    loss = backward(whole, batch, half=True, part=6).loss
-    assert float(backward(in_parts, batch, half=True, part=4).loss) == pytest.approx(float(loss))
-    expected, found = gradients(whole), gradients(in_parts)
-    assert expected.keys() == found.keys()
+    expected, found = of_whole_and_parts(name, half=True, part=4)
     differences = [found[key] - gradient for key, gradient in expected.items()]
     size = torch.nn.utils.get_total_norm(expected.values())
     # bfloat16 has 8 bits; without it in hardware, a product is rounded more often
@@ -383,33 +390,34 @@ def test_micro_batches_give_the_gradient_in_bfloat16(name: str) -> None:
     assert torch.nn.utils.get_total_norm(differences) < tolerance * size
 
 
-OUT_OF_MEMORY = {
-    "cuda": torch.cuda.OutOfMemoryError(),
-    "cpu": RuntimeError(
-        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
-    ),
-}
+OF_CUDA = torch.cuda.OutOfMemoryError()
+OF_THE_CPU = RuntimeError(
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+)
 
 
-@pytest.mark.parametrize("device", OUT_OF_MEMORY)
-def test_memory_that_runs_out_halves_the_micro_batch(
-    monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def fail_above(most: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let there be memory for so many samples at a time; return what is tried."""
     tried: list[int] = []
 
     def sometimes(objective: Any, batch: FrameBatch, *, half: bool, part: int) -> Any:
         tried.append(part)
-        if part > 1:
-            raise OUT_OF_MEMORY[device]
+        if part > most:
+            raise error
         return backward(objective, batch, half=half, part=part)
 
-    def never(*_: Any, **__: Any) -> Any:
-        raise OUT_OF_MEMORY[device]
-
     monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", sometimes)
+    return tried
+
+
+@pytest.mark.parametrize("error", [OF_CUDA, OF_THE_CPU], ids=["cuda", "cpu"])
+def test_memory_that_runs_out_halves_the_micro_batch(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    tried = fail_above(1, error, monkeypatch)
     found, _ = run(2)
     assert tried == [4, 2, 1, 1]
-    monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", never)
+    fail_above(0, error, monkeypatch)
     with pytest.raises(MemoryError, match=r"encode 1 samples at a time.*smaller `batch_size`"):
         run(2)
     monkeypatch.undo()
@@ -421,12 +429,9 @@ def test_memory_that_runs_out_halves_the_micro_batch(
 def test_ranks_without_memory_are_told_a_way_out(
     monkeypatch: pytest.MonkeyPatch, part: int, way_out: str
 ) -> None:
-    def never(*_: Any, **__: Any) -> Any:
-        raise torch.cuda.OutOfMemoryError
-
+    fail_above(0, OF_CUDA, monkeypatch)
     monkeypatch.setattr(Ranks, "here", lambda: Ranks(0, 2))
     monkeypatch.setattr("rl_infonce.pretraining.trainer.check_same_on_ranks", lambda *_: None)
-    monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", never)
     with pytest.raises(MemoryError, match=rf"encode {part} samples .*smaller `{way_out}`"):
         run(2, replace(SETTINGS, micro_batch_size=part))
 
@@ -441,8 +446,7 @@ def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
         backward(objective, batch_of(objective), half=False, part=6)
         first, second = (torch.load(tmp_path / f"{name}-{rank}.pt") for rank in (0, 1))
         for key, gradient in gradients(objective).items():
-            scale = float(gradient.abs().max())
-            assert torch.allclose(first[key], gradient, rtol=1e-3, atol=1e-4 * scale + 1e-7), key
+            assert is_close(first[key], gradient), key
             assert torch.equal(first[key], second[key])
 
 

@@ -25,15 +25,6 @@ def test_labels_in_the_features_are_read(protocol: Any) -> None:
 
 
 @PROTOCOLS
-def test_a_linear_code_of_the_labels_is_read(protocol: Any) -> None:
-    task = fakes.task()
-    mixing = np.random.default_rng(0).normal(size=(14, 20))
-    features = (fakes.one_hot(task) @ mixing + 3).astype(np.float32)
-    scores, _ = probe_features(features, task, protocol=protocol)
-    assert scores.mean.f1_weighted == 1.0
-
-
-@PROTOCOLS
 def test_noise_scores_what_the_majority_or_chance_does(protocol: Any) -> None:
     task = fakes.uneven_task()
     noise = np.random.default_rng(1).normal(size=(len(task.episode_ids), 8)).astype(np.float32)
@@ -46,11 +37,16 @@ def test_noise_scores_what_the_majority_or_chance_does(protocol: Any) -> None:
         )
 
 
-def _scores_at(scale: float, protocol: Any) -> ProbeScores:
+def _scores_at(scale: float, protocol: Any, offset: float = 0.0) -> ProbeScores:
     task = fakes.task()
     mixing = np.random.default_rng(0).normal(size=(14, 20))
-    features = (fakes.one_hot(task) @ mixing * scale).astype(np.float32)
+    features = (fakes.one_hot(task) @ mixing * scale + offset).astype(np.float32)
     return probe_features(features, task, protocol=protocol)[0]
+
+
+@PROTOCOLS
+def test_a_linear_code_of_the_labels_is_read(protocol: Any) -> None:
+    assert _scores_at(1.0, protocol, offset=3.0).mean.f1_weighted == 1.0
 
 
 def test_rescaled_features_change_the_published_score_and_not_the_converged() -> None:

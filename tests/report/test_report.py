@@ -293,6 +293,11 @@ def test_tables_of_features_are_shaded() -> None:
     assert all("features know" in each.split("</h2>")[0] for each in shaded)
 
 
+def noisy(runs: list[Run]) -> list[Run]:
+    rng = np.random.default_rng(0)
+    return [replace(r, returns=r.returns + rng.normal(0, 3)) for r in runs]
+
+
 def test_how_to_read_a_table_is_said_in_markdown_too() -> None:
     markdown = whole().markdown
     assert "primary outcome of an algorithm is its first table" in markdown
@@ -312,22 +317,13 @@ def test_a_run_without_a_late_episode_is_named() -> None:
     assert f"pong: no episode ended in it, no score: {of_arms}\n" in last
 
 
-def test_definitions_of_two_algorithms_do_not_meet() -> None:
-    html = report([*RUNS, *(replace(r, algo="dqn") for r in RUNS)]).html
-    names = re.findall(r'\bid="([^"]+)"', html)
-    assert len(names) == len(set(names))
-
-
 def test_a_dollar_in_a_name_is_no_formula() -> None:
-    assert (
-        "$\\frac{$"
-        in report([replace(r, arm="$\\frac{$") for r in RUNS if r.arm == "infonce"]).html
-    )
+    runs = [replace(r, arm="$\\frac{$") for r in RUNS if r.arm == "infonce"]
+    assert "$\\frac{$" in report(runs).html
 
 
 def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
-    rng = np.random.default_rng(0)
-    runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
+    runs = noisy(RUNS)
     rows = table_of(report(runs).markdown, OVER_THE_BUDGET)
     areas = {(r.game, r.arm, r.seed): area(r) for r in runs}
     for arm in ("infonce", "placebo"):
@@ -341,9 +337,7 @@ def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
 
 
 def test_two_pairs_do_not_tell_what_could_have_been_found() -> None:
-    rng = np.random.default_rng(0)
-    runs = [replace(r, returns=r.returns + rng.normal(0, 3)) for r in RUNS]
-    few = [r for r in runs if (r.arm, r.game, r.seed) != ("infonce", "pong", 0)]
+    few = [r for r in noisy(RUNS) if (r.arm, r.game, r.seed) != ("infonce", "pong", 0)]
     rows = table_of(report(few).markdown, OVER_THE_BUDGET)
     assert rows["infonce"]["found in 4 of 5"] == "cannot be told"
     assert float(rows["placebo"]["found in 4 of 5"]) > 0
@@ -435,9 +429,8 @@ def test_only_common_seeds_are_compared() -> None:
 
 
 def test_the_baseline_comes_first() -> None:
-    assert arms_of(score_runs([run("pong", "placebo", 0), run("pong", "baseline", 0)])) == [
-        *("baseline", "placebo"),
-    ]
+    scored = score_runs([run("pong", arm, 0) for arm in ("placebo", "baseline")])
+    assert arms_of(scored) == ["baseline", "placebo"]
 
 
 def test_cells_cannot_break_a_markdown_table() -> None:
@@ -458,9 +451,12 @@ def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
     assert f"{arms} everything: neither of them has a score" in report(silent).markdown
 
 
-def test_an_arm_that_one_algorithm_lacks_is_not_hidden() -> None:
+def test_an_arm_that_one_algorithm_lacks_is_not_hidden_nor_do_their_definitions_meet() -> None:
     dqn = [replace(r, algo="dqn") for r in RUNS if r.arm != "placebo"]
-    markdown = report([*RUNS, *dqn]).markdown
+    made = report([*RUNS, *dqn])
+    names = re.findall(r'\bid="([^"]+)"', made.html)
+    assert len(names) == len(set(names)) > 0
+    markdown = made.markdown
     assert table_of(markdown, "DQN: mean return over the budget")["pong"]["placebo"] == "missing"
     compare = table_of(markdown, "DQN: mean return over the budget, compared")
     assert compare["placebo"]["in words"] == "not compared, see below"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,6 +44,9 @@ def entry(game: str, encoder: str, seed: int, mean: float, **changes: Any) -> di
             "not_probed": {"clock": "it stands still"},
         },
     } | changes
+
+
+published = partial(entry, protocol="anand2019")
 
 
 def table(*entries: dict[str, Any], **settings: Any) -> list[str]:
@@ -88,17 +92,17 @@ def test_rows_of_one_seed_are_marked_beside_rows_of_several() -> None:
 
 
 def test_asked_encoders_come_first_then_untrained_majority_and_published() -> None:
-    lines = table(*(entry("pong", key, 0, 0.3, protocol="anand2019") for key in "mra"))
+    lines = table(*(published("pong", key, 0, 0.3) for key in "mra"))
     rows = [line.split(" | ")[1] for line in lines if line.startswith("| pong")]
-    published = ["maj-clf", "random-cnn", "cpc", "st-dim", "supervised"]
-    names = [f"*published, {method}*" for method in published]
+    methods = ["maj-clf", "random-cnn", "cpc", "st-dim", "supervised"]
+    names = [f"*published, {method}*" for method in methods]
     assert rows == ["a.zip", "random", "majority", *names]
     assert "| pong | *published, random-cnn* | 0.17 | - | - | - | - | - |" in lines
 
 
 def test_published_rows_stand_under_their_own_protocol_alone() -> None:
-    own, published = entry("pong", "a", 0, 0.3), entry("pong", "a", 0, 0.3, protocol="anand2019")
-    parts = "\n".join(table(own, published)).split("## Protocol")[1:]
+    own = entry("pong", "a", 0, 0.3)
+    parts = "\n".join(table(own, published("pong", "a", 0, 0.3))).split("## Protocol")[1:]
     assert ["*published" in part for part in parts] == [False, True]
     others = "\n".join(table(own, entry("pong", "a", 0, 0.3, protocol="knn")))
     assert "ublished" not in others
@@ -117,19 +121,15 @@ def test_encoders_of_one_name_are_told_apart() -> None:
 
 
 def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None:
-    text = "\n".join(table(entry("pong", "a", 0, 0.3, protocol="anand2019")))
+    text = "\n".join(table(published("pong", "a", 0, 0.3)))
     assert "frames of a random agent, one run. Measured rows always differ in the split" in text
     assert "as asked" not in text
-    text = "\n".join(
-        table(entry("pong", "a", 0, 0.3, protocol="anand2019"), view="agent", labels="corrected")
-    )
+    text = "\n".join(table(published("pong", "a", 0, 0.3), view="agent", labels="corrected"))
     assert "Here they differ, as asked, in view=agent, labels=corrected." in text
 
 
 def test_frames_of_an_agent_stand_beside_the_papers_own_agents() -> None:
-    entries = [
-        entry(game, "a", 0, 0.3, protocol="anand2019") for game in labelled_games("anand2019")
-    ]
+    entries = [published(game, "a", 0, 0.3) for game in labelled_games("anand2019")]
     lines = table(*entries, policy="model sha256=0 sampled epsilon=0.2")
     assert "| pong | *published, random-cnn* | 0.10 | - | - | - | - | - |" in lines
     assert "| pong | *published, pretrained-rl-agent* | 0.09 | - | - | - | - | - |" in lines
@@ -141,12 +141,8 @@ def test_frames_of_an_agent_stand_beside_the_papers_own_agents() -> None:
 
 
 def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
-    lines = table(
-        entry("pong", "a", 0, 0.2, protocol="anand2019"),
-        entry("pong", "a", 1, 0.4, protocol="anand2019"),
-        entry("breakout", "a", 0, 0.5, protocol="anand2019"),
-        entry("pong", "r", 0, 0.1, protocol="anand2019"),
-    )
+    given = [("pong", "a", 0, 0.2), ("pong", "a", 1, 0.4), ("breakout", "a", 0, 0.5)]
+    lines = table(*(published(*each) for each in (*given, ("pong", "r", 0, 0.1))))
     assert "| mean of 2 | a.zip | 0.400; not all seeds | 0.500 | - | - | - | - |" in lines
     assert not any(line.startswith("| mean of 2 | random") for line in lines)  # one game lacks it
     assert f"| mean of 2 | *published, st-dim* | {(0.81 + 0.88) / 2:.2f} | - | - | - | - | - |" in (
@@ -157,7 +153,7 @@ def test_several_games_are_averaged_beside_the_papers_same_games() -> None:
 @pytest.mark.parametrize(("version", "shown"), [("anand2019", True), ("corrected", False)])
 def test_the_papers_categories_stand_beside_all_of_its_games(version: str, shown: bool) -> None:
     games = labelled_games(version)
-    lines = table(*(entry(game, "a", 0, 0.3, protocol="anand2019") for game in games))
+    lines = table(*(published(game, "a", 0, 0.3) for game in games))
     row = (
         f"| mean of {len(games)} | *published, st-dim* | 0.68 | 0.58 | 0.51 | 0.69 | 0.87 | 0.75 |"
     )
