@@ -50,7 +50,7 @@ class CSVLog:
             sync(self._file)
 
     def close(self) -> None:
-        """Close the file, and wait until it is on the disk; an error also closes it."""
+        """Close the file, also after an error, and wait until it is on the disk."""
         try:
             self.sync()
         finally:

@@ -18,7 +18,7 @@ _FORMER = ".former"
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
-    """Write a new file and wait until it is on the disk; what a failure left stays."""
+    """Write a new file and wait until it is on the disk; a failure leaves what was written."""
     with path.open("xb") as file:
         _write(file, content)
         _fsync(file.fileno())

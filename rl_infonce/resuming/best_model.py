@@ -26,7 +26,7 @@ _FOLDER, _FILE = "best", "model.zip"
 
 @dataclass(frozen=True)
 class BestModel:
-    """A file in SB3's zip format, the step at which it was saved, and its episodes' mean return."""
+    """A model in SB3's zip format, its step, and the mean return of the last episodes before it."""
 
     path: Path
     step: int

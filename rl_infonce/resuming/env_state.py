@@ -97,7 +97,7 @@ def _layer_state(layer: Any) -> dict[str, Any]:
     if hasattr(type(layer), "get_state"):
         return {"class": name, "own": layer.get_state()}
     if type(layer) is DummyVecEnv:
-        games = [_game_state(env) for env in layer.envs]
+        games = [[_part_state(part) for part in _layers(env)] for env in layer.envs]
         return {"class": name, "seeds": list(layer._seeds), "envs": games}
     if type(layer) not in _CHANGING:
         raise UnknownStateError(
@@ -142,10 +142,6 @@ def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
     for game, states in zip(env.envs, state["envs"], strict=True):
         for part, each in _matched("games", game, states):
             _set_part_state(part, each)
-
-
-def _game_state(env: gym.Env[Any, Any]) -> list[dict[str, Any]]:
-    return [_part_state(part) for part in _layers(env)]
 
 
 def _part_state(part: Any) -> dict[str, Any]:

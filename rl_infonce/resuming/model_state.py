@@ -31,6 +31,7 @@ _COUNTERS = (
 _OBSERVED = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _LSTM = ("_last_lstm_states",)
 _STATISTICS = ("ep_info_buffer", "ep_success_buffer")
+_LOGGED = ("name_to_value", "name_to_count", "name_to_excluded")
 _PLAIN = (bool, int, float, str)
 _STRUCTURED = (
     *("policy_kwargs", "learning_rate", "clip_range", "clip_range_vf", "train_freq"),
@@ -125,7 +126,8 @@ def set_streams(
             former.remove(own)
             _set_callback_state(callback, own)
     _set_exploration_matrices(model, state["exploration"])
-    _set_pending(model, state["logger"])
+    for name in _LOGGED:
+        getattr(model.logger, name).update(state["logger"][name])
     model.action_space.np_random.bit_generator.state = state["action_space"]
     set_random_streams(state["streams"])
 
@@ -261,9 +263,6 @@ def _set_callback_state(callback: Any, state: Mapping[str, Any]) -> None:
         set_env_state(callback.eval_env, state["env"])
 
 
-_LOGGED = ("name_to_value", "name_to_count", "name_to_excluded")
-
-
 def _pending(model: BaseAlgorithm) -> dict[str, Any]:
     """Return the numbers that the logger has not written yet."""
     logger = getattr(model, "_logger", None)
@@ -278,8 +277,3 @@ def _pending(model: BaseAlgorithm) -> dict[str, Any]:
         each: {name: value for name, value in getattr(logger, each).items() if name in numbers}
         for each in _LOGGED
     }
-
-
-def _set_pending(model: BaseAlgorithm, pending: Mapping[str, Any]) -> None:
-    for name in _LOGGED:
-        getattr(model.logger, name).update(pending[name])

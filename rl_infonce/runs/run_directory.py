@@ -46,7 +46,7 @@ _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_i
 
 
 def made_folder(flag: str, folder: Path) -> Path:
-    """Return a folder, made where there is none; an error names the flag."""
+    """Return a folder, which is made if it is missing; an error names the flag."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
