@@ -25,13 +25,8 @@ from rl_infonce.nce._precision import at_least_float32
 class Samples(NamedTuple):
     """Checked scores and log q of data and noise, in at least float32.
 
-    Attributes:
-        positives: [B, P] scores.
-        noise: [B, K] scores, 0 where masked.
-        positive_log_q: [B, P], 0 if the estimator needs none.
-        noise_log_q: [B, K], 0 if the estimator needs none.
-        used: [B, K] bool; None if every noise sample takes part.
-        n_noise: [B] float number of noise samples that take part.
+    Data are [B, P] and noise is [B, K], 0 where masked; log q is 0 if the estimator needs none.
+    `used` [B, K] is None if every noise sample takes part; `n_noise` [B] counts them, as a float.
     """
 
     positives: Tensor
