@@ -70,7 +70,7 @@ def checked_samples(
     ]
     return Samples(
         positives=positives,
-        noise=_zero_masked(like, used),
+        noise=like if used is None else like.masked_fill(~used, 0.0),
         positive_log_q=log_q[0].reshape(len(like), -1),
         noise_log_q=log_q[1],
         used=used,
@@ -125,10 +125,6 @@ def _log_q(
             )
         check_finite(name, expanded, used)
     return expanded
-
-
-def _zero_masked(tensor: Tensor, used: Tensor | None) -> Tensor:
-    return tensor if used is None else tensor.masked_fill(~used, 0.0)
 
 
 def _n_noise(like: Tensor, used: Tensor | None, *, validate_args: bool) -> Tensor:
