@@ -68,43 +68,36 @@ def make_atari_vec_env(
         (2, 4, 84, 84)
         >>> env.close()
     """
-    rom_id = resolve_game(game)
-    counts = {
+    settings: dict[str, Any] = {
+        "game": resolve_game(game),
         "n_envs": n_envs,
         "frame_stack": frame_stack,
         "frame_skip": frame_skip,
-        "max_frames_per_episode": max_frames_per_episode,
-        "n_threads": 1 if n_threads is None else n_threads,
-    }
-    for name, count in counts.items():
-        check_count(name, count, at_least=1, at_most=_MOST)
-    check_count("noop_max", noop_max, at_least=0, at_most=_MOST)
-    check_count("seed", 0 if seed is None else seed, at_least=0)
-    check_flag("terminal_on_life_loss", terminal_on_life_loss)
-    check_flag("clip_reward", clip_reward)
-    check_flag("full_action_space", full_action_space)
-    check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
-    settings = {
-        "game": rom_id,
-        "n_envs": int(n_envs),
-        "frame_stack": int(frame_stack),
-        "frame_skip": int(frame_skip),
         "terminal_on_life_loss": terminal_on_life_loss,
         "clip_reward": clip_reward,
-        "repeat_action_probability": float(repeat_action_probability),
-        "noop_max": int(noop_max),
-        "max_frames_per_episode": int(max_frames_per_episode),
+        "repeat_action_probability": repeat_action_probability,
+        "noop_max": noop_max,
+        "max_frames_per_episode": max_frames_per_episode,
         "full_action_space": full_action_space,
     }
+    for name in ("n_envs", "frame_stack", "frame_skip", "max_frames_per_episode", "noop_max"):
+        check_count(name, settings[name], at_least=int(name != "noop_max"), at_most=_MOST)
+        settings[name] = int(settings[name])
+    check_count("n_threads", 1 if n_threads is None else n_threads, at_most=_MOST)
+    check_count("seed", 0 if seed is None else seed, at_least=0)
+    for name in ("terminal_on_life_loss", "clip_reward", "full_action_space"):
+        check_flag(name, settings[name])
+    check_number("repeat_action_probability", repeat_action_probability, at_least=0.0, at_most=1.0)
+    settings["repeat_action_probability"] = float(repeat_action_probability)
     emulator = AtariVectorEnv(
-        rom_id,
-        int(n_envs),
+        settings["game"],
+        settings["n_envs"],
         # 2 cores, 8 games: 1.7x the steps of one thread, and idle threads do not starve torch
         # (experiments/benchmarks/env_threads.py).
         num_threads=int(n_threads or 0),
         img_height=AGENT_SIZE,
         img_width=AGENT_SIZE,
-        stack_num=int(frame_stack),
+        stack_num=settings["frame_stack"],
         life_loss_info=terminal_on_life_loss,
         **game_rules(settings),
     )

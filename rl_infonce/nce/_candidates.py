@@ -50,12 +50,9 @@ def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> N
 
 
 def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
-    """Raise if an entry that takes part is NaN or infinite; waits for the device.
+    """Raise if an entry is NaN or infinite; waits for the device.
 
-    Args:
-        name: Name of the argument, as the caller wrote it.
-        tensor: [...].
-        mask: Boolean of the same shape; entries where it is False do not matter.
+    Entries where a boolean `mask` of the same shape is False do not matter.
     """
     # One sum is several times faster than looking at every entry, and settles the usual case.
     if math.isfinite(tensor.detach().sum().item()):
@@ -91,16 +88,7 @@ def expand_like(name: str, tensor: Tensor, other_name: str, other: Tensor) -> Te
 
 
 def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> Tensor:
-    """Return `mask` in the shape of `scores`; every row allows its positive or nothing at all.
-
-    Args:
-        scores: [..., B, M].
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
-        validate_args: Whether to check values as well as shapes.
-
-    Returns:
-        [..., B, M] boolean view.
-    """
+    """Return `mask` as [..., B, M]; every row allows its positive or nothing at all."""
     allowed = expand_boolean("mask", mask, "scores", scores)  # [..., B, M]
     if validate_args:
         _check_positives(allowed)
@@ -114,15 +102,7 @@ def allowed_scores(
 
     The scores arrive already divided by the temperature: a temperature applied to -inf would
     receive a NaN gradient. A row without any candidate gets a constant 0 for its positive, so that
-    its loss and gradient are 0.
-
-    Args:
-        scores: [..., B, M].
-        mask: Boolean, broadcastable to `scores`, or None for all candidates.
-        validate_args: Whether to check values as well as shapes.
-
-    Returns:
-        Scores [..., B, M], and [..., B] True where a row has candidates.
+    its loss and gradient are 0. The second tensor [..., B] is True where a row has candidates.
     """
     check_scores(scores)
     wide = at_least_float32(scores)
@@ -144,16 +124,10 @@ def allowed_negatives(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Split checked scores into positives and negatives, for losses that treat them apart.
 
-    Args:
-        scores: [..., B, M].
-        mask: Boolean, broadcastable to `scores`, or None for all candidates.
-        validate_args: Whether to check values as well as shapes.
-        warn: Whether to name rows without negatives in a warning.
-
-    Returns:
-        Positives [..., B]; negatives [..., B, M], -inf on the diagonal and where masked; [..., B]
-        number of negatives, as a float. A row without negatives gets zeros instead of -inf, so
-        that nothing in it is NaN; its loss is the caller's to blank.
+    The positives are [..., B]; the negatives [..., B, M], -inf on the diagonal and where masked;
+    the third tensor [..., B] is the number of negatives, as a float. A row without negatives, which
+    `warn` names, gets zeros instead of -inf, so that nothing in it is NaN; its loss is the caller's
+    to blank.
     """
     filled, used = allowed_scores(scores, mask, validate_args=validate_args)
     diagonal = torch.eye(*scores.shape[-2:], dtype=torch.bool, device=scores.device)

@@ -14,10 +14,9 @@ from rl_infonce.checks import check_count, check_shape
 class Negatives:
     """A mask, moments in time, or both; the positive of row i is column i and takes part.
 
-    Attributes:
-        mask: [B, M] boolean, True = takes part; None for all.
-        moments: [M] places on one line as `timeline` lays them; None for no rule of time.
-        min_gap: Candidates closer than this on the line take no part, >= 0.
+    `mask` [B, M] is True where a candidate takes part, None for all. `moments` [M] are places on
+    one line as `timeline` lays them; candidates closer than `min_gap` there take no part. None is
+    no rule of time.
     """
 
     mask: Tensor | None = None
@@ -25,10 +24,9 @@ class Negatives:
     min_gap: int = 0
 
     def excluded(self, rows: slice, columns: slice) -> Tensor | None:
-        """Return a block of what takes no part.
+        """Return where a block [rows, columns] takes no part, in memory of its own.
 
-        Returns:
-            [rows, columns] boolean of its own memory, or None if everything takes part.
+        None if everything takes part.
         """
         excluded = None if self.mask is None else ~self.mask[rows, columns]
         if self.moments is not None:
@@ -36,7 +34,7 @@ class Negatives:
             close = gaps.abs_() < self.min_gap  # [rows, columns]
             excluded = close if excluded is None else excluded.logical_or_(close)
         if excluded is not None:
-            # a row without candidates, too: alone, the positive costs 0
+            # also in a row without candidates: alone, the positive costs 0
             positives_in_block(excluded, rows, columns)[1].fill_(False)
         return excluded
 
@@ -44,8 +42,7 @@ class Negatives:
 def positives_in_block(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:
     """Find the positives (column i of row i) in a block of a larger matrix.
 
-    Returns:
-        Which i lie in the block, perhaps none, and a view of their entries.
+    The slice says which i lie in the block, perhaps none; the tensor is a view of their entries.
     """
     first = max(rows.start, columns.start)
     stop = max(first, min(rows.stop, columns.stop))
@@ -55,16 +52,9 @@ def positives_in_block(block: Tensor, rows: slice, columns: slice) -> tuple[slic
 def timeline(episodes: Tensor, times: Tensor, min_gap: int) -> tuple[Tensor, int]:
     """Lay the episodes end to end, so that one distance tells both episode and time apart.
 
-    Comparing one number per pair takes half the passes over a block that two would.
-
-    Args:
-        episodes: [M] integers, one per episode.
-        times: [M] integers, the step within the episode.
-        min_gap: Distance within an episode from which on candidates are negatives, >= 0.
-
-    Returns:
-        Moments [M] and a gap: moments i and j are closer than the gap exactly where the episode is
-        the same and |times_i - times_j| < min_gap.
+    Moments i and j are closer than the returned gap exactly where the episode is the same and
+    |times_i - times_j| < min_gap. Comparing one number per pair takes half the passes over a block
+    that two would.
     """
     check_shape("episodes", episodes, ["M"])
     check_shape("times", times, [len(episodes)])

@@ -27,16 +27,11 @@ def autocast_off(tensor: Tensor) -> AbstractContextManager[object]:
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """Return the Euclidean lengths of vectors to divide them by, 1 for zero vectors.
+    """Return the Euclidean lengths [..., 1] of vectors to divide them by, 1 for zero vectors.
 
-    No epsilon: at a zero vector an epsilon in the denominator would multiply the gradient by its
-    inverse, here the gradient passes unscaled.
-
-    Args:
-        vectors: [..., D] float32 or float64 whose squares are in range; see `in_range`.
-
-    Returns:
-        [..., 1] lengths > 0.
+    The squares of the vectors must be in range, see `in_range`. There is no epsilon: at a zero
+    vector an epsilon in the denominator would multiply the gradient by its inverse; here the
+    gradient passes unscaled.
     """
     norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return norms + (norms == 0)

@@ -25,13 +25,8 @@ from rl_infonce.nce._precision import at_least_float32
 class Samples(NamedTuple):
     """Checked scores and log q of data and noise, in at least float32.
 
-    Attributes:
-        positives: [B, P] scores.
-        noise: [B, K] scores, 0 where masked.
-        positive_log_q: [B, P], 0 if the estimator needs none.
-        noise_log_q: [B, K], 0 if the estimator needs none.
-        used: [B, K] bool; None if every noise sample takes part.
-        n_noise: [B] float number of noise samples that take part.
+    Data are [B, P] and noise is [B, K], 0 where masked; log q is 0 if the estimator needs none.
+    `used` [B, K] is None if every noise sample takes part; `n_noise` [B] counts them, as a float.
     """
 
     positives: Tensor
@@ -75,7 +70,7 @@ def checked_samples(
     ]
     return Samples(
         positives=positives,
-        noise=_zero_masked(like, used),
+        noise=like if used is None else like.masked_fill(~used, 0.0),
         positive_log_q=log_q[0].reshape(len(like), -1),
         noise_log_q=log_q[1],
         used=used,
@@ -130,10 +125,6 @@ def _log_q(
             )
         check_finite(name, expanded, used)
     return expanded
-
-
-def _zero_masked(tensor: Tensor, used: Tensor | None) -> Tensor:
-    return tensor if used is None else tensor.masked_fill(~used, 0.0)
 
 
 def _n_noise(like: Tensor, used: Tensor | None, *, validate_args: bool) -> Tensor:

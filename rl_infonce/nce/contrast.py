@@ -91,7 +91,8 @@ def contrast(
     side = _automatic_side(anchors, n_columns, symmetric) if tile == "auto" else _checked_side(tile)
     _check_offset(offset, n_columns - n_rows)
     if mask is not None:
-        mask = _rolled(mask, offset, n_columns)
+        if offset and mask.ndim and mask.shape[-1] == n_columns:  # else it broadcasts
+            mask = mask.roll(-offset, dims=-1)
         mask = _checked_mask(anchors, n_columns, mask, symmetric, validate_args=validate_args)
     negatives = _negatives(n_columns, mask, episodes, times, min_gap, offset)
     if offset:
@@ -156,12 +157,6 @@ def _check_embeddings(anchors: Tensor, candidates: Tensor, symmetric: bool) -> t
             f"and {n_columns}."
         )
     return n_rows, n_columns
-
-
-def _rolled(mask: Tensor, offset: int, n_columns: int) -> Tensor:
-    """Return the mask of candidates rolled by `offset`; one that broadcasts stays as it is."""
-    moves = offset > 0 and mask.ndim > 0 and mask.shape[-1] == n_columns
-    return mask.roll(-offset, dims=-1) if moves else mask
 
 
 def _checked_mask(

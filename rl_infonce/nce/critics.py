@@ -100,9 +100,9 @@ class Critic(nn.Module, ABC):
             )
 
     @property
-    @abstractmethod
     def temperature(self) -> Tensor:
-        """What the scores were divided by: 0-dim, > 0, detached."""
+        """What the scores were divided by: 0-dim, > 0, detached; 1 if matrices carry the scale."""
+        return torch.ones((), device=next(self.parameters()).device)
 
     @abstractmethod
     def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
@@ -142,11 +142,6 @@ class BilinearCritic(Critic):
         self.layer_norm = layer_norm
         fan_in = anchor_dim if layer_norm else anchor_dim * candidate_dim
         self.weight = _normal((*self._sets, anchor_dim, candidate_dim), fan_in**-0.5, generator)
-
-    @property
-    def temperature(self) -> Tensor:
-        """Always 1: the matrices carry the scale. 0-dim."""
-        return torch.ones((), device=self.weight.device)
 
     def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
         weight = self.weight[horizon_index]  # [Da, Dc] or [P, Da, Dc]
@@ -267,11 +262,6 @@ class SeparableMLPCritic(Critic):
             (*self._sets, hidden_dim, projection_dim), hidden_dim**-0.5, generator
         )
         self.candidate_output = _normal((hidden_dim, projection_dim), hidden_dim**-0.5, generator)
-
-    @property
-    def temperature(self) -> Tensor:
-        """Always 1: the output matrices carry the scale. 0-dim."""
-        return torch.ones((), device=self.anchor_output.device)
 
     def _scores(self, anchors: Tensor, candidates: Tensor, horizon_index: int) -> Tensor:
         hidden_anchors = F.relu(anchors @ self.anchor_hidden + self.anchor_bias)  # [..., B, H]

@@ -50,7 +50,6 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
-        """Return [world_size * B, ...]."""
         return torch.cat(_all_gather(tensor))
 
     @staticmethod
@@ -72,7 +71,6 @@ class _SumOwnRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> Any:
-        """Return the gradient [world_size * B, ...]."""
         return _Gather.apply(upstream)  # type: ignore[no-untyped-call]
 
 

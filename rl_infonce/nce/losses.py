@@ -40,9 +40,9 @@ from rl_infonce.nce._precision import at_least_float32, autocast_off
 def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True) -> Tensor:
     """Return the InfoNCE loss of each anchor.
 
-    Cross entropy of picking the positive among all candidates (van den Oord et al. 2018,
+    It is the cross entropy of picking the positive among all candidates (van den Oord et al. 2018,
     "Contrastive Predictive Coding", eq. 4). Unlike NT-Xent (SimCLR), anchors are not candidates
-    for one another. Identifies log p(x|c) / p(x) up to a constant per anchor, if negatives are
+    for one another. It identifies log p(x|c) / p(x) up to a constant per anchor, if negatives are
     drawn from p(x).
 
     Args:
@@ -72,11 +72,11 @@ def symmetric_info_nce(
     The CLIP form (Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
     Supervision", fig. 3): the average of two softmax losses, over the rows and over the columns of
     one score matrix. Entry i is the mean of row i's and column i's loss; CLIP reduces them further.
-    Identifies log p(x, c) / (p(x) p(c)) up to one constant.
+    It identifies log p(x, c) / (p(x) p(c)) up to one constant.
 
     Args:
         scores: [..., B, B]; the positives are on the diagonal.
-        mask: Boolean, broadcastable to `scores`; of pairs, in both directions.
+        mask: Boolean, broadcastable to `scores`; it excludes pairs in both directions.
         validate_args: Whether to check values as well as shapes.
 
     Returns:
@@ -134,8 +134,7 @@ def soft_info_nce(
         scores: [..., B, M].
         targets: [..., B, M] >= 0, of the dtype of `scores` or float32; rows sum to 1, up to
             0.001 or the resolution of their dtype.
-        mask: Boolean, broadcastable to `scores`. Masked
-            candidates must have target 0.
+        mask: Boolean, broadcastable to `scores`; masked candidates must have target 0.
         validate_args: Whether to check values as well as shapes.
 
     Returns:
@@ -169,9 +168,8 @@ def multi_positive_info_nce(
 
     Args:
         scores: [..., B, M].
-        positives: Boolean, broadcastable to `scores`; True on the diagonal, too.
-        mask: Boolean, broadcastable to `scores`. Masked
-            candidates must not be positives.
+        positives: Boolean, broadcastable to `scores`; also True on the diagonal.
+        mask: Boolean, broadcastable to `scores`; masked candidates must not be positives.
         validate_args: Whether to check values as well as shapes.
 
     Returns:
@@ -217,7 +215,7 @@ def debiased_info_nce(
 
     Args:
         scores: [..., B, M].
-        class_prior: tau^+, in [0, 1).
+        class_prior: Expected share of true positives among the negatives, tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
         mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values as well as shapes.
@@ -248,14 +246,14 @@ def hard_negative_info_nce(
 
     Negative j of a row has weight exp(concentration s_j), normalised to mean 1 over the row
     (Robinson et al. 2021, "Contrastive Learning with Hard Negative Samples", sec. 3),
-    then corrected as in `debiased_info_nce`. As in the authors' code the weights
-    receive a gradient, and beta multiplies the score after the temperature. Concentration 0 gives
+    then corrected as in `debiased_info_nce`. As in the authors' code the weights receive a
+    gradient, and beta multiplies the score after the temperature. Concentration 0 gives
     `debiased_info_nce`, with prior 0 `info_nce`.
 
     Args:
         scores: [..., B, M].
-        concentration: beta >= 0.
-        class_prior: tau^+, in [0, 1).
+        concentration: How much more hard negatives weigh, beta >= 0.
+        class_prior: Expected share of true positives among the negatives, tau^+, in [0, 1).
         min_score: Smallest score the critic can give; -1/T for a cosine at temperature T.
         mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values as well as shapes.

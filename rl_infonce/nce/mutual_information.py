@@ -170,7 +170,7 @@ def moving_log_mean_exp(
 
     Args:
         scores: [..., B, M].
-        previous: [...] what the last call returned; None at the first batch.
+        previous: [...] the result of the last call; None at the first batch.
         decay: Weight of `previous`, in [0, 1].
         mask: Boolean, broadcastable to `scores`.
         validate_args: Whether to check values as well as shapes.
@@ -195,12 +195,7 @@ def moving_log_mean_exp(
 
 
 def _check_log_mean(name: str, log_mean: Tensor, like: Tensor, validate_args: bool) -> None:
-    """Raise unless there is one log mean, or one for each matrix of scores.
-
-    Raises:
-        TypeError: If it is no tensor.
-        ValueError: If its shape does not fit, or a value is not finite.
-    """
+    """Raise unless there is one finite log mean, or one for each matrix of scores."""
     if not isinstance(log_mean, Tensor):
         raise TypeError(f"Expected `{name}` to be a tensor, got {type(log_mean).__name__}.")
     if log_mean.ndim and log_mean.shape != like.shape:

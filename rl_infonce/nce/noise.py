@@ -14,26 +14,26 @@ from rl_infonce.nce._candidates import check_floating
 class CategoricalNoise:
     """A distribution q over V outcomes, with O(V) set-up and O(1) work per draw.
 
-    Draws by Walker's alias method (Vose 1991, "A Linear Algorithm for Generating Random Numbers
+    It draws by Walker's alias method (Vose 1991, "A Linear Algorithm for Generating Random Numbers
     with a Given Distribution"): outcome v keeps the share `keep[v]` of its column of height 1 / V,
     the rest belongs to `alias[v]`.
 
     Args:
-        log_probs: [V] log q, normalised; -inf for outcomes that are never drawn.
+        log_probs: [V] log q of each outcome, normalised; -inf for those that are never drawn.
 
     Attributes:
-        log_probs: [V] float64 log q.
+        log_probs: [V] log q in float64.
 
     Raises:
         TypeError: If `log_probs` is not floating point.
-        ValueError: If it is no vector, holds NaN or is not normalised.
+        ValueError: If `log_probs` is no vector, holds NaN or is not normalised.
     """
 
     def __init__(self, log_probs: Tensor) -> None:
         check_shape("log_probs", log_probs, ("V",))
         check_floating("log_probs", log_probs)
         total = float(log_probs.double().exp().sum()) if len(log_probs) else 0.0
-        # NaN fails this comparison, too.
+        # NaN also fails this comparison.
         if not abs(total - 1.0) <= 1e-3:
             raise ValueError(
                 f"Expected `log_probs` to be normalised, got probabilities that sum to {total:g}. "
@@ -51,7 +51,7 @@ class CategoricalNoise:
         """Draw outcomes independently.
 
         Args:
-            shape: Of the result.
+            shape: Shape of the result.
             generator: Source of all randomness, on the device of `log_probs`.
 
         Returns:
@@ -66,7 +66,7 @@ class CategoricalNoise:
         """Return log q of outcomes [...], as float32.
 
         Raises:
-            ValueError: If one is not in [0, V).
+            ValueError: If an outcome is not in [0, V).
         """
         if outcomes.numel() and not 0 <= int(outcomes.min()) <= int(outcomes.max()) < len(self):
             raise ValueError(f"Expected `outcomes` in [0, {len(self)}), got others.")
@@ -81,7 +81,7 @@ def uniform_noise(n_outcomes: int) -> CategoricalNoise:
 
     Raises:
         TypeError: If `n_outcomes` is no integer.
-        ValueError: If it is below 1.
+        ValueError: If `n_outcomes` is below 1.
     """
     check_count("n_outcomes", n_outcomes)
     return CategoricalNoise(torch.full((n_outcomes,), -math.log(n_outcomes), dtype=torch.float64))

@@ -49,21 +49,11 @@ def tiled_info_nce(
     symmetric: bool,
     tile: int,
 ) -> Tensor:
-    """Return InfoNCE losses from embeddings, holding one tile of scores.
+    """Return InfoNCE losses [B] in nats from embeddings, holding one tile of scores.
 
-    Differentiable once in `anchors`, `candidates` and `scale`. Saves these and two numbers per row
-    (and column) for the backward pass.
-
-    Args:
-        anchors: [B, D] floating point.
-        candidates: [M, D], M >= B, M = B if symmetric; candidate i is the positive of anchor i.
-        scale: 0-dim floating point.
-        negatives: Which candidates take part.
-        symmetric: Whether to average both directions.
-        tile: Rows and columns of a tile, >= 1.
-
-    Returns:
-        [B] losses in nats, float32 or float64.
+    Candidate i of [M, D] is the positive of anchor i of [B, D], M >= B, and M = B if symmetric;
+    `scale` is 0-dim. Differentiable once in these three. Saves them and two numbers per row (and
+    column) for the backward pass.
     """
     losses: Tensor = _TiledInfoNCE.apply(  # type: ignore[no-untyped-call]
         anchors,
@@ -105,11 +95,7 @@ class _TiledInfoNCE(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of what `forward` took.
-
-        Raises:
-            RuntimeError: If autograd wants to differentiate them again.
-        """
+        """Return the gradients of what `forward` took; they cannot be differentiated again."""
         if torch.is_grad_enabled():  # `create_graph=True`
             raise RuntimeError(
                 "Expected one differentiation of `contrast` in tiles, got `create_graph=True`. "
@@ -133,13 +119,9 @@ class _TiledInfoNCE(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Scores:
-    """S, never held: tiles of it on demand.
+    """S, never held: tiles of it on demand, of at most `tile` rows and columns.
 
-    Attributes:
-        anchors: s A [B, D] in at least float32.
-        candidates: K [M, D] in at least float32.
-        negatives: Which candidates take part.
-        tile: Rows and columns of a tile.
+    `anchors` are s A [B, D] and `candidates` K [M, D], both in at least float32.
     """
 
     anchors: Tensor
@@ -186,14 +168,10 @@ def _shaped(memory: Tensor, rows: slice, columns: slice) -> Tensor:
 
 @dataclass(frozen=True)
 class _LogSums:
-    """Running log sum exp as shifts + log(totals).
+    """Running log sum exp [n] as shifts m + log(totals z).
 
     Apart, they lose no digits where scores are near 1e4. A shift starts at the lowest number:
     finite, whatever the mask leaves of a tile, and below every score, however it was rounded.
-
-    Attributes:
-        shifts: m [n].
-        totals: z [n].
     """
 
     shifts: Tensor
@@ -271,11 +249,8 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     """Return G K [B, D] and G^T s A [M, D]; what `needed` spares is left out.
 
-    Args:
-        scores: As in the forward pass.
-        upstream: g [B].
-        sums: Of rows and, if symmetric, of columns.
-        needed: Whether anchors, candidates and scale want a gradient.
+    `upstream` is g [B]; `sums` are those of rows and, if symmetric, of columns; `needed` says
+    whether anchors, candidates and scale want a gradient.
     """
     one_way = len(sums) == 1
     turn = _row_softmax(sums[0]) if one_way else _both_softmaxes(scores, upstream, *sums)

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -156,14 +156,11 @@ def _draw_default_weights_(module: nn.Module, generator: torch.Generator) -> Non
         own = dict(layer.named_parameters(recurse=False))
         if not own:
             continue
-        bound = 1 / math.sqrt(_fan_in(layer, own))
+        if isinstance(layer, nn.RNNBase):
+            fan_in = layer.hidden_size
+        else:
+            fan_in = math.prod(own["weight"].shape[1:])
+        bound = 1 / math.sqrt(fan_in)
         with torch.no_grad():
             for parameter in own.values():
                 parameter.uniform_(-bound, bound, generator=generator)
-
-
-def _fan_in(layer: nn.Module, own: Mapping[str, Any]) -> int:
-    if isinstance(layer, nn.RNNBase):
-        return int(layer.hidden_size)
-    weight: Tensor = own["weight"]
-    return math.prod(weight.shape[1:])

@@ -88,11 +88,6 @@ def macro_f1_of(counts: ClassCounts) -> FloatArray:
     return _ratio(_class_f1(counts).sum(axis=-1), occurring.astype(np.float64))
 
 
-def accuracy_of(counts: ClassCounts) -> FloatArray:
-    """Return the share [...] of frames predicted correctly."""
-    return _ratio(counts.hits.sum(axis=-1), counts.labelled.sum(axis=-1))
-
-
 def _class_f1(counts: ClassCounts) -> FloatArray:
     # 2 TP / (2 TP + FP + FN), and 0 where a class neither occurs nor is predicted
     occurrences = counts.labelled + counts.predicted
@@ -117,7 +112,8 @@ def score(predictions: npt.NDArray[Any], labels: npt.NDArray[Any]) -> Score:
         0.6666666666666666
     """
     counts = class_counts(predictions, labels)
-    figures = (weighted_f1_of(counts), macro_f1_of(counts), accuracy_of(counts))
+    accuracy = _ratio(counts.hits.sum(axis=-1), counts.labelled.sum(axis=-1))
+    figures = (weighted_f1_of(counts), macro_f1_of(counts), accuracy)
     return Score(*(float(figure) for figure in figures))
 
 

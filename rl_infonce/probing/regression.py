@@ -64,9 +64,7 @@ def ridge_probe(
     fits: dict[bytes, _Ridge] = {}
     for name, values in positions.items():
         check_shape(f"positions[{name!r}]", values, (len(features),))
-        target = np.asarray(values, np.float64)
-        parts = Split(*(rows[np.isfinite(target[rows])] for rows in split))
-        _check_parts(name, parts)
+        target, parts = _with_positions(name, values, split)
         key = parts.train.tobytes()
         if key not in fits:
             fits[key] = _Ridge(features, parts.train)
@@ -94,9 +92,7 @@ def mean_position_scores(
     _check_positions(positions, 1 + max(int(rows.max(initial=-1)) for rows in split))
     scores = {}
     for name, values in positions.items():
-        target = np.asarray(values, np.float64)
-        parts = Split(*(rows[np.isfinite(target[rows])] for rows in split))
-        _check_parts(name, parts)
+        target, parts = _with_positions(name, values, split)
         readings = np.full(len(parts.test), target[parts.train].mean())
         scores[name] = _score(readings, target[parts.test], np.inf)
     return scores
@@ -114,12 +110,16 @@ def _check_positions(positions: Mapping[str, npt.NDArray[Any]], n_needed: int) -
             )
 
 
-def _check_parts(name: str, parts: Split) -> None:
+def _with_positions(name: str, values: npt.NDArray[Any], split: Split) -> tuple[FloatArray, Split]:
+    """Return the positions, and the rows of each part that have one."""
+    target = np.asarray(values, np.float64)
+    parts = Split(*(rows[np.isfinite(target[rows])] for rows in split))
     for part, rows in zip(Split._fields, parts, strict=True):
         if len(rows) == 0:
             raise ValueError(
                 f"Expected `positions[{name!r}]` in some {part} frame, got NaN in all of them."
             )
+    return target, parts
 
 
 class _Ridge:

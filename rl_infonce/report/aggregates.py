@@ -7,7 +7,6 @@ Shared by all functions here:
 - `scores` maps each task to [..., n_runs] finite scores, usually normalised. Leading axes are
   independent problems, e.g. windows of training or resamples, and are the same for all tasks.
 - Tasks may have unequal numbers of runs. Nothing here can know which runs are missing.
-- `ValueError` if there is no task, a task has no run, a score is not finite or shapes do not fit.
 """
 
 from __future__ import annotations

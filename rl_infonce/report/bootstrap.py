@@ -31,9 +31,6 @@ Shared by all functions here:
   2015, "What Teachers Should Know About the Bootstrap", who expands the percentiles instead, which
   cannot leave the range of the runs). Bounded statistics may leave their bounds. Needs SciPy:
   `pip install rl-infonce[report]`.
-- `TypeError` if `rng` is no generator or a flag or number has another type, `ValueError` if a task
-  has fewer than 2 runs, a score is not finite, a number is out of range or the statistic has
-  another shape.
 """
 
 from __future__ import annotations
@@ -160,7 +157,13 @@ def _compared(
         other_draws = _draws(theirs, rng, n_resamples)
     resampled = compare(_taken(ours, draws), _taken(theirs, other_draws))
     factor = _widening(groups, confidence) if widen else np.ones(())
-    return _interval(_band(compare(ours, theirs), resampled, n_resamples, confidence, factor))
+    band = _band(compare(ours, theirs), resampled, n_resamples, confidence, factor)
+    if band.value.shape:
+        raise ValueError(
+            f"Expected `statistic` to give one number, got shape {band.value.shape}. "
+            "`bootstrap_band` takes several."
+        )
+    return Interval(*(float(end) for end in band))
 
 
 def _draws(runs: Arrays, rng: np.random.Generator, n_resamples: int) -> Draws:
@@ -209,15 +212,6 @@ def _band(
     low, high = np.quantile(others, [tail, 1 - tail], axis=0)
     factor = factor.reshape(factor.shape + (1,) * (found.ndim - factor.ndim))
     return Band(found, found - factor * (found - low), found + factor * (high - found))
-
-
-def _interval(band: Band) -> Interval:
-    if band.value.shape:
-        raise ValueError(
-            f"Expected `statistic` to give one number, got shape {band.value.shape}. "
-            "`bootstrap_band` takes several."
-        )
-    return Interval(*(float(end) for end in band))
 
 
 def _check_settings(

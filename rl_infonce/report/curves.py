@@ -9,8 +9,6 @@ Shared by all functions here:
   runs which overshoot by a part of a rollout are compared over the same steps.
 - `n_steps_done` is how long the run lasted; a run that stopped before its budget is an error.
 - `n_windows`, in [1, n_steps], and `share`, in (0, 1], are the same for all runs that are compared.
-- `TypeError` if `steps` or a number of steps or windows is no integer, `ValueError` if a shape does
-  not fit, a number is out of range or the run is shorter than its budget.
 """
 
 from __future__ import annotations

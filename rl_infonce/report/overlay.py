@@ -124,13 +124,12 @@ def _draw_object(
 def _write_margin(panel: Axes, values: Sequence[tuple[str, int, int]]) -> None:
     """Write name, predicted and true value below a frame."""
     ordered = sorted(values, key=lambda value: value[1] == value[2])
-    for line, (name, predicted, true) in enumerate(ordered[:_LINES_IN_MARGIN]):
-        colour = TRUE_COLOUR if predicted == true else PREDICTED_COLOUR
-        _write_line(panel, line, f"{name} {predicted} / {true}", colour)
+    lines = [
+        (f"{name} {predicted} / {true}", TRUE_COLOUR if predicted == true else PREDICTED_COLOUR)
+        for name, predicted, true in ordered[:_LINES_IN_MARGIN]
+    ]
     if len(ordered) > _LINES_IN_MARGIN:
-        _write_line(panel, _LINES_IN_MARGIN, f"and {len(ordered) - _LINES_IN_MARGIN} more", "gray")
-
-
-def _write_line(panel: Axes, line: int, text: str, colour: str) -> None:
-    place = (0.0, -0.02 - 0.07 * line)
-    panel.text(*place, text, color=colour, transform=panel.transAxes, va="top", fontsize=8)
+        lines.append((f"and {len(ordered) - _LINES_IN_MARGIN} more", "gray"))
+    for line, (text, colour) in enumerate(lines):
+        place = (0.0, -0.02 - 0.07 * line)
+        panel.text(*place, text, color=colour, transform=panel.transAxes, va="top", fontsize=8)

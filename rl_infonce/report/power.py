@@ -1,9 +1,4 @@
-"""Which differences a comparison of arms could have seen: the power of its t test.
-
-`TypeError` if a number of runs is no integer or `paired` no flag, `ValueError` if an argument is
-out of range, tasks or numbers of runs differ, or a score is not finite. All functions need SciPy:
-`pip install rl-infonce[report]`.
-"""
+"""Which differences a comparison of arms could have seen: the power of its t test, by SciPy."""
 
 from __future__ import annotations
 

@@ -68,28 +68,25 @@ def score_runs(runs: Sequence[Run]) -> list[Scored]:
     found = []
     for run in runs:
         try:
-            found.append(Scored(run, _area(run), _final(run)))
+            found.append(_scored(run))
         except ValueError as error:
             name = f"{run.game}, {run.algo}, {run.arm}, seed {run.seed}"
             raise ValueError(f"{name}: {error}") from error
     return found
 
 
-def _area(run: Run) -> float | None:
-    if not (run.steps <= run.n_steps).any():
-        return None
-    done, n_windows = run.n_steps_done, min(_N_WINDOWS, run.n_steps)
-    return area_under_curve(
-        run.steps, run.returns, run.n_steps, n_steps_done=done, n_windows=n_windows
-    )
-
-
-def _final(run: Run) -> float | None:
-    start = run.n_steps - round(_LAST * run.n_steps)
-    if not ((run.steps > start) & (run.steps <= run.n_steps)).any():
-        return None
-    done = run.n_steps_done
-    return final_return(run.steps, run.returns, run.n_steps, n_steps_done=done, share=_LAST)
+def _scored(run: Run) -> Scored:
+    n_steps, done = run.n_steps, run.n_steps_done
+    within = run.steps <= n_steps
+    area = final = None
+    if within.any():
+        windows = min(_N_WINDOWS, n_steps)
+        area = area_under_curve(
+            run.steps, run.returns, n_steps, n_steps_done=done, n_windows=windows
+        )
+    if (within & (run.steps > n_steps - round(_LAST * n_steps))).any():
+        final = final_return(run.steps, run.returns, n_steps, n_steps_done=done, share=_LAST)
+    return Scored(run, area, final)
 
 
 def arms_of(runs: Sequence[Scored]) -> list[str]:

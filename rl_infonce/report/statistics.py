@@ -1,9 +1,4 @@
-"""What a handful of runs can say: intervals of Student's t, and their verdict.
-
-All functions need SciPy (`pip install rl-infonce[report]`). They raise `TypeError` if a flag or a
-number has another type, and `ValueError` if a task has fewer than 2 runs, a score is not finite,
-tasks or paired runs differ, or the confidence is out of range.
-"""
+"""What a handful of runs can say: intervals of Student's t, by SciPy, and their verdict."""
 
 from __future__ import annotations
 

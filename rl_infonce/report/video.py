@@ -58,29 +58,23 @@ def write_video(
     first = next(shown, None)
     if first is None:
         raise ValueError("Expected at least one of `images`, got none.")
-    counted = _Counted(itertools.chain([first], shown), first.shape)
+    n_written = 0
+
+    def counted() -> Iterator[Image]:
+        nonlocal n_written
+        for image in itertools.chain([first], shown):
+            if image.shape != first.shape:
+                raise ValueError(
+                    f"Expected `images` of one size, got {image.shape} after {first.shape}."
+                )
+            n_written += 1
+            yield image
+
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.") as folder:
         whole = Path(folder) / path.name
-        _WRITERS[path.suffix](whole, counted, first.shape[:2], frames_per_second)
+        _WRITERS[path.suffix](whole, counted(), first.shape[:2], frames_per_second)
         os.replace(whole, path)
-    return counted.n
-
-
-class _Counted:
-    """An iterator over images of one shape that knows how many it gave."""
-
-    def __init__(self, images: Iterator[Image], shape: tuple[int, ...]) -> None:
-        self.n = 0
-        self._images, self._shape = images, shape
-
-    def __iter__(self) -> Iterator[Image]:
-        for image in self._images:
-            if image.shape != self._shape:
-                raise ValueError(
-                    f"Expected `images` of one size, got {image.shape} after {self._shape}."
-                )
-            self.n += 1
-            yield image
+    return n_written
 
 
 def _write_gif(path: Path, images: Iterable[Image], _size: Any, frames_per_second: float) -> None:
