@@ -7,8 +7,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.torch_layers import NatureCNN
-from torch import Tensor, nn
+from torch import nn
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.atari import collect, labels_hash
@@ -29,17 +27,16 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.probing import ProbeScores, extract_features, majority_scores
 from rl_infonce.runs.claim import held
 from rl_infonce.scoring import probe_runner as scoring_cells
+from tests.cli.models import OwnCNN
+from tests.cli.refusing import refusal
 
 pytestmark = pytest.mark.atari
 
-SMALL = PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(0))
+PROBE = ("probe", "--game", "pong", "--frames", "frames", "--device", "cpu")
 
 
-class HalfCNN(NatureCNN):
-    """An extractor of a user's own."""
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(observations / 2)
+def small(seed: int, features_dim: int = 4) -> PixelEncoder:
+    return PixelEncoder((4, 84, 84), features_dim, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +51,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(tmp_path: Path, frames: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder to work in, with an encoder and links to frames of two games."""
     monkeypatch.chdir(tmp_path)
-    save_encoder(SMALL, "small.safetensors")
+    save_encoder(small(0), "small.safetensors")
     (tmp_path / "frames").symlink_to(frames)
     return tmp_path
 
@@ -76,7 +73,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str, int]]:
 
 
 def probe(*flags: str) -> int:
-    return main(["probe", "--game", "pong", "--frames", "frames", "--device", "cpu", *flags])
+    return main([*PROBE, *flags])
 
 
 def content(folder: Path) -> dict[str, Any]:
@@ -133,10 +130,9 @@ def test_one_process_at_a_time_writes_scores_in_a_folder(
     here: Path, capsys: pytest.CaptureFixture[str], quick: list[Any]
 ) -> None:
     (here / "probes").mkdir()
-    with held(here / "probes", "writes scores in it"), pytest.raises(SystemExit) as leaving:
-        probe("--features-of", "small.safetensors")
-    assert leaving.value.code == 2
-    assert "writes scores in it. Wait for it, or choose another --output" in capsys.readouterr().err
+    with held(here / "probes", "writes scores in it"):
+        said = refusal(capsys, *PROBE, "--features-of", "small.safetensors")
+    assert "writes scores in it. Wait for it, or choose another --output" in said
     assert not quick
     assert not (here / "probes" / "scores.json").exists()
 
@@ -169,16 +165,8 @@ def test_the_shortest_episode_that_is_used_can_be_chosen(
 def test_neighbours_and_positions_are_scored_beside_the_probes(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = (
-        "--features-of",
-        "small.safetensors",
-        "--protocol",
-        "knn",
-        "ridge",
-        "--seeds",
-        "0",
-        "1",
-    )
+    protocols = ("--protocol", "knn", "ridge")
+    flags = ("--features-of", "small.safetensors", *protocols, "--seeds", "0", "1")
     assert probe(*flags) == 0
     scored = cells(here)
     names = ("small.safetensors", "random", "majority")
@@ -245,7 +233,7 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
         "agent"
     )
     with torch.no_grad():
-        expected = SMALL(torch.from_numpy(observations[500:510])).numpy()
+        expected = small(0)(torch.from_numpy(observations[500:510])).numpy()
     np.testing.assert_allclose(taken[0][500:510], expected, rtol=1e-4, atol=1e-6)
     assert probe(*flags, "--precision", "bf16", "-o", "half") == 0
     error = np.abs(taken[2][500:510] - expected).max()
@@ -255,7 +243,7 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
 def test_runs_add_up_in_one_folder(
     here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_encoder(PixelEncoder((4, 84, 84), 5, generator=torch.Generator()), "other.safetensors")
+    save_encoder(small(0, 5), "other.safetensors")
     assert probe("--features-of", "small.safetensors", "--protocol", "converged") == 0
     assert probe("--features-of", "other.safetensors", "--protocol", "converged") == 0
     assert len(quick) == 4
@@ -273,10 +261,7 @@ def test_another_file_of_the_same_name_replaces_the_scores(
 ) -> None:
     flags = ("--features-of", "small.safetensors", "--protocol", "converged")
     assert probe(*flags) == 0
-    save_encoder(
-        PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(9)),
-        "small.safetensors",
-    )
+    save_encoder(small(9), "small.safetensors")
     capsys.readouterr()
     assert probe(*flags) == 0
     assert "small.safetensors has changed" in capsys.readouterr().out
@@ -289,10 +274,7 @@ def test_files_of_one_name_in_two_folders_keep_their_scores(
 ) -> None:
     flags = ("--features-of", "small.safetensors", "--protocol", "converged", "--output")
     (here / "seed1").mkdir()
-    save_encoder(
-        PixelEncoder((4, 84, 84), 4, generator=torch.Generator().manual_seed(9)),
-        "seed1/small.safetensors",
-    )
+    save_encoder(small(9), "seed1/small.safetensors")
     assert probe(*flags, str(here / "probes")) == 0
     (here / "seed1" / "frames").symlink_to(here / "frames")
     monkeypatch.chdir(here / "seed1")
@@ -433,16 +415,13 @@ def test_models_are_found_by_file_and_run_directory(
 def test_code_of_a_model_runs_only_when_trusted(
     here: Path, quick: list[tuple[float, str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_model(here / "own.zip", HalfCNN)
-    with pytest.raises(SystemExit) as leaving:
-        probe("--features-of", "own.zip")
-    assert leaving.value.code == 2
-    assert "HalfCNN" in capsys.readouterr().err
+    save_model(here / "own.zip", OwnCNN)
+    assert "OwnCNN" in refusal(capsys, *PROBE, "--features-of", "own.zip")
     with pytest.warns(UserWarning, match=r"The code that own.zip contains is executed"):
         assert probe("--features-of", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
     assert quick[0] != quick[1]  # trained and untrained
     descriptions = [entry["description"] for entry in content(here)["encoders"].values()]
-    assert descriptions == 2 * ["HalfCNN 16 on 4x84x84"] + ["most frequent label"]
+    assert descriptions == 2 * ["OwnCNN 16 on 4x84x84"] + ["most frequent label"]
 
 
 @pytest.mark.parametrize(
@@ -487,10 +466,8 @@ def test_wrong_usage_exits_2_with_the_reason_before_anything_is_written(
     if "tall.zip" in flags:
         save_model(here / "tall.zip", NatureCNN, size=96)
     view = [] if "--view" in flags else ["--view", "agent"]
-    with pytest.raises(SystemExit) as leaving:
-        probe("--features-of", "majority", *view, *flags)
-    assert leaving.value.code == 2
-    (error,) = [line for line in capsys.readouterr().err.splitlines() if "error: " in line]
+    said = refusal(capsys, *PROBE, "--features-of", "majority", *view, *flags)
+    (error,) = [line for line in said.splitlines() if "error: " in line]
     assert re.search(message, error)
     assert not (here / "probes").exists()
     assert (here / "foreign" / "scores.json").read_text() == "{}"
@@ -507,10 +484,7 @@ def test_scores_of_other_settings_are_left_alone(
         (("--precision", "bf16"), "precision='bf16' instead of 'fp32'"),
         (("--min-episode-length", "2"), "min_episode_length=2 instead of None"),
     ):
-        with pytest.raises(SystemExit) as leaving:
-            probe(*flags, *other)
-        assert leaving.value.code == 2
-        assert message in capsys.readouterr().err
+        assert message in refusal(capsys, *PROBE, *flags, *other)
     assert content(here) == before
 
 
@@ -539,33 +513,13 @@ def test_frames_go_into_a_cache_that_the_settings_name(
 
 
 def test_the_command_is_recorded_as_it_can_be_run_again(here: Path) -> None:
-    given = [
-        "--features-of",
-        "majority",
-        "--view",
-        "agent",
-        "--protocol",
-        "converged",
-        "--no-progress",
-    ]
+    flags = ("--features-of", "majority", "--view", "agent", "--protocol", "converged")
+    given = [*flags, "--no-progress"]
     assert probe(*given) == 0
     (run,) = content(here)["runs"]
     words = shlex.split(run["command"])
-    always = ["probe", "--game", "pong", "--frames", "frames", "--device", "cpu"]
     parsed, expected = (
         {k: v for k, v in vars(make_parser().parse_args(each)).items() if not callable(v)}
-        for each in (words[1:], [*always, *given])
+        for each in (words[1:], [*PROBE, *given])
     )
     assert parsed == expected
-
-
-def test_usage_is_checked_before_heavy_imports() -> None:
-    code = (
-        "import sys, rl_infonce.cli as cli\n"
-        "try: cli.main(['probe', '--game', 'tetris'])\n"
-        "except SystemExit as leaving: print(leaving.code, 'torch' in sys.modules)"
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.strip() == "2 False"

@@ -13,6 +13,7 @@ from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import given_settings, named_folder
 from rl_infonce.runs.run_directory import hold_run, new_record, read_record, write_record
 from rl_infonce.training.plan import TrainingPlan, check_unused, new_run, planned
+from tests.cli.refusing import refusal
 
 pytestmark = pytest.mark.atari
 
@@ -35,12 +36,19 @@ def going_on(run_dir: Path, *flags: str) -> TrainingPlan:
     return planned(given_settings(parse(*flags)), run_dir, print)[1]
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
-    """Return what a command says that exits with 2."""
-    with pytest.raises(SystemExit) as leaving:
-        main(["train", *flags])
-    assert leaving.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "`--game`, or `--resume` with the folder"),
+        (["--resume", "nowhere"], "a run in nowhere, got no run.json"),
+        (["--resume", "a", "--run-dir", "b"], "`--resume` or `--run-dir`, got both"),
+        (["--resume", "x", "--n-envs", "4", "--on-nan", "stop"], "without --n-envs, --on-nan: the"),
+    ],
+)
+def test_wrong_usage_exits_2(
+    capsys: pytest.CaptureFixture[str], given: list[str], message: str
+) -> None:
+    assert message in refusal(capsys, "train", *given)
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--run-dir"])
@@ -129,7 +137,7 @@ def test_a_folder_with_a_model_of_somebody_is_no_place_for_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / name).mkdir(parents=True)
-    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
+    said = refusal(capsys, "train", "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
     assert f"got {tmp_path / name} without run.json. Choose another folder." in said
 
 
@@ -141,7 +149,9 @@ def test_what_somebody_else_wrote_there_is_not_overwritten(
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text("time/fps,rollout/ep_rew_mean\n120,3.5\n")
     flags = ["--pretrained", str(tmp_path / "own")] if name.startswith("encoder") else []
-    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path / "run"), *flags, *SMALL)
+    said = refusal(
+        capsys, "train", "--game", "pong", "--run-dir", str(tmp_path / "run"), *flags, *SMALL
+    )
     assert f"got {tmp_path / 'run' / name} without run.json. Choose another folder." in said
 
 
@@ -154,20 +164,18 @@ def test_a_run_killed_before_its_record_may_begin_again(tmp_path: Path) -> None:
         check_unused(tmp_path, None)
 
 
-def test_a_record_is_read_when_the_folder_is_held(
+def test_a_run_that_another_process_holds_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with hold_run(tmp_path):
-        said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
-    assert f"alone, but process {os.getpid()} on" in said
-    assert "Cannot write the logs" not in said
+        said = refusal(capsys, "train", "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
+        again = refusal(capsys, "train", "--resume", str(begun(tmp_path)))
+    for each in (said, again):
+        assert f"alone, but process {os.getpid()} on" in each
+        assert "Cannot write the logs" not in each
 
 
-def test_resume_takes_no_settings_and_no_second_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`--resume` or `--run-dir`, got both"):
-        named_folder(parse("--resume", "a", "--run-dir", "b"))
-    with pytest.raises(ValueError, match="without --on-nan: the run has its own"):
-        named_folder(parse("--resume", "a", "--on-nan", "stop"))
+def test_resume_takes_a_budget_and_where_to_write(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run")
     allowed = ("-n", "9", "--save-freq", "3", "-tb", "tb", "--fall-back", "--no-progress")
     assert named_folder(parse("--resume", str(run_dir), *allowed)) == run_dir
