@@ -10,7 +10,7 @@ import pytest
 from rl_infonce.atari import load_frames, random_play
 from rl_infonce.cli import main, make_parser
 from tests.cli.models import OwnCNN, save_model
-from tests.cli.refusing import refusal
+from tests.cli.running import errors_of, refusal
 
 pytestmark = pytest.mark.atari
 
@@ -52,17 +52,13 @@ def test_frames_are_collected_and_a_second_call_reads_them(
     frames = load_frames(tmp_path / "new")
     assert settings_of(tmp_path / "new")["policy"] == "random_without_noop"
     assert frames.column("actions").min() > 0
-    assert main(flags) == 0
-    assert main([*flags, "--seed", "1"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    assert errors_of(*flags, code=0) == ""
+    (line,) = errors_of(*flags, "--seed", "1").splitlines()
     assert "seed=0 (not 1)" in line
 
 
-def test_a_bar_is_shown_where_it_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command(tmp_path / "new"), "--progress"]) == 0
-    assert "breakout: 100%" in capsys.readouterr().err
+def test_a_bar_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert "breakout: 100%" in errors_of(*command(tmp_path / "new"), "--progress", code=0)
 
 
 def test_a_model_acts_without_its_pickles_and_is_named_by_its_hash(tmp_path: Path) -> None:
@@ -85,22 +81,17 @@ def test_a_model_acts_without_its_pickles_and_is_named_by_its_hash(tmp_path: Pat
     assert settings_of(tmp_path / "c")["policy"].endswith(" deterministic epsilon=0.2")
 
 
-def test_a_class_of_the_users_needs_trust(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_of_the_users_needs_trust(tmp_path: Path) -> None:
     model = save_model(tmp_path / "model.zip", extractor=OwnCNN)
     flags = command(tmp_path / "new", "--policy", str(model))
-    assert main(flags) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = errors_of(*flags).splitlines()
     assert "OwnCNN" in line
     assert "--trust-pickle" in line
     with pytest.warns(UserWarning, match="The code in .*model.zip is being executed"):
         assert main([*flags, "--trust-pickle"]) == 0
 
 
-def test_what_fails_says_why_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_says_why_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder, and no model")
     of_pong = str(save_model(tmp_path / "model.zip", game="pong"))
     for flags, message in (
@@ -108,21 +99,19 @@ def test_what_fails_says_why_in_one_line(
         (command(tmp_path / "new", "--policy", str(tmp_path / "file")), "zip"),
         (command(tmp_path / "new", "--policy", of_pong), "4 actions of"),
     ):
-        assert main(flags) == 1
-        (line,) = capsys.readouterr().err.splitlines()
+        (line,) = errors_of(*flags).splitlines()
         assert line.startswith("rl-infonce collect: ")
         assert message in line
 
 
 def test_ctrl_c_leaves_with_130_and_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_arguments: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(random_play, "play_shard", interrupt)
-    assert main(command(tmp_path / "new")) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command goes on" in errors_of(*command(tmp_path / "new"), code=130)
     assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -142,8 +131,8 @@ def test_ctrl_c_leaves_with_130_and_says_how_to_go_on(
     ],
 )
 def test_wrong_usage_exits_2_before_a_folder_exists(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+    tmp_path: Path, flags: list[str], message: str
 ) -> None:
-    said = refusal(capsys, *command(tmp_path / "new", *flags))
+    said = refusal(*command(tmp_path / "new", *flags))
     assert message in said.splitlines()[-1]
     assert not (tmp_path / "new").exists()

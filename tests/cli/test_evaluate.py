@@ -18,7 +18,7 @@ from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
 from tests.cli.models import OwnCNN, save_model
-from tests.cli.refusing import refusal
+from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
 
@@ -58,12 +58,9 @@ def test_defaults_are_those_of_the_zoo_for_atari() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_played_printed_and_written(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_played_printed_and_written(models: Path, tmp_path: Path) -> None:
     files = ("-o", str(tmp_path / "scores.json"), "--video", str(tmp_path / "game.gif"))
-    assert evaluate(models / "breakout_1", *files) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(*command(models / "breakout_1", *files))
     found = read_evaluation(tmp_path / "scores.json")
     returns = [episode["return"] for episode in found["episodes"]]
     error = np.std(returns, ddof=1) / 3**0.5
@@ -125,47 +122,35 @@ def test_dqn_explores_as_it_was_saved_unless_told(
     assert read_evaluation(path)["settings"]["epsilon"] == epsilon
 
 
-def test_games_that_never_end_are_cut_and_said(
-    models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(models / "breakout_1", "--max-frames", "100", "--deterministic") == 0
-    printed = capsys.readouterr().out
+def test_games_that_never_end_are_cut_and_said(models: Path) -> None:
+    printed = output_of(*command(models / "breakout_1", "--max-frames", "100", "--deterministic"))
     assert printed.count("  (cut)") == 3
     assert "3 of 3 games were cut after 100 frames. The agent may wait for someth" in printed
-    assert evaluate(models / "breakout_1", "--max-frames", "100") == 0
-    assert "may wait" not in capsys.readouterr().out
+    assert "may wait" not in output_of(*command(models / "breakout_1", "--max-frames", "100"))
 
 
-def test_code_of_a_model_runs_only_when_trusted(
-    models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(models / "own.zip", "--game", "breakout") == 1
-    assert "OwnCNN" in capsys.readouterr().err
+def test_code_of_a_model_runs_only_when_trusted(models: Path) -> None:
+    assert "OwnCNN" in errors_of(*command(models / "own.zip", "--game", "breakout"))
     with pytest.warns(UserWarning, match="The code in .* is being executed"):
         assert evaluate(models / "own.zip", "--game", "breakout", "--trust-pickle") == 0
 
 
-def test_a_model_of_another_game_fails_with_one_line(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(models / "ppo.zip", "--game", "pong", "-o", str(tmp_path / "e.json")) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+def test_a_model_of_another_game_fails_with_one_line(models: Path, tmp_path: Path) -> None:
+    output = str(tmp_path / "e.json")
+    (line,) = errors_of(*command(models / "ppo.zip", "--game", "pong", "-o", output)).splitlines()
     assert "model with 6 actions" in line
     assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_writes_nothing(
-    models: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_arguments: Any, **_settings: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(game_evaluation, "evaluate_policy", stop)
-    assert evaluate(models / "breakout_1", "-o", str(tmp_path / "e.json")) == 130
-    assert "nothing was written" in capsys.readouterr().err
+    said = errors_of(*command(models / "breakout_1", "-o", str(tmp_path / "e.json")), code=130)
+    assert "nothing was written" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -191,28 +176,21 @@ def test_ctrl_c_writes_nothing(
     ],
 )
 def test_wrong_usage_exits_2_with_the_reason(
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    flags: list[str],
-    message: str,
+    models: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
 ) -> None:
     monkeypatch.chdir(models)
-    said = refusal(capsys, *command(Path("breakout_1"), *flags))
+    said = refusal(*command(Path("breakout_1"), *flags))
     assert message in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize("flag", [("-o", "e.json"), ("--video", "game.gif")])
 def test_a_folder_that_cannot_be_written_is_named_before_games_are_played(
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    flag: tuple[str, str],
+    models: Path, monkeypatch: pytest.MonkeyPatch, flag: tuple[str, str]
 ) -> None:
     def refuse(dir: Path) -> None:
         raise PermissionError(13, "Permission denied", str(dir))
 
     monkeypatch.chdir(models)
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    said = refusal(capsys, *command(Path("breakout_1"), *flag))
+    said = refusal(*command(Path("breakout_1"), *flag))
     assert f"Permission denied: '{models}'" in said

@@ -25,7 +25,7 @@ from rl_infonce.sweeps.grid import Cell, read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from rl_infonce.training.plan import new_run
-from tests.cli.refusing import refusal
+from tests.cli.running import errors_of, output_of, refusal
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
 from tests.runs.waiting import wait_until
@@ -91,11 +91,8 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
 
 
 @pytest.mark.slow
-def test_a_dry_run_prints_the_plan_and_trains_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert sweep(*small(tmp_path, "--dry-run", "--n-jobs", "2", seeds=[0, 1, 2])) == 0
-    said = capsys.readouterr().out
+def test_a_dry_run_prints_the_plan_and_trains_nothing(tmp_path: Path) -> None:
+    said = output_of("sweep", *small(tmp_path, "--dry-run", "--n-jobs", "2", seeds=[0, 1, 2]))
     assert "6 cells in " in said
     assert "1 game x 1 algorithm x 2 arms x 3 seeds, 128 steps each; 6 missing" in said
     assert "breakout-ppo-infonce-2: missing" in said
@@ -111,21 +108,16 @@ def no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_estimate")
-def test_the_plan_of_a_search_is_of_its_trials(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_of_a_search_is_of_its_trials(tmp_path: Path) -> None:
     study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.1, "high": 1.0}}}
-    assert sweep(*small(tmp_path, "--dry-run", "--optimize", study=study)) == 0
-    said = capsys.readouterr().out
+    said = output_of("sweep", *small(tmp_path, "--dry-run", "--optimize", study=study))
     assert "2 arms x 1 seed," in said
     assert "breakout-ppo-trial_001-0: missing" in said
     assert "baseline" not in said
 
 
 @pytest.mark.usefixtures("no_estimate")
-def test_a_dry_run_refuses_what_the_sweep_would(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_refuses_what_the_sweep_would(tmp_path: Path) -> None:
     folder, grid = SweepFolder(tmp_path / "sweep"), write_grid(tmp_path / "grid.toml")
     folder.path.mkdir()
     folder.adopt(read_grid(grid), grid.read_bytes())
@@ -135,21 +127,19 @@ def test_a_dry_run_refuses_what_the_sweep_would(
     write_record(run_dir, record)
     write_grid(grid, n_timesteps=256)
     words = [str(grid), "-o", str(folder.path), "--dry-run"]
-    assert "n_timesteps 256 (was 128)" in refusal(capsys, "sweep", *words)
+    assert "n_timesteps 256 (was 128)" in refusal("sweep", *words)
     write_grid(grid)
     write_record(run_dir, {**record, "versions": {**record["versions"], "torch": "1.0"}})
-    assert "(was 1.0 in breakout-ppo-baseline-0)" in refusal(capsys, "sweep", *words)
+    assert "(was 1.0 in breakout-ppo-baseline-0)" in refusal("sweep", *words)
     assert sweep(*words, "--mixed-versions") == 0
 
 
-def test_arms_that_cannot_be_trained_are_named_before_anything_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arms_that_cannot_be_trained_are_named_before_anything_is(tmp_path: Path) -> None:
     bad = {"text": {"n_steps": "x"}, "none": {"batch_size": 0}}
     arm = {name: {"hyperparameters": values} for name, values in bad.items()}
     words = small(tmp_path, arms=["baseline", *arm], arm=arm, seeds=[0, 1])
     for more in ([], ["--dry-run"]):
-        said = refusal(capsys, "sweep", *words, *more)
+        said = refusal("sweep", *words, *more)
         for name in bad:
             assert said.count(f"Arm '{name}' with ppo on breakout: ") == 1
         assert "Arm 'baseline'" not in said
@@ -157,7 +147,7 @@ def test_arms_that_cannot_be_trained_are_named_before_anything_is(
 
 
 def test_what_cannot_be_tried_here_is_named_in_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds_of(cell: Cell, _: int) -> float:
         if cell.arm == "far":
@@ -166,8 +156,7 @@ def test_what_cannot_be_tried_here_is_named_in_the_plan(
 
     monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of", seconds_of)
     own = {"arms": ["baseline", "far"], "arm": {"far": {"device": "cuda"}}}
-    assert sweep(*small(tmp_path, "--dry-run", "--n-jobs", "1", **own)) == 0
-    said = capsys.readouterr().out
+    said = output_of("sweep", *small(tmp_path, "--dry-run", "--n-jobs", "1", **own))
     assert "not in the hours: Arm 'far' with ppo on breakout: AssertionError: Torch" in said
     assert "Training takes about 1.0 hours" in said
 
@@ -211,35 +200,29 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
     ],
 )
 def test_wrong_usage_exits_2_and_begins_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    message: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     write_grid(tmp_path / "GRID")
     write_grid(tmp_path / "bad.toml", games=["breakuot"])
     write_grid(tmp_path / "none.toml", train={"pretrained": "none.safetensors"})
-    assert message in refusal(capsys, "sweep", *words)
+    assert message in refusal("sweep", *words)
     begun = {path.name for path in Path("sweeps").glob("*/*")}
     assert not begun & {"grid.toml", "sweep.json"}
 
 
 def test_a_full_disk_is_refused_before_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_infonce.sweeps.estimate.free_bytes", lambda _: 2**20)
-    assert "GiB of room in" in refusal(capsys, "sweep", *small(tmp_path))
+    assert "GiB of room in" in refusal("sweep", *small(tmp_path))
     assert not (tmp_path / "sweep" / "cells").exists()
 
 
-def test_two_sweeps_in_one_folder_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
     with SweepFolder(tmp_path / "sweep").held():
-        said = refusal(capsys, "sweep", *small(tmp_path))
+        said = refusal("sweep", *small(tmp_path))
     assert re.search(r"process \d+ on .* runs a sweep in it\. Choose another --output", said)
     assert not (tmp_path / "sweep" / "cells").exists()
 
@@ -307,43 +290,41 @@ def test_slurms_local_executor_trains_what_this_machine_does(tmp_path: Path) -> 
 
 
 def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_of(monkeypatch, code=1, status="done")
     words = small(tmp_path, "--force")
-    assert sweep(*words) == 1
-    assert "breakout-ppo-infonce-0 failed" in capsys.readouterr().err
+    assert "breakout-ppo-infonce-0 failed" in errors_of("sweep", *words)
     assert sweep(*words) == 0, "nothing is left to do"
 
 
 def test_a_study_stops_when_all_of_its_first_trials_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
     engine = engine_of(monkeypatch, code=1, status="failed")
     study = {"n_trials": 8, "search": {"infonce_coef": {"low": 0.01, "high": 1.0}}}
-    assert sweep(*small(tmp_path, "--optimize", "--force", study=study)) == 1
+    said = errors_of("sweep", *small(tmp_path, "--optimize", "--force", study=study))
+    assert "stops, as 3 trials failed and none has a value" in said
     assert [job.name[-5:] for job in engine.jobs] == ["000-0", "001-0", "002-0"]
-    assert "stops, as 3 trials failed and none has a value" in capsys.readouterr().err
     assert sweep("--resume", str(tmp_path / "sweep"), "--optimize", "--force") == 1
     assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
 
 
 def test_a_trial_in_which_no_episode_ended_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
     engine_of(monkeypatch, status="done")
     study = {"n_trials": 1, "search": {"n_pairs": {"choices": [8]}}}
     words = small(tmp_path, "--optimize", "--force", study=study)
-    assert sweep(*words) == 1
-    said = capsys.readouterr().out
+    said = output_of("sweep", *words, code=1)
     assert "trial_000: no value, as no episode ended in time in one of its runs (raise" in said
     foreign = tmp_path / "other" / "cells" / "breakout-ppo-trial_000-0"
     foreign.mkdir(parents=True)
     write_record(foreign, new_record({"n_envs": 7}, 0))
-    assert sweep(*words, "-o", str(tmp_path / "other")) == 1
-    assert "trial_000: failed with" in capsys.readouterr().out
+    said = output_of("sweep", *words, "-o", str(tmp_path / "other"), code=1)
+    assert "trial_000: failed with" in said
 
 
 def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
@@ -399,10 +380,7 @@ def test_checkpoints_of_cells_that_were_done_before_go_at_the_start(
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space")])
 def test_what_cannot_be_written_while_cells_run_is_no_wrong_usage(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: OSError,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     def fail(*_given: Any) -> str:
         raise error
@@ -410,9 +388,8 @@ def test_what_cannot_be_written_while_cells_run_is_no_wrong_usage(
     engine = engine_of(monkeypatch)
     monkeypatch.setattr("rl_infonce.cli.sweep._words", fail)
     monkeypatch.setattr("rl_infonce.cli.sweep._drop_output", lambda: None)
-    assert sweep(*small(tmp_path, "--force")) == 1
+    assert str(error) in errors_of("sweep", *small(tmp_path, "--force"))
     assert engine.closed, "which lets trainings save"
-    assert str(error) in capsys.readouterr().err
 
 
 def test_output_that_nobody_reads_ends_quietly() -> None:
@@ -445,17 +422,12 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     ],
 )
 def test_a_cluster_may_run_all_cells_at_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    expected: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: int
 ) -> None:
     estimate = "rl_infonce.sweeps.estimate."
     monkeypatch.setattr(estimate + "seconds_of_all", lambda *_: Tried(6 * 3600.0, 1, []))
     monkeypatch.setattr(estimate + "disk_of_all", lambda *given: given[2] * 2**30)
-    assert sweep(*small(tmp_path, "--dry-run", *words, seeds=[0, 1, 2])) == 0
-    said = capsys.readouterr().out
+    said = output_of("sweep", *small(tmp_path, "--dry-run", *words, seeds=[0, 1, 2]))
     assert f"{6 / expected:.1f} hours with {expected} at once" in said
     assert f"at most {expected}.0 GiB of disk" in said
 

@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce import InfoNCEExtractor, __version__
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import run
-from tests.cli.refusing import refusal
+from tests.cli.running import refusal
 
 pytestmark = pytest.mark.atari
 
@@ -123,21 +123,19 @@ def test_what_needs_no_torch_does_not_import_it(
     ],
 )
 def test_wrong_values_exit_2_before_a_run_directory_exists(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+    tmp_path: Path, flags: list[str], message: str
 ) -> None:
-    said = refusal(capsys, *words(tmp_path / "logs", *flags))
+    said = refusal(*words(tmp_path / "logs", *flags))
     assert message in said.splitlines()[-1]
     assert not (tmp_path / "logs").exists()
 
 
 @pytest.mark.slow
-def test_unwritable_log_folder_exits_2_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unwritable_log_folder_exits_2_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for flags in ([], ["-tb", str(tmp_path / "file")]):
         folder = tmp_path / ("ok" if flags else "file")
-        said = refusal(capsys, *words(folder, *flags))
+        said = refusal(*words(folder, *flags))
         assert "Cannot write the logs" in said
         assert f"`{'--tensorboard-log' if flags else '--log-folder'}` to be a folder" in said
         assert not folder.is_dir(), "no run was claimed"
