@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import doctor, main
+from tests.cli.running import errors_of, output_of
 
 pytestmark = pytest.mark.atari
 
@@ -30,11 +31,8 @@ def only(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_sound_machine_passes_and_nothing_is_left(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_sound_machine_passes_and_nothing_is_left(here: Path) -> None:
+    lines = output_of("doctor").splitlines()
     assert all(line.startswith(("ok  ", "warn ", "      ")) for line in lines)
     for expected in (
         "torch ",
@@ -47,15 +45,13 @@ def test_a_sound_machine_passes_and_nothing_is_left(
     assert not list(here.iterdir())
 
 
-def test_a_package_that_cannot_be_imported_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, doctor._imports)
     assert main(["doctor"]) == 0
     monkeypatch.setitem(sys.modules, "loky", None)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert main(["doctor"]) == 1
-    failed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("fail")]
+    lines = output_of("doctor", code=1).splitlines()
+    failed = [line for line in lines if line.startswith("fail")]
     assert [line.split()[1] for line in failed] == ["PIL", "loky"]
 
 
@@ -73,26 +69,20 @@ def test_every_required_package_is_imported() -> None:
     assert modules == {*doctor._MODULES} - {"tomli"}
 
 
-def test_ctrl_c_is_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(_folder: Path) -> Any:
         raise KeyboardInterrupt
 
     only(monkeypatch, stopped)
-    assert main(["doctor"]) == 130
-    assert capsys.readouterr().err == "Stopped.\n"
+    assert errors_of("doctor", code=130) == "Stopped.\n"
 
 
-def test_a_broken_check_does_not_hide_the_others(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_check_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_folder: Path) -> Any:
         raise ImportError("libGL.so.1: cannot open shared object file")
 
     monkeypatch.setattr(doctor, "CHECKS", (broken, doctor._versions))
-    assert main(["doctor"]) == 1
-    first, mend, last = capsys.readouterr().out.splitlines()
+    first, mend, last = output_of("doctor", code=1).splitlines()
     assert first.startswith("fail  broken: ImportError('libGL.so.1")
     assert "pip install" in mend
     assert last.startswith("ok    Python")
@@ -112,9 +102,7 @@ def test_it_starts_where_packages_are_missing() -> None:
     assert "in the clone: pip install --force-reinstall -c constraints.txt ." in answer.stdout
 
 
-def test_two_opencvs_are_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_opencvs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     class Package:
         def __init__(self, name: str) -> None:
             self.metadata = {"Name": name}
@@ -122,52 +110,43 @@ def test_two_opencvs_are_told(
     both = [Package("opencv-python"), Package("opencv-python-headless")]
     monkeypatch.setattr(doctor, "distributions", lambda: both)
     only(monkeypatch, doctor._opencv)
-    assert main(["doctor"]) == 0
-    out = capsys.readouterr().out
+    out = output_of("doctor")
     assert "warn  opencv-python and opencv-python-headless" in out
     assert "pip uninstall opencv-python opencv-python-headless" in out
 
 
 def test_folders_that_cannot_be_written_fail_and_full_disks_warn(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(monkeypatch, doctor._folders)
     usage = shutil.disk_usage(here)._replace(free=10**9)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage)
-        assert main(["doctor"]) == 0
-    assert capsys.readouterr().out.count("warn ") == 2
+        assert output_of("doctor").count("warn ") == 2
 
     def refuse(dir: Path) -> Any:
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    assert main(["doctor", "--log-folder", "elsewhere/logs"]) == 1
-    out = capsys.readouterr().out
+    out = output_of("doctor", "--log-folder", "elsewhere/logs", code=1)
     assert "fail  logs: elsewhere/logs cannot be written: Permission denied" in out
     assert "pass --log-folder" in out
     assert "set XDG_CACHE_HOME" in out
 
 
-def test_extras_are_optional(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_extras_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(package: str) -> str:
         raise PackageNotFoundError(package)
 
     monkeypatch.setattr(doctor, "version", missing)
     only(monkeypatch, doctor._extras)
-    assert main(["doctor"]) == 0
-    assert "pip install 'rl-infonce[plots]'" in capsys.readouterr().out
+    assert "pip install 'rl-infonce[plots]'" in output_of("doctor")
 
 
 @pytest.mark.slow
-def test_a_loss_that_is_not_finite_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loss_that_is_not_finite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "rl_infonce.sb3.extractor.InfoNCEExtractor._publish", lambda *_: None
     )  # nothing is reported, as if no loss had been computed
     only(monkeypatch, doctor._training)
-    assert main(["doctor"]) == 1
-    assert "fail  256 steps of PPO on Pong: InfoNCE loss nan" in capsys.readouterr().out
+    assert "fail  256 steps of PPO on Pong: InfoNCE loss nan" in output_of("doctor", code=1)

@@ -10,65 +10,43 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.torch_layers import NatureCNN
-from torch import Tensor
+from stable_baselines3 import DQN
 
-from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.agents import game_evaluation
 from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
+from tests.cli.models import OwnCNN, save_model
+from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
-
-
-class OwnCNN(NatureCNN):
-    """A class that only its own code can rebuild."""
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(1 - observations)
-
-
-def save_model(
-    path: Path, algorithm: Any = PPO, extractor: Any = InfoNCEExtractor, seed: int = 0
-) -> Path:
-    env = make_atari_vec_env("breakout", 1)
-    kwargs = {
-        "features_extractor_class": extractor,
-        "features_extractor_kwargs": {"features_dim": 16},
-        "net_arch": [],
-    }
-    settings = {"buffer_size": 10} if algorithm is DQN else {}
-    model = algorithm("CnnPolicy", env, policy_kwargs=kwargs, seed=seed, **settings)
-    if algorithm is DQN:
-        model.exploration_rate = 0.5
-    model.save(path)
-    env.close()
-    return path
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with ppo.zip, dqn.zip, own.zip and a run, breakout_1, with a best model."""
     folder = tmp_path_factory.mktemp("models")
-    save_model(folder / "ppo.zip")
-    save_model(folder / "dqn.zip", DQN)
-    save_model(folder / "own.zip", extractor=OwnCNN)
+    save_model(folder / "ppo.zip", net_arch=[])
+    save_model(folder / "dqn.zip", DQN, net_arch=[])
+    save_model(folder / "own.zip", extractor=OwnCNN, net_arch=[])
     run_dir = folder / "breakout_1"
     run_dir.mkdir()
     write_record(run_dir, new_record({"game": "breakout"}, seed=0))
-    save_model(run_dir / "model.zip")
-    best = save_model(folder / "best.zip", seed=1).read_bytes()
+    save_model(run_dir / "model.zip", net_arch=[])
+    best = save_model(folder / "best.zip", seed=1, net_arch=[]).read_bytes()
     files = {"model.zip": best}
     write_checkpoint(run_dir / "checkpoints" / "best", 12, files, {"mean_return": 2.0})
     return folder
 
 
-def evaluate(model: Path, *flags: str) -> int:
+def command(model: Path, *flags: str) -> list[str]:
     budget = ("--n-episodes", "3", "--n-envs", "2", "--max-frames", "400", "--no-progress")
-    return main(["evaluate", "--model", str(model), *budget, *flags])
+    return ["evaluate", "--model", str(model), *budget, *flags]
+
+
+def evaluate(model: Path, *flags: str) -> int:
+    return main(command(model, *flags))
 
 
 def test_defaults_are_those_of_the_zoo_for_atari() -> None:
@@ -80,12 +58,9 @@ def test_defaults_are_those_of_the_zoo_for_atari() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_played_printed_and_written(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_played_printed_and_written(models: Path, tmp_path: Path) -> None:
     files = ("-o", str(tmp_path / "scores.json"), "--video", str(tmp_path / "game.gif"))
-    assert evaluate(models / "breakout_1", *files) == 0
-    printed = capsys.readouterr().out
+    printed = output_of(*command(models / "breakout_1", *files))
     found = read_evaluation(tmp_path / "scores.json")
     returns = [episode["return"] for episode in found["episodes"]]
     error = np.std(returns, ddof=1) / 3**0.5
@@ -147,47 +122,35 @@ def test_dqn_explores_as_it_was_saved_unless_told(
     assert read_evaluation(path)["settings"]["epsilon"] == epsilon
 
 
-def test_games_that_never_end_are_cut_and_said(
-    models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(models / "breakout_1", "--max-frames", "100", "--deterministic") == 0
-    printed = capsys.readouterr().out
+def test_games_that_never_end_are_cut_and_said(models: Path) -> None:
+    printed = output_of(*command(models / "breakout_1", "--max-frames", "100", "--deterministic"))
     assert printed.count("  (cut)") == 3
     assert "3 of 3 games were cut after 100 frames. The agent may wait for someth" in printed
-    assert evaluate(models / "breakout_1", "--max-frames", "100") == 0
-    assert "may wait" not in capsys.readouterr().out
+    assert "may wait" not in output_of(*command(models / "breakout_1", "--max-frames", "100"))
 
 
-def test_code_of_a_model_runs_only_when_trusted(
-    models: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(models / "own.zip", "--game", "breakout") == 1
-    assert "OwnCNN" in capsys.readouterr().err
+def test_code_of_a_model_runs_only_when_trusted(models: Path) -> None:
+    assert "OwnCNN" in errors_of(*command(models / "own.zip", "--game", "breakout"))
     with pytest.warns(UserWarning, match="The code in .* is being executed"):
         assert evaluate(models / "own.zip", "--game", "breakout", "--trust-pickle") == 0
 
 
-def test_a_model_of_another_game_fails_with_one_line(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert evaluate(models / "ppo.zip", "--game", "pong", "-o", str(tmp_path / "e.json")) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+def test_a_model_of_another_game_fails_with_one_line(models: Path, tmp_path: Path) -> None:
+    output = str(tmp_path / "e.json")
+    (line,) = errors_of(*command(models / "ppo.zip", "--game", "pong", "-o", output)).splitlines()
     assert "model with 6 actions" in line
     assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_writes_nothing(
-    models: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_arguments: Any, **_settings: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(game_evaluation, "evaluate_policy", stop)
-    assert evaluate(models / "breakout_1", "-o", str(tmp_path / "e.json")) == 130
-    assert "nothing was written" in capsys.readouterr().err
+    said = errors_of(*command(models / "breakout_1", "-o", str(tmp_path / "e.json")), code=130)
+    assert "nothing was written" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -213,31 +176,21 @@ def test_ctrl_c_writes_nothing(
     ],
 )
 def test_wrong_usage_exits_2_with_the_reason(
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    flags: list[str],
-    message: str,
+    models: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
 ) -> None:
     monkeypatch.chdir(models)
-    with pytest.raises(SystemExit) as leaving:
-        evaluate(Path("breakout_1"), *flags)
-    assert leaving.value.code == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    said = refusal(*command(Path("breakout_1"), *flags))
+    assert message in said.splitlines()[-1]
 
 
 @pytest.mark.parametrize("flag", [("-o", "e.json"), ("--video", "game.gif")])
 def test_a_folder_that_cannot_be_written_is_named_before_games_are_played(
-    models: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    flag: tuple[str, str],
+    models: Path, monkeypatch: pytest.MonkeyPatch, flag: tuple[str, str]
 ) -> None:
     def refuse(dir: Path) -> None:
         raise PermissionError(13, "Permission denied", str(dir))
 
     monkeypatch.chdir(models)
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    with pytest.raises(SystemExit):
-        evaluate(Path("breakout_1"), *flag)
-    assert f"Permission denied: '{models}'" in capsys.readouterr().err
+    said = refusal(*command(Path("breakout_1"), *flag))
+    assert f"Permission denied: '{models}'" in said

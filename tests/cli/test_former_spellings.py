@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.cli import main, make_parser
+from rl_infonce.cli import make_parser
 from rl_infonce.runs.run_directory import new_record, read_record, write_record
 from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
 from rl_infonce.sweeps.study import run_study
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.cli.running import errors_of
 from tests.sweeps.grids import GRID, write_grid
 
 pytestmark = pytest.mark.atari
@@ -74,20 +75,19 @@ def former_grid(path: Path, name: str = "encoder") -> Path:
 
 
 def test_a_grid_of_a_former_version_is_warned_of_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of", lambda *_: 1.0)
     monkeypatch.setattr("rl_infonce.sweeps.estimate.disk_of_all", lambda *_: 0)
     path, output = tmp_path / "grid.toml", str(tmp_path / "sweep")
-    assert main(["sweep", str(former_grid(path)), "-o", output, "--dry-run"]) == 0
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said == (
+    words = ("sweep", str(former_grid(path)), "-o", output, "--dry-run")
+    assert errors_of(*words, code=0) == (
         "rl-infonce sweep: the key `encoder` of a grid is now called `pretrained`. The former name "
-        "still works; please use the new one."
+        "still works; please use the new one.\n"
     )
     former = read_grid(path)
-    assert main(["sweep", str(former_grid(path, "pretrained")), "-o", output, "--dry-run"]) == 0
-    assert not capsys.readouterr().err
+    former_grid(path, "pretrained")
+    assert not errors_of(*words, code=0)
     assert read_grid(path) == former
     with pytest.raises(GridError, match=r"setting in \[train\]: 'encoder'"):
         make_grid({**GRID, "train": {"encoder": "e", "pretrained": "e"}})

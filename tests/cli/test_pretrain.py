@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,15 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import trainer
 from rl_infonce.pretraining.curves import PretrainingCurves
 from rl_infonce.training.atari_encoder import EncoderPlan
+from tests.cli.running import errors_of, output_of, refusal
+from tests.runs.waiting import wait_until
 
 pytestmark = pytest.mark.atari
 
 
 TINY = (
     *("--game", "breakout", "--n-frames", "600"),
-    *("--batch-size", "4", "--device", "cpu"),
+    *("--batch-size", "4", "--device", "cpu", "--budget", "3"),
 )
 CURVE = "pretrain/validation_loss"
 
@@ -51,8 +52,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def pretrain(*flags: str, budget: str = "3") -> int:
-    return main(["pretrain", *TINY, "--budget", budget, *flags])
+def words(*flags: str) -> list[str]:
+    return ["pretrain", *TINY, *flags]
+
+
+def pretrain(*flags: str) -> int:
+    return main(words(*flags))
 
 
 def test_an_encoder_is_pretrained_and_says_how(
@@ -81,8 +86,9 @@ def test_an_encoder_is_pretrained_and_says_how(
     told = f"  rl-infonce probe --game breakout --features-of {folder.relative_to(here)}"
     rest = f" --policy random-without-noop --output {folder.relative_to(here)}/probes\n"
     assert f"{told}/encoder.safetensors{rest}" in printed, "of the play it was trained on"
-    assert pretrain() == 0, "a finished run is read again"
-    assert "3 steps in" in capsys.readouterr().out
+    assert "3 steps in" in output_of(*words()), "a finished run is read again"
+    said = errors_of(*words("--data-seed", "5"))
+    assert "data_seed=1 (not 5)" in said, "another run is left alone"
 
 
 def test_a_stopped_run_goes_on_and_its_curves_too(
@@ -97,9 +103,9 @@ def test_a_stopped_run_goes_on_and_its_curves_too(
 
     with monkeypatch.context() as patch:
         patch.setattr(PretrainingCurves, "draw", interrupt)
-        assert pretrain("--micro-batch-size", "2", budget="6") == 130
+        assert pretrain("--micro-batch-size", "2", "--budget", "6") == 130
     assert "goes on from pretrained/breakout-stdim-0" in capsys.readouterr().err
-    assert pretrain("--micro-batch-size", "2", "--progress", budget="6") == 0
+    assert pretrain("--micro-batch-size", "2", "--progress", "--budget", "6") == 0
     captured = capsys.readouterr()
     assert "6 steps in" in captured.out
     assert "6/6" in captured.err
@@ -135,7 +141,7 @@ def test_no_point_of_the_curves_is_lost_or_drawn_twice(
     ("encoder", "loss"), [("nature", []), ("nature", ["--infonce-coef", "0"]), ("impala", [])]
 )
 def test_what_agents_see_is_pretrained_and_trained_on(
-    here: Path, capsys: pytest.CaptureFixture[str], encoder: str, loss: list[str]
+    here: Path, encoder: str, loss: list[str]
 ) -> None:
     assert pretrain("--encoder", encoder, "--objective", "infonce", "-o", "own") == 0
     pretrained: Any = load_encoder(here / "own" / "encoder.safetensors")
@@ -144,8 +150,7 @@ def test_what_agents_see_is_pretrained_and_trained_on(
     flags = ["--device", "cpu", "--n-pairs", "8", "--no-progress", *loss]
     flags += ["--hyperparams", "n_steps:32", "n_epochs:1"]
     more = ["--pretrained", "own/encoder.safetensors", "--freeze-encoder"]
-    assert main([*train, *flags, *more]) == 0
-    assert "--pretrained own/encoder.safetensors" in capsys.readouterr().out
+    assert "--pretrained own/encoder.safetensors" in output_of(*train, *flags, *more)
     from rl_infonce.agents.saved_extractor import read_encoder
 
     kept: Any = read_encoder(here / "logs" / "ppo" / "breakout_1" / "model.zip")
@@ -166,15 +171,12 @@ def test_what_agents_see_is_pretrained_and_trained_on(
     ],
 )
 def test_encoders_that_cannot_be_trained_on_are_named(
-    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
+    here: Path, flags: list[str], message: str
 ) -> None:
     save_encoder(STDIMEncoder(torch.Generator()), here / "screens.safetensors")
     small = PixelEncoder((4, 40, 40), generator=torch.Generator())
     save_encoder(small, here / "small.safetensors")
-    with pytest.raises(SystemExit) as leaving:
-        main(["train", "--game", "breakout", *flags])
-    assert leaving.value.code == 2
-    assert message in capsys.readouterr().err
+    assert message in refusal("train", "--game", "breakout", *flags)
 
 
 def test_the_plan_has_the_defaults_of_the_flags() -> None:
@@ -209,13 +211,11 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
     assert provenance["labels_hash"] == labels_hash("breakout", "anand2019")
     printed = capsys.readouterr().out
     assert "--policy random-without-noop --labels anand2019 --output told/probes\n" in printed
-    assert pretrain(*supervised) == 1
-    assert "labels='anand2019' (not 'corrected')" in capsys.readouterr().err
+    assert "labels='anand2019' (not 'corrected')" in errors_of(*words(*supervised))
     monkeypatch.setattr(
         "rl_infonce.training.atari_encoder.labels_hash", lambda game, version: "another"
     )
-    assert pretrain(*supervised, "--labels", "anand2019") == 1
-    assert "labels_hash=" in capsys.readouterr().err
+    assert "labels_hash=" in errors_of(*words(*supervised, "--labels", "anand2019"))
 
 
 @pytest.mark.parametrize(
@@ -238,28 +238,14 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
         (["--objective", "supervised", "--game", "gopher"], "The labelled games are"),
     ],
 )
-def test_wrong_usage_exits_2_with_the_reason(
-    here: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        pretrain(*flags)
-    assert leaving.value.code == 2
-    assert message in capsys.readouterr().err
+def test_wrong_usage_exits_2_with_the_reason(here: Path, flags: list[str], message: str) -> None:
+    assert message in refusal(*words(*flags))
     assert not (here / "pretrained").exists()
 
 
-def test_a_run_that_cannot_be_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pretrain("--objective", "cpc", "--n-frames", "400") == 1
-    assert "too short. Expected an episode of at least 100" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_another_run_of_the_folder_is_left_alone(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert pretrain("-o", "run") == 0
-    assert pretrain("-o", "run", "--data-seed", "5") == 1
-    assert "data_seed=1 (not 5)" in capsys.readouterr().err
+def test_a_run_that_cannot_be_says_why(here: Path) -> None:
+    said = errors_of(*words("--objective", "cpc", "--n-frames", "400"))
+    assert "too short. Expected an episode of at least 100" in said
 
 
 @pytest.mark.slow
@@ -319,11 +305,7 @@ def speeds(path: Path) -> Any:
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a rank's process in /proc")
 def test_torchrun_restarts_a_killed_rank_which_goes_on(here: Path) -> None:
     killed = start_two()
-    deadline = time.monotonic() + 200
-    while steps_saved(here / "two") < 2:
-        assert time.monotonic() < deadline
-        assert killed.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: steps_saved(here / "two") >= 2, killed, seconds=200)
     os.kill(pid_of_rank(1, killed.pid), signal.SIGKILL)
     printed, errors = killed.communicate(timeout=300)
     assert killed.returncode == 0, errors[-2000:]

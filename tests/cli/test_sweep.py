@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,10 @@ from rl_infonce.sweeps.grid import Cell, read_grid
 from rl_infonce.sweeps.run_cell import Job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from rl_infonce.training.plan import new_run
+from tests.cli.running import errors_of, output_of, refusal
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
+from tests.runs.waiting import wait_until
 from tests.sweeps.grids import write_grid
 
 pytestmark = [
@@ -36,10 +37,17 @@ pytestmark = [
 ]
 
 LONGER = {"n_timesteps": 384, "arms": ["infonce"], "seeds": [0, 1]}
+RAY, SLURM = ("--engine", "ray"), ("--engine", "slurm")
 
 
 def sweep(*words: str) -> int:
     return main(["sweep", *words])
+
+
+def small(folder: Path, *flags: str, **changes: Any) -> list[str]:
+    """Return the words of a sweep of the small grid with changes, into folder / "sweep"."""
+    grid = write_grid(folder / "grid.toml", **changes)
+    return [str(grid), "-o", str(folder / "sweep"), *flags]
 
 
 def state_of(run_dir: Path) -> dict[str, Any]:
@@ -54,8 +62,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a sweep that nothing interrupted."""
 
     def train_all(folder: Path) -> None:
-        grid = write_grid(folder / "grid.toml", **LONGER)
-        assert sweep(str(grid), "-o", str(folder / "sweep"), "--keep-checkpoints") == 0
+        assert sweep(*small(folder, "--keep-checkpoints", **LONGER)) == 0
 
     return made_once(tmp_path_factory, "whole_sweep", train_all) / "sweep"
 
@@ -66,9 +73,8 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
 ) -> None:
     encoder = tmp_path / "none.safetensors"
     encoder.write_text("no encoder")
-    broken = {"arms": ["baseline", "broken"], "arm": {"broken": {"pretrained": str(encoder)}}}
-    grid, folder = str(write_grid(tmp_path / "grid.toml", **broken)), tmp_path / "sweep"
-    assert sweep(grid, "-o", str(folder), "--n-jobs", "1") == 1
+    folder, own = tmp_path / "sweep", {"broken": {"pretrained": str(encoder)}}
+    assert sweep(*small(tmp_path, "--n-jobs", "1", arms=["baseline", "broken"], arm=own)) == 1
     said = capsys.readouterr()
     assert "breakout-ppo-baseline-0: done in" in said.out
     assert "breakout-ppo-broken-0: failed (exit code 2), see " in said.out
@@ -85,12 +91,8 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
 
 
 @pytest.mark.slow
-def test_a_dry_run_prints_the_plan_and_trains_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    grid = str(write_grid(tmp_path / "grid.toml", seeds=[0, 1, 2]))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--n-jobs", "2") == 0
-    said = capsys.readouterr().out
+def test_a_dry_run_prints_the_plan_and_trains_nothing(tmp_path: Path) -> None:
+    said = output_of("sweep", *small(tmp_path, "--dry-run", "--n-jobs", "2", seeds=[0, 1, 2]))
     assert "6 cells in " in said
     assert "1 game x 1 algorithm x 2 arms x 3 seeds, 128 steps each; 6 missing" in said
     assert "breakout-ppo-infonce-2: missing" in said
@@ -106,22 +108,16 @@ def no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_estimate")
-def test_the_plan_of_a_search_is_of_its_trials(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_of_a_search_is_of_its_trials(tmp_path: Path) -> None:
     study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.1, "high": 1.0}}}
-    grid = str(write_grid(tmp_path / "grid.toml", study=study))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--optimize") == 0
-    said = capsys.readouterr().out
+    said = output_of("sweep", *small(tmp_path, "--dry-run", "--optimize", study=study))
     assert "2 arms x 1 seed," in said
     assert "breakout-ppo-trial_001-0: missing" in said
     assert "baseline" not in said
 
 
 @pytest.mark.usefixtures("no_estimate")
-def test_a_dry_run_refuses_what_the_sweep_would(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_refuses_what_the_sweep_would(tmp_path: Path) -> None:
     folder, grid = SweepFolder(tmp_path / "sweep"), write_grid(tmp_path / "grid.toml")
     folder.path.mkdir()
     folder.adopt(read_grid(grid), grid.read_bytes())
@@ -131,29 +127,19 @@ def test_a_dry_run_refuses_what_the_sweep_would(
     write_record(run_dir, record)
     write_grid(grid, n_timesteps=256)
     words = [str(grid), "-o", str(folder.path), "--dry-run"]
-    with pytest.raises(SystemExit):
-        sweep(*words)
-    assert "n_timesteps 256 (was 128)" in capsys.readouterr().err
+    assert "n_timesteps 256 (was 128)" in refusal("sweep", *words)
     write_grid(grid)
     write_record(run_dir, {**record, "versions": {**record["versions"], "torch": "1.0"}})
-    with pytest.raises(SystemExit):
-        sweep(*words)
-    assert "(was 1.0 in breakout-ppo-baseline-0)" in capsys.readouterr().err
+    assert "(was 1.0 in breakout-ppo-baseline-0)" in refusal("sweep", *words)
     assert sweep(*words, "--mixed-versions") == 0
 
 
-def test_arms_that_cannot_be_trained_are_named_before_anything_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arms_that_cannot_be_trained_are_named_before_anything_is(tmp_path: Path) -> None:
     bad = {"text": {"n_steps": "x"}, "none": {"batch_size": 0}}
     arm = {name: {"hyperparameters": values} for name, values in bad.items()}
-    changes = {"arms": ["baseline", *arm], "arm": arm, "seeds": [0, 1]}
-    grid = str(write_grid(tmp_path / "grid.toml", **changes))
-    for words in ([], ["--dry-run"]):
-        with pytest.raises(SystemExit) as leaving:
-            sweep(grid, "-o", str(tmp_path / "sweep"), *words)
-        assert leaving.value.code == 2
-        said = capsys.readouterr().err
+    words = small(tmp_path, arms=["baseline", *arm], arm=arm, seeds=[0, 1])
+    for more in ([], ["--dry-run"]):
+        said = refusal("sweep", *words, *more)
         for name in bad:
             assert said.count(f"Arm '{name}' with ppo on breakout: ") == 1
         assert "Arm 'baseline'" not in said
@@ -161,7 +147,7 @@ def test_arms_that_cannot_be_trained_are_named_before_anything_is(
 
 
 def test_what_cannot_be_tried_here_is_named_in_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def seconds_of(cell: Cell, _: int) -> float:
         if cell.arm == "far":
@@ -169,10 +155,8 @@ def test_what_cannot_be_tried_here_is_named_in_the_plan(
         return 3600.0
 
     monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of", seconds_of)
-    changes = {"arms": ["baseline", "far"], "arm": {"far": {"device": "cuda"}}}
-    grid = str(write_grid(tmp_path / "grid.toml", **changes))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", "--n-jobs", "1") == 0
-    said = capsys.readouterr().out
+    own = {"arms": ["baseline", "far"], "arm": {"far": {"device": "cuda"}}}
+    said = output_of("sweep", *small(tmp_path, "--dry-run", "--n-jobs", "1", **own))
     assert "not in the hours: Arm 'far' with ppo on breakout: AssertionError: Torch" in said
     assert "Training takes about 1.0 hours" in said
 
@@ -196,56 +180,51 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
         (["lost.toml"], "a grid at lost.toml, got no such file"),
         (["GRID", "--n-jobs", "0"], "--n-jobs"),
         (["GRID", "--retries", "3"], "--retries with --engine ray alone, got --engine local"),
-        (["GRID", "--engine", "slurm", "--n-jobs", "2"], "with --engine local or ray alone"),
+        (["GRID", *SLURM, "--n-jobs", "2"], "with --engine local or ray alone"),
         (["GRID", "--slurm", "timeout_min:9"], "--slurm with --engine slurm alone"),
-        (["GRID", "--engine", "ray", "--address", "127.0.0.1:1"], "cluster at 127.0.0.1:1"),
+        (["GRID", *RAY, "--address", "127.0.0.1:1"], "cluster at 127.0.0.1:1"),
+        (["GRID", *RAY, "--address", "a:1", "--n-jobs", "2"], "a Ray that starts here"),
         (
-            ["GRID", "--engine", "ray", "--address", "a:1", "--n-jobs", "2"],
-            "a Ray that starts here",
+            ["GRID", *RAY, "--force", "--retries", "-1"],
+            "`--retries` to be a finite number >= 0, got -1",
         ),
-        (["GRID", "--engine", "slurm", "--slurm", "x"], "name:value, got 'x'"),
-        (["GRID", "--engine", "slurm"], "`timeout_min`, the minutes that a job may take, got []"),
-        (["GRID", "--engine", "slurm", "--dry-run"], "--slurm timeout_min:240"),
+        (
+            ["GRID", *RAY, "--force", "--gpus-per-cell", "-1"],
+            "`--gpus-per-cell` to be a finite number >= 0, got -1",
+        ),
+        (["GRID", *SLURM, "--slurm", "x"], "name:value, got 'x'"),
+        (["GRID", *SLURM], "`timeout_min`, the minutes that a job may take, got []"),
+        (["GRID", *SLURM, "--dry-run"], "--slurm timeout_min:240"),
+        (["GRID", *SLURM, "--force", "--slurm", "timeout_min=5"], "name:value, got 'timeout"),
+        (["GRID", *SLURM, "--force", "--slurm", "timeout_min:5"], "got no srun in PATH"),
     ],
 )
-def test_wrong_usage_exits_2(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    message: str,
+def test_wrong_usage_exits_2_and_begins_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
     write_grid(tmp_path / "GRID")
     write_grid(tmp_path / "bad.toml", games=["breakuot"])
     write_grid(tmp_path / "none.toml", train={"pretrained": "none.safetensors"})
-    with pytest.raises(SystemExit) as leaving:
-        sweep(*words)
-    assert leaving.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not list(Path("sweeps").glob("*/grid.toml")), "nothing has begun"
+    assert message in refusal("sweep", *words)
+    begun = {path.name for path in Path("sweeps").glob("*/*")}
+    assert not begun & {"grid.toml", "sweep.json"}
 
 
 def test_a_full_disk_is_refused_before_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_infonce.sweeps.estimate.free_bytes", lambda _: 2**20)
-    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
-    with pytest.raises(SystemExit):
-        sweep(grid, "-o", str(folder))
-    assert "GiB of room in" in capsys.readouterr().err
-    assert not (folder / "cells").exists()
+    assert "GiB of room in" in refusal("sweep", *small(tmp_path))
+    assert not (tmp_path / "sweep" / "cells").exists()
 
 
-def test_two_sweeps_in_one_folder_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
-    with SweepFolder(folder).held(), pytest.raises(SystemExit) as leaving:
-        sweep(grid, "-o", str(folder))
-    assert leaving.value.code == 2
-    assert "runs a sweep in it. Choose another --output" in capsys.readouterr().err
-    assert not (folder / "cells").exists()
+def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
+    with SweepFolder(tmp_path / "sweep").held():
+        said = refusal("sweep", *small(tmp_path))
+    assert re.search(r"process \d+ on .* runs a sweep in it\. Choose another --output", said)
+    assert not (tmp_path / "sweep" / "cells").exists()
 
 
 class FakeEngine:
@@ -284,40 +263,8 @@ def engine_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeEngine:
 def test_flags_reach_the_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_of(monkeypatch)
     monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 3)
-    words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
-    assert sweep(*words, "--n-jobs", "5", "--n-threads", "2") == 1
+    assert sweep(*small(tmp_path, "--force", "--n-jobs", "5", "--n-threads", "2")) == 1
     assert engine.settings == {"n_jobs": 5, "n_gpus": 3, "n_threads": 2}
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--engine", "ray", "--retries", "-1"], "`--retries` to be a finite number >= 0, got -1"),
-        (
-            ["--engine", "ray", "--gpus-per-cell", "-1"],
-            "`--gpus-per-cell` to be a finite number >= 0, got -1",
-        ),
-        (
-            ["--engine", "slurm", "--slurm", "timeout_min=5"],
-            "`--slurm` as name:value, got 'timeout",
-        ),
-        (["--engine", "slurm", "--slurm", "timeout_min:5"], "got no srun in PATH"),
-    ],
-)
-def test_what_no_engine_can_do_leaves_the_folder_as_it_was(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    flags: list[str],
-    message: str,
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
-    with pytest.raises(SystemExit) as leaving:
-        sweep(grid, "-o", str(folder), "--force", *flags)
-    assert leaving.value.code == 2
-    assert message in capsys.readouterr().err
-    assert not (folder / "sweep.json").exists()
 
 
 @pytest.mark.slow
@@ -343,56 +290,52 @@ def test_slurms_local_executor_trains_what_this_machine_does(tmp_path: Path) -> 
 
 
 def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_of(monkeypatch, code=1, status="done")
-    words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
-    assert sweep(*words) == 1
-    assert "breakout-ppo-infonce-0 failed" in capsys.readouterr().err
+    words = small(tmp_path, "--force")
+    assert "breakout-ppo-infonce-0 failed" in errors_of("sweep", *words)
     assert sweep(*words) == 0, "nothing is left to do"
 
 
 def test_a_study_stops_when_all_of_its_first_trials_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
     engine = engine_of(monkeypatch, code=1, status="failed")
     study = {"n_trials": 8, "search": {"infonce_coef": {"low": 0.01, "high": 1.0}}}
-    grid, folder = str(write_grid(tmp_path / "grid.toml", study=study)), str(tmp_path / "sweep")
-    assert sweep(grid, "-o", folder, "--optimize", "--force") == 1
+    said = errors_of("sweep", *small(tmp_path, "--optimize", "--force", study=study))
+    assert "stops, as 3 trials failed and none has a value" in said
     assert [job.name[-5:] for job in engine.jobs] == ["000-0", "001-0", "002-0"]
-    assert "stops, as 3 trials failed and none has a value" in capsys.readouterr().err
-    assert sweep("--resume", folder, "--optimize", "--force") == 1
+    assert sweep("--resume", str(tmp_path / "sweep"), "--optimize", "--force") == 1
     assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
 
 
 def test_a_trial_in_which_no_episode_ended_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
     engine_of(monkeypatch, status="done")
     study = {"n_trials": 1, "search": {"n_pairs": {"choices": [8]}}}
-    grid = str(write_grid(tmp_path / "grid.toml", study=study))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--optimize", "--force") == 1
-    said = capsys.readouterr().out
-    assert "trial_000: no value, as no episode ended in time in one of its runs (raise n_ti" in said
+    words = small(tmp_path, "--optimize", "--force", study=study)
+    said = output_of("sweep", *words, code=1)
+    assert "trial_000: no value, as no episode ended in time in one of its runs (raise" in said
     foreign = tmp_path / "other" / "cells" / "breakout-ppo-trial_000-0"
     foreign.mkdir(parents=True)
     write_record(foreign, new_record({"n_envs": 7}, 0))
-    assert sweep(grid, "-o", str(tmp_path / "other"), "--optimize", "--force") == 1
-    assert "trial_000: failed with" in capsys.readouterr().out
+    said = output_of("sweep", *words, "-o", str(tmp_path / "other"), code=1)
+    assert "trial_000: failed with" in said
 
 
 def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = engine_of(monkeypatch, status="done")
-    grid, folder = str(write_grid(tmp_path / "grid.toml")), tmp_path / "sweep"
-    foreign = folder / "cells" / "breakout-ppo-baseline-0"
+    foreign = tmp_path / "sweep" / "cells" / "breakout-ppo-baseline-0"
     foreign.mkdir(parents=True)
     write_record(foreign, new_record({"n_envs": 7}, 0))
     before = (foreign / "run.json").read_bytes()
-    assert sweep(grid, "-o", str(folder), "--force") == 1
+    assert sweep(*small(tmp_path, "--force")) == 1
     assert [job.name for job in engine.jobs] == ["breakout-ppo-infonce-0"]
     assert (foreign / "run.json").read_bytes() == before
     said = capsys.readouterr()
@@ -410,8 +353,7 @@ def test_a_terminal_shows_how_far_the_cells_are(
 ) -> None:
     engine_of(monkeypatch, code=75, status="interrupted")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    grid = str(write_grid(tmp_path / "grid.toml", **LONGER))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--force") == 75
+    assert sweep(*small(tmp_path, "--force", **LONGER)) == 75
     said = capsys.readouterr().out
     assert bool(re.search(r"breakout-ppo-infonce-1 .*━.* 128 of 384", said)) == is_terminal
     assert (said.count("2 cells: 2 begun") > 1) == is_terminal, "beside the last line"
@@ -431,18 +373,14 @@ def test_checkpoints_of_cells_that_were_done_before_go_at_the_start(
         ended = {"status": status, "n_timesteps_done": 128}
         write_record(folder.run_dir(cell), {**new_record({}, cell.seed), **ended})
     engine_of(monkeypatch)
-    words = [str(grid), "-o", str(folder.path), "--force"]
-    assert sweep(*words, *(["--keep-checkpoints"] if keeps else [])) == 1
+    assert sweep(*small(tmp_path, "--force", *(["--keep-checkpoints"] if keeps else []))) == 1
     assert bool(checkpoints(left["done"])) == keeps
     assert checkpoints(left["interrupted"])
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space")])
 def test_what_cannot_be_written_while_cells_run_is_no_wrong_usage(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: OSError,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     def fail(*_given: Any) -> str:
         raise error
@@ -450,10 +388,8 @@ def test_what_cannot_be_written_while_cells_run_is_no_wrong_usage(
     engine = engine_of(monkeypatch)
     monkeypatch.setattr("rl_infonce.cli.sweep._words", fail)
     monkeypatch.setattr("rl_infonce.cli.sweep._drop_output", lambda: None)
-    grid = str(write_grid(tmp_path / "grid.toml"))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--force") == 1
+    assert str(error) in errors_of("sweep", *small(tmp_path, "--force"))
     assert engine.closed, "which lets trainings save"
-    assert str(error) in capsys.readouterr().err
 
 
 def test_output_that_nobody_reads_ends_quietly() -> None:
@@ -479,25 +415,19 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     ("words", "expected"),
     [
         (["--n-jobs", "2"], 2),
-        (["--engine", "slurm", "--slurm", "timeout_min:60"], 6),
-        (["--engine", "ray", "--address", "head:6379"], 6),
-        (["--engine", "ray", "--n-jobs", "2"], 2),
+        ([*SLURM, "--slurm", "timeout_min:60"], 6),
+        ([*RAY, "--address", "head:6379"], 6),
+        ([*RAY, "--n-jobs", "2"], 2),
         (["--n-jobs", "100"], 6),
     ],
 )
 def test_a_cluster_may_run_all_cells_at_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    expected: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], expected: int
 ) -> None:
     estimate = "rl_infonce.sweeps.estimate."
     monkeypatch.setattr(estimate + "seconds_of_all", lambda *_: Tried(6 * 3600.0, 1, []))
     monkeypatch.setattr(estimate + "disk_of_all", lambda *given: given[2] * 2**30)
-    grid = str(write_grid(tmp_path / "grid.toml", seeds=[0, 1, 2]))
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), "--dry-run", *words) == 0
-    said = capsys.readouterr().out
+    said = output_of("sweep", *small(tmp_path, "--dry-run", *words, seeds=[0, 1, 2]))
     assert f"{6 / expected:.1f} hours with {expected} at once" in said
     assert f"at most {expected}.0 GiB of disk" in said
 
@@ -527,16 +457,14 @@ def test_jobs_at_once_and_their_gpus_and_retries_are_those_of_ray(
 
     monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 2)
     monkeypatch.setattr("rl_infonce.sweeps.on_ray.run_on_ray", run)
-    grid = str(write_grid(tmp_path / "grid.toml"))
-    engine = ["--engine", "ray", "--force", *words]
-    assert sweep(grid, "-o", str(tmp_path / "sweep"), *engine) == 1, "nothing was trained"
+    assert sweep(*small(tmp_path, *RAY, "--force", *words)) == 1, "nothing was trained"
     assert found == [expected]
 
 
 def test_mixed_versions_reach_the_cells_that_were_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [str(write_grid(tmp_path / "grid.toml")), "-o", str(tmp_path / "sweep"), "--force"]
+    words = small(tmp_path, "--force")
     engine_of(monkeypatch, code=75, status="interrupted")
     assert sweep(*words) == 75
     again = engine_of(monkeypatch)
@@ -551,12 +479,11 @@ def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    grid, folder = str(write_grid(tmp_path / "grid.toml", **LONGER)), tmp_path / "sweep"
-    command = [sys.executable, "-m", "rl_infonce", "sweep"]
-    begun = [*command, grid, "-o", str(folder), "--n-jobs", "2", "--keep-checkpoints"]
+    folder, command = tmp_path / "sweep", [sys.executable, "-m", "rl_infonce", "sweep"]
+    begun = [*command, *small(tmp_path, "--n-jobs", "2", "--keep-checkpoints", **LONGER)]
     runs = [folder / "cells" / f"breakout-ppo-infonce-{seed}" for seed in (0, 1)]
     with subprocess.Popen(begun, stdout=subprocess.PIPE) as process:
-        _wait_for(runs[0] / "checkpoints" / "LATEST", process)
+        wait_until((runs[0] / "checkpoints" / "LATEST").exists, process)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 75
@@ -569,7 +496,7 @@ def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
     try:
         go_on = [*command, "--resume", str(folder), "--keep-checkpoints", "--engine", "ray"]
         with subprocess.Popen([*go_on, "--address", cluster.address]) as process:
-            _wait_for_step(runs, stopped + 1, process)
+            wait_until(lambda: _newest_step(runs) > stopped, process, seconds=180)
             cluster.remove_node(nodes[0], allow_graceful=False)
             assert process.wait(timeout=240) == 0
     finally:
@@ -581,23 +508,6 @@ def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
         assert record["status"] == "done"
     sessions = json.loads((folder / "sweep.json").read_text())["sessions"]
     assert [session["engine"] for session in sessions] == ["local", "ray"]
-
-
-def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def _wait_for_step(runs: list[Path], step: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a training has gone on to a step."""
-    deadline = time.monotonic() + 180
-    while _newest_step(runs) < step:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _newest_step(runs: list[Path]) -> int:

@@ -31,9 +31,11 @@ from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.resuming.best_model import keep_best
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
-from rl_infonce.runs.run_directory import hold_run, read_record, write_record
+from rl_infonce.runs.run_directory import read_record, write_record
+from tests.cli.running import errors_of, output_of, refusal
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
+from tests.runs.waiting import wait_until
 
 pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
@@ -103,11 +105,7 @@ def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algo
     command = [sys.executable, "-m", "rl_infonce", *flags(tmp_path, algorithm)]
     run_dir = tmp_path / algorithm / "breakout_1"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (run_dir / "checkpoints" / "LATEST").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until((run_dir / "checkpoints" / "LATEST").exists, process)
         time.sleep(0.5)
         process.kill()
     assert process.returncode == -signal.SIGKILL
@@ -234,15 +232,13 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
     assert latest_checkpoint(run_dir / "checkpoints").step == 512
 
 
-def test_a_budget_below_what_is_trained_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_below_what_is_trained_is_refused(tmp_path: Path) -> None:
     stop = AtStep(160, lambda: signal.raise_signal(signal.SIGINT))
     assert train(*flags(tmp_path), callback=stop) == 75
     run_dir = tmp_path / "ppo" / "breakout_1"
     record = (run_dir / "run.json").read_bytes()
-    assert main(["train", "--resume", str(run_dir), "-n", "100", "--no-progress"]) == 1
-    assert "`-n` above the 256 steps that are trained, got 100." in capsys.readouterr().err
+    said = errors_of("train", "--resume", str(run_dir), "-n", "100", "--no-progress")
+    assert "`-n` above the 256 steps that are trained, got 100." in said
     assert (run_dir / "run.json").read_bytes() == record
     assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
     assert latest_checkpoint(run_dir / "checkpoints").step == 384
@@ -306,18 +302,16 @@ def test_a_disk_that_stays_full_costs_no_model(
     assert main(["train", "--resume", str(run_dir), "-n", str(steps), "--no-progress"]) == 0
 
 
-def test_the_best_model_is_named_at_the_end(
-    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_model_is_named_at_the_end(whole: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
     model = PPO("MlpPolicy", "CartPole-v1")
     model.num_timesteps = 384
     model.ep_info_buffer = deque([{"r": 2.5}], maxlen=1)
     keep_best(run_dir / "checkpoints", model, lambda: b"zip")
-    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
+    said = output_of("train", "--resume", str(run_dir), "--no-progress")
     path = run_dir / "checkpoints" / "best" / "step_000000000384" / "model.zip"
-    assert f"Best:   {path} (step 384, mean return 2.5)\n" in capsys.readouterr().out
+    assert f"Best:   {path} (step 384, mean return 2.5)\n" in said
 
 
 def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path) -> None:
@@ -333,70 +327,26 @@ def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path)
     assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([], "`--game`, or `--resume` with the folder"),
-        (["--resume", "nowhere"], "a run in nowhere, got no run.json"),
-        (["--resume", "x", "--seed", "3", "--n-envs", "4"], "without --n-envs, --seed: the run"),
-    ],
-)
-def test_wrong_usage_exits_2(
-    capsys: pytest.CaptureFixture[str], given: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit) as leaving:
-        main(["train", *given])
-    assert leaving.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def printed(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().out
-
-
-def test_the_same_command_starts_a_run_and_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_command_starts_a_run_and_goes_on(tmp_path: Path) -> None:
     command = [*flags(tmp_path), "-n", "128", "--run-dir", str(tmp_path / "mine")]
-    assert main([*command, "--hyperparams", "n_steps:64"]) == 0
+    said = output_of(*command, "--hyperparams", "n_steps:64")
     assert not (tmp_path / "ppo").exists()
-    assert re.search(r"Training: PPO(.|\n)*: 128 steps in \d+ s \(\d+ steps/s\)", printed(capsys))
-    assert main([*command, "--hyperparams", "n_steps:64", "-n", "256"]) == 0
+    assert re.search(r"Training: PPO(.|\n)*: 128 steps in \d+ s \(\d+ steps/s\)", said)
+    said = output_of(*command, "--hyperparams", "n_steps:64", "-n", "256")
     again = r"Resuming at step 128(.|\n)*: 256 steps in \d+ s \(\d+ steps/s in the last of 2 ses"
-    assert re.search(again, printed(capsys))
-    for changed in (["--infonce-coef", "0"], ["--hyperparams", "n_steps:32"], ["--seed", "1"]):
-        with pytest.raises(SystemExit) as leaving:
-            main([*command, "--hyperparams", "n_steps:64", *changed])
-        assert leaving.value.code == 2
-        said = capsys.readouterr().err
-        assert "with the settings it has, got: " in said
-        assert changed[0].removeprefix("--").replace("-", "_") + " is " in said
-    with pytest.raises(SystemExit):
-        main([*command, "--resume", str(tmp_path / "mine")])
-    assert "`--resume` or `--run-dir`, got both" in capsys.readouterr().err
+    assert re.search(again, said)
+    said = refusal(*command, "--infonce-coef", "0", "--hyperparams", "n_steps:32")
+    for words in ("with the settings it has, got: ", "infonce_coef is ", "hyperparams is "):
+        assert words in said
 
 
-def test_a_run_that_another_process_trains_is_left_alone(
-    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_dir = tmp_path / "breakout_1"
-    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
-    with hold_run(run_dir), pytest.raises(SystemExit) as leaving:
-        main(["train", "--resume", str(run_dir)])
-    assert leaving.value.code == 2
-    assert f"but process {os.getpid()} on" in capsys.readouterr().err
-
-
-def test_a_damaged_checkpoint_is_named_or_passed_over(
-    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_checkpoint_is_named_or_passed_over(whole: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "breakout_1"
     shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
     newest, _ = checkpoints(run_dir / "checkpoints")
     with (newest / "state.json").open("ab") as file:
         file.write(b" ")
     write_record(run_dir, {**read_record(run_dir), "status": "running"})  # as if killed at the end
-    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 1
-    assert "state.json with" in capsys.readouterr().err
+    assert "state.json with" in errors_of("train", "--resume", str(run_dir), "--no-progress")
     assert main(["train", "--resume", str(run_dir), "--no-progress", "--fall-back"]) == 0
     assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))

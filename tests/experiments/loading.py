@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+RESULTS = EXPERIMENTS / "results"
 
 
 def load(name: str) -> ModuleType:
@@ -23,9 +27,21 @@ def load(name: str) -> ModuleType:
 
 def study_page(name: str) -> str:
     """Return the page of a study, e.g. "kills.md" or "ppo_arms/README.md"."""
-    return (EXPERIMENTS / "results" / name).read_text(encoding="utf-8")
+    return (RESULTS / name).read_text(encoding="utf-8")
 
 
 def study_words(name: str) -> str:
     """Return the page of a study on one line, so that a sentence is found however it is wrapped."""
     return " ".join(study_page(name).split())
+
+
+def committed(name: str) -> dict[str, Any]:
+    """Return the committed result, e.g. "kills.json"."""
+    found: dict[str, Any] = json.loads((RESULTS / name).read_text())
+    return found
+
+
+def committed_runs(study: str) -> list[dict[str, str]]:
+    """Return the rows of the runs of a sweep, e.g. "ppo_arms"."""
+    with (RESULTS / study / "runs.csv").open() as file:
+        return list(csv.DictReader(file))

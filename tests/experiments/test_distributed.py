@@ -11,10 +11,11 @@ import torch
 
 from tests.experiments.loading import load
 
+script = load("distributed.py")
+
 
 @pytest.mark.slow
 def test_ranks_are_compared_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = load("distributed.py")
     monkeypatch.setattr(script, "N_RANKS", (2,))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")
     run_ranks = script.run_ranks
@@ -61,7 +62,6 @@ def seen(change: float = 0.0) -> dict[str, Any]:
 
 
 def test_every_kind_of_difference_is_seen() -> None:
-    script = load("distributed.py")
     assert set(script.differences(seen(), seen()).values()) == {0.0}
     found = script.differences(seen(), seen(0.25))
     assert found == dict.fromkeys(script.QUANTITIES, pytest.approx(0.25))
@@ -72,7 +72,6 @@ def test_every_kind_of_difference_is_seen() -> None:
 
 
 def test_a_gradient_that_is_zero_but_for_rounding_is_measured_by_the_whole() -> None:
-    script = load("distributed.py")
     one = {"a": torch.tensor([10.0]), "b": torch.tensor([1e-9])}
     other = {"a": torch.tensor([10.0]), "b": torch.tensor([1e-6])}
     assert script.gradient_difference(one, other) == pytest.approx(1e-5, rel=1e-2)

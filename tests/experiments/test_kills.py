@@ -11,6 +11,8 @@ import torch
 
 from tests.experiments.loading import load
 
+kills = load("kills.py")
+
 pytestmark = pytest.mark.slow
 
 SMALL = {"n_envs": 1, "save_freq": 128, "n_pairs": 8, "hyperparams": ["n_epochs:1"]}
@@ -22,7 +24,6 @@ TRAIN = {"ppo": {"n_timesteps": 256, **SMALL}}
 def test_a_killed_run_is_counted_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kills = load("kills.py")
     monkeypatch.setattr(kills, "TRAIN", TRAIN)
     monkeypatch.setattr(kills, "SECONDS_TO_LIVE", (0.5, 0.5))
     kills.start("ppo", tmp_path / "whole").communicate()
@@ -42,7 +43,6 @@ def test_a_killed_run_is_counted_and_compared(
 
 
 def test_one_bit_is_a_difference() -> None:
-    kills = load("kills.py")
     one = {"a": [1, (torch.zeros(2), None)], "b": np.ones(3)}
     assert kills.is_same(one, {"a": [1, (torch.zeros(2), None)], "b": np.ones(3)})
     assert not kills.is_same(one, {"a": [1, (torch.tensor([0, 1e-45]), None)], "b": np.ones(3)})

@@ -32,24 +32,18 @@ def test_every_arm_reports_the_same_variables(script: ModuleType) -> None:
     assert "| ours | " in script.table(summary)
 
 
-def test_a_run_stops_where_it_is_told_to(script: ModuleType) -> None:
+def test_a_run_stops_where_told_and_begins_alike_whatever_was_drawn_before(
+    script: ModuleType,
+) -> None:
     data = script.synthetic(800, 16)
     inputs = script.standardised(data)
     labels = torch.as_tensor(data.labels["variable_1"]).long()
-    easy = script.adam_run(inputs, labels, data.split, 1e-3, 2.0)
-    best = script.adam_run(inputs, labels, data.split, 1e-3, -1.0)
-    assert best < easy < 2.0
-
-
-def test_a_run_begins_alike_whatever_was_drawn_before(script: ModuleType) -> None:
-    data = script.synthetic(800, 16)
-    inputs = script.standardised(data)
-    labels = torch.as_tensor(data.labels["variable_1"]).long()
-    losses = set()
+    easy = []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        losses.add(script.adam_run(inputs, labels, data.split, 1e-3, 2.0))
-    assert len(losses) == 1
+        easy.append(script.adam_run(inputs, labels, data.split, 1e-3, 2.0))
+    best = script.adam_run(inputs, labels, data.split, 1e-3, -1.0)
+    assert best < easy[0] == easy[1] < 2.0
 
 
 def test_summary_takes_ratios_within_a_round(script: ModuleType) -> None:

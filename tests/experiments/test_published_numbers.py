@@ -16,12 +16,19 @@ from rl_infonce.cli import main
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.statistics import t_difference
-from tests.experiments.loading import EXPERIMENTS, load, study_page, study_words
+from tests.experiments.loading import (
+    EXPERIMENTS,
+    RESULTS,
+    committed,
+    committed_runs,
+    load,
+    study_page,
+    study_words,
+)
 
 FRONT_PAGE = "\n".join(
     (EXPERIMENTS.parent / page).read_text() for page in ("README.md", "rl_infonce/sb3/README.md")
 )
-RESULTS = EXPERIMENTS / "results"
 WEIGHT = study_page("infonce_coef.md")
 
 
@@ -30,8 +37,8 @@ def test_defaults_table_comes_from_the_committed_runs() -> None:
 
 
 def test_the_settings_tried_elsewhere_come_from_the_committed_runs() -> None:
-    with (RESULTS / "default_arms" / "runs.csv").open() as file:
-        runs = {(r["game"], r["seed"], r["arm"]): float(r["area"]) for r in csv.DictReader(file)}
+    found = committed_runs("default_arms")
+    runs = {(run["game"], run["seed"], run["arm"]): float(run["area"]) for run in found}
     table = WEIGHT.split("| mean return over the budget | baseline | infonce | uncentred |")[1]
     header, *rows = (line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines())
     shown = {}
@@ -44,8 +51,7 @@ def test_the_settings_tried_elsewhere_come_from_the_committed_runs() -> None:
 
 
 def test_another_seed_of_breakout_comes_from_the_committed_runs() -> None:
-    with (RESULTS / "breakout_arms" / "runs.csv").open() as file:
-        runs = {run["arm"]: run for run in csv.DictReader(file)}
+    runs = {run["arm"]: run for run in committed_runs("breakout_arms")}
     assert {(run["game"], run["seed"]) for run in runs.values()} == {("breakout", "100")}
     header = "| mean return over the budget | baseline | infonce | ratio_01 |\n|---|---|---|---|"
     cells = [f"{float(runs[arm]['area']):.2f}" for arm in ("baseline", "infonce", "ratio_01")]
@@ -140,8 +146,8 @@ def test_the_weights_tried_on_labelled_games_come_from_the_committed_report() ->
     assert "\n".join([header, line, *means]) in WEIGHT
     gains = []
     for arm in ("coef_01", "coef_001", "ratio_01_of_001", "coef_0001"):
-        with (RESULTS / "coefficient_arms" / "runs.csv").open() as file:
-            f1 = {(r["game"], r["arm"]): float(r["f1_converged"]) for r in csv.DictReader(file)}
+        runs = committed_runs("coefficient_arms")
+        f1 = {(run["game"], run["arm"]): float(run["f1_converged"]) for run in runs}
         games = {game for game, _ in f1}
         gains.append(sum(f1[game, arm] - f1[game, "baseline"] for game in games) / len(games))
     at_01, at_001, bounded, at_0001 = (f"{gain:.3f}" for gain in gains)
@@ -160,15 +166,15 @@ def test_the_first_seed_at_the_former_weight_comes_from_the_committed_cells() ->
     assert len(rows) == 15
     for row in rows:
         assert row in (line.replace(", 1 of 3 seeds", "") for line in lines)
-    live = json.loads((RESULTS / "ppo_arms_coef_01" / "live_features.json").read_text())
+    live = committed("ppo_arms_coef_01/live_features.json")
     assert load("live_features.py").table(live["cells"]) in WEIGHT
 
 
 def test_the_terms_tried_on_labelled_games_come_from_the_committed_runs() -> None:
     f1: dict[tuple[str, str], float] = {}
     for folder in ("coefficient_arms", "term_arms", "rectified_arms"):
-        with (RESULTS / folder / "runs.csv").open() as file:
-            f1 |= {(r["game"], r["arm"]): float(r["f1_converged"]) for r in csv.DictReader(file)}
+        runs = committed_runs(folder)
+        f1 |= {(run["game"], run["arm"]): float(run["f1_converged"]) for run in runs}
     arms = [
         *("baseline", "coef_001", "stdim_001", "positional_001", "pre_001"),
         *("coef_01", "pre_01"),
@@ -189,7 +195,7 @@ def test_other_causes_come_from_the_committed_report_and_widths() -> None:
     report = (folder / "report.md").read_text()
     shown = WEIGHT.split("## What else might keep")[1].split("## One more seed of Atari's")[0]
     widths = load("live_features.py").width_table(
-        json.loads((folder / "feature_width.json").read_text())["cells"]
+        committed("decoupled_arms/feature_width.json")["cells"]
     )
     assert widths in shown
     rows = [line for line in shown.replace(widths, "").splitlines() if line.startswith("|")]
@@ -208,11 +214,10 @@ def test_other_causes_come_from_the_committed_report_and_widths() -> None:
     by_arm = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in widths.splitlines()[2:]}
     assert f"lose {by_arm['infonce'][7][1:7]} of the {by_arm['infonce'][6][1:7]}." in text
     assert f"untrained ones ({by_arm['decoupled'][8]})" in text
-    with (folder / "runs.csv").open() as file:
-        boxing: dict[str, list[float]] = {}
-        for run in csv.DictReader(file):
-            if run["game"] == "boxing":
-                boxing.setdefault(run["arm"], []).append(float(run["area"]))
+    boxing: dict[str, list[float]] = {}
+    for run in committed_runs("decoupled_arms"):
+        if run["game"] == "boxing":
+            boxing.setdefault(run["arm"], []).append(float(run["area"]))
     own, stock, slow = (
         f"{sum(boxing[arm]) / len(boxing[arm]):.1f}"
         for arm in ("decoupled", "baseline", "decoupled_slow")
@@ -318,8 +323,7 @@ def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page, front = study_words("ppo_arms/README.md"), " ".join(FRONT_PAGE.split())
-    with (RESULTS / "ppo_arms" / "runs.csv").open() as file:
-        runs = {(r["game"], r["arm"], r["seed"]): r for r in csv.DictReader(file)}
+    runs = {(run["game"], run["arm"], run["seed"]): run for run in committed_runs("ppo_arms")}
     games, seeds = {game for game, _, _ in runs}, {seed for _, _, seed in runs}
     learned = [
         (float(runs[game, "baseline", seed]["area"]) - scale[0]) / (scale[1] - scale[0])
@@ -392,7 +396,7 @@ def _compared(lines: list[str]) -> dict[tuple[str, str], _Row]:
 
 def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
     kills = load("kills.py")
-    found = json.loads((RESULTS / "kills.json").read_text())
+    found = committed("kills.json")
     assert kills.table(found) in study_page("kills.md")
     assert sum(counts["kills"] for counts in found["counts"].values()) == 200
     for counts in found["counts"].values():
@@ -403,7 +407,7 @@ def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
 
 def test_only_time_finds_the_dot_in_the_committed_run() -> None:
     dot = load("moving_dot.py")
-    outcomes = json.loads((RESULTS / "moving_dot.json").read_text())
+    outcomes = committed("moving_dot.json")
     assert dot.table(outcomes) in study_page("moving_dot.md")
     assert list(outcomes) == list(dot.ARMS)
     f1 = {arm: [each["f1_weighted"] for each in found] for arm, found in outcomes.items()}
@@ -426,7 +430,7 @@ def test_the_table_of_pretrained_encoders_comes_from_the_committed_cells() -> No
 
 def test_the_states_seen_in_pretraining_come_from_the_committed_run() -> None:
     stdim_table = load("stdim_table.py")
-    content = json.loads((RESULTS / "stdim_seen.json").read_text())
+    content = committed("stdim_seen.json")
     assert sorted(content["games"]) == sorted(stdim_table.GAMES)
     assert stdim_table.seen_table(content) in study_page("stdim_table/README.md")
     sizes = stdim_table.Sizes()
@@ -448,7 +452,7 @@ def test_the_table_of_ppo_on_a_pretrained_encoder_comes_from_the_committed_runs(
 
 def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
     soak = load("soak.py")
-    found = json.loads((RESULTS / "soak.json").read_text())
+    found = committed("soak.json")
     assert soak.table(found) in study_page("soak.md")
     notes = found["notes"]
     assert notes[-1]["seconds"] > 1790
@@ -458,7 +462,7 @@ def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
 
 def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
     fuzz = load("fuzz.py")
-    formats = json.loads((RESULTS / "fuzz.json").read_text())["formats"]
+    formats = committed("fuzz.json")["formats"]
     assert fuzz.table(formats) in study_page("fuzz.md")
     assert list(formats) == list(fuzz.FORMATS)
     assert all(found["is_clean"] for found in formats.values())
@@ -468,27 +472,24 @@ def test_pong_curve_table_comes_from_the_committed_runs() -> None:
     assert load("pong_curve.py").table(RESULTS / "pong_curve") in study_page("pong_curve/README.md")
 
 
-def test_training_speed_comes_from_the_committed_run() -> None:
-    train_speed = load("benchmarks/train_speed.py")
-    summary = json.loads((RESULTS / "train_speed.json").read_text())
-    assert train_speed.table(summary) in study_page("train_speed.md")
-    assert train_speed.limits_table(summary) in study_page("train_speed.md")
-    assert train_speed.table(summary) in FRONT_PAGE
+BENCHMARKS = {
+    **dict.fromkeys(("collect_speed", "env_threads", "pretrain_speed"), ("table",)),
+    **dict.fromkeys(("probe_speed", "train_speed"), ("table", "limits_table")),
+    "contrast_speed": ("table", "limits_table", "memory_table"),
+}
 
 
-def test_the_speed_of_contrast_comes_from_the_committed_run() -> None:
-    contrast_speed = load("benchmarks/contrast_speed.py")
-    summary = json.loads((RESULTS / "contrast_speed.json").read_text())
-    for table in (
-        contrast_speed.table(summary),
-        contrast_speed.limits_table(summary),
-        contrast_speed.memory_table(summary),
-    ):
-        assert table in study_page("contrast_speed.md")
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_tables_of_speed_come_from_the_committed_run(name: str) -> None:
+    script, summary = load(f"benchmarks/{name}.py"), committed(f"{name}.json")
+    for table in BENCHMARKS[name]:
+        assert getattr(script, table)(summary) in study_page(f"{name}.md")
+    if name == "train_speed":
+        assert script.table(summary) in FRONT_PAGE
 
 
 def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
-    summary = json.loads((RESULTS / "contrast_speed.json").read_text())
+    summary = committed("contrast_speed.json")
     times = {n: each["median"] for n, each in summary["times"].items()}
     for median in times.values():
         assert median["ours, one way"]["speed_ratio"] >= 1.0
@@ -499,11 +500,8 @@ def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
     assert max(summary["memory"]["extra_mb"].values()) < 300
 
 
-def test_the_speed_of_probes_comes_from_the_committed_run() -> None:
-    probe_speed = load("benchmarks/probe_speed.py")
-    summary = json.loads((RESULTS / "probe_speed.json").read_text())
-    assert probe_speed.table(summary) in study_page("probe_speed.md")
-    assert probe_speed.limits_table(summary) in study_page("probe_speed.md")
+def test_probes_are_fast_in_the_committed_run() -> None:
+    summary = committed("probe_speed.json")
     arms = summary["arms"]
     assert (summary["frames"], len(summary["classes"])) == (50_000, 15)
     assert arms["ours"]["seconds"] < 60
@@ -511,10 +509,8 @@ def test_the_speed_of_probes_comes_from_the_committed_run() -> None:
     assert arms["adam"]["lowest"] >= 10
 
 
-def test_the_speed_of_collecting_comes_from_the_committed_run() -> None:
-    collect_speed = load("benchmarks/collect_speed.py")
-    summary = json.loads((RESULTS / "collect_speed.json").read_text())
-    assert collect_speed.table(summary) in study_page("collect_speed.md")
+def test_collecting_is_fast_in_the_committed_run() -> None:
+    summary = committed("collect_speed.json")
     medians = {
         game: {arm: speed["median"] for arm, speed in arms.items()}
         for game, arms in summary["steps_per_second"].items()
@@ -525,11 +521,9 @@ def test_the_speed_of_collecting_comes_from_the_committed_run() -> None:
     assert all(m["collect"] > 4 * m["gymnasium"] for m in medians.values())
 
 
-def test_the_speed_of_pretraining_comes_from_the_committed_run() -> None:
-    pretrain_speed = load("benchmarks/pretrain_speed.py")
-    summary = json.loads((RESULTS / "pretrain_speed.json").read_text())
-    assert pretrain_speed.table(summary) in study_page("pretrain_speed.md")
-    again = json.loads((RESULTS / "pretrain_speed_again.json").read_text())["frames_per_second"]
+def test_pretraining_is_fast_in_the_committed_runs() -> None:
+    summary = committed("pretrain_speed.json")
+    again = committed("pretrain_speed_again.json")["frames_per_second"]
     plain, stdim, ours = (
         again[name]["median"] for name in ("plain stdim", "stdim", "positional_dim")
     )
@@ -544,7 +538,7 @@ def test_the_speed_of_pretraining_comes_from_the_committed_run() -> None:
 
 def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
     distributed = load("distributed.py")
-    runs = json.loads((RESULTS / "distributed.json").read_text())["after_steps"]
+    runs = committed("distributed.json")["after_steps"]
     for table in (
         distributed.table(runs["3"], "fp32"),
         distributed.table(runs["3"], "bf16"),
@@ -568,13 +562,8 @@ def test_the_differences_of_ranks_come_from_the_committed_run() -> None:
         assert f"{longer['infonce'][arm]['loss']:.0e}" == "1e-04"
 
 
-def test_emulator_threads_come_from_the_committed_run() -> None:
-    summary = json.loads((RESULTS / "env_threads.json").read_text())
-    assert load("benchmarks/env_threads.py").table(summary) in study_page("env_threads.md")
-
-
 def test_training_is_no_slower_than_stock_in_the_committed_run() -> None:
-    median = json.loads((RESULTS / "train_speed.json").read_text())["median"]
+    median = committed("train_speed.json")["median"]
     assert median["fp32"]["speed_ratio"] >= 1.0
     assert median["bf16"]["speed_ratio"] >= 1.4
     assert max(arm["memory_ratio"] for arm in median.values()) <= 1.3
@@ -590,7 +579,7 @@ def test_on_pong_the_default_learns_more_than_both_floors(path: Path) -> None:
 
 
 def test_the_untrained_encoder_beside_the_papers_comes_from_the_committed_scores() -> None:
-    content = json.loads((RESULTS / "probe_table" / "scores.json").read_text())
+    content = committed("probe_table/scores.json")
     names = {key: entry["name"] for key, entry in content["encoders"].items()}
     for game in ("boxing", "breakout", "pong"):
         cells = []
@@ -610,7 +599,7 @@ def test_the_untrained_encoder_beside_the_papers_comes_from_the_committed_scores
 
 
 def test_breakout_with_all_lives_comes_from_the_committed_scores() -> None:
-    content = json.loads((RESULTS / "probe_table_all_episodes" / "scores.json").read_text())
+    content = committed("probe_table_all_episodes/scores.json")
     names = {key: entry["name"] for key, entry in content["encoders"].items()}
     means: dict[str, list[float]] = {"random": [], "majority": []}
     for cell in content["cells"]:
@@ -628,7 +617,7 @@ def test_breakout_with_all_lives_comes_from_the_committed_scores() -> None:
 
 
 def test_what_the_page_says_of_breakouts_frames_comes_from_the_committed_scores() -> None:
-    content = json.loads((RESULTS / "probe_table" / "scores.json").read_text())
+    content = committed("probe_table/scores.json")
     found = {
         (
             cell["protocol"],

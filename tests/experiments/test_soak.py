@@ -9,12 +9,13 @@ import pytest
 
 from tests.experiments.loading import load
 
+soak = load("soak.py")
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.atari
 def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soak = load("soak.py")
     for name, value in (("EVAL_FREQ", 8), ("N_ENVS", 2), ("N_PROBE_FRAMES", 1000)):
         monkeypatch.setattr(soak, name, value)
     monkeypatch.setattr(soak, "GAME", "breakout")
@@ -27,7 +28,6 @@ def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
 def test_what_is_in_use_is_neither_more_nor_less() -> None:
-    soak = load("soak.py")
     before = soak.bytes_in_use()
     kept = bytearray(10**8)
     assert 0.99e8 < soak.bytes_in_use() - before < 1.01e8
@@ -36,7 +36,6 @@ def test_what_is_in_use_is_neither_more_nor_less() -> None:
 
 
 def test_slopes_are_per_hour_and_of_the_second_half() -> None:
-    soak = load("soak.py")
     notes = [
         {"seconds": 36.0 * i, "resident_mb": 900.0 if i < 5 else 800.0 + 2 * i} for i in range(10)
     ]

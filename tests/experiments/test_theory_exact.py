@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rl_infonce.nce import info_nce_bound, local_nce, partition_nll
-from tests.experiments.loading import EXPERIMENTS, load, study_page
+from tests.experiments.loading import EXPERIMENTS, committed, load, study_page
 
 NAMES = (
     "toy_categorical",
@@ -24,7 +24,6 @@ NAMES = (
     "gaussian_information",
     "out_of_distribution",
 )
-RESULTS = EXPERIMENTS / "results" / "theory"
 
 
 def theory(name: str) -> ModuleType:
@@ -36,32 +35,13 @@ limit, ranking_consistency = theory("gradient_limit"), theory("ranking_consisten
 gaussian, ood_toy, ood = map(theory, ("gaussian_information", "ood_toy", "out_of_distribution"))
 
 
-def committed(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
-    return found
-
-
-# The page
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_page_shows_the_command_the_table_and_the_figure_of_the_committed_run(name: str) -> None:
-    shown = study_page(f"theory/{name}.md")
-    assert theory(name).table(committed(name)) in shown
-    assert f"python experiments/theory/{name}.py --output experiments/results/theory\n" in shown
-    assert f"]({name}.png)" in shown
-    assert (RESULTS / f"{name}.png").stat().st_size > 10_000
-
-
-def test_page_shows_the_training_table_of_the_committed_run() -> None:
-    table = toy.training_table(committed("toy_categorical"))
-    assert table in study_page("theory/toy_categorical.md")
+# The command
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_result_can_be_drawn(name: str, tmp_path: Path) -> None:
-    theory(name).draw(committed(name), tmp_path / "figure.png")
+    theory(name).draw(committed(f"theory/{name}.json"), tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
@@ -73,7 +53,7 @@ def test_command_reproduces_the_committed_run(
     monkeypatch.setattr(torch, "set_num_threads", lambda n: None)
     runpy.run_path(script, run_name="__main__")
     found = json.loads((tmp_path / "new" / "gradient_limit.json").read_text())
-    expected = committed("gradient_limit")
+    expected = committed("theory/gradient_limit.json")
     assert found["limit"] == pytest.approx(expected["limit"], rel=1e-12)
     for row, committed_row in zip(found["rows"], expected["rows"], strict=True):
         assert row["normalised"] == pytest.approx(committed_row["normalised"], rel=1e-9)
@@ -170,7 +150,7 @@ def test_exact_optimum_identifies_what_the_docstring_says(name: str) -> None:
 
 
 def committed_optima() -> dict[tuple[str, int], float]:
-    fits = committed("toy_categorical")["fits"]
+    fits = committed("theory/toy_categorical.json")["fits"]
     return {(fit["estimator"], fit["k"]): fit["optimum"] for fit in fits}
 
 
@@ -244,7 +224,7 @@ def test_training_learns_log_z_where_asked() -> None:
 
 
 def test_committed_training_agrees_with_the_theory() -> None:
-    for runs in committed("toy_categorical")["training"].values():
+    for runs in committed("theory/toy_categorical.json")["training"].values():
         for name, run in runs.items():
             biased = name == "partition NLL, K=10"
             assert (run["kl"][-1][0] > 0.05) == biased, name
@@ -322,7 +302,8 @@ GAUSSIAN: dict[tuple[int, int], dict[str, tuple[float, float]]] = {
 
 def test_committed_information_agrees_with_an_independent_implementation() -> None:
     rows = {
-        (row["n"], row["information"]): row for row in committed("gaussian_information")["rows"]
+        (row["n"], row["information"]): row
+        for row in committed("theory/gaussian_information.json")["rows"]
     }
     for key, expected in GAUSSIAN.items():
         for name, (mean, std) in expected.items():
@@ -331,7 +312,7 @@ def test_committed_information_agrees_with_an_independent_implementation() -> No
 
 
 def test_committed_information_shows_which_estimates_are_bounds() -> None:
-    for row in committed("gaussian_information")["rows"]:
+    for row in committed("theory/gaussian_information.json")["rows"]:
         mean, truth = row["mean"], row["information"]
         assert mean["InfoNCE"] < min(truth, math.log(row["n"]))
         assert min(mean["SMILE 1"], mean["SMILE 5"]) > truth

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from tests.draws import seeded
-from tests.experiments.loading import EXPERIMENTS, load, study_page
+from tests.experiments.loading import EXPERIMENTS, RESULTS, committed, load, study_page
+from tests.experiments.test_theory_exact import NAMES as EXACT
 
 # `language_model.py` imports it by name, as a script imports its neighbour
 word_corpora = load("theory/word_corpora.py")
@@ -25,8 +26,6 @@ language_model_speed = load("theory/language_model_speed.py")
 noise_quality = load("theory/noise_quality.py")
 batch_and_temperature = load("theory/batch_and_temperature.py")
 false_negatives = load("theory/false_negatives.py")
-
-RESULTS = EXPERIMENTS / "results" / "theory"
 
 
 def tiny_language() -> Any:
@@ -328,29 +327,26 @@ def test_command_writes_its_numbers_and_draws_them(
 
 def tables(name: str, summary: dict[str, Any]) -> list[str]:
     """Return every table that the command prints."""
-    module = sys.modules[name]
+    module = load(f"theory/{name}.py")
     if name == "batch_and_temperature":
         return [module.table(summary, sweep) for sweep in ("batch", "temperature")]
+    if name == "toy_categorical":
+        return [module.table(summary), module.training_table(summary)]
     return [module.table(summary)]
 
 
-def committed(name: str) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
-    return summary
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_tables_come_from_the_committed_runs(name: str) -> None:
+@pytest.mark.parametrize("name", [*COMMANDS, *EXACT])
+def test_page_shows_the_command_the_tables_and_the_figure_of_the_committed_run(name: str) -> None:
     shown = study_page(f"theory/{name}.md")
-    for table in tables(name, committed(name)):
+    for table in tables(name, committed(f"theory/{name}.json")):
         assert table in shown
+    assert f"python experiments/theory/{name}.py --output experiments/results/theory\n" in shown
     assert f"]({name}.png)" in shown
-    assert f"python experiments/theory/{name}.py --output experiments/results/theory" in shown
-    assert (RESULTS / f"{name}.png").exists()
+    assert (RESULTS / "theory" / f"{name}.png").stat().st_size > 10_000
 
 
 def test_masking_helps_in_every_committed_run_and_debiasing_fails_at_its_floor() -> None:
-    summary = committed("false_negatives")
+    summary = committed("theory/false_negatives.json")
 
     def accuracy(loss: str, temperature: float) -> list[float]:
         found: list[float] = false_negatives.of_setting(summary, loss, temperature, "nearest_mean")
@@ -365,7 +361,7 @@ def test_masking_helps_in_every_committed_run_and_debiasing_fails_at_its_floor()
 
 
 def test_committed_noise_agrees_with_the_theory_where_the_theory_is_asymptotic() -> None:
-    summary = committed("noise_quality")
+    summary = committed("theory/noise_quality.json")
     for share, measured in summary["measured"].items():
         for k in map(str, summary["noise_counts"]):
             mean, error = noise_quality.mean_and_error(measured[k])
@@ -374,5 +370,5 @@ def test_committed_noise_agrees_with_the_theory_where_the_theory_is_asymptotic()
 
 def test_committed_best_rates_lie_inside_the_grid() -> None:
     rates = batch_and_temperature.RATES
-    for row in committed("batch_and_temperature")["rows"]:
+    for row in committed("theory/batch_and_temperature.json")["rows"]:
         assert rates[0] < row["rate"] < rates[-1]

@@ -34,13 +34,10 @@ def played(model: BaseAlgorithm, returns: Sequence[float], window: int = 2) -> B
 def test_a_mean_counts_when_the_window_is_full(
     returns: list[float], expected: float | None
 ) -> None:
-    assert mean_return(played(cart_pole(), returns)) == expected
-
-
-def test_before_training_there_is_no_mean() -> None:
     model = cart_pole()
     model.ep_info_buffer = None
-    assert mean_return(model) is None
+    assert mean_return(model) is None, "before training"
+    assert mean_return(played(model, returns)) == expected
 
 
 def test_only_the_best_is_kept(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from rl_infonce.sweeps.local import run_locally
 from rl_infonce.sweeps.on_ray import check_address, run_on_ray
 from rl_infonce.sweeps.on_slurm import _Task, check_parameters, run_on_slurm
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
+from tests.runs.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 
@@ -33,6 +34,17 @@ VERSION, UNKNOWN = ("--version",), ("no-such-command",)
 
 def job(folder: Path, name: str, *commands: tuple[str, ...]) -> Job:
     return Job(name, commands, folder / name / "output.log")
+
+
+def python_runs(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Let Python run this code in place of a command, and nothing for the word "short"."""
+    popen = subprocess.Popen
+
+    def start(command: Sequence[str], **settings: Any) -> Any:
+        own = "pass" if command[-1] == "short" else code
+        return popen([sys.executable, "-c", own, command[-1]], **settings)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
 
 
 def jobs_of(folder: Path) -> list[Job]:
@@ -180,15 +192,8 @@ def test_a_training_saves_before_slurm_ends_its_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit")
-    popen, begun = subprocess.Popen, tmp_path / "begun"
-    code = ONE_SIGNAL.replace(
-        "time.sleep(0.3)", "time.sleep(0.3); Path(sys.argv[1] + '.end').touch()"
-    )
-
-    def start(command: Sequence[str], **settings: Any) -> Any:
-        return popen([sys.executable, "-c", code, command[-1]], **settings)
-
-    monkeypatch.setattr(subprocess, "Popen", start)
+    begun, end = tmp_path / "begun", "; Path(sys.argv[1] + '.end').touch()"
+    python_runs(monkeypatch, ONE_SIGNAL.replace("time.sleep(0.3)", f"time.sleep(0.3){end}"))
     task = _Task(job(tmp_path, "a", (str(begun),)), {})
 
     def as_submitit_does(*_given: Any) -> None:
@@ -198,8 +203,7 @@ def test_a_training_saves_before_slurm_ends_its_job(
         raise SystemExit(1)
 
     def announce() -> None:
-        while not begun.exists():
-            time.sleep(0.02)
+        wait_until(begun.exists)
         os.kill(os.getpid(), signal.SIGUSR2)
 
     before = signal.signal(signal.SIGUSR2, as_submitit_does)
@@ -304,46 +308,35 @@ def test_a_job_that_cannot_be_started_fails_alone(
     assert "bad cannot be run: [Errno 17] File exists" in capfd.readouterr().err
 
 
-def test_environments_are_dealt_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("given", "settings", "expected"),
+    [
+        (None, {"n_jobs": 4, "n_gpus": 2, "n_threads": 3}, {("0", "3"), ("1", "3")}),
+        (None, {"n_jobs": 1}, {(None, "1")}),
+        ("2,5", {"n_jobs": 3, "n_gpus": 2}, {("2", "1"), ("5", "1")}),
+        ("GPU-a, GPU-b,-1", {"n_jobs": 3, "n_gpus": 2}, {("GPU-a", "1"), ("GPU-b", "1")}),
+        ("2,5", {"n_jobs": 3, "n_gpus": 0}, {(None, "1")}),
+    ],
+)
+def test_gpus_are_dealt_in_turn_and_threads_to_all(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    settings: dict[str, int],
+    expected: set[tuple[str | None, str]],
+) -> None:
     seen: list[tuple[str | None, str]] = []
 
-    def run(each: Job, environment: dict[str, str], _started: Any) -> int:
+    def run(_job: Job, environment: dict[str, str], _started: Any) -> int:
         time.sleep(0.05)
         seen.append((environment.get("CUDA_VISIBLE_DEVICES"), environment["OMP_NUM_THREADS"]))
         return 0
 
-    monkeypatch.setattr("rl_infonce.sweeps.local.run_job", run)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    jobs = [job(tmp_path, str(i)) for i in range(8)]
-    assert len(list(run_locally(jobs, n_jobs=4, n_gpus=2, n_threads=3))) == 8
-    assert {device for device, _ in seen} == {"0", "1"}
-    assert {threads for _, threads in seen} == {"3"}
-    seen.clear()
-    list(run_locally(jobs, n_jobs=1))
-    assert set(seen) == {(None, "1")}
-
-
-@pytest.mark.parametrize(
-    ("given", "n_gpus", "expected"),
-    [("2,5", 2, {"2", "5"}), ("GPU-a, GPU-b,-1", 2, {"GPU-a", "GPU-b"}), ("2,5", 0, {None})],
-)
-def test_gpus_that_were_given_are_dealt(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    given: str,
-    n_gpus: int,
-    expected: set[str | None],
-) -> None:
-    seen: list[str | None] = []
-
-    def run(_job: Job, environment: dict[str, str], _started: Any) -> int:
-        time.sleep(0.05)
-        seen.append(environment.get("CUDA_VISIBLE_DEVICES"))
-        return 0
-
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    if given is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     monkeypatch.setattr("rl_infonce.sweeps.local.run_job", run)
-    list(run_locally([job(tmp_path, str(i)) for i in range(6)], n_jobs=3, n_gpus=n_gpus))
+    assert len(list(run_locally([job(tmp_path, str(i)) for i in range(8)], **settings))) == 8
     assert set(seen) == expected
 
 
@@ -412,12 +405,7 @@ time.sleep(60)
 @pytest.fixture
 def sleepers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let jobs sleep until they are interrupted, as a training does that saves and exits 75."""
-    popen = subprocess.Popen
-
-    def sleep(command: Sequence[str], **settings: Any) -> Any:
-        return popen([sys.executable, "-c", SLEEPER, command[-1]], **settings)
-
-    monkeypatch.setattr(subprocess, "Popen", sleep)
+    python_runs(monkeypatch, SLEEPER)
 
 
 @pytest.fixture
@@ -434,8 +422,7 @@ def test_a_signal_stops_what_runs_and_starts_no_more(tmp_path: Path) -> None:
     jobs = [job(tmp_path, path.name + "x", (str(path),)) for path in started]
 
     def interrupt() -> None:
-        while not (started[0].exists() and started[1].exists()):
-            time.sleep(0.02)
+        wait_until(lambda: started[0].exists() and started[1].exists())
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=interrupt).start()
@@ -462,20 +449,12 @@ sys.exit(75)
 def test_trainings_save_when_nobody_listens_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_signal: bool
 ) -> None:
-    popen = subprocess.Popen
-
-    def start(command: Sequence[str], **settings: Any) -> Any:
-        is_short = command[-1] == "short"
-        code = "pass" if is_short else ONE_SIGNAL
-        return popen([sys.executable, "-c", code, command[-1]], **settings)
-
-    monkeypatch.setattr(subprocess, "Popen", start)
+    python_runs(monkeypatch, ONE_SIGNAL)
     begun = tmp_path / "begun"
     jobs = [job(tmp_path, "b", (str(begun),)), job(tmp_path, "a", ("short",))]
     engine = run_locally(jobs, n_jobs=2)
     assert next(engine) == ("a", 0)
-    while not begun.exists():
-        time.sleep(0.02)
+    wait_until(begun.exists)
     if has_signal:
         os.kill(os.getpid(), signal.SIGTERM)
     engine.close()
@@ -629,10 +608,7 @@ def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(
 def test_a_probe_that_ctrl_c_ended_is_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    popen = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda _, **more: popen([sys.executable, "-c", code], **more)
-    )
+    python_runs(monkeypatch, code)
     assert run_job(job(tmp_path, "a", ("x",)), {}) == INTERRUPTED
 
 
@@ -640,8 +616,7 @@ def test_a_probe_that_ctrl_c_ended_is_interrupted(
 def test_an_interrupted_job_waits_for_its_training(tmp_path: Path) -> None:
     def interrupt(_process: Any) -> None:
         def soon() -> None:
-            while not (tmp_path / "begun").exists():
-                time.sleep(0.02)
+            wait_until((tmp_path / "begun").exists)
             os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=soon).start()
@@ -667,10 +642,7 @@ def test_nothing_trains_on_when_its_engine_dies(tmp_path: Path) -> None:
         assert engine.stdout is not None
         child = int(engine.stdout.readline())
         engine.kill()
-    deadline = time.monotonic() + 10
-    while _is_alive(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not _is_alive(child), seconds=10)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")

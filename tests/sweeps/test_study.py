@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.cli import main
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, GridError, make_grid, read_grid
 from rl_infonce.sweeps.study import best_trial, run_study
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from tests.cli.running import output_of
 from tests.sweeps.grids import GRID, write_grid
 
 SEARCH = {
@@ -313,9 +313,7 @@ def test_without_study_or_optuna_it_says_so(
 
 @pytest.mark.slow
 @pytest.mark.atari
-def test_the_command_trains_trials_and_names_the_best(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_trains_trials_and_names_the_best(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     search = {
         "infonce_coef": {"low": 0.01, "high": 1.0, "log": True},
@@ -326,11 +324,10 @@ def test_the_command_trains_trials_and_names_the_best(
     long_enough = {"n_timesteps": 1024, "train": once}
     path = write_grid(tmp_path / "grid.toml", study=study, **long_enough)
     assert read_grid(path).study is not None
-    assert main(["sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize"]) == 0
-    said = capsys.readouterr().out
+    said = output_of("sweep", str(path), "-o", str(tmp_path / "sweep"), "--optimize")
     assert "breakout-ppo-trial_000-0: done in" in said
     assert "The best of all trials is trial_000" in said
-    assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize"]) == 0
-    assert "The best of all trials is trial_000" in capsys.readouterr().out, "earlier ones count"
-    assert main(["sweep", "--resume", str(tmp_path / "sweep"), "--optimize", "--dry-run"]) == 0
-    assert "breakout-ppo-trial_000-0: done" in capsys.readouterr().out, "as it was searched"
+    said = output_of("sweep", "--resume", str(tmp_path / "sweep"), "--optimize")
+    assert "The best of all trials is trial_000" in said, "earlier ones count"
+    said = output_of("sweep", "--resume", str(tmp_path / "sweep"), "--optimize", "--dry-run")
+    assert "breakout-ppo-trial_000-0: done" in said, "as it was searched"

@@ -17,47 +17,38 @@ from tests.full_disk import no_room
 from tests.sweeps.grids import GRID, write_grid
 
 
-def test_two_sweeps_never_share_a_folder(tmp_path: Path) -> None:
-    folder = SweepFolder(tmp_path / "sweep")
-    with folder.held():
-        with (
-            pytest.raises(BlockingIOError, match=r"process \d+ on .* runs a sweep in it\. Choose"),
-            SweepFolder(tmp_path / "sweep").held(),
-        ):
-            pass
-        assert (tmp_path / "sweep" / ".owner").exists()
-    with SweepFolder(tmp_path / "sweep").held():
-        pass
+@pytest.fixture
+def folder(tmp_path: Path) -> SweepFolder:
+    return SweepFolder(tmp_path / "sweep")
 
 
-def adopted(folder: SweepFolder, path: Path, **changes: Any) -> None:
+def adopted(folder: SweepFolder, **changes: Any) -> None:
     """Adopt a grid, and begin its cells."""
     folder.path.mkdir(exist_ok=True)
-    grid = read_grid(write_grid(path, **changes))
+    path = write_grid(folder.path.with_name("grid.toml"), **changes)
+    grid = read_grid(path)
     folder.adopt(grid, path.read_bytes())
     for cell in grid.cells():
         folder.run_dir(cell).mkdir(parents=True, exist_ok=True)
         write_record(folder.run_dir(cell), new_record({}, cell.seed))
 
 
-def test_what_was_never_begun_may_change(tmp_path: Path) -> None:
-    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
-    adopted(folder, path)
+def test_what_was_never_begun_may_change(folder: SweepFolder) -> None:
+    adopted(folder)
     first, second = folder.grid().cells()
     (folder.run_dir(second) / "run.json").unlink()  # it left an output.log alone, say
-    adopted(folder, path, arms=["infonce"], train={"n_envs": 2})
+    adopted(folder, arms=["infonce"], train={"n_envs": 2})
     with pytest.raises(ValueError, match=f"{second.name}: n_envs 1 .was 2"):
-        adopted(folder, path)
+        adopted(folder)
     with pytest.raises(ValueError, match=f"{first.name}: n_timesteps 256"):
-        adopted(folder, path, arms=["baseline"], n_timesteps=256)
+        adopted(folder, arms=["baseline"], n_timesteps=256)
 
 
-def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
-    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
+def test_a_grid_may_grow_but_cells_stay_what_they_are(folder: SweepFolder) -> None:
     with pytest.raises(FileNotFoundError, match=f"a sweep in {folder.path}"):
         folder.grid()
-    adopted(folder, path)
-    adopted(folder, path, seeds=[0, 1], arms=["baseline", "infonce", "placebo"])
+    adopted(folder)
+    adopted(folder, seeds=[0, 1], arms=["baseline", "infonce", "placebo"])
     assert len(folder.grid().cells()) == 6
     for changes, message in (
         ({"train": {"n_envs": 2}}, r"baseline-0: n_envs 2 \(was 1\)"),
@@ -65,14 +56,13 @@ def test_a_grid_may_grow_but_cells_stay_what_they_are(tmp_path: Path) -> None:
         ({"probe": {"n_frames": 10}}, r"\[probe\] .*\(was None\)"),
     ):
         with pytest.raises(ValueError, match=message):
-            adopted(folder, path, **changes)
+            adopted(folder, **changes)
     assert len(folder.grid().cells()) == 6, "what is refused changes nothing"
 
 
 def test_another_encoder_of_the_same_name_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
     for place, content in (("here", b"one"), ("there", b"two"), ("nowhere", None)):
         (tmp_path / place).mkdir()
         if content is not None:
@@ -80,39 +70,36 @@ def test_another_encoder_of_the_same_name_is_noticed(
     arm = {"own": {"pretrained": "e.safetensors"}}
     own: dict[str, Any] = {"arms": ["infonce", "own"], "arm": arm}
     monkeypatch.chdir(tmp_path / "here")
-    adopted(folder, path, **own)
+    adopted(folder, **own)
     monkeypatch.chdir(tmp_path / "there")
     with pytest.raises(ValueError, match=r"own-0: content of pretrained \w+ \(was \w+\)\. Change"):
-        adopted(folder, path, **own)
+        adopted(folder, **own)
     for place in ("nowhere", "here"):  # a sweep that is done may be looked at anywhere
         monkeypatch.chdir(tmp_path / place)
-        adopted(folder, path, **own)
+        adopted(folder, **own)
 
 
 def test_a_full_disk_leaves_the_grid_and_the_record_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: SweepFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
-    adopted(folder, path)
+    adopted(folder)
     before = {each.name: each.read_bytes() for each in folder.path.glob("*.*")}
     monkeypatch.setattr(durable, "_write", no_room)
     with pytest.raises(OSError, match="No space left"):
-        adopted(folder, path, seeds=[0, 1])
+        adopted(folder, seeds=[0, 1])
     assert {each.name: each.read_bytes() for each in folder.path.glob("*.*")} == before
 
 
-def test_cells_that_the_last_grid_lacks_stay_what_they_are_too(tmp_path: Path) -> None:
-    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
-    adopted(folder, path)
-    adopted(folder, path, seeds=[1])
+def test_cells_that_the_last_grid_lacks_stay_what_they_are_too(folder: SweepFolder) -> None:
+    adopted(folder)
+    adopted(folder, seeds=[1])
     with pytest.raises(ValueError, match=r"breakout-ppo-baseline-0: n_timesteps 256 \(was 128\)"):
-        adopted(folder, path, n_timesteps=256)
-    adopted(folder, path, seeds=[2], n_timesteps=256)
+        adopted(folder, n_timesteps=256)
+    adopted(folder, seeds=[2], n_timesteps=256)
 
 
-def test_a_grid_edited_in_its_folder_is_noticed(tmp_path: Path) -> None:
-    folder, path = SweepFolder(tmp_path / "sweep"), tmp_path / "grid.toml"
-    adopted(folder, path)
+def test_a_grid_edited_in_its_folder_is_noticed(folder: SweepFolder) -> None:
+    adopted(folder)
     folder.begin_session("local", "rl-infonce sweep grid.toml")
     own = write_grid(folder.path / "grid.toml", train={"n_envs": 4})
     with pytest.raises(ValueError, match=r"n_envs 4 \(was 1\).*Change them back"):

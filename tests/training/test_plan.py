@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from rl_infonce.cli import main, make_parser
+from rl_infonce.cli import make_parser
 from rl_infonce.cli.train import given_settings, named_folder
 from rl_infonce.runs.run_directory import hold_run, new_record, read_record, write_record
 from rl_infonce.training.plan import TrainingPlan, check_unused, new_run, planned
+from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
 
@@ -35,12 +36,17 @@ def going_on(run_dir: Path, *flags: str) -> TrainingPlan:
     return planned(given_settings(parse(*flags)), run_dir, print)[1]
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
-    """Return what a command says that exits with 2."""
-    with pytest.raises(SystemExit) as leaving:
-        main(["train", *flags])
-    assert leaving.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "`--game`, or `--resume` with the folder"),
+        (["--resume", "nowhere"], "a run in nowhere, got no run.json"),
+        (["--resume", "a", "--run-dir", "b"], "`--resume` or `--run-dir`, got both"),
+        (["--resume", "x", "--n-envs", "4", "--on-nan", "stop"], "without --n-envs, --on-nan: the"),
+    ],
+)
+def test_wrong_usage_exits_2(given: list[str], message: str) -> None:
+    assert message in refusal("train", *given)
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--run-dir"])
@@ -125,23 +131,19 @@ def test_of_a_record_known_settings_are_taken_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.zip", "checkpoints/step_000000000064"])
-def test_a_folder_with_a_model_of_somebody_is_no_place_for_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_folder_with_a_model_of_somebody_is_no_place_for_a_run(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir(parents=True)
-    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
+    said = refusal("train", "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
     assert f"got {tmp_path / name} without run.json. Choose another folder." in said
 
 
 @pytest.mark.parametrize("name", ["progress.csv", "episodes.csv", "encoder.safetensors"])
-def test_what_somebody_else_wrote_there_is_not_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_what_somebody_else_wrote_there_is_not_overwritten(tmp_path: Path, name: str) -> None:
     (tmp_path / "own").write_text("of mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / name).write_text("time/fps,rollout/ep_rew_mean\n120,3.5\n")
     flags = ["--pretrained", str(tmp_path / "own")] if name.startswith("encoder") else []
-    said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path / "run"), *flags, *SMALL)
+    said = refusal("train", "--game", "pong", "--run-dir", str(tmp_path / "run"), *flags, *SMALL)
     assert f"got {tmp_path / 'run' / name} without run.json. Choose another folder." in said
 
 
@@ -154,20 +156,16 @@ def test_a_run_killed_before_its_record_may_begin_again(tmp_path: Path) -> None:
         check_unused(tmp_path, None)
 
 
-def test_a_record_is_read_when_the_folder_is_held(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     with hold_run(tmp_path):
-        said = refusal(capsys, "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
-    assert f"alone, but process {os.getpid()} on" in said
-    assert "Cannot write the logs" not in said
+        said = refusal("train", "--game", "pong", "--run-dir", str(tmp_path), *SMALL)
+        again = refusal("train", "--resume", str(begun(tmp_path)))
+    for each in (said, again):
+        assert f"alone, but process {os.getpid()} on" in each
+        assert "Cannot write the logs" not in each
 
 
-def test_resume_takes_no_settings_and_no_second_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`--resume` or `--run-dir`, got both"):
-        named_folder(parse("--resume", "a", "--run-dir", "b"))
-    with pytest.raises(ValueError, match="without --on-nan: the run has its own"):
-        named_folder(parse("--resume", "a", "--on-nan", "stop"))
+def test_resume_takes_a_budget_and_where_to_write(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run")
     allowed = ("-n", "9", "--save-freq", "3", "-tb", "tb", "--fall-back", "--no-progress")
     assert named_folder(parse("--resume", str(run_dir), *allowed)) == run_dir
@@ -181,18 +179,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
-def test_a_finished_run_without_checkpoints_has_nothing_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_without_checkpoints_has_nothing_left(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run", *SMALL, status="done", n_timesteps_done=128)
     for name in ("model.zip", "progress.csv", "episodes.csv"):
         (run_dir / name).write_bytes(b"precious")
     before = contents(run_dir)
-    assert main(["train", "--resume", str(run_dir)]) == 0
-    assert "Nothing left: 128 of 128 steps are trained" in capsys.readouterr().out
+    said = output_of("train", "--resume", str(run_dir))
+    assert "Nothing left: 128 of 128 steps are trained" in said
     assert contents(run_dir) == before
-    assert main(["train", "--resume", str(run_dir), "-n", "256"]) == 1
-    assert "got none of a run that trained 128 steps" in capsys.readouterr().err
+    said = errors_of("train", "--resume", str(run_dir), "-n", "256")
+    assert "got none of a run that trained 128 steps" in said
     assert contents(run_dir) == before
 
 
@@ -204,27 +200,23 @@ def test_a_finished_run_without_checkpoints_has_nothing_left(
     ],
 )
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any]
+    tmp_path: Path, more: dict[str, Any]
 ) -> None:
     run_dir = begun(tmp_path / "run", *SMALL, **more)
-    assert main(["train", "--resume", str(run_dir)]) == 1
-    assert f"a checkpoint in {run_dir / 'checkpoints'} to go on" in capsys.readouterr().err
+    said = errors_of("train", "--resume", str(run_dir))
+    assert f"a checkpoint in {run_dir / 'checkpoints'} to go on" in said
     assert read_record(run_dir)["sessions"] == more.get("sessions", [])
     record = read_record(run_dir)
     del record["status"]
     write_record(run_dir, record)
-    assert main(["train", "--resume", str(run_dir)]) == 1
-    assert "to go on from, got none" in capsys.readouterr().err
+    assert "to go on from, got none" in errors_of("train", "--resume", str(run_dir))
 
 
 @pytest.mark.parametrize("name", ["progress.csv", "episodes.csv"])
-def test_a_damaged_table_is_named_before_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_damaged_table_is_named_before_training(tmp_path: Path, name: str) -> None:
     run_dir = begun(tmp_path / "run", *SMALL)
     (run_dir / name).write_bytes(b"\xff\n")
-    assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 1
-    said = capsys.readouterr().err
+    said = errors_of("train", "--resume", str(run_dir), "--no-progress")
     assert f"as CSV, in {run_dir / name}" in said
     assert "Traceback" not in said
     assert not (run_dir / "model.zip").exists()

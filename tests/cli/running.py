@@ -1,0 +1,35 @@
+"""Run commands in this process, and return what they print."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import pytest
+
+from rl_infonce.cli import main
+
+
+def output_of(*words: str, code: int = 0) -> str:
+    """Return what a command prints that ends with this exit code."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main([*words]) == code
+    return said.getvalue()
+
+
+def errors_of(*words: str, code: int = 1) -> str:
+    """Return what a command prints as errors that ends with this exit code."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        assert main([*words]) == code
+    return said.getvalue()
+
+
+def refusal(*words: str) -> str:
+    """Return what a command prints as an error before it exits with 2."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as leaving:
+        main([*words])
+    assert leaving.value.code == 2
+    return said.getvalue()
