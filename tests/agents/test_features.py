@@ -148,25 +148,28 @@ def test_an_untrained_policy_is_another_draw_of_the_same_network(name: str) -> N
     torch.testing.assert_close(*norms, rtol=0.02, atol=0.0)
 
 
-class _Vectors(gym.Env[Any, Any]):
-    observation_space: Any = spaces.Box(-1.0, 1.0, (8,), np.float32)
+class _Observing(gym.Env[Any, Any]):
     action_space = spaces.Discrete(2)
 
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = space
 
-class _Floats(_Vectors):
-    observation_space = spaces.Box(0.0, 1.0, IMAGE_SHAPE, np.float32)
 
-
-class _Numbers(_Vectors):
-    observation_space = spaces.Discrete(3)
+VECTORS = spaces.Box(-1.0, 1.0, (8,), np.float32)
+FLOATS = spaces.Box(0.0, 1.0, IMAGE_SHAPE, np.float32)
 
 
 @pytest.mark.parametrize(
     ("env", "shape", "error", "message"),
     [
-        (_Vectors(), IMAGE_SHAPE, ValueError, r"images \(4, 36, 36\).*got \(8,\)"),
-        (_Numbers(), IMAGE_SHAPE, TypeError, r"images \(4, 36, 36\), got Discrete\(3\)"),
-        (_Floats(), IMAGE_SHAPE, ValueError, "got float32"),
+        (_Observing(VECTORS), IMAGE_SHAPE, ValueError, r"images \(4, 36, 36\).*got \(8,\)"),
+        (
+            _Observing(spaces.Discrete(3)),
+            IMAGE_SHAPE,
+            TypeError,
+            r"images \(4, 36, 36\), got Discrete\(3\)",
+        ),
+        (_Observing(FLOATS), IMAGE_SHAPE, ValueError, "got float32"),
         (stamped_vec_env(1), (3, 36, 36), ValueError, r"\(3, 36, 36\).*got \(4, 36, 36\)"),
         (stamped_vec_env(1), IMAGE_SHAPE, ValueError, "got FlattenExtractor"),
     ],

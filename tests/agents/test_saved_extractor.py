@@ -50,9 +50,15 @@ def loaded_features(path: Path, algorithm: type[BaseAlgorithm], name: str) -> Te
     owner = policy.get_submodule(name.rpartition(".")[0])
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SB3 warns where extractors are not shared
-        features = BasePolicy.extract_features(owner, IMAGES, policy.get_submodule(name))
-    assert isinstance(features, Tensor)
-    return features
+        found = BasePolicy.extract_features(owner, IMAGES, policy.get_submodule(name))
+    assert isinstance(found, Tensor)
+    return found
+
+
+@torch.no_grad()
+def features(encoder: Any) -> Tensor:
+    found: Tensor = encoder(IMAGES)
+    return found
 
 
 ACTING = {
@@ -82,9 +88,8 @@ def test_features_equal_the_loaded_models_for_every_algorithm(
 ) -> None:
     path = saved(tmp_path, ALGORITHMS[algorithm.__name__](deepcopy(EXTRACTORS[extractor])))
     expected = loaded_features(path, algorithm, ACTING.get(algorithm, "features_extractor"))
-    with torch.no_grad():
-        assert torch.equal(read_encoder(path)(IMAGES), expected)
-        assert torch.equal(read_trusted_encoder(path)(IMAGES), expected)
+    assert torch.equal(features(read_encoder(path)), expected)
+    assert torch.equal(features(read_trusted_encoder(path)), expected)
 
 
 @pytest.mark.parametrize("extractor", EXTRACTORS)
@@ -96,9 +101,8 @@ def test_features_equal_the_loaded_models_for_every_extractor(
     expected = loaded_features(path, PPO, "features_extractor")
     encoder = read_encoder(path)
     save_encoder(encoder, tmp_path / "encoder.safetensors")
-    with torch.no_grad():
-        assert torch.equal(encoder(IMAGES), expected)
-        assert torch.equal(load_encoder(tmp_path / "encoder.safetensors")(IMAGES), expected)
+    assert torch.equal(features(encoder), expected)
+    assert torch.equal(features(load_encoder(tmp_path / "encoder.safetensors")), expected)
 
 
 def test_a_trained_model_is_read_like_a_new_one(tmp_path: Path) -> None:
@@ -107,16 +111,14 @@ def test_a_trained_model_is_read_like_a_new_one(tmp_path: Path) -> None:
     path = saved(tmp_path, model.learn(N_STEPS))
     encoder = read_encoder(path)
     assert not torch.equal(encoder.state_dict()["linear.0.weight"], before["linear.0.weight"])
-    with torch.no_grad():
-        assert torch.equal(encoder(IMAGES), loaded_features(path, PPO, "features_extractor"))
+    assert torch.equal(features(encoder), loaded_features(path, PPO, "features_extractor"))
 
 
 def test_separate_extractors_are_told_apart_by_name(tmp_path: Path) -> None:
     path = saved(tmp_path, ALGORITHMS["PPO"](deepcopy(EXTRACTORS["separate"])))
     for name in ("pi_features_extractor", "vf_features_extractor"):
-        with torch.no_grad():
-            features = read_encoder(path, extractor=name)(IMAGES)
-        assert torch.equal(features, loaded_features(path, PPO, name))
+        encoder = read_encoder(path, extractor=name)
+        assert torch.equal(features(encoder), loaded_features(path, PPO, name))
     with pytest.raises(ValueError, match=r"`extractor`.*Did you mean 'vf_features_extractor'"):
         read_encoder(path, extractor="v_features_extractor")
 
@@ -143,9 +145,8 @@ def test_an_extractor_of_the_users_is_refused_by_name_and_read_when_trusted(tmp_
     path = saved(tmp_path, ALGORITHMS["PPO"](policy_kwargs(OwnCNN)))
     with pytest.raises(NotRebuildableError, match=r"OwnCNN.*--trust-pickle"):
         read_encoder(path)
-    with torch.no_grad():
-        features = read_trusted_encoder(path)(IMAGES)
-    assert torch.equal(features, loaded_features(path, PPO, "features_extractor"))
+    encoder = read_trusted_encoder(path)
+    assert torch.equal(features(encoder), loaded_features(path, PPO, "features_extractor"))
 
 
 def _of_twice_the_features(self: Any, space: Any, features_dim: int = 512, **kwargs: Any) -> None:

@@ -64,14 +64,6 @@ def test_losses_broadcast_the_mask(loss: Loss) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("n_candidates", [1, 2, 7])
-def test_losses_constant_scores_give_log_n_candidates(loss: Loss, n_candidates: int) -> None:
-    scores = torch.full((n_candidates, n_candidates), 3.0, dtype=torch.float64)
-    expected = torch.full((n_candidates,), math.log(n_candidates), dtype=torch.float64)
-    torch.testing.assert_close(loss(scores), expected)
-
-
-@BOTH
 @pytest.mark.parametrize("temperature", [1.0, 0.07, 0.02, 0.005])
 def test_losses_perfect_alignment_has_closed_form(loss: Loss, temperature: float) -> None:
     scores = torch.eye(6, dtype=torch.float64) / temperature

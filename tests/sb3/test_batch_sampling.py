@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 
 from rl_infonce.sb3.batch_encoding import encode_actions, preprocess
-from rl_infonce.sb3.batch_sampling import SamplingPlan, _another_one, sample_batch
+from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, _another_one, sample_batch
 from rl_infonce.sb3.buffers import ExperienceReader
 from rl_infonce.sb3.experience import Experience
 from tests.sb3.fakes import decode
@@ -26,13 +26,18 @@ def recorded(name: str) -> tuple[Any, Experience]:
     return model, ExperienceReader().read(model)
 
 
+def sampled(experience: Experience, seed: int = 0, **changes: Any) -> ObservationBatch:
+    batch = sample_batch(experience, PLAN._replace(**changes), np.random.default_rng(seed))
+    assert batch is not None
+    return batch
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
 @pytest.mark.parametrize("seed", range(3))
 def test_context_futures_and_mask_agree_with_brute_force(name: str, seed: int) -> None:
     _, experience = recorded(name)
-    batch = sample_batch(experience, PLAN, np.random.default_rng(seed))
-    assert batch is not None
+    batch = sampled(experience, seed)
     assert batch.n_anchors == 12
     context, futures = decode(batch.context), decode(batch.futures)
     for i in range(12):
@@ -63,8 +68,7 @@ def test_identical_observations_are_no_negatives_of_one_another() -> None:
         return np.broadcast_to((envs % 2)[..., None], (*np.shape(envs), 5)).astype(np.uint8)
 
     constant = replace(experience, _gather=gather)
-    batch = sample_batch(constant, PLAN._replace(min_gap=0), np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(constant, min_gap=0)
     kind = batch.futures[0, :, 0]
     assert set(kind.tolist()) == {0, 1}
     expected = (kind[:, None] != kind) | np.eye(batch.n_anchors, dtype=np.bool_)
@@ -73,19 +77,17 @@ def test_identical_observations_are_no_negatives_of_one_another() -> None:
     assert batch.time_mask.all(), "the bound counts them"
 
 
-def test_one_pair_alone_has_no_negative_and_makes_no_batch() -> None:
+def test_fewer_than_two_pairs_have_no_negative_and_make_no_batch() -> None:
     _, experience = recorded("PPO")
     rng = np.random.default_rng(0)
     assert sample_batch(experience, PLAN._replace(n_pairs=1), rng) is None
-    two = sample_batch(experience, PLAN._replace(n_pairs=2), rng)
-    assert two is not None
-    assert two.n_anchors == 2
+    assert sample_batch(experience, PLAN._replace(horizons=(200,)), rng) is None
+    assert sampled(experience, n_pairs=2).n_anchors == 2
 
 
 def test_steps_before_an_episode_are_marked_unused_and_all_others_used() -> None:
     _, experience = recorded("DQN")  # its whole past is in the buffer
-    batch = sample_batch(experience, PLAN._replace(n_pairs=40), np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(experience, n_pairs=40)
     time = decode(batch.context).time[:, -1]
     ages = np.arange(PLAN.context_length)[::-1]
     assert np.array_equal(batch.context_used, time[:, None] >= ages)
@@ -95,8 +97,7 @@ def test_steps_before_an_episode_are_marked_unused_and_all_others_used() -> None
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_actions_are_those_taken_from_the_anchor_on(name: str) -> None:
     model, experience = recorded(name)
-    batch = sample_batch(experience, PLAN, np.random.default_rng(0))
-    assert batch is not None
+    batch = sampled(experience)
     assert batch.actions is not None
     buffer = model.rollout_buffer if name == "PPO" else model.replay_buffer
     n_envs = 2 if name == "PPO" else 1
@@ -111,13 +112,6 @@ def test_actions_are_those_taken_from_the_anchor_on(name: str) -> None:
         env, episode, time = (int(field[i, -1]) for field in context)
         for step in range(max(PLAN.horizons)):
             assert int(batch.actions[i, step].item()) == taken[env, episode, time + step]
-
-
-def test_too_few_pairs_are_no_batch() -> None:
-    _, experience = recorded("PPO")
-    assert (
-        sample_batch(experience, PLAN._replace(horizons=(200,)), np.random.default_rng(0)) is None
-    )
 
 
 def test_actions_become_one_hot_or_stay_continuous() -> None:
@@ -143,10 +137,7 @@ def test_images_are_scaled_unless_they_are_normalised_already() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_shuffled_positives_are_other_anchors_futures(name: str, seed: int) -> None:
     _, experience = recorded(name)
-    whole = sample_batch(experience, PLAN, np.random.default_rng(seed))
-    batch = sample_batch(experience, PLAN._replace(shuffled=True), np.random.default_rng(seed))
-    assert whole is not None
-    assert batch is not None
+    whole, batch = sampled(experience, seed), sampled(experience, seed, shuffled=True)
     np.testing.assert_array_equal(batch.context, whole.context)
     stamps, shuffled = (
         [tuple(row) for row in np.stack(decode(each.futures[0]), axis=1).tolist()]

@@ -29,7 +29,6 @@ from rl_infonce.sb3.batch_sampling import sample_batch
 from rl_infonce.sb3.callbacks import trained_extractors
 from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv, decode, stamped_vec_env
-from tests.sb3.test_bit_identity import streams
 from tests.sb3.test_gradients import n_hooks
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -38,6 +37,7 @@ from tests.sb3.worlds import (
     assert_same_weights,
     extractors_of,
     policy_kwargs,
+    streams,
     weights_of,
 )
 

@@ -97,6 +97,15 @@ class Player:
         ]
 
 
+def played(n_rows: int, n_envs: int, n_played: int, **look: Any) -> tuple[Player, ExperienceReader]:
+    """Return a player in its first `learn()` and a reader that has read it."""
+    player, reader = Player(n_rows, n_envs, **look), ExperienceReader()
+    player.learn()
+    player.play(n_played, 0.0 if look else 0.15)
+    player.read(reader)
+    return player, reader
+
+
 def found(experience: Experience, horizon: int) -> list[tuple[int, int]]:
     steps, envs = experience.legal_anchors(horizon)
     return list(zip(steps.tolist(), envs.tolist(), strict=True))
@@ -165,10 +174,7 @@ def test_a_read_costs_the_new_rows_only(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_wrong_newest_row_forces_a_rebuild() -> None:
-    player, reader = Player(10, 2), ExperienceReader()
-    player.learn()
-    player.play(6)
-    player.read(reader)
+    player, reader = played(10, 2, 6)
     ids = reader._index.ids
     player.replay_buffer.reset()
     player.learn()
@@ -179,10 +185,7 @@ def test_a_wrong_newest_row_forces_a_rebuild() -> None:
 
 
 def test_rows_added_by_hand_are_compared() -> None:
-    player, reader = Player(50, 2), ExperienceReader()
-    player.learn()
-    player.play(10)
-    player.read(reader)
+    player, reader = played(50, 2, 10)
     for _ in range(3):  # demonstrations: rows that no step of this learn() counted
         player.reset(np.ones(2, dtype=np.bool_))
         for _ in range(4):
@@ -204,9 +207,7 @@ def test_rows_beyond_the_count_of_a_learn_are_compared() -> None:
 def test_a_replaced_array_forces_a_rebuild_though_its_newest_row_looks_the_same(
     replaced: str,
 ) -> None:
-    player, reader = Player(10, 1, visible=False), ExperienceReader()
-    player.learn()
-    player.play(6, 0.0)
+    player, reader = played(10, 1, 6, visible=False)
     assert len(found(player.read(reader), 1)) == 5
     buffer = player.replay_buffer
     setattr(buffer, replaced, getattr(buffer, replaced).copy())
@@ -220,10 +221,7 @@ def test_a_replaced_array_forces_a_rebuild_though_its_newest_row_looks_the_same(
 def test_an_emptied_ring_forces_a_rebuild_though_its_newest_row_looks_the_same(
     n_before: int, n_after: int, new_learn: bool
 ) -> None:
-    player, reader = Player(10, 1, visible=False), ExperienceReader()
-    player.learn()
-    player.play(n_before, 0.0)
-    player.read(reader)
+    player, reader = played(10, 1, n_before, visible=False)
     player.replay_buffer.reset()
     del player.record[:]
     if new_learn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,12 @@ def record_logger(model: BaseAlgorithm) -> dict[str, list[float]]:
     recorder = _Recorder()
     model.set_logger(Logger(None, [recorder]))
     return recorder.numbers
+
+
+def streams() -> tuple[Any, ...]:
+    """Return the state of every random stream of the process."""
+    numpy_state = np.random.get_state()  # noqa: NPY002 (the host's own stream)
+    return torch.get_rng_state().tolist(), random.getstate(), repr(numpy_state)
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
