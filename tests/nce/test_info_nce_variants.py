@@ -18,7 +18,6 @@ from rl_infonce.nce import (
     info_nce,
     multi_positive_info_nce,
     soft_info_nce,
-    symmetric_info_nce,
 )
 from tests import oracles
 from tests.draws import normal, random_mask
@@ -144,12 +143,6 @@ def test_every_variant_has_info_nce_as_its_limit(loss: Loss, masked: bool) -> No
     scores = random_scores()
     mask = mask_of(scores) if masked else None
     torch.testing.assert_close(loss(scores, mask=mask), info_nce(scores, mask=mask))
-
-
-def test_symmetric_info_nce_of_symmetric_scores_is_info_nce() -> None:
-    scores = random_scores(5, 5)
-    scores = scores + scores.T
-    torch.testing.assert_close(symmetric_info_nce(scores), info_nce(scores))
 
 
 def test_small_concentration_and_prior_approach_info_nce() -> None:

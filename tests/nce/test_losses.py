@@ -108,12 +108,6 @@ def test_losses_compute_half_precision_scores_in_float32(loss: Loss, dtype: torc
     assert torch.equal(loss(scores, mask=mask), loss(scores.float(), mask=mask))
 
 
-def test_symmetric_info_nce_is_invariant_to_swapping_sides() -> None:
-    scores, mask = random_scores(5, 5), random_mask(5, 5)
-    swapped = symmetric_info_nce(scores.T, mask=mask.T)
-    torch.testing.assert_close(symmetric_info_nce(scores, mask=mask), swapped)
-
-
 @BOTH
 @pytest.mark.parametrize("shape", [(3, 2), (1, 2, 2), (5, 2, 2)])
 def test_losses_refuse_a_mask_of_another_shape(loss: Loss, shape: tuple[int, ...]) -> None:

@@ -342,12 +342,6 @@ def test_gradients_of_the_density_ratio_agree_with_finite_differences() -> None:
 
 
 @ESTIMATES
-def test_estimates_do_not_care_about_the_order_of_pairs(estimate: Callable[..., Tensor]) -> None:
-    scores, order = normal(5, 5), torch.tensor([3, 0, 4, 1, 2])
-    torch.testing.assert_close(estimate(scores[order][:, order]), estimate(scores))
-
-
-@ESTIMATES
 def test_estimates_ignore_autocast_and_compute_half_precision_in_float32(
     estimate: Callable[..., Tensor],
 ) -> None:

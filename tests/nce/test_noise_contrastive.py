@@ -308,19 +308,6 @@ def test_estimators_ignore_autocast(estimator: Estimator) -> None:
     torch.testing.assert_close(losses, estimator(g), rtol=0, atol=0)
 
 
-@ALL
-def test_estimators_do_not_care_about_the_order_of_rows_and_noise(estimator: Estimator) -> None:
-    g = given_samples(n_positives=2)
-    row_order, noise_order = torch.tensor([2, 0, 1]), torch.tensor([4, 2, 0, 1, 3])
-    permuted = Given(
-        g.positives[row_order].flip(1),
-        g.noise[row_order][:, noise_order],
-        g.positive_log_q[row_order].flip(1),
-        g.noise_log_q[row_order][:, noise_order],
-    )
-    torch.testing.assert_close(estimator(permuted), estimator(g)[row_order])
-
-
 ZEROS, FOUR = torch.zeros(3).double(), torch.zeros(4).double()
 NOT_COVERED = r"`positive_log_q` above -inf, got 3 samples with q = 0.*cover the data"
 
