@@ -143,9 +143,10 @@ def test_estimates_of_an_example_by_hand() -> None:
 @pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate, info_nce_bound])
 def test_estimates_keep_leading_axes(estimate: Callable[..., Tensor]) -> None:
     scores = normal(2, 3, 4, 5)
-    values = estimate(scores, mask=holes(scores))
-    assert values.shape == (2, 3)
-    torch.testing.assert_close(values[1, 2], estimate(scores[1, 2], mask=holes(scores)))
+    for mask in (None, holes(scores)):
+        values = estimate(scores, mask=mask)
+        assert values.shape == (2, 3)
+        torch.testing.assert_close(values[1, 2], estimate(scores[1, 2], mask=mask))
 
 
 @pytest.mark.parametrize("estimate", [nwj_bound, dv_estimate, smile_estimate, info_nce_bound])
