@@ -38,6 +38,16 @@ def found(extractor: InfoNCEExtractor, n_anchors: int = 5) -> Any:
     return scores
 
 
+def encoded_by(extractor: InfoNCEExtractor) -> Any:
+    with torch.no_grad():
+        return extractor.eval().encode(IMAGES / 255)
+
+
+def rows_of(scores: Any) -> list[int]:
+    """Return the rows of all stretches, those of the anchors' own episodes first."""
+    return [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
+
+
 def test_stretches_stay_in_their_episode_and_differ() -> None:
     scores = found(extractor_with(), n_anchors=40)
     ids = LABELLED.episode_ids
@@ -52,11 +62,9 @@ def test_stretches_stay_in_their_episode_and_differ() -> None:
 def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> None:
     extractor = extractor_with(**settings)
     scores = found(extractor)
-    with torch.no_grad():
-        encoded = extractor.eval().encode(IMAGES / 255).features
+    encoded = encoded_by(extractor).features
     anchors = encoded[scores.anchors] - encoded[scores.anchors].mean(0)
-    rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
-    centre = encoded[rows].mean(0)
+    centre = encoded[rows_of(scores)].mean(0)
     assert extractor.infonce is not None
     critic: Any = extractor.infonce.critics["global"]
     for k in range(len(extractor.horizons)):
@@ -71,10 +79,8 @@ def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> 
 def test_local_scores_are_averaged_over_positions() -> None:
     extractor = extractor_with(preset="spatial_cpc")
     scores = found(extractor)
-    with torch.no_grad():
-        encoded = extractor.eval().encode(IMAGES / 255)
+    encoded, rows = encoded_by(extractor), rows_of(scores)
     features, maps = encoded.features[scores.anchors], encoded.maps.flatten(2)
-    rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
     assert extractor.infonce is not None
     critic: Any = extractor.infonce.critics["global_local"]
     centred = features - features.mean(0)
@@ -97,8 +103,7 @@ def test_a_context_is_read_from_the_anchors_own_episode() -> None:
     )
     scores = found(extractor, n_anchors=30)
     ((context, used),) = seen
-    with torch.no_grad():
-        encoded = extractor.eval().encode(IMAGES / 255).features
+    encoded = encoded_by(extractor).features
     for b, anchor in enumerate(scores.anchors):
         for back in range(3):
             in_episode = anchor % 10 >= back
