@@ -15,7 +15,8 @@ from tests.sb3.labelled import stamped_observations
 from tests.sb3.worlds import ALGORITHMS, policy_kwargs
 
 LABELLED = stamped_observations(n_episodes=3, length=10)
-IMAGES = torch.as_tensor(LABELLED.observations)
+OBSERVATIONS, EPISODE_IDS = LABELLED.observations, LABELLED.episode_ids
+IMAGES = torch.as_tensor(OBSERVATIONS)
 
 
 def extractor_with(**settings: Any) -> InfoNCEExtractor:
@@ -26,13 +27,9 @@ def extractor_with(**settings: Any) -> InfoNCEExtractor:
 
 
 def found(extractor: InfoNCEExtractor, n_anchors: int = 5) -> Any:
+    rng = np.random.default_rng(0)
     scores = critic_scores(
-        extractor,
-        LABELLED.observations,
-        LABELLED.episode_ids,
-        np.random.default_rng(0),
-        n_anchors=n_anchors,
-        n_steps=6,
+        extractor, OBSERVATIONS, EPISODE_IDS, rng, n_anchors=n_anchors, n_steps=6
     )
     assert scores is not None
     return scores
@@ -50,7 +47,7 @@ def rows_of(scores: Any) -> list[int]:
 
 def test_stretches_stay_in_their_episode_and_differ() -> None:
     scores = found(extractor_with(), n_anchors=40)
-    ids = LABELLED.episode_ids
+    ids = EPISODE_IDS
     assert (ids[scores.anchors] == ids[scores.anchors + 5]).all()
     assert (ids[scores.others] == ids[scores.others + 5]).all()
     assert (ids[scores.anchors] != ids[scores.others]).all()
@@ -126,12 +123,8 @@ def test_futures_go_through_the_target_encoder() -> None:
 def test_nothing_is_said_without_a_second_episode_or_a_critic() -> None:
     extractor = extractor_with()
     rng = np.random.default_rng(0)
-    one = LABELLED.episode_ids[:10]
-    assert critic_scores(extractor, LABELLED.observations[:10], one, rng, n_steps=6) is None
-    assert (
-        critic_scores(extractor, LABELLED.observations, LABELLED.episode_ids, rng, n_steps=11)
-        is None
-    )
+    assert critic_scores(extractor, OBSERVATIONS[:10], EPISODE_IDS[:10], rng, n_steps=6) is None
+    assert critic_scores(extractor, OBSERVATIONS, EPISODE_IDS, rng, n_steps=11) is None
     assert not has_critic(torch.nn.Identity())
     conditioned = ALGORITHMS["PPO"](policy_kwargs(action_conditioning=True))
     assert not has_critic(acting_extractor(conditioned.policy))
