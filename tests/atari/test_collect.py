@@ -282,11 +282,6 @@ def test_a_function_that_its_name_does_not_tell_from_others_needs_one(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_function_of_a_module_is_known_by_its_name(tmp_path: Path) -> None:
-    frames = small(tmp_path, policy=first_action, n_steps=2, n_shards=1)
-    assert frames.manifest["settings"]["policy"] == "first_action"
-
-
 def test_a_function_works_where_only_screens_are_kept(tmp_path: Path) -> None:
     given: dict[str, Any] = {"policy": seeded_by_image(4), "policy_name": "seeded", "n_shards": 1}
     both = small(tmp_path / "both", **given)
@@ -401,12 +396,13 @@ def test_the_bar_follows_the_workers(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert shown[-1] == 3000
 
 
-def test_the_bar_of_a_function_counts_no_ended_shard(
+def test_a_function_of_a_module_is_known_by_its_name_and_its_bar_counts_no_ended_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[int] = []
     monkeypatch.setattr(tqdm, "update", lambda _bar, n: shown.append(n))
-    small(tmp_path, policy=first_action, n_steps=8, n_shards=3)
+    frames = small(tmp_path, policy=first_action, n_steps=8, n_shards=3)
+    assert frames.manifest["settings"]["policy"] == "first_action"
     assert shown == [3, 3, 2]
 
 

@@ -95,11 +95,8 @@ def test_labelled_frames_carry_what_a_probe_needs(collected: Path) -> None:
     frames = load_frames(collected)
     labelled = frames.labelled("agent", version="anand2019")
     assert labelled.observations.shape == (70, 4, 84, 84)
-    assert (
-        set(labelled.labels)
-        == set(labelled.categories)
-        == set(decode(frames.ram, "pong", "anand2019"))
-    )
+    names = decode(frames.ram, "pong", "anand2019").keys()
+    assert labelled.labels.keys() == labelled.categories.keys() == names
     np.testing.assert_array_equal(labelled.labels["ball_x"], frames.ram[:, 49])
     assert labelled.categories["ball_x"] == ("small_object_localization",)
     np.testing.assert_array_equal(labelled.episode_ids, np.repeat([0, 35], 35))
@@ -271,7 +268,7 @@ def test_a_size_is_checked_even_without_hashes(folder: Path) -> None:
 
 
 @pytest.mark.atari
-def test_files_outside_the_folder_and_pickles_are_not_read(folder: Path, tmp_path: Path) -> None:
+def test_files_outside_the_folder_are_not_read(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "secret.npy", np.zeros(3, np.uint8))
     manifest = read_manifest(folder)
     for name in ("../../secret.npy", "extra.npy"):
@@ -280,14 +277,6 @@ def test_files_outside_the_folder_and_pickles_are_not_read(folder: Path, tmp_pat
         edit(shards=shards)(folder)
         with pytest.raises(ValueError, match="to be a manifest"):
             load_frames(folder)
-    edit(shards=manifest["shards"])(folder)
-    path = folder / "shard_00000" / "lives.npy"
-    np.save(path, np.full(35, {}, dtype=object), allow_pickle=True)
-    shards = manifest["shards"]
-    shards[0]["files"]["lives.npy"]["bytes"] = path.stat().st_size
-    edit(shards=shards)(folder)
-    with pytest.raises(ValueError, match=r"lives.npy"):
-        load_frames(folder, verify=False)
 
 
 def test_a_folder_without_frames_says_how_to_get_some(tmp_path: Path) -> None:

@@ -144,6 +144,12 @@ def write_run(folder: Path) -> None:
     assert len(checkpoints(folder)) == 2
 
 
+def is_of_the_newest(file: str, folder: Path) -> bool:
+    """Return whether a file of a run is one of its newest checkpoint, or named by it."""
+    newest = checkpoints(folder)[0]
+    return newest.name in file or file in (newest / "MANIFEST.json").read_text()
+
+
 def read_run(folder: Path, *, fall_back: bool = False) -> Any:
     model = _dqn_to_read()
     assert ResumeCallback(folder).restore(model, fall_back=fall_back)

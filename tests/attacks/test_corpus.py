@@ -23,7 +23,7 @@ import pytest
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from tests.attacks.damages import Damage, damages
-from tests.attacks.formats import FORMATS, good_files, read_run, small_dqn
+from tests.attacks.formats import FORMATS, good_files, is_of_the_newest, read_run, small_dqn
 
 MAY_PASS: dict[str, set[str]] = {
     "model": {"flip", "longer", "inserted"},
@@ -46,16 +46,8 @@ def all_damages(name: str, places: dict[str, Path]) -> list[Damage]:
     other = "encoder" if name != "encoder" else "record"
     (foreign,) = good_files(other, places[other]).values()
     if name == "run":  # of the newest checkpoint; LATEST is for people, nothing reads it
-        files = {file: files[file] for file in files_of_the_newest(places[name])}
+        files = {file: files[file] for file in files if is_of_the_newest(file, places[name])}
     return list(damages(files, foreign))
-
-
-def files_of_the_newest(folder: Path) -> list[str]:
-    newest = checkpoints(folder)[0]
-    own = [path.relative_to(folder).as_posix() for path in newest.iterdir()]
-    shared = [name for name in good_files("run", folder) if name.startswith("replay/")]
-    named = (newest / "MANIFEST.json").read_text()
-    return sorted([*own, *(name for name in shared if name in named)])
 
 
 @contextlib.contextmanager

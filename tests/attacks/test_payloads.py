@@ -34,7 +34,7 @@ from tests.attacks.forging import (
     torch_file,
     zip_file,
 )
-from tests.attacks.formats import FORMATS, good_files
+from tests.attacks.formats import FORMATS, good_files, is_of_the_newest
 
 Copy = Callable[[str], Path]
 
@@ -104,11 +104,6 @@ def test_a_payload_in_place_of_any_file_never_runs(
         for each, good in files.items():
             (folder / each).write_bytes(good)
     assert not mark.exists()
-
-
-def is_of_the_newest(file: str, folder: Path) -> bool:
-    newest = max(folder.glob("step_*"))
-    return newest.name in file or file in (newest / "MANIFEST.json").read_text()
 
 
 REASONS = {"torch": "mkdir", "pickle": "torch's zip format"}

@@ -36,6 +36,7 @@ from rl_infonce.runs.run_directory import new_record, write_record
 from tests.attacks.forging import payloads
 from tests.attacks.formats import SCORES_SETTINGS
 from tests.hub.stand_in import COMMIT, StandIn, running
+from tests.scoring.test_scores_page import entry
 
 utils = pytest.importorskip("huggingface_hub.utils")
 
@@ -106,14 +107,8 @@ def save_model(path: Path, extractor: Any = InfoNCEExtractor) -> Path:
 def scores(key: str) -> dict[str, Any]:
     """Return what `rl-infonce probe` writes for a file of this key, with two seeds."""
     f1 = {key: (0.6, 0.8), "random-1": (0.4, 0.5), "random-2": (0.1, 0.1), "majority": (0.2, 0.3)}
-    empty: dict[str, Any] = {"categories": {}, "variables": {}, "not_probed": {}}
-    about = {"game": "pong", "protocol": "converged", "run": 0, "status": "done"}
     cells = [
-        {
-            **about,
-            **{"encoder": encoder, "seed": seed},
-            "scores": {"mean": {"f1_weighted": each}, "intervals": {"mean": [None, None]}, **empty},
-        }
+        entry("pong", encoder, seed, each, run=0)
         for encoder, by_seed in f1.items()
         for seed, each in enumerate(by_seed)
     ]

@@ -15,7 +15,8 @@ from tests.sb3.labelled import stamped_observations
 from tests.sb3.worlds import ALGORITHMS, policy_kwargs
 
 LABELLED = stamped_observations(n_episodes=3, length=10)
-IMAGES = torch.as_tensor(LABELLED.observations)
+OBSERVATIONS, EPISODE_IDS = LABELLED.observations, LABELLED.episode_ids
+IMAGES = torch.as_tensor(OBSERVATIONS)
 
 
 def extractor_with(**settings: Any) -> InfoNCEExtractor:
@@ -26,21 +27,27 @@ def extractor_with(**settings: Any) -> InfoNCEExtractor:
 
 
 def found(extractor: InfoNCEExtractor, n_anchors: int = 5) -> Any:
+    rng = np.random.default_rng(0)
     scores = critic_scores(
-        extractor,
-        LABELLED.observations,
-        LABELLED.episode_ids,
-        np.random.default_rng(0),
-        n_anchors=n_anchors,
-        n_steps=6,
+        extractor, OBSERVATIONS, EPISODE_IDS, rng, n_anchors=n_anchors, n_steps=6
     )
     assert scores is not None
     return scores
 
 
+def encoded_by(extractor: InfoNCEExtractor) -> Any:
+    with torch.no_grad():
+        return extractor.eval().encode(IMAGES / 255)
+
+
+def rows_of(scores: Any) -> list[int]:
+    """Return the rows of all stretches, those of the anchors' own episodes first."""
+    return [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
+
+
 def test_stretches_stay_in_their_episode_and_differ() -> None:
     scores = found(extractor_with(), n_anchors=40)
-    ids = LABELLED.episode_ids
+    ids = EPISODE_IDS
     assert (ids[scores.anchors] == ids[scores.anchors + 5]).all()
     assert (ids[scores.others] == ids[scores.others + 5]).all()
     assert (ids[scores.anchors] != ids[scores.others]).all()
@@ -52,11 +59,9 @@ def test_stretches_stay_in_their_episode_and_differ() -> None:
 def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> None:
     extractor = extractor_with(**settings)
     scores = found(extractor)
-    with torch.no_grad():
-        encoded = extractor.eval().encode(IMAGES / 255).features
+    encoded = encoded_by(extractor).features
     anchors = encoded[scores.anchors] - encoded[scores.anchors].mean(0)
-    rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
-    centre = encoded[rows].mean(0)
+    centre = encoded[rows_of(scores)].mean(0)
     assert extractor.infonce is not None
     critic: Any = extractor.infonce.critics["global"]
     for k in range(len(extractor.horizons)):
@@ -71,10 +76,8 @@ def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> 
 def test_local_scores_are_averaged_over_positions() -> None:
     extractor = extractor_with(preset="spatial_cpc")
     scores = found(extractor)
-    with torch.no_grad():
-        encoded = extractor.eval().encode(IMAGES / 255)
+    encoded, rows = encoded_by(extractor), rows_of(scores)
     features, maps = encoded.features[scores.anchors], encoded.maps.flatten(2)
-    rows = [row + i for start in (scores.anchors, scores.others) for row in start for i in range(6)]
     assert extractor.infonce is not None
     critic: Any = extractor.infonce.critics["global_local"]
     centred = features - features.mean(0)
@@ -97,8 +100,7 @@ def test_a_context_is_read_from_the_anchors_own_episode() -> None:
     )
     scores = found(extractor, n_anchors=30)
     ((context, used),) = seen
-    with torch.no_grad():
-        encoded = extractor.eval().encode(IMAGES / 255).features
+    encoded = encoded_by(extractor).features
     for b, anchor in enumerate(scores.anchors):
         for back in range(3):
             in_episode = anchor % 10 >= back
@@ -121,12 +123,8 @@ def test_futures_go_through_the_target_encoder() -> None:
 def test_nothing_is_said_without_a_second_episode_or_a_critic() -> None:
     extractor = extractor_with()
     rng = np.random.default_rng(0)
-    one = LABELLED.episode_ids[:10]
-    assert critic_scores(extractor, LABELLED.observations[:10], one, rng, n_steps=6) is None
-    assert (
-        critic_scores(extractor, LABELLED.observations, LABELLED.episode_ids, rng, n_steps=11)
-        is None
-    )
+    assert critic_scores(extractor, OBSERVATIONS[:10], EPISODE_IDS[:10], rng, n_steps=6) is None
+    assert critic_scores(extractor, OBSERVATIONS, EPISODE_IDS, rng, n_steps=11) is None
     assert not has_critic(torch.nn.Identity())
     conditioned = ALGORITHMS["PPO"](policy_kwargs(action_conditioning=True))
     assert not has_critic(acting_extractor(conditioned.policy))

@@ -79,24 +79,11 @@ class _Unreadable:
 
 
 def train(
-    trained: PretrainingObjective,
-    folder: Path | None = None,
-    seed: int = 0,
-    data: EpisodeFrames | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
+    trained: PretrainingObjective, seed: int = 0, data: EpisodeFrames | None = None, **more: Any
 ) -> None:
     """Take four steps."""
     held_out, settings = frames(40), replace(SETTINGS, seed=seed)
-    budget = Budget(n_steps=4)
-    pretrain(
-        trained,
-        data or held_out,
-        held_out,
-        budget,
-        settings,
-        folder=folder,
-        on_progress=on_progress,
-    )
+    pretrain(trained, data or held_out, held_out, Budget(n_steps=4), settings, **more)
 
 
 def differ(name: str, rank: int, folder: Path) -> None:
@@ -119,8 +106,8 @@ def differ(name: str, rank: int, folder: Path) -> None:
     elif name == "frames":
         train(objective(), data=frames(40 - rank))
     else:
-        train(objective(), own)  # each has a folder of its own, and only the first writes
-        train(objective(), own)
+        for _ in range(2):  # each has a folder of its own, and only the first writes
+            train(objective(), folder=own)
 
 
 def poison(trained: PretrainingObjective) -> PretrainingObjective:

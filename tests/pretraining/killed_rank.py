@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -38,15 +39,8 @@ def main() -> None:
             elif life == 0 and progress.step == arguments.die_after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        pretrain(
-            trained,
-            screens,
-            screens,
-            Budget(n_steps=10),
-            SETTINGS,
-            folder=arguments.folder,
-            on_progress=note,
-        )
+        told: dict[str, Any] = {"folder": arguments.folder, "on_progress": note}
+        pretrain(trained, screens, screens, Budget(n_steps=10), SETTINGS, **told)
     if sys.platform == "linux":
         left = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
         (arguments.folder / f"threads-{rank}.txt").write_text("".join(left))

@@ -4,7 +4,6 @@ import contextlib
 import math
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -14,9 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.multiprocessing.spawn import spawn
 
 from rl_infonce.device import has_fast_bf16
 from rl_infonce.networks.architectures import STDIMEncoder
@@ -35,7 +32,7 @@ from rl_infonce.pretraining import (
     pretrain,
 )
 from rl_infonce.pretraining import gradients as gradients_module
-from rl_infonce.pretraining.gradients import average_gradients_, backward
+from rl_infonce.pretraining.gradients import backward
 from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.full_disk import full_disk
@@ -367,17 +364,14 @@ def of_whole_and_parts(
     return expected, found
 
 
-def is_close(found: Tensor, expected: Tensor) -> bool:
-    scale = float(expected.abs().max())
-    return torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * scale + 1e-7)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("part", [1, 4])
 def test_micro_batches_give_the_gradient_of_the_whole(name: str, part: int) -> None:
     expected, found = of_whole_and_parts(name, half=False, part=part)
-    assert [key for key in expected if not is_close(found[key], expected[key])] == []
+    for key, gradient in expected.items():
+        scale = float(gradient.abs().max())
+        assert torch.allclose(found[key], gradient, rtol=1e-3, atol=1e-4 * scale + 1e-7), key
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -434,40 +428,6 @@ def test_ranks_without_memory_are_told_a_way_out(
     monkeypatch.setattr("rl_infonce.pretraining.trainer.check_same_on_ranks", lambda *_: None)
     with pytest.raises(MemoryError, match=rf"encode {part} samples .*smaller `{way_out}`"):
         run(2, replace(SETTINGS, micro_batch_size=part))
-
-
-@pytest.mark.slow
-def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spawn(_rank_gradients, (tmp_path,), nprocs=2)  # type: ignore[no-untyped-call]
-    for name in ("stdim", "infonce", "supervised"):
-        objective = build(name)
-        backward(objective, batch_of(objective), half=False, part=6)
-        first, second = (torch.load(tmp_path / f"{name}-{rank}.pt") for rank in (0, 1))
-        for key, gradient in gradients(objective).items():
-            assert is_close(first[key], gradient), key
-            assert torch.equal(first[key], second[key])
-
-
-def _rank_gradients(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    for name in ("stdim", "infonce", "supervised"):
-        objective = build(name)
-        whole = batch_of(objective)
-        own = slice(3 * rank, 3 * rank + 3)
-        labels = {key: values[own] for key, values in whole.labels.items()}
-        backward(objective, FrameBatch(whole.images[own], labels), half=False, part=3)
-        assert average_gradients_(objective) > 0
-        torch.save(gradients(objective), folder / f"{name}-{rank}.pt")
-    poisoned: Any = build("supervised")
-    batch = batch_of(poisoned)
-    if rank == 1:
-        poisoned.heads.weight.data.fill_(torch.nan)
-    backward(poisoned, batch, half=False, part=6)
-    assert not math.isfinite(average_gradients_(poisoned)), "told by every rank"
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(

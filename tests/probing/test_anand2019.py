@@ -15,50 +15,42 @@ from rl_infonce.probing.anand2019 import batches, draw_rows
 SHORT = Anand2019(learning_rate=3e-2, max_epochs=12, patience=3, plateau_patience=1)
 
 
-class Data:
-    """Three variables, from readable to pure noise, on 5 features."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self.features = rng.normal(size=(900, 5)).astype(np.float32)
-        self.labels: dict[str, npt.NDArray[Any]] = {
-            "easy": (self.features[:, 0] > 0) + 200,
-            "hard": np.digitize(self.features @ np.arange(5), [-6, -2, 2, 6]),
-            "noise": rng.integers(0, 3, 900),
-        }
-        self.episode_ids = np.repeat(np.arange(30), 30)
-        self.split = split_episodes(self.episode_ids, rng)
-
-    def fit(self, settings: Anand2019, seed: int = 0) -> Probe:
-        return fit_probe(
-            self.features,
-            self.labels,
-            self.split,
-            protocol=settings,
-            episode_ids=self.episode_ids,
-            seed=seed,
-        )
+# Three variables, from readable to pure noise, on 5 features.
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(900, 5)).astype(np.float32)
+LABELS: dict[str, npt.NDArray[Any]] = {
+    "easy": (FEATURES[:, 0] > 0) + 200,
+    "hard": np.digitize(FEATURES @ np.arange(5), [-6, -2, 2, 6]),
+    "noise": RNG.integers(0, 3, 900),
+}
+EPISODE_IDS = np.repeat(np.arange(30), 30)
+SPLIT = split_episodes(EPISODE_IDS, RNG)
 
 
-def published_loop(data: Data, name: str, settings: Anand2019, seed: int) -> tuple[nn.Linear, ...]:
+def fit(protocol: Anand2019, seed: int) -> Probe:
+    ids = EPISODE_IDS
+    return fit_probe(FEATURES, LABELS, SPLIT, protocol=protocol, episode_ids=ids, seed=seed)
+
+
+def published_loop(name: str, settings: Anand2019, seed: int) -> tuple[nn.Linear, ...]:
     """Train one variable as the published code does; return the last and the best weights."""
-    untrained = data.fit(replace(settings, max_epochs=0), seed).classifiers[name]
+    untrained = fit(replace(settings, max_epochs=0), seed).classifiers[name]
     probe, best = nn.Linear(5, 256), nn.Linear(5, 256)
     probe.load_state_dict({"weight": untrained.weight, "bias": untrained.bias})
     optimizer = torch.optim.Adam(probe.parameters(), lr=settings.learning_rate, eps=1e-5)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(
         optimizer, mode="max", patience=settings.plateau_patience, factor=0.2, min_lr=1e-5
     )
-    inputs, targets = torch.as_tensor(data.features), torch.as_tensor(data.labels[name]).long()
+    inputs, targets = torch.as_tensor(FEATURES), torch.as_tensor(LABELS[name]).long()
     best_accuracy, counter = -1.0, 0
     rng = np.random.default_rng(seed)
     for _ in range(settings.max_epochs):
-        for rows in batches(data.split.train, data.episode_ids, settings, rng):
+        for rows in batches(SPLIT.train, EPISODE_IDS, settings, rng):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(probe(inputs[rows]), targets[rows])
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        rows = np.concatenate(list(batches(data.split.validation, data.episode_ids, settings, rng)))
+        rows = np.concatenate(list(batches(SPLIT.validation, EPISODE_IDS, settings, rng)))
         accuracy = float((probe(inputs[rows]).argmax(dim=1) == targets[rows]).double().mean())
         if accuracy > best_accuracy:
             best_accuracy, counter = accuracy, 0
@@ -74,13 +66,12 @@ def published_loop(data: Data, name: str, settings: Anand2019, seed: int) -> tup
 @pytest.mark.parametrize("sampling", ["episodes", "frames"])
 @pytest.mark.parametrize("tested_weights", ["last", "best"])
 def test_one_product_equals_one_run_per_variable(sampling: str, tested_weights: str) -> None:
-    data = Data()
     settings = replace(SHORT, sampling=sampling, tested_weights=tested_weights)
-    probe = data.fit(settings, seed=4)
+    probe = fit(settings, seed=4)
     n_epochs = probe.settings["n_epochs"]
     assert len(set(n_epochs.values())) > 1  # else no variable drops out before another
     for name, found in probe.classifiers.items():
-        last, best = published_loop(data, name, settings, seed=4)
+        last, best = published_loop(name, settings, seed=4)
         reference = last if tested_weights == "last" else best
         torch.testing.assert_close(found.weight, reference.weight.data, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(found.bias, reference.bias.data, rtol=1e-4, atol=1e-5)
@@ -120,18 +111,16 @@ def test_frames_visit_every_frame_once_and_drop_the_incomplete_batch() -> None:
 
 
 def test_same_seed_same_probe_and_torch_stream_untouched() -> None:
-    data = Data()
     state = torch.get_rng_state()
-    first, again, other = (data.fit(replace(SHORT, max_epochs=2), seed) for seed in (1, 1, 2))
+    first, again, other = (fit(replace(SHORT, max_epochs=2), seed) for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first.classifiers["hard"].weight, again.classifiers["hard"].weight)
     assert not torch.equal(first.classifiers["hard"].weight, other.classifiers["hard"].weight)
 
 
 def test_drawing_by_episodes_needs_episodes() -> None:
-    data = Data()
     with pytest.raises(ValueError, match=r"`episode_ids` .*sampling='episodes'"):
-        fit_probe(data.features, data.labels, data.split, protocol="anand2019")
+        fit_probe(FEATURES, LABELS, SPLIT, protocol="anand2019")
 
 
 @pytest.mark.parametrize(

@@ -69,14 +69,10 @@ def test_intervals_hold_the_true_difference_as_often_as_they_say(n_episodes: int
     held = []
     for seed in range(150):
         rng = np.random.default_rng([seed, n_episodes])
-        found = f1_differences_of(n_episodes, rng)
+        task, ours, theirs = episodes_of_unequal_difficulty(n_episodes, rng)
+        found = f1_differences(ours, theirs, task)["x"]
         held.append(found.low < 0.1 < found.high)
     assert 0.88 < np.mean(held) < 0.995
-
-
-def f1_differences_of(n_episodes: int, rng: np.random.Generator) -> Any:
-    task, ours, theirs = episodes_of_unequal_difficulty(n_episodes, rng)
-    return f1_differences(ours, theirs, task)["x"]
 
 
 def test_predictions_of_another_task_are_named() -> None:

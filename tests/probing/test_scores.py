@@ -92,16 +92,14 @@ def played(
     lengths = rng.integers(20, 120, n_episodes)
     episode_ids = np.repeat(np.arange(n_episodes), lengths)
     shares = rng.dirichlet([3.2, 2.4, 1.6, 0.8], n_episodes)
-    labels = (
-        (rng.random(len(episode_ids))[:, None] > shares.cumsum(1)[episode_ids]).sum(1).clip(0, 3)
-    )
+    is_above = rng.random(len(episode_ids))[:, None] > shares.cumsum(1)[episode_ids]
+    labels = is_above.sum(1).clip(0, 3)
     known = rng.random(len(episode_ids)) < rng.beta(*ease, n_episodes)[episode_ids]
     predictions = np.where(known, labels, rng.integers(4, size=len(labels)))
     nothing = np.arange(0)
     split = Split(nothing, nothing, np.arange(len(labels)))
-    return ProbingTask(split, {"x": labels}, {}, episode_ids, episode_ids, {}, {}), {
-        "x": predictions
-    }
+    task = ProbingTask(split, {"x": labels}, {}, episode_ids, episode_ids, {}, {})
+    return task, {"x": predictions}
 
 
 @pytest.mark.slow
@@ -236,10 +234,8 @@ def test_predict_checks_the_number_of_dimensions() -> None:
     probe = fit_probe(fakes.one_hot(task), task.labels, task.split)
     with pytest.raises(ValueError, match=r"`features` of shape \[B, 14\], got \(2, 3\)"):
         probe.predict(np.zeros((2, 3), np.float32))
-    assert {name: len(p) for name, p in probe.predict(np.zeros((0, 14), np.float32)).items()} == {
-        "ball_x": 0,
-        "flag": 0,
-    }
+    nothing = probe.predict(np.zeros((0, 14), np.float32))
+    assert {name: len(found) for name, found in nothing.items()} == {"ball_x": 0, "flag": 0}
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,10 @@ def test_no_episode_is_in_two_parts_and_none_is_empty(
     ("n_episodes", "sizes"), [(3, (1, 1, 1)), (4, (2, 1, 1)), (10, (7, 1, 2)), (100, (70, 10, 20))]
 )
 def test_split_sizes_by_hand(n_episodes: int, sizes: tuple[int, ...]) -> None:
-    split = split_episodes(np.arange(n_episodes), np.random.default_rng(0))
-    assert tuple(len(rows) for rows in split) == sizes
-
-
-def test_leftover_episodes_are_not_used() -> None:
-    split = split_episodes(np.arange(10), np.random.default_rng(0), fractions=(0.2, 0.2, 0.2))
-    assert [len(rows) for rows in split] == [2, 2, 2]
+    rng = np.random.default_rng(0)
+    assert tuple(map(len, split_episodes(np.arange(n_episodes), rng))) == sizes
+    with_leftovers = split_episodes(np.arange(10), rng, fractions=(0.2, 0.2, 0.2))
+    assert [len(rows) for rows in with_leftovers] == [2, 2, 2]
 
 
 def test_published_order_and_real_shuffle() -> None:

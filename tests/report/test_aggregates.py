@@ -125,18 +125,6 @@ def test_they_agree_with_rliable() -> None:
     assert found == pytest.approx(IMPROVEMENT_OF_RLIABLE, rel=1e-12)
 
 
-def test_they_agree_with_the_rliable_that_is_installed() -> None:
-    metrics = pytest.importorskip("rliable.metrics")
-    rng = np.random.default_rng(0)
-    for n_runs, n_tasks in ((3, 4), (5, 7), (10, 1)):
-        x, y = rng.integers(20, size=(2, n_runs, n_tasks)) / 10
-        runs, others = (dict(zip("abcdefg", matrix.T, strict=False)) for matrix in (x, y))
-        assert mean(runs) == pytest.approx(metrics.aggregate_mean(x))
-        assert interquartile_mean(runs) == pytest.approx(metrics.aggregate_iqm(x))
-        theirs = metrics.probability_of_improvement(x, y)
-        assert probability_of_improvement(runs, others) == pytest.approx(theirs)
-
-
 def test_bad_input_is_named() -> None:
     for statistic in STATISTICS:
         with pytest.raises(ValueError, match=r"finite `scores\['a'\]`, got 1 NaN or infinite"):

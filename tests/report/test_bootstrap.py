@@ -83,11 +83,7 @@ def test_two_arms_are_resampled_together_or_apart(paired: bool, confidence: floa
         for draws in all_draws(X)
         for others in ([draws] if paired else all_draws(Y))
     ]
-    settings: dict[str, Any] = {
-        "paired": paired,
-        "n_resamples": 40_000,
-        "confidence": confidence,
-    }
+    settings: dict[str, Any] = {"paired": paired, "confidence": confidence, "n_resamples": 40_000}
     found = bootstrap_difference(X, Y, mean, rng=rng(), **settings)
     assert found.mean == pytest.approx(task_mean(X) - task_mean(Y))
     check_quantiles(found, [task_mean(x) - task_mean(y) for x, y in pairs], confidence)

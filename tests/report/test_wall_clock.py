@@ -10,24 +10,18 @@ import pytest
 
 from rl_infonce.report.runs import Run, score_runs
 from rl_infonce.report.wall_clock import at_equal_time, scores_at_equal_time, shortened
+from tests.report import test_report
 
 
 def run(arm: str, seconds: float, **changes: Any) -> Run:
     """Return a run of 1000 steps whose return after each tenth is its number."""
-    made = Run(
-        game="pong",
-        algo="ppo",
-        arm=arm,
-        seed=0,
-        n_steps=1000,
-        n_steps_done=1000,
-        steps=np.arange(100, 1001, 100),
-        returns=np.arange(1.0, 11.0),
-        curves={"loss": (np.array([100, 900]), np.array([1.0, 2.0]))},
-        probes={"anand2019": {"trained": {"mean": 0.5}}},
-        seconds=seconds,
-    )
-    return replace(made, **changes)
+    given: dict[str, Any] = {
+        "steps": np.arange(100, 1001, 100),
+        "returns": np.arange(1.0, 11.0),
+        "curves": {"loss": (np.array([100, 900]), np.array([1.0, 2.0]))},
+        "seed": 0,
+    }
+    return replace(test_report.run("pong", arm, 0), seconds=seconds, **(given | changes))
 
 
 def test_a_shortened_run_ends_at_the_cut() -> None:
