@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import io
+from typing import Any, NoReturn
 
 import pytest
+from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.cli import main
+
+
+def ctrl_c(*_given: Any, **_settings: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+class AtStep(BaseCallback):
+    """Does something once."""
+
+    def __init__(self, step: int, action: Any) -> None:
+        super().__init__()
+        self.step, self.action = step, action
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.action()
+        return True
 
 
 def output_of(*words: str, code: int = 0) -> str:

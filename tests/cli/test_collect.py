@@ -10,7 +10,7 @@ import pytest
 from rl_infonce.atari import load_frames, random_play
 from rl_infonce.cli import main, make_parser
 from tests.cli.models import OwnCNN, save_model
-from tests.cli.running import errors_of, refusal
+from tests.cli.running import ctrl_c, errors_of, refusal
 
 pytestmark = pytest.mark.atari
 
@@ -107,10 +107,7 @@ def test_what_fails_says_why_in_one_line(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_with_130_and_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_arguments: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(random_play, "play_shard", interrupt)
+    monkeypatch.setattr(random_play, "play_shard", ctrl_c)
     assert "the same command goes on" in errors_of(*command(tmp_path / "new"), code=130)
     assert not list(tmp_path.rglob("*.partial"))
 

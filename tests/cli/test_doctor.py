@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rl_infonce.cli import doctor, main
-from tests.cli.running import errors_of, output_of
+from tests.cli.running import ctrl_c, errors_of, output_of
 
 pytestmark = pytest.mark.atari
 
@@ -70,10 +70,7 @@ def test_every_required_package_is_imported() -> None:
 
 
 def test_ctrl_c_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stopped(_folder: Path) -> Any:
-        raise KeyboardInterrupt
-
-    only(monkeypatch, stopped)
+    only(monkeypatch, ctrl_c)
     assert errors_of("doctor", code=130) == "Stopped.\n"
 
 

@@ -18,7 +18,7 @@ from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
 from tests.cli.models import OwnCNN, save_model
-from tests.cli.running import errors_of, output_of, refusal
+from tests.cli.running import ctrl_c, errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
 
@@ -145,10 +145,7 @@ def test_a_model_of_another_game_fails_with_one_line(models: Path, tmp_path: Pat
 def test_ctrl_c_writes_nothing(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(*_arguments: Any, **_settings: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(game_evaluation, "evaluate_policy", stop)
+    monkeypatch.setattr(game_evaluation, "evaluate_policy", ctrl_c)
     said = errors_of(*command(models / "breakout_1", "-o", str(tmp_path / "e.json")), code=130)
     assert "nothing was written" in said
     assert not list(tmp_path.iterdir())

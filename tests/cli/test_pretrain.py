@@ -60,10 +60,8 @@ def pretrain(*flags: str) -> int:
     return main(words(*flags))
 
 
-def test_an_encoder_is_pretrained_and_says_how(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert pretrain() == 0
+def test_an_encoder_is_pretrained_and_says_how(here: Path) -> None:
+    printed = output_of(*words())
     folder = here / "pretrained" / "breakout-stdim-0"
     encoder = load_encoder(folder / "encoder.safetensors")
     assert isinstance(encoder, STDIMEncoder)
@@ -82,7 +80,6 @@ def test_an_encoder_is_pretrained_and_says_how(
     assert [event.value for event in events] == pytest.approx(
         [each["validation_loss"] for each in history]
     )
-    printed = capsys.readouterr().out
     told = f"  rl-infonce probe --game breakout --features-of {folder.relative_to(here)}"
     rest = f" --policy random-without-noop --output {folder.relative_to(here)}/probes\n"
     assert f"{told}/encoder.safetensors{rest}" in printed, "of the play it was trained on"
@@ -193,7 +190,7 @@ def test_supervised_learns_labels_of_the_game(here: Path) -> None:
 
 
 def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Any] = []
     labelled = LabelledFrames.labelled
@@ -204,12 +201,11 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
 
     monkeypatch.setattr(LabelledFrames, "labelled", note)
     supervised = ("--objective", "supervised", "-o", "told")
-    assert pretrain(*supervised, "--labels", "anand2019") == 0
+    printed = output_of(*words(*supervised, "--labels", "anand2019"))
     assert [each.provenance["label_version"] for each in told] == ["anand2019"]
     provenance = read_header(here / "told" / "encoder.safetensors")["provenance"]
     assert provenance["labels"] == "anand2019"
     assert provenance["labels_hash"] == labels_hash("breakout", "anand2019")
-    printed = capsys.readouterr().out
     assert "--policy random-without-noop --labels anand2019 --output told/probes\n" in printed
     assert "labels='anand2019' (not 'corrected')" in errors_of(*words(*supervised))
     monkeypatch.setattr(

@@ -32,6 +32,7 @@ from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
 
+Fitted = list[tuple[float, str, int]]  # a feature, protocol and seed of each probe
 PROBE = ("probe", "--game", "pong", "--frames", "frames", "--device", "cpu")
 
 
@@ -57,9 +58,9 @@ def here(tmp_path: Path, frames: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str, int]]:
-    """Replace the fitting; return what reaches it: a feature, protocol and seed of each probe."""
-    seen: list[tuple[float, str, int]] = []
+def quick(monkeypatch: pytest.MonkeyPatch) -> Fitted:
+    """Replace the fitting, and return what reaches it."""
+    seen: Fitted = []
 
     def fake(
         features: Any, task: Any, *, protocol: str, seed: int, device: torch.device
@@ -187,7 +188,7 @@ def test_neighbours_and_positions_are_scored_beside_the_probes(here: Path) -> No
 
 
 def test_a_seed_changes_split_untrained_weights_and_probe(
-    here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
+    here: Path, quick: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extracted: list[Any] = []
 
@@ -230,7 +231,7 @@ def test_features_are_those_of_the_encoder(here: Path, monkeypatch: pytest.Monke
     assert 1e-4 < error / np.abs(expected).max() < 0.02
 
 
-def test_runs_add_up_in_one_folder(here: Path, quick: list[tuple[float, str, int]]) -> None:
+def test_runs_add_up_in_one_folder(here: Path, quick: Fitted) -> None:
     save_encoder(small(0, 5), "other.safetensors")
     assert probe("--features-of", "small.safetensors", "--protocol", "converged") == 0
     printed = output_of(*PROBE, "--features-of", "other.safetensors", "--protocol", "converged")
@@ -243,9 +244,7 @@ def test_runs_add_up_in_one_folder(here: Path, quick: list[tuple[float, str, int
         assert f"| pong | {row} | " in table
 
 
-def test_another_file_of_the_same_name_replaces_the_scores(
-    here: Path, quick: list[tuple[float, str, int]]
-) -> None:
+def test_another_file_of_the_same_name_replaces_the_scores(here: Path, quick: Fitted) -> None:
     flags = ("--features-of", "small.safetensors", "--protocol", "converged")
     assert probe(*flags) == 0
     save_encoder(small(9), "small.safetensors")
@@ -255,7 +254,7 @@ def test_another_file_of_the_same_name_replaces_the_scores(
 
 
 def test_files_of_one_name_in_two_folders_keep_their_scores(
-    here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
+    here: Path, quick: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ("--features-of", "small.safetensors", "--protocol", "converged", "--output")
     (here / "seed1").mkdir()
@@ -272,7 +271,7 @@ def test_files_of_one_name_in_two_folders_keep_their_scores(
 
 
 def test_other_labels_replace_the_scores(
-    here: Path, quick: list[tuple[float, str, int]], monkeypatch: pytest.MonkeyPatch
+    here: Path, quick: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ("--features-of", "random", "--view", "agent", "--protocol", "converged")
     assert probe(*flags) == 0
@@ -285,7 +284,7 @@ def test_other_labels_replace_the_scores(
     assert len(quick) == 2
 
 
-def test_other_frames_replace_the_scores(here: Path, quick: list[tuple[float, str, int]]) -> None:
+def test_other_frames_replace_the_scores(here: Path, quick: Fitted) -> None:
     flags = ("--game", "pong", "--features-of", "random", "--protocol", "converged")
     assert probe(*flags, "--view", "agent") == 0
     (here / "frames").unlink()
@@ -339,7 +338,7 @@ def test_a_failed_cell_is_named_the_others_done_and_the_next_run_heals_it(
 
 
 def test_frames_that_cannot_be_opened_fail_their_game_alone(
-    here: Path, quick: list[tuple[float, str, int]], frames: Path
+    here: Path, quick: Fitted, frames: Path
 ) -> None:
     (here / "frames").unlink()
     (here / "frames").mkdir()
@@ -377,9 +376,7 @@ def save_model(path: Path, extractor: type[nn.Module], size: int = 84) -> None:
     PPO("CnnPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs).save(path)
 
 
-def test_models_are_found_by_file_and_run_directory(
-    here: Path, quick: list[tuple[float, str, int]]
-) -> None:
+def test_models_are_found_by_file_and_run_directory(here: Path, quick: Fitted) -> None:
     save_model(here / "ppo.zip", NatureCNN)
     (here / "pong_1").mkdir()
     save_model(here / "pong_1" / "model.zip", InfoNCEExtractor)  # channels-last NatureCNN
@@ -387,9 +384,7 @@ def test_models_are_found_by_file_and_run_directory(
     assert [name for name, _, _ in cells(here)] == ["ppo", "pong_1", "random", "majority"]
 
 
-def test_code_of_a_model_runs_only_when_trusted(
-    here: Path, quick: list[tuple[float, str, int]]
-) -> None:
+def test_code_of_a_model_runs_only_when_trusted(here: Path, quick: Fitted) -> None:
     save_model(here / "own.zip", OwnCNN)
     assert "OwnCNN" in refusal(*PROBE, "--features-of", "own.zip")
     with pytest.warns(UserWarning, match=r"The code that own.zip contains is executed"):

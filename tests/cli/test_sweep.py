@@ -230,8 +230,10 @@ def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
 class FakeEngine:
     """Stands for `run_locally`: ends cells with a code, whatever they say of themselves."""
 
-    def __init__(self, code: int = 0, status: str | None = None) -> None:
-        self.code, self.status = code, status
+    code: int = 0
+    status: str | None = None
+
+    def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.settings: dict[str, Any] = {}
         self.closed = False
@@ -254,14 +256,16 @@ class FakeEngine:
             raise
 
 
-def engine_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> FakeEngine:
-    engine = FakeEngine(**settings)
-    monkeypatch.setattr("rl_infonce.sweeps.local.run_locally", engine)
-    return engine
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    fake = FakeEngine()
+    monkeypatch.setattr("rl_infonce.sweeps.local.run_locally", fake)
+    return fake
 
 
-def test_flags_reach_the_local_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = engine_of(monkeypatch)
+def test_flags_reach_the_local_engine(
+    tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rl_infonce.sweeps.engines.usable_gpus", lambda: 3)
     assert sweep(*small(tmp_path, "--force", "--n-jobs", "5", "--n-threads", "2")) == 1
     assert engine.settings == {"n_jobs": 5, "n_gpus": 3, "n_threads": 2}
@@ -290,19 +294,19 @@ def test_slurms_local_executor_trains_what_this_machine_does(tmp_path: Path) -> 
 
 
 def test_a_cell_whose_command_failed_is_failed_whatever_its_files_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: FakeEngine
 ) -> None:
-    engine_of(monkeypatch, code=1, status="done")
+    engine.code, engine.status = 1, "done"
     words = small(tmp_path, "--force")
     assert "breakout-ppo-infonce-0 failed" in errors_of("sweep", *words)
     assert sweep(*words) == 0, "nothing is left to do"
 
 
 def test_a_study_stops_when_all_of_its_first_trials_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, engine: FakeEngine
 ) -> None:
     pytest.importorskip("optuna")
-    engine = engine_of(monkeypatch, code=1, status="failed")
+    engine.code, engine.status = 1, "failed"
     study = {"n_trials": 8, "search": {"infonce_coef": {"low": 0.01, "high": 1.0}}}
     said = errors_of("sweep", *small(tmp_path, "--optimize", "--force", study=study))
     assert "stops, as 3 trials failed and none has a value" in said
@@ -311,11 +315,9 @@ def test_a_study_stops_when_all_of_its_first_trials_fail(
     assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
 
 
-def test_a_trial_in_which_no_episode_ended_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_in_which_no_episode_ended_says_so(tmp_path: Path, engine: FakeEngine) -> None:
     pytest.importorskip("optuna")
-    engine_of(monkeypatch, status="done")
+    engine.status = "done"
     study = {"n_trials": 1, "search": {"n_pairs": {"choices": [8]}}}
     words = small(tmp_path, "--optimize", "--force", study=study)
     said = output_of("sweep", *words, code=1)
@@ -328,9 +330,9 @@ def test_a_trial_in_which_no_episode_ended_says_so(
 
 
 def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine = engine_of(monkeypatch, status="done")
+    engine.status = "done"
     foreign = tmp_path / "sweep" / "cells" / "breakout-ppo-baseline-0"
     foreign.mkdir(parents=True)
     write_record(foreign, new_record({"n_envs": 7}, 0))
@@ -347,11 +349,12 @@ def test_a_folder_with_another_run_in_it_is_named_and_left_alone(
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_terminal_shows_how_far_the_cells_are(
     tmp_path: Path,
+    engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     is_terminal: bool,
 ) -> None:
-    engine_of(monkeypatch, code=75, status="interrupted")
+    engine.code, engine.status = 75, "interrupted"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     assert sweep(*small(tmp_path, "--force", **LONGER)) == 75
     said = capsys.readouterr().out
@@ -362,7 +365,7 @@ def test_a_terminal_shows_how_far_the_cells_are(
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_checkpoints_of_cells_that_were_done_before_go_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+    tmp_path: Path, engine: FakeEngine, keeps: bool
 ) -> None:
     folder, grid = SweepFolder(tmp_path / "sweep"), write_grid(tmp_path / "grid.toml")
     left = {}
@@ -372,7 +375,6 @@ def test_checkpoints_of_cells_that_were_done_before_go_at_the_start(
         write_checkpoint(left[status], 128, {"state.json": b"{}"}, {})
         ended = {"status": status, "n_timesteps_done": 128}
         write_record(folder.run_dir(cell), {**new_record({}, cell.seed), **ended})
-    engine_of(monkeypatch)
     assert sweep(*small(tmp_path, "--force", *(["--keep-checkpoints"] if keeps else []))) == 1
     assert bool(checkpoints(left["done"])) == keeps
     assert checkpoints(left["interrupted"])
@@ -380,12 +382,11 @@ def test_checkpoints_of_cells_that_were_done_before_go_at_the_start(
 
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space")])
 def test_what_cannot_be_written_while_cells_run_is_no_wrong_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+    tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
     def fail(*_given: Any) -> str:
         raise error
 
-    engine = engine_of(monkeypatch)
     monkeypatch.setattr("rl_infonce.cli.sweep._words", fail)
     monkeypatch.setattr("rl_infonce.cli.sweep._drop_output", lambda: None)
     assert str(error) in errors_of("sweep", *small(tmp_path, "--force"))
@@ -461,15 +462,14 @@ def test_jobs_at_once_and_their_gpus_and_retries_are_those_of_ray(
     assert found == [expected]
 
 
-def test_mixed_versions_reach_the_cells_that_were_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mixed_versions_reach_the_cells_that_were_begun(tmp_path: Path, engine: FakeEngine) -> None:
     words = small(tmp_path, "--force")
-    engine_of(monkeypatch, code=75, status="interrupted")
+    engine.code, engine.status = 75, "interrupted"
     assert sweep(*words) == 75
-    again = engine_of(monkeypatch)
+    engine.code, engine.status = 0, None
     assert sweep(*words, "--mixed-versions") == 1, "they still say they are interrupted"
-    assert ["--resume-inexact" in job.commands[0] for job in again.jobs] == [True, True]
+    asked = ["--resume-inexact" in job.commands[0] for job in engine.jobs]
+    assert asked == [False, False, True, True]
 
 
 @pytest.mark.slow

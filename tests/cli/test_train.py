@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce import InfoNCEExtractor, __version__
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import run
-from tests.cli.running import refusal
+from tests.cli.running import AtStep, ctrl_c, refusal
 
 pytestmark = pytest.mark.atari
 
@@ -44,18 +44,6 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 def record_of(run_dir: Path) -> dict[str, Any]:
     record: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
     return record
-
-
-def at_step(step: int, action: Any) -> BaseCallback:
-    """Return a callback that does something once, at a call of `env.step`."""
-    calls = iter(range(1, 10**6))
-
-    def act(_locals: dict[str, Any], _globals: dict[str, Any]) -> bool:
-        if next(calls) == step:
-            action()
-        return True
-
-    return ConvertCallback(act)
 
 
 def test_flags_have_the_zoo_spelling_and_documented_defaults() -> None:
@@ -216,10 +204,7 @@ def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(
 
 
 def test_keyboard_interrupt_in_a_callback_saves_the_model(tmp_path: Path) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    assert run(tiny(tmp_path), callback=at_step(5, interrupt)) == 130
+    assert run(tiny(tmp_path), callback=AtStep(10, ctrl_c)) == 130
     run_dir = tmp_path / "ppo" / "pong_1"
     assert record_of(run_dir)["status"] == "interrupted"
     assert PPO.load(run_dir / "model.zip", device="cpu").num_timesteps == 10
@@ -232,7 +217,7 @@ def test_an_exception_saves_the_model_and_is_raised_again(
         raise RuntimeError("the cat ate the emulator")
 
     with pytest.raises(RuntimeError, match="the cat ate the emulator"):
-        run(tiny(tmp_path), callback=at_step(5, fail))
+        run(tiny(tmp_path), callback=AtStep(10, fail))
     run_dir = tmp_path / "ppo" / "pong_1"
     assert record_of(run_dir)["status"] == "failed"
     assert (run_dir / "model.zip").is_file()

@@ -32,7 +32,7 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.resuming.best_model import keep_best
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import read_record, write_record
-from tests.cli.running import errors_of, output_of, refusal
+from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
 from tests.runs.waiting import wait_until
@@ -73,19 +73,6 @@ def rows_of(run_dir: Path) -> list[dict[str, str]]:
     with (run_dir / "progress.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
-
-
-class AtStep(BaseCallback):
-    """Does something once."""
-
-    def __init__(self, step: int, action: Any) -> None:
-        super().__init__()
-        self.step, self.action = step, action
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps == self.step:
-            self.action()
-        return True
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +192,7 @@ def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
         events.Reload()
         return [(event.step, event.value) for event in events.Scalars("infonce/loss")]
 
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    assert train(*flags(tmp_path, "ppo"), callback=AtStep(300, die)) == 130
+    assert train(*flags(tmp_path, "ppo"), callback=AtStep(300, ctrl_c)) == 130
     run_dir = tmp_path / "ppo" / "breakout_1"
     newest, *_ = checkpoints(run_dir / "checkpoints")
     shutil.rmtree(newest)  # so that curves are ahead of the checkpoint
@@ -315,11 +299,8 @@ def test_the_best_model_is_named_at_the_end(whole: Path, tmp_path: Path) -> None
 
 
 def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path) -> None:
-    def die() -> None:
-        raise KeyboardInterrupt
-
     # A checkpoint is due with the first rollout, which does not come to its end.
-    assert train(*flags(tmp_path), "--save-freq", "1", callback=AtStep(6, die)) == 130
+    assert train(*flags(tmp_path), "--save-freq", "1", callback=AtStep(6, ctrl_c)) == 130
     run_dir = tmp_path / "ppo" / "breakout_1"
     (session,) = json.loads((run_dir / "run.json").read_text())["sessions"]
     assert (session["last_step"], session["saved_step"]) == (6, None)

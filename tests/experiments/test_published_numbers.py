@@ -32,8 +32,9 @@ FRONT_PAGE = "\n".join(
 WEIGHT = study_page("infonce_coef.md")
 
 
-def test_defaults_table_comes_from_the_committed_runs() -> None:
-    assert load("defaults.py").table(RESULTS / "defaults") in study_page("defaults/README.md")
+@pytest.mark.parametrize("name", ["defaults", "pong_curve"])
+def test_the_table_of_a_folder_comes_from_the_committed_runs(name: str) -> None:
+    assert load(f"{name}.py").table(RESULTS / name) in study_page(f"{name}/README.md")
 
 
 def test_the_settings_tried_elsewhere_come_from_the_committed_runs() -> None:
@@ -466,10 +467,6 @@ def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
     assert fuzz.table(formats) in study_page("fuzz.md")
     assert list(formats) == list(fuzz.FORMATS)
     assert all(found["is_clean"] for found in formats.values())
-
-
-def test_pong_curve_table_comes_from_the_committed_runs() -> None:
-    assert load("pong_curve.py").table(RESULTS / "pong_curve") in study_page("pong_curve/README.md")
 
 
 BENCHMARKS = {

@@ -202,15 +202,8 @@ def test_pruning_leaves_what_is_not_of_checkpoints(tmp_path: Path) -> None:
     for folder in (runs, elsewhere):
         folder.mkdir()
         shard(folder, "old")
-    others = [
-        *(runs / "other" / "model.zip", runs / "other" / "step_1" / "x", runs / "replay" / "notes"),
-        *(
-            runs / "step_5" / "notes",
-            runs / "tb" / "events.out",
-            runs / "mine.partial",
-            elsewhere / "file",
-        ),
-    ]
+    names = ("other/model.zip", "other/step_1/x", "replay/notes", "step_5/notes", "tb/events.out")
+    others = [*(runs / name for name in names), runs / "mine.partial", elsewhere / "file"]
     for each in others:
         each.parent.mkdir(parents=True, exist_ok=True)
         each.touch()

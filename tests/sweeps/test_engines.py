@@ -141,11 +141,9 @@ def test_without_slurm_nothing_is_started_here(
 ) -> None:
     pytest.importorskip("submitit")
     monkeypatch.setenv("PATH", str(tmp_path))
-    parameters = {"timeout_min": 5}
+    settings: dict[str, Any] = {"parameters": {"timeout_min": 5}, "cluster": cluster}
     with pytest.raises(OSError, match=r"got no srun in PATH\. .*--engine local"):
-        next(
-            run_on_slurm(jobs_of(tmp_path), folder=tmp_path, parameters=parameters, cluster=cluster)
-        )
+        next(run_on_slurm(jobs_of(tmp_path), folder=tmp_path, **settings))
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, 1000), ({"slurm_max_num_timeout": 7}, 7)])

@@ -167,12 +167,9 @@ def test_a_cell_is_done_when_all_its_features_are_probed(tmp_path: Path) -> None
 def test_a_cell_that_died_while_what_stands_beside_was_probed_is_not_done(tmp_path: Path) -> None:
     run_dir = record(tmp_path / "run", **TRAINED)
     own = make_grid({**GRID, "probe": {"protocol": ["converged"]}})
-    scored(run_dir, ("file", "converged", 0, "done"))
-    assert cell_state(CELL, own, run_dir).status == "trained"
-    scored(run_dir, ("random", "converged", 0, "done"))
-    assert cell_state(CELL, own, run_dir).status == "trained"
-    scored(run_dir, ("majority", "converged", 0, "failed"))
-    assert cell_state(CELL, own, run_dir).status == "trained"
+    for kind, ended in (("file", "done"), ("random", "done"), ("majority", "failed")):
+        scored(run_dir, (kind, "converged", 0, ended))
+        assert cell_state(CELL, own, run_dir).status == "trained"
     scored(run_dir, ("majority", "converged", 0, "done"))
     assert cell_state(CELL, own, run_dir).status == "done"
     others = record(tmp_path / "others", **TRAINED)

@@ -30,33 +30,30 @@ def test_rl_zoos_settings_stand_unless_changed() -> None:
     assert make("dqn", hyperparameters={"n_steps": 3}).batch_size == 32, "of 3-step returns"
 
 
+NO_SCHEDULE = '`learning_rate` as a number or "lin_0.1".* got {!r}'
+
+
 @pytest.mark.parametrize(
-    ("algorithm", "name", "message"),
+    ("algorithm", "given", "message"),
     [
-        ("ppo", "n_epoch", "n_epochs"),
-        ("ppo", "policy_kwargs", "hyperparameter"),
-        ("ppo", "_init_setup_model", "hyperparameter"),
-        ("ppo", "rollout_buffer_class", "hyperparameter"),
-        ("ppo", "buffer_size", "hyperparameter"),
-        ("dqn", "n_epochs", "hyperparameter"),
+        ("ppo", {"n_epoch": 1}, "n_epochs"),
+        ("ppo", {"policy_kwargs": 1}, "hyperparameter"),
+        ("ppo", {"_init_setup_model": 1}, "hyperparameter"),
+        ("ppo", {"rollout_buffer_class": 1}, "hyperparameter"),
+        ("ppo", {"buffer_size": 1}, "hyperparameter"),
+        ("dqn", {"n_epochs": 1}, "hyperparameter"),
+        ("ppo", {"ent_coef": "lin_0.1"}, r"schedule of \['clip_range'.*got 'ent_coef'"),
+        *(
+            ("ppo", {"learning_rate": text}, NO_SCHEDULE.format(text))
+            for text in ("fast", "lin_fast", "lin_inf", "0.1")
+        ),
     ],
 )
-def test_unknown_hyperparameters_are_refused(algorithm: str, name: str, message: str) -> None:
+def test_hyperparameters_that_are_none_are_refused(
+    algorithm: str, given: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        check_hyperparameters(algorithm, {name: 1})
-
-
-def test_a_schedule_where_none_is_taken_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"schedule of \['clip_range'.*got 'ent_coef'"):
-        check_hyperparameters("ppo", {"ent_coef": "lin_0.1"})
-
-
-@pytest.mark.parametrize("text", ["fast", "lin_fast", "lin_inf", "0.1"])
-def test_text_that_is_no_schedule_is_refused(text: str) -> None:
-    with pytest.raises(
-        ValueError, match=f'`learning_rate` as a number or "lin_0.1".* got {text!r}'
-    ):
-        check_hyperparameters("ppo", {"learning_rate": text})
+        check_hyperparameters(algorithm, given)
 
 
 def test_what_sb3_refuses_by_an_assertion_is_an_error_of_values() -> None:
