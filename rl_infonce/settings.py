@@ -47,16 +47,23 @@ class Setting:
         kind: Which values are legal, beside None where that is the default.
         meaning: One sentence for help texts and tables.
         needs: Another setting and the value that it must have; None if nothing is needed.
+        none: What None means, where that is the default; flags do not say it.
     """
 
     kind: Kind
     meaning: str
     needs: tuple[str, Any] | None = None
+    none: str = ""
+
+    @property
+    def sentences(self) -> str:
+        """The meaning, also of None."""
+        return f"{self.meaning} None means {self.none}." if self.none else self.meaning
 
 
-def setting(default: Any, kind: Kind, meaning: str, *, needs: tuple[str, Any] | None = None) -> Any:
-    """Declare a field of a dataclass as a setting."""
-    return field(default=default, metadata={"setting": Setting(kind, meaning, needs)})
+def setting(default: Any, kind: Kind, meaning: str, **more: Any) -> Any:
+    """Declare a field of a dataclass as a setting; `needs` and `none` as in `Setting`."""
+    return field(default=default, metadata={"setting": Setting(kind, meaning, **more)})
 
 
 def declared(settings: Any) -> dict[str, Setting]:
@@ -91,8 +98,8 @@ class InfoNCESettings:
     horizons: Sequence[int] | None = setting(
         None,
         Horizons(),
-        "Agent steps from anchor to positive; None is the frame stack, at least 4, the smallest "
-        "gap at which stacked frames share no pixels.",
+        "Agent steps from anchor to positive.",
+        none="the frame stack, at least 4: stacked frames then share no pixels",
     )
     n_pairs: int = setting(
         32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
@@ -131,8 +138,8 @@ class InfoNCESettings:
     target_encoder_tau: float | None = setting(
         None,
         Number(above=0, at_most=1),
-        "Speed of the averaged encoder of the positives; 1 stops their gradient, and None trains "
-        "through anchors and positives.",
+        "Speed of the averaged encoder of the positives; 1 stops their gradient instead.",
+        none="training through anchors and positives, where the preset has no value",
     )
     positives: str = setting(
         "future",
@@ -145,13 +152,15 @@ class InfoNCESettings:
         "Steps that a negative of the anchor's own episode keeps from the anchor's future.",
     )
     augment_observations: bool = setting(
-        False, Flag(), "Whether the RL loss also sees images moved by up to 4 pixels (RAD)."
+        False,
+        Flag(),
+        "Whether the RL loss also sees moved images (RAD), where it computes gradients.",
     )
     max_grad_ratio: float | None = setting(
         None,
         Number(above=0),
-        "Largest norm of the loss's gradient on the encoder, in norms of the RL gradient; None "
-        "sets no bound.",
+        "Largest norm of the loss's gradient on the encoder, in norms of the RL gradient.",
+        none="no bound",
     )
     precision: str = setting(
         "fp32", Choice(PRECISIONS), "Arithmetic of the encoder; bf16 is bfloat16 autocast."
@@ -184,7 +193,7 @@ class DecoupledSettings:
     decoupled_learning_rate: float | None = setting(
         None,
         Number(above=0),
-        "Learning rate of those updates; None is 0.001.",
+        "Learning rate of those updates (0.001).",
         needs=("decoupled", True),
     )
 
@@ -233,13 +242,14 @@ LOSS_SETTINGS: Mapping[str, Setting] = {
 
 def current_preset(preset: str) -> str:
     """Return the name that a preset has now; warn if it had another one."""
-    if preset in FORMER_PRESETS:
+    if isinstance(preset, str) and preset in FORMER_PRESETS:
         warnings.warn(
             f"The preset {preset!r} is called {FORMER_PRESETS[preset]!r} now.",
             FutureWarning,
             stacklevel=3,
         )
-    return FORMER_PRESETS.get(preset, preset)
+        return FORMER_PRESETS[preset]
+    return preset
 
 
 def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
@@ -299,12 +309,12 @@ def settings_table(settings: Any) -> str:
     for name, each in declared(settings).items():
         kind = f" ({each.kind.words})" if isinstance(each.kind, Choice | Choices) else ""
         needs = "" if each.needs is None else f" Needs `{each.needs[0]}={each.needs[1]!r}`."
-        meaning = f"{each.meaning}{kind}{needs}".replace("|", "\\|")
-        rows.append(f"| `{name}` | `{own[name]!r}` | {_other_presets(name)} | {meaning} |")
+        meaning = f"{each.sentences}{kind}{needs}".replace("|", "\\|")
+        rows.append(f"| `{name}` | `{own[name]!r}` | {other_presets(name)} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
-def _other_presets(name: str) -> str:
+def other_presets(name: str) -> str:
     """Return which presets have another value of a setting than "cpc", and which."""
     by_value: dict[str, list[str]] = {}
     for preset, settings in PRESETS.items():

@@ -105,6 +105,7 @@ def sample_pairs(
     largest = check_horizons(horizon, allow_zero=True)[-1]
     n_rows, n_envs = episode_ids.shape
     n_steps = n_rows if n_steps is None else n_steps
+    check_count("n_steps", n_steps, at_least=0, at_most=n_rows)
     n_starts = max(n_steps - largest, 0) * n_envs
     if n_starts > max(_LISTED_STARTS, 8 * n_pairs):
 

@@ -22,6 +22,9 @@ from stable_baselines3.common.envs import FakeImageEnv
 from rl_infonce import ResumeCallback
 from rl_infonce.agents import read_encoder
 from rl_infonce.cli import main
+from rl_infonce.resuming.model_state import differing_settings
+from rl_infonce.resuming.resume_callback import _read_state
+from rl_infonce.runs.checkpoints import latest_checkpoint
 from tests.sb3.worlds import extractors_of, policy_kwargs
 
 FORMER = Path(__file__).parent / "former"
@@ -56,12 +59,14 @@ def test_a_checkpoint_is_restored_to_the_last_bit(tmp_path: Path) -> None:
     shutil.copytree(FORMER / "checkpoints", tmp_path / "checkpoints")
     kwargs: dict[str, Any] = policy_kwargs(
         preset="spatial_cpc", features_dim=8, horizons=[2], n_pairs=4
-    )
+    )  # as `train --resume` names the preset, which the checkpoint calls "stdim"
     kwargs |= {"net_arch": [], "optimizer_class": torch.optim.SGD}
     model = A2C("CnnPolicy", game(), n_steps=8, policy_kwargs=kwargs, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the versions installed here may be others
         resume = ResumeCallback(tmp_path / "checkpoints", 16)
+        state = _read_state(latest_checkpoint(tmp_path / "checkpoints"))
+        assert differing_settings(model, state) == []
         assert resume.restore(model, inexact=True)
         assert (model.num_timesteps, digest(model)) == (16, DIGESTS["checkpoint"])
         model.learn(16, callback=resume, reset_num_timesteps=False)

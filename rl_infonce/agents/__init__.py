@@ -2,13 +2,14 @@
 
 from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
 from rl_infonce.agents.features import feature_function
-from rl_infonce.agents.pretrained import use_encoder
+from rl_infonce.agents.pretrained import freeze_encoder, use_encoder
 from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.agents.saved_policy import read_policy
 
 __all__ = [
     "epsilon_greedy_policy",
     "feature_function",
+    "freeze_encoder",
     "read_encoder",
     "read_policy",
     "use_encoder",

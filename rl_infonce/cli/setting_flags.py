@@ -17,6 +17,10 @@ def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Set
     for name, setting in settings.items():
         choices = setting.kind.words if isinstance(setting.kind, Choice | Choices) else ""
         help_text = f"{setting.meaning} ({choices})" if choices else setting.meaning
+        if setting.needs is not None:
+            other, value = setting.needs
+            words = "" if value is True else f" {value}"
+            help_text = f"{help_text} Needs --{other.replace('_', '-')}{words}."
         add(flag(name), **_parsing(name, setting.kind), help=help_text)
 
 

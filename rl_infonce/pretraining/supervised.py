@@ -26,8 +26,7 @@ class Supervised(PretrainingObjective):
     Deviations from Anand et al. 2019, who train a copy of the encoder for each variable on the
     probes' training frames and score its own head: one encoder learns all variables on the frames
     of pretraining, and is probed afterwards like any other. So it is told the labels of states that
-    the probe's test part may hold again: in `experiments/README.md`, 0.1 to 20 % of the test frames
-    of a game. Theirs is not: duplicates are taken out of the test part.
+    the probe's test part may hold again. Theirs is not: duplicates are taken out of that part.
     """
 
     contrasts = False

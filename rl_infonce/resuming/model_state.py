@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 
+from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_env_state
 from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.extractor import InfoNCEExtractor
@@ -168,13 +169,21 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
     """Return, in words, the settings that differ from those of the state."""
-    own = {**model_settings(model), "number of GPUs": n_gpus()}
-    former = {**state["settings"], "number of GPUs": len(state["streams"]["cuda"])}
+    own = _present({**model_settings(model), "number of GPUs": n_gpus()})
+    former = _present({**state["settings"], "number of GPUs": len(state["streams"]["cuda"])})
     return [
         f"{name} is {own.get(name)!r} (was {former.get(name)!r})"
         for name in sorted(own | former)
         if own.get(name) != former.get(name) and _is_decided(name, state)
     ]
+
+
+def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted name whose presets have their present names."""
+    return {
+        name: FORMER_PRESETS.get(value, value) if name.endswith("_kwargs.preset") else value
+        for name, value in settings.items()
+    }
 
 
 def _is_decided(name: str, state: Mapping[str, Any]) -> bool:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
 from textwrap import fill
 from typing import Any, Concatenate, ParamSpec
 
 from gymnasium import spaces
 
 from rl_infonce.checks import check_choice
+from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Count, Flag, Typed
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.settings import (
     PRESET,
+    PRESETS,
     InfoNCESettings,
     current_preset,
     declared,
     defaults,
+    other_presets,
     preset_settings,
     setting,
 )
@@ -51,16 +55,16 @@ class ExtractorArguments(InfoNCESettings):
     seed: int | None = setting(
         None,
         Count(0),
-        "Seed of pairs, augmentations and heads; None takes the algorithm's, and where that has "
-        "none, chance decides: `set_random_seed` does not reach them.",
+        "Seed of pairs, augmentations and heads, which `set_random_seed` does not reach.",
+        none="that of the algorithm, and chance where that has none",
     )
     auto_bind: bool = setting(
         True,
         Flag(),
         "Whether to look up the call stack, read-only, for the algorithm: when the extractor is "
-        "built, when training starts while none is known, and for whether its `train` or `learn` "
-        "asks for features, as only these carry the loss. With False all do that are computed "
-        "with gradients in training mode.",
+        "built, when training starts while none is known that it is part of, and for whether its "
+        "`train` or `learn` asks for features, as only these carry the loss. With False all do "
+        "that are computed with gradients in training mode.",
     )
     image_key: str | None = setting(
         None,
@@ -85,15 +89,21 @@ def extractor_arguments(*positional: Any, **given: Any) -> ExtractorArguments:
         TypeError: If there is no such argument, or one has the wrong type.
         ValueError: If one is out of range; the message names it.
     """
-    for name in given:
-        try:
-            check_choice("argument", name, declared(ExtractorArguments))
-        except ValueError as error:
-            raise TypeError(f"InfoNCEExtractor: {error}") from None
+    for name in given.keys() - declared(ExtractorArguments).keys():
+        near = get_close_matches(name, declared(ExtractorArguments), n=1)
+        hint = f"Did you mean `{near[0]}`?" if near else "help(InfoNCEExtractor) lists them."
+        raise TypeError(f"InfoNCEExtractor has no argument `{name}`. {hint}")
+    if len(positional) > 1 or (positional and "features_dim" in given):
+        raise TypeError(
+            "Expected `features_dim` alone behind the observation space, and every other argument "
+            f"of InfoNCEExtractor by its name, got {positional} and {sorted(given)}."
+        )
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
-    preset = current_preset(given.get("preset", "cpc"))
+    preset = given.get("preset", "cpc")
+    check_choice("preset", preset, {**PRESETS, **FORMER_PRESETS})
+    preset = current_preset(preset)
     settings = preset_settings(preset, changes)
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
 
@@ -118,14 +128,13 @@ def signature_of(
 
 
 def arguments_in_words() -> str:
-    """Return a paragraph for each argument, for the docstring of the extractor."""
+    """Return a paragraph for each argument, with its range, its default and what it needs."""
     own, default = declared(ExtractorArguments), defaults(ExtractorArguments)
-    return "\n".join(
-        fill(
-            f"{name}: {each.meaning} ({each.kind.words}; default {default[name]!r})",
-            width=100,
-            initial_indent=" " * 8,
-            subsequent_indent=" " * 12,
-        )
-        for name, each in own.items()
-    )
+    paragraphs = []
+    for name, each in own.items():
+        others = other_presets(name)
+        facts = f"{each.kind.words}; default {default[name]!r}{'; ' if others else ''}{others}"
+        needs = "" if each.needs is None else f" Needs {each.needs[0]}={each.needs[1]!r}."
+        text = f"{name}: {each.sentences} ({facts.replace('`', '')}){needs}"
+        paragraphs.append(fill(text, width=100, initial_indent=" " * 8, subsequent_indent=" " * 12))
+    return "\n".join(paragraphs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -70,8 +71,8 @@ class InfoNCEExtractor(ImageEncoder):
 
     Args:
         observation_space: One channels-first uint8 image, at least 36x36 for "nature".
-        arguments: The fields of `ExtractorArguments`, as keywords; a setting of the loss that is
-            not given takes the preset's value.
+        arguments: The fields of `ExtractorArguments`, as keywords. The defaults shown are those of
+            the preset "cpc"; a setting that is not given, or is None, takes the preset's value.
 
     Raises:
         TypeError: If the observation space is not a Box, or an argument has the wrong type.
@@ -181,12 +182,7 @@ class InfoNCEExtractor(ImageEncoder):
         self._own_coef = coef
 
     def steer(self, *, decoupled: bool = False, infonce_coef: float | None = None) -> None:
-        """Change the loss until the current `learn()` of the bound algorithm ends.
-
-        Args:
-            decoupled: Whether the loss leaves the host's backward alone.
-            infonce_coef: Weight of the loss, >= 0; None keeps the extractor's own.
-        """
+        """Change the loss until `learn()` ends; without a weight the extractor's own holds."""
         check_number("infonce_coef", infonce_coef or 0.0, at_least=0)
         self._session.steer(Steering(decoupled, infonce_coef))
 
@@ -279,8 +275,6 @@ class InfoNCEExtractor(ImageEncoder):
         self.last_infonce.update(numbers)
         self._session.log(numbers, self)
 
-    # -- runs that go on -------------------------------------------------------------------------
-
     def get_state(self) -> dict[str, Any]:
         """Return what the next update depends on beside the weights: random stream and counters."""
         averaged = [] if self.target is None else list(self.target.followed)
@@ -297,13 +291,17 @@ class InfoNCEExtractor(ImageEncoder):
             self.target.followed = list(state["averaged"])
         self.last_infonce.update(state["last_infonce"])
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Give a copy, also a shallow one, a session of its own: it is bound to nothing."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._session, self._attachment, self._reporter = copy.deepcopy(
+            (self._session, self._attachment, self._reporter)
+        )
+
 
 if InfoNCEExtractor.__doc__:  # None under python -OO
-    InfoNCEExtractor.__doc__ = InfoNCEExtractor.__doc__.replace(
-        "        arguments: The fields of `ExtractorArguments`, as keywords; a setting of the loss "
-        "that is\n            not given takes the preset's value.",
-        arguments_in_words(),
-    )
+    _head, _raises = InfoNCEExtractor.__doc__.split("\n\n    Raises:")
+    InfoNCEExtractor.__doc__ = f"{_head}\n{arguments_in_words()}\n\n    Raises:{_raises}"
 
 
 def _stream(seed: int) -> np.random.Generator:

@@ -111,7 +111,9 @@ def _of_other_losses(
 
     Settings that neither grid nor flags name are defaults, which may have changed since.
     """
-    usual = defaults(InfoNCESettings)  # earlier versions did not note all settings
+    given = {name: value for name, value in record["arguments"].items() if value is not None}
+    # Earlier versions did not note all settings that a run had.
+    usual = {name: given.get(name, value) for name, value in defaults(InfoNCESettings).items()}
     for session in record["sessions"]:
         loss = session.get("loss")
         if not isinstance(loss, Mapping):  # earlier versions did not note it

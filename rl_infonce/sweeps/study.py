@@ -80,10 +80,9 @@ def _asked(
     """Return number and parameters of a new trial."""
     trial = study.ask()
     try:
+        search = {name: _as_in_trials(study, name, spec) for name, spec in search.items()}
         return trial.number, {name: _value(trial, name, spec) for name, spec in search.items()}
-    except (
-        ValueError
-    ) as error:  # Optuna raised it: ranges may move, choices and kinds of ranges may not
+    except ValueError as error:  # Optuna's: ranges may move, choices and kinds of ranges may not
         study.tell(trial, state=_optuna().trial.TrialState.FAIL)
         raise ValueError(
             f"Expected the choices and kinds of ranges in `study.search` that the trials in "
@@ -241,6 +240,18 @@ def trial_value(
         scaled = scores if scales is None else normalized(scores, scales)
         values += [np.mean(scaled[game]) for game in grid.games]
     return float(np.mean(values))
+
+
+def _as_in_trials(study: Any, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a range with the choices that trials had under former names, which Optuna demands."""
+    for trial in study.get_trials(deepcopy=False) if "choices" in spec else ():
+        had = getattr(trial.distributions.get(name), "choices", ())
+        if (
+            list(spec["choices"])
+            == with_present_names({name: {"choices": list(had)}})[name]["choices"]
+        ):
+            return {"choices": list(had)}
+    return spec
 
 
 def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:

@@ -73,6 +73,8 @@ class EncoderPlan:
         check_number("--n-frames", self.n_frames, at_least=8)
         for flag in ("seed", "data_seed"):
             check_number(f"--{flag.replace('_', '-')}", getattr(self, flag), at_least=0)
+        if self.labels is None and self.objective == "supervised":
+            raise ValueError("Expected `labels` with objective supervised, which learns them.")
         if self.labels is not None and self.objective != "supervised":
             raise ValueError(
                 f"Expected `--labels` with --objective supervised only, got it with "

@@ -133,3 +133,25 @@ def test_a_study_of_a_former_version_goes_on(tmp_path: Path) -> None:
     ((name, settings),) = found
     assert name == "breakout-ppo-trial_000-0"
     assert settings["pretrained"] in files
+
+
+def test_a_study_of_former_presets_asks_for_more_trials(tmp_path: Path) -> None:
+    optuna: Any = pytest.importorskip("optuna")
+    study = {"n_trials": 2, "search": {"preset": {"choices": ["cpc", "stdim"]}}}
+    grid = make_grid({**GRID, "study": study})
+    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
+    former = optuna.create_study(
+        study_name="study", storage=optuna.storages.JournalStorage(backend), direction="maximize"
+    )
+    trial = former.ask()
+    trial.suggest_categorical("preset", ["cpc", "stdim"])
+    former.tell(trial, 1.0)
+    found: list[Any] = []
+
+    def train(own: Any) -> bool:
+        found.extend(cell.settings["preset"] for cell in own.cells())
+        return False
+
+    list(run_study(SweepFolder(tmp_path), grid, train, None))
+    assert len(found) == 1
+    assert set(found) <= {"cpc", "spatial_cpc"}

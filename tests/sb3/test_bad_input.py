@@ -130,6 +130,18 @@ def test_any_sequence_of_numbers_will_do() -> None:
         assert InfoNCEExtractor(IMAGE, horizons=horizons).horizons == (4, 5, 6, 7)
 
 
+def test_arguments_that_there_are_not_are_named() -> None:
+    build: Any = InfoNCEExtractor
+    with pytest.raises(TypeError, match="has no argument `horizon`. Did you mean `horizons`"):
+        build(IMAGE, horizon=4)
+    with pytest.raises(TypeError, match=r"has no argument `xyzzy`. help\(InfoNCEExtractor\)"):
+        build(IMAGE, xyzzy=4)
+    with pytest.raises(TypeError, match=r"`features_dim` alone behind .*got \(512, 'cpc'\)"):
+        build(IMAGE, 512, "cpc")
+    with pytest.raises(ValueError, match=r"`preset` to be one of .*got \['cpc'\]"):
+        build(IMAGE, preset=["cpc"])
+
+
 def test_a_dict_environment_is_refused_by_name() -> None:
     env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv())])
     with pytest.raises(TypeError, match=r"`observation_space`.*Dict.*image.*speed"):

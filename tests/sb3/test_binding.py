@@ -98,6 +98,17 @@ def test_a_copy_of_the_policy_alone_predicts_the_same_and_is_unbound(
             assert torch.equal(own(images), other(images))
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_of_an_extractor_shares_no_session(copied: Callable[[Any], Any]) -> None:
+    model = ALGORITHMS["PPO"]()
+    (own,) = extractors_of(model)
+    other = copied(own)
+    assert bound(own) is model
+    assert bound(other) is None
+    assert other._session.rng is not own._session.rng
+    assert other._attachment is not own._attachment
+
+
 def test_an_unbound_extractor_trains_as_a_plain_network_and_says_so_once() -> None:
     space = stamped_vec_env(1).observation_space
     extractor = InfoNCEExtractor(space, features_dim=16)

@@ -13,7 +13,7 @@ import pytest
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.run_directory import read_record, write_record
-from rl_infonce.sweeps.results import read_results
+from rl_infonce.sweeps.results import _of_other_losses, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.cli.running import refusal
 from tests.sweeps.finished_cells import finished
@@ -186,6 +186,20 @@ def test_runs_of_an_arm_with_other_defaults_are_not_merged(folder: SweepFolder) 
     with pytest.raises(ValueError, match=re.escape(f"and defaults, got {told}infonce-0).")):
         read_results(folder)
     assert read_results(folder, mixed_versions=True).notes == [f"{told}infonce-0)"]
+
+
+def test_what_an_earlier_version_did_not_note_of_a_loss_is_what_it_was_given(
+    folder: SweepFolder,
+) -> None:
+    cell = folder.grid().cells()[1]
+    arguments = {"precision": "bf16", "action_conditioning": None}
+    noted = {"precision": "bf16", "action_conditioning": False}
+    first: dict[Any, Any] = {}
+    for loss in ({"n_pairs": 32}, {"n_pairs": 32, **noted}):
+        record = {"arguments": arguments, "sessions": [{"loss": loss}]}
+        assert not list(_of_other_losses(cell, record, first))
+    (told,) = _of_other_losses(cell, {"arguments": {}, "sessions": [{"loss": {}}]}, first)
+    assert "precision fp32 instead of bf16" in told
 
 
 @pytest.mark.parametrize("name", ["labels_hash", "frames_hash"])
