@@ -132,7 +132,7 @@ def test_any_sequence_of_numbers_will_do() -> None:
 
 def test_arguments_that_there_are_not_are_named() -> None:
     build: Any = InfoNCEExtractor
-    with pytest.raises(TypeError, match="has no argument `horizon`. Did you mean `horizons`"):
+    with pytest.raises(TypeError, match=r"has no argument `horizon`. Did you mean `horizons`"):
         build(IMAGE, horizon=4)
     with pytest.raises(TypeError, match=r"has no argument `xyzzy`. help\(InfoNCEExtractor\)"):
         build(IMAGE, xyzzy=4)
