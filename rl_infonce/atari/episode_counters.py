@@ -38,11 +38,7 @@ class EpisodeCounters:
         }
 
     def step(
-        self,
-        rewards: npt.NDArray[Any],
-        terminated: Flags,
-        truncated: Flags,
-        info: dict[str, Any],
+        self, rewards: npt.NDArray[Any], terminated: Flags, truncated: Flags, info: dict[str, Any]
     ) -> tuple[Flags, list[dict[str, Any]]]:
         """Count a step; return which games restarted, and an info for each as SB3 wants it."""
         self._returns += rewards

@@ -90,11 +90,7 @@ class LabelledFrames:
         game: One of `games()`.
     """
 
-    def __init__(
-        self,
-        manifest: Mapping[str, Any],
-        shards: Sequence[Mapping[str, Any]],
-    ) -> None:
+    def __init__(self, manifest: Mapping[str, Any], shards: Sequence[Mapping[str, Any]]) -> None:
         self.manifest = dict(manifest)
         self.game: str = manifest["settings"]["game"]
         self._shards = shards

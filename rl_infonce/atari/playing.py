@@ -22,11 +22,7 @@ _FULL_DISK = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 def play(
-    collection: Collection,
-    policy: str | Policy,
-    *,
-    n_workers: int | None,
-    progress: bool = False,
+    collection: Collection, policy: str | Policy, *, n_workers: int | None, progress: bool = False
 ) -> None:
     """Play every shard that a collection lacks; arguments are those of `collect`.
 

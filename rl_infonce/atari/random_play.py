@@ -44,10 +44,7 @@ def play_at_random(
 
 
 def play_shard(
-    folder: Path,
-    settings: Mapping[str, Any],
-    index: int,
-    show: Callable[[int], object],
+    folder: Path, settings: Mapping[str, Any], index: int, show: Callable[[int], object]
 ) -> dict[str, Any]:
     """Play one shard by its named policy, calling `show` with 1 after every row."""
     keeps_noop = settings["policy"] == "random"

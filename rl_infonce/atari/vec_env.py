@@ -256,11 +256,7 @@ class AtariVecEnv(VecEnv):
         indices: VecEnvIndices = None,
         **method_kwargs: Any,
     ) -> list[Any]:
-        """Refuse: there is no Python environment to call.
-
-        Raises:
-            AttributeError: Always.
-        """
+        """Raise an `AttributeError`: there is no Python environment to call."""
         raise AttributeError(
             f"The games of an AtariVecEnv run in C++ and have no method {method_name!r}."
         )

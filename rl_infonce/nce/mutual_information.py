@@ -177,11 +177,6 @@ def moving_log_mean_exp(
 
     Returns:
         [...] without gradient.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If `decay` is outside [0, 1], a shape does not fit, there is no negative, a
-            score is not finite or `mask` excludes a positive.
     """
     check_number("decay", decay, at_least=0.0, at_most=1.0)
     with autocast_off(scores):
@@ -208,11 +203,7 @@ def _check_log_mean(name: str, log_mean: Tensor, like: Tensor, validate_args: bo
 
 
 def smile_estimate(
-    scores: Tensor,
-    *,
-    clip: float = 5.0,
-    mask: Tensor | None = None,
-    validate_args: bool = True,
+    scores: Tensor, *, clip: float = 5.0, mask: Tensor | None = None, validate_args: bool = True
 ) -> Tensor:
     """Return the Donsker-Varadhan estimate with clipped exponentials.
 

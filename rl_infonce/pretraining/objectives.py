@@ -29,11 +29,7 @@ OBJECTIVES = (*_SELF_SUPERVISED, "supervised")
 
 
 def make_objective(
-    name: str,
-    encoder: Encoder,
-    generator: torch.Generator,
-    *,
-    variables: Sequence[str] = (),
+    name: str, encoder: Encoder, generator: torch.Generator, *, variables: Sequence[str] = ()
 ) -> PretrainingObjective:
     """Return an objective that trains an encoder.
 

@@ -182,7 +182,6 @@ def _taken(runs: Arrays, draws: Draws) -> Arrays:
 def _widening(groups: Sequence[FloatArray], confidence: float) -> FloatArray:
     """Return [...], what the percentile interval of a mean lacks with so few runs [..., n_runs]."""
     stats = scipy_stats()
-
     n_runs = np.array([values.shape[-1] for values in groups])
     shares = np.stack([values.var(axis=-1, ddof=1) for values in groups], axis=-1) / n_runs
     shares[~shares.any(axis=-1)] = 1.0  # without any scatter there is nothing to widen

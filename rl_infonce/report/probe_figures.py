@@ -133,14 +133,12 @@ def _left_out(scores: ProbeScores) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for variable, reason in scores.not_probed.items():
         by_reason.setdefault(reason.split(",")[0], []).append(variable)
-    return [
-        f"not probed: {_shortened(', '.join(names))} ({reason})"
-        for reason, names in by_reason.items()
-    ]
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    lines = []
+    for reason, names in by_reason.items():
+        listed = ", ".join(names)
+        listed = listed if len(listed) <= 60 else f"{listed[:57]}..."
+        lines.append(f"not probed: {listed} ({reason})")
+    return lines
 
 
 def _draw_cells(axes: Axes, values: list[list[float]], *, labelled: bool) -> Any:

@@ -63,14 +63,8 @@ def _draw_strip(axes: Axes, frames: Images, name: str) -> None:
     gap = max(frames.shape[2] // 20, 1)
     padded = np.pad(frames, ((0, 0), (0, 0), (gap, gap)), constant_values=255)
     extent = (-0.5, len(frames) - 0.5, 0.0, 1.0)
-    axes.imshow(
-        np.concatenate(list(padded), axis=1),
-        cmap="gray",
-        vmin=0,
-        vmax=255,
-        extent=extent,
-        aspect="auto",
-    )
+    strip = np.concatenate(list(padded), axis=1)
+    axes.imshow(strip, cmap="gray", vmin=0, vmax=255, extent=extent, aspect="auto")
     axes.set_yticks([0.5], [name], fontsize=9)
     _bare(axes)
 

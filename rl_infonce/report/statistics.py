@@ -44,7 +44,6 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     and rightly so.
     """
     stats = scipy_stats()
-
     numbers = np.asarray(values, dtype=np.float64)
     check_shape("values", numbers, ("n",))
     n = len(numbers)
@@ -133,7 +132,6 @@ def _satterthwaite(
 ) -> Interval:
     """Return the interval of a sum of means of groups, each over `n_tasks`."""
     stats = scipy_stats()
-
     check_number("confidence", confidence, above=0, below=1)
     shares = [values.var(ddof=1) / len(values) / n_tasks**2 for values in groups]
     variance = float(np.sum(shares))
