@@ -1,7 +1,5 @@
 """What every test runs under, however pytest was called."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -1,7 +1,5 @@
 """Random tensors that a test can name by their seed."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What many tests read and takes long to make is made once, whichever worker asks first."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 Slow, literal and independent of the package: sums of exponentials as printed, one scalar at a time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The suite tidies up after itself, however pytest was called."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Hardware has the name under which people know it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

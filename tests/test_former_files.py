@@ -4,8 +4,6 @@
 and a sweep with arms of the former names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The package stays simple, and the plugin small enough to read."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

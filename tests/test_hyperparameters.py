@@ -1,7 +1,5 @@
 """Hyperparameters are literals; nothing is evaluated."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

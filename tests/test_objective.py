@@ -1,7 +1,5 @@
 """TemporalInfoNCE against loops written from CPC, eq. 4, and ST-DIM's two terms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

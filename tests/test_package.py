@@ -1,7 +1,5 @@
 """The package as users and tools see it from outside."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

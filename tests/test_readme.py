@@ -1,7 +1,5 @@
 """What the pages print works as printed, and names what there is."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

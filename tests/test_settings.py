@@ -1,7 +1,5 @@
 """A setting is declared once: everything that takes, checks, notes or explains it reads there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Actions of a model as `collect` asks for them, against SB3's own predictions."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any

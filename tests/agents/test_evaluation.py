@@ -1,7 +1,5 @@
 """Scores are those of whole games, in the game's own points."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

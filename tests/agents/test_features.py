@@ -1,7 +1,5 @@
 """feature_function: the features that the agent acts on, of every algorithm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

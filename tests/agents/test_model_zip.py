@@ -1,7 +1,5 @@
 """Broken model files are refused by name; tests/attacks has the hostile ones."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A pretrained encoder in a model: its weights arrive, and stay or move as asked."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any

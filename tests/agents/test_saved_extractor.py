@@ -1,7 +1,5 @@
 """Features rebuilt from a saved model's tensors, against those of the loaded model."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

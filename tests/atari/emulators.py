@@ -1,7 +1,5 @@
 """Emulators driven directly: played, stopped, and restarted with a byte of RAM changed."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What was wrong with the published labels, one test per row of LABELS.md."""
 
-from __future__ import annotations
-
 import ale_py
 import numpy as np
 import pytest

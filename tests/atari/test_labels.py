@@ -1,7 +1,5 @@
 """RAM labels: the published tables, and how the corrected one differs."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

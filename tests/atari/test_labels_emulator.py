@@ -1,7 +1,5 @@
 """What each label claims to measure, varied in the emulator: lives, scores, clocks, the player."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import ale_py

@@ -1,7 +1,5 @@
 """Pixel maps of positions: each byte is written, and what then moves on the screen is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The published scores are the paper's: its means over games come out of its rows."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl_infonce.atari import labelled_games, load_labels

@@ -1,7 +1,5 @@
 """The screens are of the very game that was played."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cv2

@@ -1,7 +1,5 @@
 """Games that go on from a state are bit for bit those that were never interrupted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

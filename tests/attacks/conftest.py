@@ -1,7 +1,5 @@
 """Good files of every format, written once for all tests of a worker, and copies to be harmed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

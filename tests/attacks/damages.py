@@ -1,7 +1,5 @@
 """What happens to files: cut, flipped, emptied, lengthened, lost and swapped, always alike."""
 
-from __future__ import annotations
-
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Find what runs code out of a file: references in Python source, resolved through imports."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

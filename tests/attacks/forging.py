@@ -1,7 +1,5 @@
 """Files that someone made to harm, harmless but for the directory that a payload would make."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Good files of every format that the package reads, small, and how each is read."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A good file of a format that is changed, read and mended, again and again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.attacks.forging import forge

@@ -1,7 +1,5 @@
 """Small files that claim to be huge, or are when unpacked, are refused before they are."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -11,8 +11,6 @@ What a format lets through depends on its checksums:
 * `scores.json`: none. `progress.csv`: none, and lines that are not whole are dropped by design.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No line of the package runs code out of a file, but for those named here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

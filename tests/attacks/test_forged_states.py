@@ -1,7 +1,5 @@
 """Checkpoints whose bytes agree with their digests, and whose state someone made up."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

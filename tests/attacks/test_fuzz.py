@@ -1,7 +1,5 @@
 """Files that hypothesis changes: nothing but the documented errors ever comes out."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Files made to run code are refused by name, or nobody reads what they carry; nothing runs."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

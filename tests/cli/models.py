@@ -1,7 +1,5 @@
 """Untrained models of agents, and an extractor of a user's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

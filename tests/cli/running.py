@@ -1,7 +1,5 @@
 """Run commands in this process, and return what they print."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from typing import Any, NoReturn

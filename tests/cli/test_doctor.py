@@ -1,7 +1,5 @@
 """`rl-infonce doctor` on a sound machine and on broken ones."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

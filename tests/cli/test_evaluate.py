@@ -1,7 +1,5 @@
 """`rl-infonce evaluate` from flags to scores, on short games."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

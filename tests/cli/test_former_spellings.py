@@ -1,7 +1,5 @@
 """What users wrote for earlier versions still works, and one line names the present spelling."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

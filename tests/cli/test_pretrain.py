@@ -1,7 +1,5 @@
 """`rl-infonce pretrain` on real frames, then into probes and PPO."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`rl-infonce probe` from flags to files, on few frames and small encoders."""
 
-from __future__ import annotations
-
 import errno
 import json
 import re

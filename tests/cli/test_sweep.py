@@ -1,7 +1,5 @@
 """`rl-infonce sweep`: cells are trained once, wherever, and what fails is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`rl-infonce train` is stopped or killed, and goes on exactly."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

@@ -1,7 +1,5 @@
 """Load experiments by path, as they are scripts and no package, and read the pages of studies."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The speed comparison runs, without the peers it compares with."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import ModuleType

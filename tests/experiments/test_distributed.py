@@ -1,7 +1,5 @@
 """The comparison of ranks with one process runs, and sees a difference."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """PPO on a pretrained encoder: every arm on little data, and the table's arithmetic."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

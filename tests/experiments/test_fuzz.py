@@ -1,7 +1,5 @@
 """Coverage-guided fuzzing, where atheris installs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

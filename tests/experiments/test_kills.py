@@ -1,7 +1,5 @@
 """Random kills: they are counted, and a difference at the end is seen."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

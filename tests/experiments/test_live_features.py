@@ -1,7 +1,5 @@
 """Dead features and their spread: the arithmetic, and one trained cell."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """InfoNCE on MinAtar: every arm on few steps, and the table's arithmetic."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Experiments call what stands behind the command line, and not the command line."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The index of experiments is short, leads to every study, and says what the study's page says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import NamedTuple

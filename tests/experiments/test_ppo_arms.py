@@ -1,7 +1,5 @@
 """The arms of a sweep beside offline ST-DIM: one real encoder, and the tables' arithmetic."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

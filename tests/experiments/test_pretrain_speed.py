@@ -1,7 +1,5 @@
 """The comparison of pretraining speeds runs, and its plain arm computes the same loss."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The speed comparison of probes runs, on little data."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

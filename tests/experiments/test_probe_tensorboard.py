@@ -1,7 +1,5 @@
 """The screenshots of TensorBoard: small enough to keep, and of what the callback writes."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of experiments/results/**/*.md are what the commands print from the committed results."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

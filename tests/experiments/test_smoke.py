@@ -1,7 +1,5 @@
 """Every published number's command still runs, with the smallest budget that shows it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The soak: everything is switched on and noted, and slopes are slopes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of pretrained encoders: every stage on little data, and its arithmetic."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The experiments of experiments/theory: exact numbers, and that the page shows what was run."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

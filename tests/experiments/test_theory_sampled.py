@@ -1,7 +1,5 @@
 """The exact parts of `experiments/theory` by brute force, its commands, and what it publishes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

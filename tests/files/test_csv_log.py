@@ -1,7 +1,5 @@
 """A table that goes on where its run does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """JSON from anyone is what Python reads, or is refused before it costs memory."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A tree of state comes back to the last bit, and bytes that are none are refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

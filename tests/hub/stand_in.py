@@ -1,7 +1,5 @@
 """A stand-in of the hub: the few addresses that pushing and pulling ask, on this machine."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

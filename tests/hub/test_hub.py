@@ -1,7 +1,5 @@
 """Pushed to a stand-in of the hub and pulled from it, and everything that can go wrong there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

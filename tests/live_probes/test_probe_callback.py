@@ -1,7 +1,5 @@
 """ProbeCallback: scores of the current features, and a training that never notices."""
 
-from __future__ import annotations
-
 import gc
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Overlays of a real game: the ring is where the ball is seen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

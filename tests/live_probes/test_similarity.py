@@ -1,7 +1,5 @@
 """Critic scores of an anchor with its own episode and with another, against a loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 python -m tests.nce.gather_rank RANK WORLD_SIZE DIRECTORY
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

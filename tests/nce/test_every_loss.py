@@ -1,7 +1,5 @@
 """What holds for InfoNCE and each of its relatives alike."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Decoupled, soft, multi-positive, debiased and hard-negative InfoNCE."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

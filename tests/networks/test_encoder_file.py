@@ -1,7 +1,5 @@
 """Encoders saved as safetensors come back bit for bit, or are refused by name."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

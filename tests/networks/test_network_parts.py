@@ -1,7 +1,5 @@
 """Encoders, recurrent summary, moving average and augmentation against their references."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """One of two ranks, of which the second fails, for test_distributed.py; forked.py runs it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -6,8 +6,6 @@ a line of JSON each, and answers with the exit codes:
 python -m tests.pretraining.forked
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 python -m torch.distributed.run ... -m tests.pretraining.killed_rank FOLDER [--die-after STEPS]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

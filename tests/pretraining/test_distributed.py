@@ -1,7 +1,5 @@
 """Several ranks train what one process trains, stop together, and go on after a kill."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

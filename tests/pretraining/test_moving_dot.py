@@ -1,7 +1,5 @@
 """Who finds the dot? Time tells it from noise; the committed run has all objectives."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.experiments.loading import load

@@ -1,7 +1,5 @@
 """Every loss against loops written from the papers' equations."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Small data sets whose answer is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Differences of two encoders are those of their scores, with intervals of paired episodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Quadratics of known minima, several at once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

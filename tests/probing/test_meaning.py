@@ -1,7 +1,5 @@
 """What a probe's score says: 1 where the features hold the label, the majority's where not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Losses of many classifiers at once, in few shapes of products."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

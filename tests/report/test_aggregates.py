@@ -1,7 +1,5 @@
 """Aggregates against their definitions in exact arithmetic, and against rliable."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

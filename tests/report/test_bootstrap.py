@@ -1,7 +1,5 @@
 """Bootstraps against all possible resamples, against rliable, and how often they hold the truth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product

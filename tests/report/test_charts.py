@@ -1,7 +1,5 @@
 """Curves of arms: told apart without colour, on axes that hold them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Curves of one run against loops over windows and episodes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures say what the numbers say, where the numbers say it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Notes are said once, of all the arms they are on."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl_infonce.report.formatting import counted, notes_on_arms

@@ -1,7 +1,5 @@
 """The page of a report: whole, alone, and readable; opened in a browser where there is one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

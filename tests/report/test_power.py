@@ -1,7 +1,5 @@
 """Detectable effects against published values and against tests of drawn runs."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A report says what the runs say: checked number by number."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Scales, and what is no set of scores."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals against tables of Student's t, SciPy and against how often they hold the truth."""
 
-from __future__ import annotations
-
 import math
 import sys
 from typing import Any

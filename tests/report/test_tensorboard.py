@@ -1,7 +1,5 @@
 """What TensorBoard reads back from the event files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Videos show the images that went in."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs at equal wall-clock: cut by hand, and compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

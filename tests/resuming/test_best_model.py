@@ -1,7 +1,5 @@
 """The model whose episodes returned most stays, whatever comes after it."""
 
-from __future__ import annotations
-
 import shutil
 from collections import deque
 from collections.abc import Sequence

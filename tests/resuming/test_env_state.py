@@ -1,7 +1,5 @@
 """Environments that go on from a state are bit for bit those that were never interrupted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A gradient that is not finite never reaches the weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

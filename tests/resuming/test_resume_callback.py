@@ -1,7 +1,5 @@
 """A training that was killed and restored is, to the last bit, one that was not."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Logs of a run whose disk is full for a while have every row in the end."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import sys

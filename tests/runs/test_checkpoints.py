@@ -1,7 +1,5 @@
 """Checkpoints are whole or not there, whatever fails; tests/attacks damages whole ones."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

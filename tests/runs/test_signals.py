@@ -1,7 +1,5 @@
 """The first Ctrl-C is noted, the second has its usual effect; announcements may come again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

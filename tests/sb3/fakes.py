@@ -1,7 +1,5 @@
 """Small environments whose observations encode environment, episode and time."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Labelled images of the stamped environments: what a probe can be asked about them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rl_infonce.probing import LabelledObservations

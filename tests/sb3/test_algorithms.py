@@ -1,7 +1,5 @@
 """The one line works on every algorithm: all that the loss should train is trained."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

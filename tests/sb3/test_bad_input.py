@@ -1,7 +1,5 @@
 """Every mistake names the argument, what was expected and what came; nothing is lost."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

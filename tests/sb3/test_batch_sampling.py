@@ -1,7 +1,5 @@
 """A contrastive batch is what its steps and environments say, compared one entry at a time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

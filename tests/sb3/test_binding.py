@@ -1,7 +1,5 @@
 """An extractor finds its own algorithm, weakly, again after every kind of copy, and no other."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import weakref

@@ -1,7 +1,5 @@
 """With coefficient 0, and wherever the loss must stay out, nothing changes to the last bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

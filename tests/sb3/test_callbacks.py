@@ -1,7 +1,5 @@
 """InfoNCECallback binds, schedules and decouples; the logger gets every diagnostic."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Dictionaries of observations: every image learns its own future, the rest joins as in SB3."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arms that hold everything but one thing: what time tells, or the loss."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Spread, rank and overlap floors on cases whose answer is known."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from typing import Any

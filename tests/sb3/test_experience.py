@@ -1,7 +1,5 @@
 """Real algorithms on stamped environments: every view is right and complete at every read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hand-driven rings: the incremental episode index against the record of what was added."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

@@ -1,7 +1,5 @@
 """The loss, its diagnostics and its decoupled updates on a GPU, where there is one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What reaches the host's optimiser is its own gradient plus the weighted auxiliary one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every algorithm the plugin serves, on stamped images, as small as it trains."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

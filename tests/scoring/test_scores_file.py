@@ -1,7 +1,5 @@
 """A file of scores that is none is named, whatever its numbers are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of scores: figures worked out by hand, published rows, games and failures."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cells of a sweep that nothing had to train."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small grid for tests of sweeps, and a folder where its sweep has begun."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the arms of a comparison compute, counted."""
 
-from __future__ import annotations
-
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -1,7 +1,5 @@
 """A cell's commands mean to the command line what its settings say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Engines run the same jobs, name what failed, and stop when asked to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """What all cells take, from one of each kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,7 +62,7 @@ def test_the_time_is_that_of_the_second_update_scaled_to_all_steps(
             clock[0] += 4.0 if self.num_timesteps else 60.0
             self.num_timesteps += 64
 
-        def get_env(self) -> Model:
+        def get_env(self) -> "Model":
             return self
 
         def close(self) -> None:

@@ -1,7 +1,5 @@
 """A grid says which trainings there are, or everything that is wrong with it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from pathlib import Path

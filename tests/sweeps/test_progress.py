@@ -1,7 +1,5 @@
 """What a cell's folder says of it."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A report reads of a sweep's cells what their files say, and merges nothing that differs."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

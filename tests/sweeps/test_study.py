@@ -1,7 +1,5 @@
 """A study searches settings, goes on where it was interrupted, and leaves failures out."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

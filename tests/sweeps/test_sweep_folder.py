@@ -1,7 +1,5 @@
 """A sweep's folder belongs to one sweep, one grid and one set of versions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PPO and DQN with RL Zoo's settings, and what may be changed of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run that goes on takes from its record, and what from the flags."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

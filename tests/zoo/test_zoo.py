@@ -1,7 +1,5 @@
 """RL Zoo, as installed, trains with the configurations of `rl_infonce.zoo`."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys
