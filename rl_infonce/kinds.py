@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,22 +24,16 @@ class Kind(Protocol):
         """Return whether a value from a file is of this kind."""
 
 
-class _Checked:
-    """A kind whose values are those that its check accepts."""
-
-    def check(self, name: str, value: Any) -> None:
-        raise NotImplementedError
-
-    def fits(self, value: Any) -> bool:
-        try:
-            self.check("it", value)
-        except (TypeError, ValueError):
-            return False
-        return True
+def _passes(check: Callable[[str, Any], None], value: Any) -> bool:
+    try:
+        check("it", value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
-class Number(_Checked):
+class Number:
     """A finite number in a range."""
 
     at_least: float = -math.inf
@@ -53,9 +47,12 @@ class Number(_Checked):
     def check(self, name: str, value: Any) -> None:
         check_number(name, value, at_least=self.at_least, above=self.above, at_most=self.at_most)
 
+    def fits(self, value: Any) -> bool:
+        return _passes(self.check, value)
+
 
 @dataclass(frozen=True)
-class Count(_Checked):
+class Count:
     """An integer from a smallest one on."""
 
     at_least: float = 1
@@ -67,14 +64,20 @@ class Count(_Checked):
     def check(self, name: str, value: Any) -> None:
         check_count(name, value, at_least=self.at_least)
 
+    def fits(self, value: Any) -> bool:
+        return _passes(self.check, value)
 
-class Flag(_Checked):
+
+class Flag:
     """True or false."""
 
     words = "true or false"
 
     def check(self, name: str, value: Any) -> None:
         check_flag(name, value)
+
+    def fits(self, value: Any) -> bool:
+        return _passes(self.check, value)
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,7 @@ class Texts:
 
 def is_legal(kind: Kind, value: Any) -> bool:
     """Return whether a value is of a kind and passes its check."""
-    try:
-        kind.check("it", value)
-    except (TypeError, ValueError):
-        return False
-    return kind.fits(value)
+    return kind.fits(value) and _passes(kind.check, value)
 
 
 TEXT = Typed(str, "text")

@@ -35,12 +35,14 @@ def find_model(place: Path, *, best: bool = False) -> Path:
                 "have ended. Leave out --best to take the last model."
             )
         return found.path
+    return existing_model(place, "a model saved by SB3 or a run directory with a model.zip")
+
+
+def existing_model(place: Path, wanted: str) -> Path:
+    """Return the model file at a place, or raise a FileNotFoundError that says what is wanted."""
     path = model_file(place)
     if path is None:
-        raise FileNotFoundError(
-            f"Expected a model saved by SB3 or a run directory with a model.zip, got "
-            f"{found_instead(place)}."
-        )
+        raise FileNotFoundError(f"Expected {wanted}, got {found_instead(place)}.")
     return path
 
 

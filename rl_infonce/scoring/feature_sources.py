@@ -131,16 +131,13 @@ def _untrained_like(encoder: nn.Module) -> ProbedEncoder:
 
 
 def _find(name: str) -> Path:
-    from rl_infonce.agents.saved_agent import found_instead, model_file
+    from rl_infonce.agents.saved_agent import existing_model
 
-    place = Path(name)
-    path = model_file(place)
-    if path is None:
-        raise FileNotFoundError(
-            f"Expected `--features-of` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run "
-            f"directory with a model.zip or a file of save_encoder, got {found_instead(place)}."
-        )
-    return path
+    return existing_model(
+        Path(name),
+        f"`--features-of` to be {RANDOM!r}, {MAJORITY!r}, a model saved by SB3, a run directory "
+        "with a model.zip or a file of save_encoder",
+    )
 
 
 def content_key(content: bytes) -> str:
