@@ -11,13 +11,10 @@ from typing import Any, Concatenate, ParamSpec
 
 from gymnasium import spaces
 
-from rl_infonce.checks import check_choice
-from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Count, Flag, Typed
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.settings import (
     PRESET,
-    PRESETS,
     InfoNCESettings,
     current_preset,
     declared,
@@ -101,9 +98,7 @@ def extractor_arguments(*positional: Any, **given: Any) -> ExtractorArguments:
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
-    preset = given.get("preset", "cpc")
-    check_choice("preset", preset, {**PRESETS, **FORMER_PRESETS})
-    preset = current_preset(preset)
+    preset = current_preset(given.get("preset", "cpc"))
     settings = preset_settings(preset, changes)
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
 
