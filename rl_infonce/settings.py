@@ -162,6 +162,25 @@ class InfoNCESettings:
         "Largest norm of the loss's gradient on the encoder, in norms of the RL gradient.",
         none="no bound",
     )
+    isolated: bool = setting(
+        False,
+        Flag(),
+        "Whether the loss alone trains the encoder, in updates of its own, and RL's gradient stays "
+        "out of it.",
+    )
+    encoder_learning_rate: float = setting(
+        0.001, Number(above=0), "Learning rate of those updates.", needs=("isolated", True)
+    )
+    encoder_updates: int | None = setting(
+        None,
+        Count(),
+        "Updates after each rollout, or after each gradient step of an off-policy algorithm.",
+        needs=("isolated", True),
+        none="as many as take each row of a rollout for an anchor 8 times, and 1",
+    )
+    with_observation: bool = setting(
+        True, Flag(), "Whether the policy receives a vector beside its features."
+    )
     precision: str = setting(
         "fp32", Choice(PRECISIONS), "Arithmetic of the encoder; bf16 is bfloat16 autocast."
     )
@@ -221,6 +240,8 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     "spatial_cpc": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
     # Ours: the same, but features must say what stands where.
     "positional_cpc": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
+    # Guo et al. 2018 (CPC|A) one step ahead, of vectors: what will this action make of this state?
+    "action_cpc": InfoNCESettings(action_conditioning=True, n_pairs=256, min_gap=1, isolated=True),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin et al. 2020: two shifted views of one observation, moving target.
@@ -229,7 +250,9 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     ),
 }
 PRESET = Setting(
-    Choice(tuple(PRESETS)), "Which loss, from the literature, the settings begin with."
+    Choice(tuple(PRESETS)),
+    "Which loss, from the literature, the settings begin with.",
+    none="cpc for images and action_cpc for vectors",
 )
 
 LOSS_SETTINGS: Mapping[str, Setting] = {
@@ -250,6 +273,32 @@ def current_preset(preset: str) -> str:
         )
         return FORMER_PRESETS[preset]
     return preset
+
+
+def usual_preset(*, vectors: bool) -> str:
+    """Return the preset of images, or that of vectors."""
+    return "action_cpc" if vectors else "cpc"
+
+
+def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | None) -> None:
+    """Raise a ValueError if settings need images: their places, their pixels or a CNN."""
+    needs_images = {
+        "terms": settings.uses_maps and settings.terms,
+        "augmentation": settings.augmentation != "none" and settings.augmentation,
+        "augment_observations": settings.augment_observations,
+        "encoder": encoder,
+    }
+    for name, given in needs_images.items():
+        if given:
+            fit = [each for each in PRESETS if not _needs_images(PRESETS[each])]
+            raise ValueError(
+                f"Expected `{name}` to fit vectors, got {given!r} with preset={preset!r}, which "
+                f"needs images. Leave it out, or take a preset among {', '.join(fit)}."
+            )
+
+
+def _needs_images(settings: InfoNCESettings) -> bool:
+    return settings.uses_maps or settings.augmentation != "none"
 
 
 def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:

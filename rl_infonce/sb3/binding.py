@@ -80,6 +80,11 @@ def is_updating(algorithm: BaseAlgorithm) -> bool:
     return any(found is algorithm for found in _callers(BaseAlgorithm, "train", "learn"))
 
 
+def is_collecting(algorithm: BaseAlgorithm) -> bool:
+    """Return whether `collect_rollouts` of this algorithm is among the callers."""
+    return any(found is algorithm for found in _callers(BaseAlgorithm, "collect_rollouts"))
+
+
 def known_action_space(
     given: spaces.Space[Any] | None, *, look_up: bool = True
 ) -> spaces.Space[Any]:

@@ -42,9 +42,13 @@ class Steering(NamedTuple):
 
 @dataclass
 class UpdateCounts:
-    """How many auxiliary losses there were, and how many were NaN or infinite."""
+    """How many auxiliary losses there were, and how many were NaN or infinite.
+
+    `n_host_updates` is SB3's count of the host's updates when an isolated encoder was trained last.
+    """
 
     n_updates: int = 0
+    n_host_updates: int = 0
     n_nonfinite: int = 0
     n_nonfinite_in_a_row: int = 0
 
@@ -145,19 +149,23 @@ class Session:
 
     def may_attach(self) -> bool:
         """Return whether the loss may ride on the host's backward, or say once why not."""
-        if self.steering.decoupled:
+        if self.steering.decoupled or self.warn_if_unbound():
             return False
-        if self.algorithm is None:
+        assert self.algorithm is not None  # noqa: S101 (bound)
+        reason = unfit_for_attaching(self.algorithm)
+        if reason is not None:
+            self.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
+        return reason is None
+
+    def warn_if_unbound(self, trains: bool = True) -> bool:
+        """Return whether no algorithm is known, and warn once if one trains."""
+        if self.algorithm is None and trains:
             self.warn_once(
                 "unbound",
                 "InfoNCEExtractor trains without its loss: it does not know which algorithm owns "
                 "it. Call extractor.bind(model), or pass InfoNCECallback() to model.learn().",
             )
-            return False
-        reason = unfit_for_attaching(self.algorithm)
-        if reason is not None:
-            self.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
-        return reason is None
+        return self.algorithm is None
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""

@@ -293,7 +293,7 @@ def test_training_stops_after_many_nans_in_a_row_with_weights_intact() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         with pytest.raises(FloatingPointError, match=rf"{MAX_NONFINITE} in a row.*model\.save"):
             model.learn(1280)
-    encoder = extractor.encoder_parameters().values()
+    encoder = list(extractor.encoder.parameters())
     assert all(torch.isfinite(parameter).all() for parameter in encoder)
 
 
