@@ -21,6 +21,8 @@ AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16")
+OBJECTIVES = ("infonce", "self_prediction")
+PREDICTORS = ("none", "gru", "mlp")
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,18 @@ class InfoNCESettings:
     n_pairs: int = setting(
         32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
     )
-    critic: str = setting("cosine", Choice(CRITICS), "How pairs of features are scored.")
+    objective: str = setting(
+        "infonce",
+        Choice(OBJECTIVES),
+        "Whether the future is told from negatives, or features are predicted without any, by the "
+        "cosine.",
+    )
+    critic: str = setting(
+        "cosine",
+        Choice(CRITICS),
+        "How pairs of features are scored.",
+        needs=("objective", "infonce"),
+    )
     temperature: float = setting(
         0.1, Number(above=0), "Divides the cosine.", needs=("critic", "cosine")
     )
@@ -131,6 +144,13 @@ class InfoNCESettings:
     )
     action_conditioning: bool = setting(
         False, Flag(), "Whether predictions see the actions in between (CPC|A)."
+    )
+    predictor: str | None = setting(
+        None,
+        Choice(PREDICTORS),
+        "What rolls features forward, step by step, before the critic sees them.",
+        none="mlp for self_prediction, gru with action_conditioning, and else none: the critic has "
+        "weights for each horizon",
     )
     augmentation: str = setting(
         "none", Choice(AUGMENTATIONS), "Whether the loss sees images moved by up to 4 pixels."
@@ -176,7 +196,7 @@ class InfoNCESettings:
         Count(),
         "Updates after each rollout, or after each gradient step of an off-policy algorithm.",
         needs=("isolated", True),
-        none="as many as take each row of a rollout for an anchor 8 times, and 1",
+        none="as many as take each row of a rollout for an anchor once, and 1",
     )
     with_observation: bool = setting(
         True, Flag(), "Whether the policy receives a vector beside its features."
@@ -190,6 +210,18 @@ class InfoNCESettings:
             # With two random views of one observation, horizon 0 is CURL; without, it is trivial.
             check_horizons(self.horizons, allow_zero=self.augmentation != "none")
         check_declared(self)
+
+    @property
+    def rolls_forward_by(self) -> str:
+        """The predictor: the one that was named, or the usual one."""
+        if self.objective == "self_prediction":
+            return self.predictor or "mlp"
+        return self.predictor or ("gru" if self.action_conditioning else "none")
+
+    @property
+    def stops_gradient(self) -> bool:
+        """Whether positives have no gradient; without negatives, all features would be equal."""
+        return self.target_encoder_tau is not None or self.objective == "self_prediction"
 
     @property
     def n_context_steps(self) -> int:
@@ -334,10 +366,27 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
                 f"Expected `{name}` with {other}={value!r} alone, got it with "
                 f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out."
             )
+    _check_predictor(settings)
     if "context" in given and settings.context != "none" and settings.terms == ("local_local",):
         raise ValueError(
             f"Expected `context`={settings.context!r} with a term that predicts from features, got "
             "terms=('local_local',), which does not use it. Leave it out."
+        )
+
+
+def _check_predictor(settings: InfoNCESettings) -> None:
+    """Raise if nothing predicts, or places are to be predicted without negatives."""
+    predicts = settings.objective == "self_prediction"
+    if settings.rolls_forward_by == "none" and (predicts or settings.action_conditioning):
+        needing = "objective='self_prediction'" if predicts else "action_conditioning=True"
+        raise ValueError(
+            f"Expected `predictor` to be gru or mlp with {needing}, got 'none', which looks at no "
+            "action and changes no feature. Leave it out."
+        )
+    if predicts and settings.terms != ("global",):
+        raise ValueError(
+            "Expected `terms`=('global',) with objective='self_prediction', which predicts "
+            f"features, got {settings.terms}. Leave it out."
         )
 
 

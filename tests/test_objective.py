@@ -134,7 +134,12 @@ def test_the_loss_equals_the_loop_over_anchors_and_places(
 @pytest.mark.parametrize("context", ["none", "gru"])
 @pytest.mark.parametrize("action_dim", [0, 2])
 def test_the_loss_of_predictions_equals_the_loop(context: str, action_dim: int) -> None:
-    settings = InfoNCESettings(terms=("global", "global_local"), context=context, context_length=3)
+    settings = InfoNCESettings(
+        terms=("global", "global_local"),
+        context=context,
+        context_length=3,
+        action_conditioning=action_dim > 0,
+    )
     module = objective(settings, SHAPE._replace(action_dim=action_dim))
     batch = random_batch(length=3, action_dim=action_dim)
     batch.context_used[0, :2] = False
@@ -145,7 +150,9 @@ def test_the_loss_of_predictions_equals_the_loop(context: str, action_dim: int) 
 
 
 def test_at_horizon_0_the_prediction_is_the_summary_before_any_action() -> None:
-    module = objective(InfoNCESettings(context="gru"), SHAPE._replace(action_dim=2))
+    module = objective(
+        InfoNCESettings(context="gru", action_conditioning=True), SHAPE._replace(action_dim=2)
+    )
     batch = random_batch(length=3, action_dim=2)
     at_once = module.predict(batch, (0, 4))[0]
     expected = torch.stack([loop_prediction(module, batch, i, 0) for i in range(B)])
@@ -311,7 +318,7 @@ def test_one_anchor_alone_costs_nothing_and_has_no_negative_to_mask() -> None:
 
 
 def test_actions_reach_the_prediction_of_their_own_horizon_only() -> None:
-    module = objective(InfoNCESettings(), SHAPE._replace(action_dim=2))
+    module = objective(InfoNCESettings(action_conditioning=True), SHAPE._replace(action_dim=2))
     batch = random_batch(action_dim=2)
     assert batch.actions is not None
     later = batch.actions.clone()
@@ -342,6 +349,7 @@ def test_the_context_sees_the_past_but_not_before_the_episode_began() -> None:
     ids=[*PRESETS, "all options"],
 )
 def test_every_parameter_gets_a_gradient(settings: InfoNCESettings) -> None:
+    settings = replace(settings, action_conditioning=True)
     module = objective(settings, SHAPE._replace(action_dim=2))
     length = 3 if settings.context == "gru" else 1
     module(random_batch(length=length, action_dim=2), HORIZONS).loss.backward()

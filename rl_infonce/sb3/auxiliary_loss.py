@@ -99,7 +99,7 @@ class AuxiliaryLoss:
         return contrast_batch(
             raw,
             encode,
-            None if settings.target_encoder_tau is None else encode_target,
+            encode_target if settings.stops_gradient else None,
             spatial=settings.uses_maps,
             actions=actions,
         )

@@ -16,7 +16,7 @@ from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.settings import InfoNCESettings
 
 MAX_GRAD_NORM = 10.0
-N_PASSES = 8
+N_PASSES = 1
 """How often a row of a rollout is an anchor, on average, where the settings do not say."""
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
