@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecNormalize
 
 from rl_infonce import temporal
 from rl_infonce.sb3.episode_index import Array, Clock, EpisodeIndex, Ring
-from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.experience import Experience, as_stored
 from rl_infonce.temporal import IntArray
 
 
@@ -69,7 +70,8 @@ class ExperienceReader:
         """
         rollout_buffer = getattr(algorithm, "rollout_buffer", None)
         if rollout_buffer is not None:
-            return _read_rollout(rollout_buffer, self._clock(algorithm), self.image_key)
+            executed = _executed_by(rollout_buffer, getattr(algorithm, "policy", None))
+            return _read_rollout(rollout_buffer, self._clock(algorithm), self.image_key, executed)
         replay_buffer = getattr(algorithm, "replay_buffer", None)
         if replay_buffer is not None:
             return self._read_replay(replay_buffer, algorithm)
@@ -102,7 +104,23 @@ class ExperienceReader:
         )
 
 
-def _read_rollout(buffer: Any, clock: Clock, image_key: str | None) -> Experience:
+def _executed_by(buffer: Any, policy: Any) -> Callable[[Array], Array]:
+    """Return what clips actions of a rollout as SB3 does, and scales them as replay buffers do."""
+    space = getattr(buffer, "action_space", None)
+    if not isinstance(space, spaces.Box) or getattr(policy, "squash_output", False):
+        return as_stored
+    low, width = space.low, np.maximum(space.high - space.low, np.finfo(np.float32).tiny)
+
+    def executed(actions: Array) -> Array:
+        scaled: Array = 2.0 * (np.clip(actions, space.low, space.high) - low) / width - 1.0
+        return scaled
+
+    return executed
+
+
+def _read_rollout(
+    buffer: Any, clock: Clock, image_key: str | None, executed: Callable[[Array], Array]
+) -> Experience:
     _demand(buffer, "episode_starts")
     n_steps = buffer.buffer_size if buffer.full else buffer.pos
     starts = _unflattened(buffer, "episode_starts", buffer.episode_starts, ())[:n_steps]
@@ -122,6 +140,7 @@ def _read_rollout(buffer: Any, clock: Clock, image_key: str | None) -> Experienc
         _actions=actions,
         _action_shape=tuple(buffer.action_space.shape or ()),
         _gather=lambda rows, envs: observations[rows, envs],
+        _executed=executed,
     )
 
 

@@ -12,6 +12,11 @@ from rl_infonce.sb3.episode_index import Array
 from rl_infonce.temporal import IntArray
 
 
+def as_stored(actions: Array) -> Array:
+    """Return actions unchanged."""
+    return actions
+
+
 @dataclass(frozen=True)
 class Experience:
     """Observations and actions of T steps by age (0 = oldest) and N environments.
@@ -32,6 +37,7 @@ class Experience:
     _actions: Array
     _action_shape: tuple[int, ...]
     _gather: Callable[[IntArray, IntArray], Array]
+    _executed: Callable[[Array], Array] = as_stored
 
     def legal_anchors(self, horizon: int) -> tuple[IntArray, IntArray]:
         """List every (step, env) whose episode still runs `horizon` steps later.
@@ -96,7 +102,7 @@ class Experience:
         return self._gather(self._rows(steps), np.asarray(envs))
 
     def actions(self, steps: IntArray, envs: IntArray) -> Array:
-        """Return copies of the actions as stored; off-policy boxes are scaled to [-1, 1].
+        """Return copies of the actions that the environment got; boxes are scaled to [-1, 1].
 
         Args:
             steps: [...] steps by age, in [0, T).
@@ -109,7 +115,7 @@ class Experience:
             IndexError: If a step is out of range.
         """
         actions: Array = self._actions[self._rows(steps), envs]
-        return actions.reshape(*np.shape(steps), *self._action_shape)
+        return self._executed(actions.reshape(*np.shape(steps), *self._action_shape))
 
     def _rows(self, steps: IntArray) -> IntArray:
         """Translate ages into rows of the arrays."""

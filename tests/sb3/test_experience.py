@@ -55,7 +55,8 @@ class Watcher(BaseCallback):
         image = last[self.image_key] if isinstance(last, dict) else last
         assert image is not None
         self.rows.append(np.stack(decode(image)))
-        self.stored_actions.append(self.locals.get("buffer_actions", self.locals["actions"]).copy())
+        executed = self.locals.get("clipped_actions", self.locals["actions"])
+        self.stored_actions.append(self.locals.get("buffer_actions", executed).copy())
         return True
 
     def _on_rollout_end(self) -> None:
@@ -70,7 +71,7 @@ class Watcher(BaseCallback):
         if is_stamped(images):
             assert np.array_equal(np.stack(decode(images), axis=1), newest)
         actions = np.array(self.stored_actions[len(self.rows) - n_steps :])
-        assert np.array_equal(experience.actions(steps, envs), actions)
+        np.testing.assert_allclose(experience.actions(steps, envs), actions, rtol=0, atol=1e-6)
         for horizon in HORIZONS:
             legal = set(
                 zip(*map(np.ndarray.tolist, experience.legal_anchors(horizon)), strict=True)
