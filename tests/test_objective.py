@@ -438,7 +438,7 @@ def test_self_prediction_is_one_minus_the_cosine_of_rolled_features(action_dim: 
     total = 0.0
     for k, horizon in enumerate(HORIZONS):
         for i in range(B):
-            predicted = loop_transition(module, batch.context[i, -1], actions[i, :horizon])
+            predicted = loop_transition(module, batch.context[i, -1], actions[i, :horizon]).detach()
             true = batch.futures[k, i]
             norms = math.sqrt(float((predicted**2).sum()) * float((true**2).sum()))
             total += 1.0 - float((predicted * true).sum()) / norms
