@@ -9,7 +9,7 @@ from rl_infonce.checks import check_shape
 
 
 class RunningNormalizer(nn.Module):
-    """Vectors minus their running mean, over their running deviation, as `VecNormalize` has it.
+    """Vectors minus their running mean, over their running deviation, as `VecNormalize` does.
 
     Before the first `update` vectors pass unchanged. The names of the buffers begin with "running_"
     as those of a batch norm do, so that SB3 hands them to target networks.
@@ -29,7 +29,9 @@ class RunningNormalizer(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         """Return vectors [..., n] with means of about 0 and deviations of about 1."""
         mean, variance = self.get_buffer("running_mean"), self.get_buffer("running_var")
-        return ((vectors - mean) * (variance + 1e-8).rsqrt()).clamp(-self.clip, self.clip)
+        # A constant far from 0 has a deviation by rounding alone, of a ten-millionth.
+        scale = (variance + 1e-8 + (1e-6 * mean).square()).rsqrt()
+        return ((vectors - mean) * scale).clamp(-self.clip, self.clip)
 
     @torch.no_grad()
     def update(self, vectors: Tensor) -> None:

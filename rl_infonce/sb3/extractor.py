@@ -199,7 +199,7 @@ class InfoNCEExtractor(HostedExtractor):
             return
         counts = self._session.counts
         n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
-        if n_due == 0 or (self.auto_bind and not is_collecting(algorithm)):
+        if n_due == 0 or not self._is_collecting(algorithm):
             return
         counts.n_host_updates = int(algorithm._n_updates)
         leader, *followers = alike(self, algorithm.policy)
@@ -211,6 +211,12 @@ class InfoNCEExtractor(HostedExtractor):
                 self._update(experience)
         for follower in followers:
             hand_over(self.encoder, follower.encoder)
+
+    def _is_collecting(self, algorithm: BaseAlgorithm) -> bool:
+        """Return whether a rollout begins, and not a look at the policy after training."""
+        if self.auto_bind:
+            return is_collecting(algorithm)
+        return algorithm.num_timesteps < algorithm._total_timesteps
 
     def _update(self, experience: Experience) -> None:
         loss = self.infonce_loss(experience)

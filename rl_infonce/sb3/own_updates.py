@@ -40,7 +40,7 @@ class OwnAdam(nn.Module):
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float) -> None:
         super().__init__()
         self.learning_rate = learning_rate
-        self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("n_steps", torch.zeros(len(parameters), dtype=torch.int64))
         for index, parameter in enumerate(parameters):
             self.register_buffer(f"mean_{index}", torch.zeros_like(parameter))
             self.register_buffer(f"square_{index}", torch.zeros_like(parameter))
@@ -49,7 +49,7 @@ class OwnAdam(nn.Module):
     def step(self, parameters: Sequence[nn.Parameter], auxiliary: AuxiliaryGradients) -> None:
         """Move parameters against gradients, whose norm is clipped at `MAX_GRAD_NORM`.
 
-        A parameter without a gradient stays, and so do its moments.
+        A parameter without a gradient stays, and so do its moments and its count of steps.
         """
         given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
         moved = [index for index, each in enumerate(parameters) if id(each) in given]
@@ -64,7 +64,7 @@ class OwnAdam(nn.Module):
             [self.get_buffer(f"mean_{index}") for index in moved],
             [self.get_buffer(f"square_{index}") for index in moved],
             [],
-            [torch.tensor(float(n_steps)) for _ in moved],
+            [torch.tensor(float(n)) for n in n_steps[moved].tolist()],
             foreach=True,
             amsgrad=False,
             beta1=0.9,
@@ -74,7 +74,7 @@ class OwnAdam(nn.Module):
             eps=1e-8,
             maximize=False,
         )
-        n_steps += 1
+        n_steps[moved] += 1
 
 
 def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:
