@@ -27,7 +27,8 @@ from rl_infonce.sweeps.settings_check import (
     unknown,
     without_decided,
 )
-from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
+from rl_infonce.training.algorithms import check_hyperparameters
+from rl_infonce.training.rl_zoo import ALGORITHMS
 
 if sys.version_info >= (3, 11):
     import tomllib

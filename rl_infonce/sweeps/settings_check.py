@@ -25,8 +25,8 @@ from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frame_source import find_frames
 from rl_infonce.settings import LOSS_SETTINGS, InfoNCESettings, declared, preset_settings
-from rl_infonce.training.atari_model import ALGORITHMS
 from rl_infonce.training.plan import TrainingPlan
+from rl_infonce.training.rl_zoo import ALGORITHMS
 
 _OF_TRAINING = ("freeze_encoder", "pretrained", "n_envs", "save_freq", "on_nan", "device")
 SETTINGS: dict[str, Kind] = {

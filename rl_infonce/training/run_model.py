@@ -15,14 +15,14 @@ from rl_infonce.checks import check_number
 from rl_infonce.device import usable_device
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.hyperparameters import parse_hyperparameters
-from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.plan import TrainingPlan
 
 
 def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) -> BaseAlgorithm:
     """Return the untrained model of a plan with a seed and a number of environments.
 
-    Schedules and DQN's buffer depend on the steps with which the run began.
+    Schedules and replay buffers depend on the steps with which the run began.
     """
     check_number("--n-timesteps", plan.n_timesteps, at_least=1)
     check_number("--save-freq", plan.save_freq, at_least=1)
@@ -30,9 +30,9 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
     usable_device(plan.device)
     if plan.num_threads > 0:
         torch.set_num_threads(plan.num_threads)
-    return make_atari_model(
+    return make_agent(
         plan.algo,
-        plan.game,
+        plan.task,
         n_timesteps=n_timesteps,
         n_envs=plan.n_envs or 0,
         seed=plan.seed or 0,
@@ -41,6 +41,7 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
         hyperparameters=parse_hyperparameters(plan.hyperparams or ()),
         encoder=None if pretrained is None else pixel_encoder(pretrained),
         freeze=plan.freeze_encoder,
+        normalize=plan.normalize,
     )
 
 

@@ -35,8 +35,8 @@ def started(
     """Hold a run that begins or goes on, with its model; nothing is trained yet.
 
     A run that goes on has its own settings. Without a folder, a run takes the next free one of its
-    game in the log folder. The callbacks are called beside the run's own, and `complain` receives a
-    line about what goes wrong.
+    game or environment in the log folder. The callbacks are called beside the run's own, and
+    `complain` receives a line about what goes wrong.
     """
     with contextlib.ExitStack() as held:
         if run_dir is not None:  # nobody else changes its record from now on
@@ -50,7 +50,7 @@ def started(
                 made_folder("--tensorboard-log", plan.tensorboard_log)
             if run_dir is None:
                 logs = made_folder("--log-folder", plan.log_folder / plan.algo)
-                run_dir = claim_run_directory(logs, plan.game)
+                run_dir = claim_run_directory(logs, plan.name)
                 held.enter_context(hold_run(run_dir))
             tb_dir = run_dir / "tb"
             if plan.tensorboard_log is not None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_infonce.sweeps.arms import ARMS, control_problems, hyperparameters_for, merged
 from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
-from rl_infonce.training.atari_model import ALGORITHMS
+from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.sweeps.grids import GRID, write_grid
 
 
@@ -78,7 +78,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     path = write_grid(
         tmp_path / "grid.toml",
         games=["pong", "breakuot", 3, "atlantis"],
-        algos=["ppo", "a2c"],
+        algos=["ppo", "ars"],
         arms=["baseline", "infonec"],
         seeds=[0, 0, -1],
         n_timesteps=0,
@@ -97,7 +97,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     for part in (
         "Did you mean 'breakout'",
         "a name in `games`, got 3",
-        "`algos` of ['dqn', 'ppo'], got 'a2c'",
+        "`algos` of ['a2c', 'crossq', 'dqn', ",
+        "'tqc', 'trpo'], got 'ars'",
         "got 'infonec'. Did you mean 'infonce'?",
         "ints from 0 to 2**31 - 1, got -1",
         "each of `seeds` once, got 0 more than once",
@@ -158,7 +159,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"device": "cudaa"}}, r"\[train\]: Expected `device` .*got 'cudaa'"),
         ({"arm": {"mine": {"on_nan": "halt"}}}, r"Expected `arm.mine.on_nan`.*got 'halt'"),
         ({"train": {"hyperparameters": {"policy_kwargs": {"a": 1}}}}, "policy_kwargs` .* got {'a'"),
-        ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms dqn, ppo"),
+        ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms a2c, .*dqn, ppo"),
         ({"train": {"hyperparameters": {"ppo": 5}}}, r"\.ppo` to be a table .*got 5"),
         ({"train": {"hyperparameters": {"ppo": {"gamma": {}}}}}, r"\.ppo\.gamma` .*got {}"),
         ({"train": {"hyperparameters": {"gamma": float("nan")}}}, "finite number.* got nan"),
