@@ -86,8 +86,8 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
 
 def _measured(
     cells: Sequence[Cell], measure: Callable[[Cell], T]
-) -> tuple[dict[tuple[str, str], T], list[str]]:
-    """Measure one cell of each algorithm and settings; return what was found and what failed."""
+) -> tuple[dict[tuple[str, str, str], T], list[str]]:
+    """Measure one cell of each kind; return what was found and what failed."""
     found, failed = {}, []
     for kind, cell in {_kind(cell): cell for cell in cells}.items():
         try:
@@ -98,8 +98,9 @@ def _measured(
     return found, failed
 
 
-def _kind(cell: Cell) -> tuple[str, str]:
-    return cell.algo, json.dumps(cell.settings)  # arms may differ in name alone, as trials do
+def _kind(cell: Cell) -> tuple[str, str, str]:
+    """Return what decides time and size: arms may differ in name alone, as trials do."""
+    return "" if cell.is_atari else cell.game, cell.algo, json.dumps(cell.settings)
 
 
 def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
@@ -119,6 +120,7 @@ def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
         extractor={name: settings[name] for name in settings if name in of_extractor},
         encoder=encoder,
         freeze=settings.get("freeze_encoder", False),
+        normalize=settings.get("normalize", False),
         hyperparameters={**settings.get("hyperparameters", {}), **changes},
     )
 
