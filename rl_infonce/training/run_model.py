@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from rl_infonce.checks import check_number
 from rl_infonce.device import usable_device
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.hyperparameters import parse_hyperparameters
+from rl_infonce.resuming.model_bytes import model_bytes
 from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.plan import TrainingPlan
 
@@ -47,13 +47,12 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
 
 def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path:
     """Save a model and return its file, which lies elsewhere if its place cannot be written."""
-    file = io.BytesIO()
-    model.save(file)
+    content = model_bytes(model)
     try:
-        replace_bytes(path, file.getvalue())
+        replace_bytes(path, content)
         return path
     except OSError as error:
         elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / path.name
         complain(f"{path} could not be written: {error}. Trying {elsewhere} instead.")
-        replace_bytes(elsewhere, file.getvalue())
+        replace_bytes(elsewhere, content)
         return elsewhere

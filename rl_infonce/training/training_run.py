@@ -42,7 +42,7 @@ def started(
         if run_dir is not None:  # nobody else changes its record from now on
             held.enter_context(hold_run(run_dir))
         record, plan = planned(given, run_dir, complain)
-        pretrained = _pretrained_file(plan, run_dir)
+        pretrained = pretrained_file(plan, run_dir)
         own = [*_planned_callbacks(plan), *callbacks]
         model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
         try:
@@ -63,7 +63,7 @@ def started(
         yield TrainingRun(plan, record, run_dir, tb_dir, model, own, complain)
 
 
-def _pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
+def pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
     """Return the encoder to start from: a run that goes on has its own copy."""
     if run_dir is not None and (run_dir / RECORD).exists() and (run_dir / ENCODER).exists():
         return run_dir / ENCODER
