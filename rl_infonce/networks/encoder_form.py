@@ -73,7 +73,7 @@ class EncoderForm:
 
     Raises:
         TypeError: If a number has the wrong type.
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or has no effect.
     """
 
     activation: str = "relu"
@@ -89,6 +89,14 @@ class EncoderForm:
             check_choice("feature_activation", self.feature_activation, FEATURE_ACTIVATIONS)
         check_count("simplex_size", self.simplex_size, at_least=2)
         check_number("simplex_temperature", self.simplex_temperature, above=0)
+        if self.feature_activation == self.activation:  # equal forms are to compare equal
+            object.__setattr__(self, "feature_activation", None)
+        for name, usual in (("simplex_size", 8), ("simplex_temperature", 1.0)):
+            if self.feature_activation != "simplicial" and getattr(self, name) != usual:
+                raise ValueError(
+                    f"Expected `{name}` with feature_activation='simplicial' alone, got it with "
+                    f"feature_activation={self.feature_activation!r}, which does not use it."
+                )
 
     @property
     def of_features(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from stable_baselines3 import DQN, PPO
@@ -16,6 +17,7 @@ from rl_infonce.checks import check_choice
 from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.settings import ENCODER_SETTINGS
 from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SETTINGS
 
 ALGORITHMS: dict[str, type[BaseAlgorithm]] = {"ppo": PPO, "dqn": DQN}
@@ -48,7 +50,7 @@ def make_atari_model(
     check_hyperparameters(algorithm, changes)
     given = dict(extractor)
     if encoder is not None:
-        given |= {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
+        given |= _architecture(encoder, given)
     if freeze:
         given.setdefault("infonce_coef", 0.0)
     env = make_atari_vec_env(game, n_envs, seed=seed)
@@ -72,6 +74,20 @@ def make_atari_model(
     if freeze:
         freeze_encoder(model)
     return model
+
+
+def _architecture(encoder: PixelEncoder, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the extractor that an encoder fits; raise if others were given."""
+    asked = {name: given[name] for name in ENCODER_SETTINGS if given.get(name) is not None}
+    for name, value in asdict(replace(encoder.form, **asked)).items():
+        own = getattr(encoder.form, name)
+        if value != own:
+            raise ValueError(
+                f"Expected `{name}` of the pretrained encoder, which is {own!r}, got {value!r}. "
+                "Leave it out: the encoder's own is taken over."
+            )
+    sizes = {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
+    return sizes | encoder.form.changes
 
 
 def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) -> None:

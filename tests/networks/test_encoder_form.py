@@ -202,6 +202,8 @@ def test_the_usual_form_is_nature_cnns() -> None:
     assert EncoderForm() == EncoderForm(feature_activation=None) == encoder_form.NATURE
     assert encoder_form.NATURE.changes == {}
     assert EncoderForm(activation="elu", simplex_size=8).changes == {"activation": "elu"}
+    same = EncoderForm(activation="elu", feature_activation="elu")
+    assert same == EncoderForm(activation="elu")
     assert [*small().state_dict()] == [
         f"{layer}.{kind}"
         for layer in ("cnn.0", "cnn.2", "cnn.4", "linear.0")
@@ -231,6 +233,7 @@ def test_the_settings_are_those_of_the_form() -> None:
         ("simplex_size", 4.0, TypeError),
         ("simplex_temperature", 0, ValueError),
         ("simplex_temperature", "1", TypeError),
+        ("simplex_temperature", 0.5, ValueError),
     ],
 )
 def test_a_form_that_there_is_not_is_named(name: str, value: Any, error: type[Exception]) -> None:

@@ -5,14 +5,20 @@ from typing import Any
 import pytest
 import torch
 
+from rl_infonce.agents.features import feature_function
+from rl_infonce.networks.encoder_form import EncoderForm
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.training.atari_model import check_hyperparameters, make_atari_model
+from tests.draws import seeded
+from tests.sb3.worlds import noise_images
 
 pytestmark = pytest.mark.atari
 
 
 def make(algorithm: str = "ppo", **settings: Any) -> Any:
     given: dict[str, Any] = {"n_timesteps": 1000, "n_envs": 1, "seed": 0, "device": "cpu"}
-    return make_atari_model(algorithm, "pong", extractor={}, **given, **settings)
+    given["extractor"] = settings.pop("extractor", {})
+    return make_atari_model(algorithm, "pong", **given, **settings)
 
 
 def test_rl_zoos_settings_stand_unless_changed() -> None:
@@ -69,3 +75,16 @@ def test_a_frozen_random_encoder_stays(algorithm: str) -> None:
     changed = {n for n, t in model.policy.state_dict().items() if not torch.equal(t, before[n])}
     assert changed
     assert not [name for name in changed if ".cnn." in name or ".linear." in name]
+
+
+def test_the_form_of_a_pretrained_encoder_is_taken_over() -> None:
+    form = EncoderForm(activation="elu", normalization="layer", feature_activation="linear")
+    encoder = PixelEncoder((4, 84, 84), 32, generator=seeded(), form=form)
+    model = make(encoder=encoder, extractor={"activation": "elu"})
+    images = noise_images(3, (4, 84, 84))
+    with torch.no_grad():
+        found = feature_function(model.policy)(images)
+        torch.testing.assert_close(found, encoder(images), rtol=1e-4, atol=1e-5)
+    assert model.policy.features_extractor.settings.normalization == "layer"
+    with pytest.raises(ValueError, match=r"`activation` of the pretrained .* 'elu', got 'crelu'"):
+        make(encoder=encoder, extractor={"activation": "crelu"})
