@@ -21,6 +21,9 @@ AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16")
+ACTIVATIONS = ("relu", "elu", "crelu")
+NORMALIZATIONS = ("none", "layer")
+FEATURE_ACTIVATIONS = (*ACTIVATIONS, "linear", "average_l1", "simplicial")
 OBJECTIVES = ("infonce", "self_prediction")
 PREDICTORS = ("none", "gru", "mlp")
 
@@ -201,6 +204,35 @@ class InfoNCESettings:
     with_observation: bool = setting(
         True, Flag(), "Whether the policy receives a vector beside its features."
     )
+    activation: str = setting(
+        "relu",
+        Choice(ACTIVATIONS),
+        "Non-linearity of the encoder of images; crelu doubles the outputs of each convolution.",
+    )
+    normalization: str = setting(
+        "none",
+        Choice(NORMALIZATIONS),
+        "Whether a layer norm stands before every non-linearity of the encoder of images.",
+    )
+    feature_activation: str | None = setting(
+        None,
+        Choice(FEATURE_ACTIVATIONS),
+        "What becomes of the last linear layer's outputs, before policy and loss read them as "
+        "features of images.",
+        none="what `activation` says",
+    )
+    simplex_size: int = setting(
+        8,
+        Count(2),
+        "Features in a group, over which a softmax is taken.",
+        needs=("feature_activation", "simplicial"),
+    )
+    simplex_temperature: float = setting(
+        1.0,
+        Number(above=0),
+        "Divides the features before the softmax.",
+        needs=("feature_activation", "simplicial"),
+    )
     precision: str = setting(
         "fp32", Choice(PRECISIONS), "Arithmetic of the encoder; bf16 is bfloat16 autocast."
     )
@@ -222,6 +254,11 @@ class InfoNCESettings:
     def stops_gradient(self) -> bool:
         """Whether positives have no gradient; without negatives, all features would be equal."""
         return self.target_encoder_tau is not None or self.objective == "self_prediction"
+
+    @property
+    def of_encoder(self) -> dict[str, Any]:
+        """What stands between the linear layers of an encoder of images, by name."""
+        return {name: getattr(self, name) for name in ENCODER_SETTINGS}
 
     @property
     def n_context_steps(self) -> int:
@@ -261,6 +298,18 @@ def check_declared(settings: Any) -> None:
         if value is not None or default is not None:
             declared(settings)[name].kind.check(name, value)
 
+
+ENCODER_SETTINGS: Mapping[str, Setting] = {
+    name: declared(InfoNCESettings)[name]
+    for name in (
+        "activation",
+        "normalization",
+        "feature_activation",
+        "simplex_size",
+        "simplex_temperature",
+    )
+}
+"""What stands between the linear layers of an encoder of images."""
 
 PRESETS: Mapping[str, InfoNCESettings] = {
     # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it).
@@ -319,9 +368,11 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
         "augmentation": settings.augmentation != "none" and settings.augmentation,
         "augment_observations": settings.augment_observations,
         "encoder": encoder,
+        **settings.of_encoder,
     }
+    usual = defaults(InfoNCESettings)
     for name, given in needs_images.items():
-        if given:
+        if given and given != usual.get(name):
             fit = [each for each in PRESETS if not _needs_images(PRESETS[each])]
             raise ValueError(
                 f"Expected `{name}` to fit vectors, got {given!r} with preset={preset!r}, which "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gymnasium import spaces
 
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.sb3.arguments import ExtractorArguments
 from rl_infonce.sb3.image_encoder import ImageEncoder
 from rl_infonce.sb3.spaces import is_vector
@@ -32,4 +33,5 @@ def make_encoder(space: spaces.Box, given: ExtractorArguments) -> Encoder:
         encoder=given.encoder or "nature",
         precision=given.precision,
         channels_last=given.channels_last,
+        form=EncoderForm(**given.of_encoder),
     )

@@ -1,4 +1,4 @@
-"""The encoder of an image: NatureCNN's names, another trunk, layout or precision."""
+"""The encoder of an image: NatureCNN's names, another trunk, form, layout or precision."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_flag
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 
@@ -23,6 +24,7 @@ class ImageEncoder(nn.Module):
         encoder: "nature" or "impala".
         precision: "fp32", or "bf16" for bfloat16 autocast.
         channels_last: Whether convolutions run channels-last.
+        form: What stands between the linear layers.
 
     Attributes:
         features_dim: D, of what is contrasted.
@@ -41,18 +43,20 @@ class ImageEncoder(nn.Module):
         encoder: str,
         precision: str,
         channels_last: bool,
+        form: EncoderForm,
     ) -> None:
         super().__init__()
         check_count("features_dim", features_dim)
         check_flag("channels_last", channels_last)
         check_choice("precision", precision, ("fp32", "bf16"))
-        trunk = make_trunk(encoder, space.shape)
+        trunk = make_trunk(encoder, space.shape, form)
         self.precision = precision
         self.channels_last = channels_last
+        self.form = form
         self.features_dim = self.output_dim = features_dim
         self.local_shape: tuple[int, ...] = conv_output_shape(trunk, space.shape)
         self.cnn = nn.Sequential(*trunk, nn.Flatten())
-        self.linear = nn.Sequential(nn.Linear(math.prod(self.local_shape), features_dim), nn.ReLU())
+        self.linear = form.head(math.prod(self.local_shape), features_dim)
 
     @property
     def trunk(self) -> nn.Module:

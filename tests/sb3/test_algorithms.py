@@ -76,6 +76,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stopped targets": {"target_encoder_tau": 1.0, "augmentation": "random_shift"},
     "impala": {"encoder": "impala"},
     "bf16": {"precision": "bf16"},
+    "layer norms": {"normalization": "layer", "activation": "crelu", "preset": "atc"},
+    "simplicial": {"feature_activation": "simplicial", "activation": "elu"},
 }
 
 
