@@ -12,6 +12,10 @@ FORMER_PRESETS = {"stdim": "spatial_cpc", "positional_dim": "positional_cpc"}
 """Presets by their former names, with the present ones; `pretraining` has objectives of those."""
 
 
+FORMER_ARGUMENTS = {"image_key": "observation_key"}
+"""Arguments of the extractor by their former names, with the present ones."""
+
+
 def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by their present names.
 

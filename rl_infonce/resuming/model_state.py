@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 
-from rl_infonce.former_names import FORMER_PRESETS
+from rl_infonce.former_names import FORMER_ARGUMENTS, FORMER_PRESETS
 from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_env_state
 from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.extractor import InfoNCEExtractor
@@ -179,11 +179,15 @@ def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[s
 
 
 def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted name whose presets have their present names."""
-    return {
-        name: FORMER_PRESETS.get(value, value) if name.endswith("_kwargs.preset") else value
-        for name, value in settings.items()
-    }
+    """Return settings by dotted name whose arguments and presets have their present names."""
+    present = {}
+    for name, value in settings.items():
+        place, _, last = name.rpartition("_kwargs.")
+        if place:
+            name = f"{place}_kwargs.{FORMER_ARGUMENTS.get(last, last)}"
+            value = FORMER_PRESETS.get(value, value) if last == "preset" else value
+        present[name] = value
+    return present
 
 
 def _is_decided(name: str, state: Mapping[str, Any]) -> bool:

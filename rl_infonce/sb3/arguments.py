@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
 from textwrap import fill
@@ -11,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from gymnasium import spaces
 
+from rl_infonce.former_names import FORMER_ARGUMENTS
 from rl_infonce.kinds import Choice, Count, Flag, Typed
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.settings import (
@@ -75,7 +77,7 @@ class ExtractorArguments(InfoNCESettings):
         "`train` or `learn` asks for features, as only these carry the loss. With False all do "
         "that are computed with gradients in training mode.",
     )
-    image_key: str | None = setting(
+    observation_key: str | None = setting(
         None,
         Typed(str, "text"),
         "Entry of dictionaries of observations that is encoded, where the extractor is part of "
@@ -105,6 +107,7 @@ def extractor_arguments(
         TypeError: If there is no such argument, or one has the wrong type.
         ValueError: If one is out of range; the message names it.
     """
+    given = _by_present_names(given)
     for name in given.keys() - declared(ExtractorArguments).keys():
         near = get_close_matches(name, declared(ExtractorArguments), n=1)
         hint = f"Did you mean `{near[0]}`?" if near else "help(InfoNCEExtractor) lists them."
@@ -122,6 +125,24 @@ def extractor_arguments(
     if vectors:
         check_fits_vectors(settings, preset, own.get("encoder"))
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+
+
+def _by_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments by their present names; warn of others.
+
+    A former name beside the present one stays, so that it is refused as unknown.
+    """
+    present = dict(given)
+    for former in given.keys() & FORMER_ARGUMENTS.keys():
+        name = FORMER_ARGUMENTS[former]
+        if name not in given:
+            warnings.warn(
+                f"The argument `{former}` of InfoNCEExtractor is called `{name}` now.",
+                FutureWarning,
+                stacklevel=4,
+            )
+            present[name] = present.pop(former)
+    return present
 
 
 def signature_of(

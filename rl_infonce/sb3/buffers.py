@@ -32,18 +32,18 @@ class ExperienceReader:
     has forgotten. It holds no reference to the algorithm; copies and pickles start afresh.
     """
 
-    def __init__(self, image_key: str | None = None) -> None:
+    def __init__(self, observation_key: str | None = None) -> None:
         """Create a reader.
 
         Args:
-            image_key: Key of the observation to read when observations are dictionaries.
+            observation_key: Key of the observation to read when observations are dictionaries.
         """
-        self.image_key = image_key
+        self.observation_key = observation_key
         self._index = EpisodeIndex()
         self._resumed: tuple[float, int] | None = None
 
     def __reduce__(self) -> tuple[type[ExperienceReader], tuple[str | None]]:
-        return type(self), (self.image_key,)
+        return type(self), (self.observation_key,)
 
     def n_steps_before(self, algorithm: BaseAlgorithm) -> int:
         """Return the time steps before the current `learn()`, or before the one it resumes."""
@@ -71,7 +71,9 @@ class ExperienceReader:
         rollout_buffer = getattr(algorithm, "rollout_buffer", None)
         if rollout_buffer is not None:
             executed = _executed_by(rollout_buffer, getattr(algorithm, "policy", None))
-            return _read_rollout(rollout_buffer, self._clock(algorithm), self.image_key, executed)
+            return _read_rollout(
+                rollout_buffer, self._clock(algorithm), self.observation_key, executed
+            )
         replay_buffer = getattr(algorithm, "replay_buffer", None)
         if replay_buffer is not None:
             return self._read_replay(replay_buffer, algorithm)
@@ -86,7 +88,7 @@ class ExperienceReader:
         return Clock(algorithm.start_time, n_rows, continued=n_before > 0)
 
     def _read_replay(self, buffer: Any, algorithm: BaseAlgorithm) -> Experience:
-        ring = _check_ring(buffer, self.image_key)
+        ring = _check_ring(buffer, self.observation_key)
         ids = self._index.update(ring, self._clock(algorithm))
         n_steps, oldest_row = ring.n_filled, ring.pos if ring.full else 0
         if ring.full and getattr(buffer, "optimize_memory_usage", False):
@@ -100,7 +102,7 @@ class ExperienceReader:
             _oldest_row=oldest_row,
             _actions=ring.actions,
             _action_shape=tuple(buffer.action_space.shape or ()),
-            _gather=_gatherer(buffer, self.image_key, normalizer),
+            _gather=_gatherer(buffer, self.observation_key, normalizer),
         )
 
 
@@ -119,7 +121,7 @@ def _executed_by(buffer: Any, policy: Any) -> Callable[[Array], Array]:
 
 
 def _read_rollout(
-    buffer: Any, clock: Clock, image_key: str | None, executed: Callable[[Array], Array]
+    buffer: Any, clock: Clock, observation_key: str | None, executed: Callable[[Array], Array]
 ) -> Experience:
     _demand(buffer, "episode_starts")
     n_steps = buffer.buffer_size if buffer.full else buffer.pos
@@ -129,8 +131,8 @@ def _read_rollout(
     # A callback that stops a learn() swallows a step; the next one does not know.
     if clock.continued and clock.n_rows <= n_steps + 1:
         last_step[:1] = True
-    shape = _observation_shape(buffer, image_key)
-    observations = _unflattened(buffer, "observations", _image_array(buffer, image_key), shape)
+    shape = _observation_shape(buffer, observation_key)
+    observations = _unflattened(buffer, "observations", _entry(buffer, observation_key), shape)
     actions = _unflattened(buffer, "actions", buffer.actions, (buffer.action_dim,))
     return Experience(
         n_steps=n_steps,
@@ -169,12 +171,12 @@ def _unflattened(buffer: Any, name: str, array: Any, shape: tuple[int, ...]) -> 
     raise _unreadable(buffer, name, array, (n_steps, n_envs, *shape))
 
 
-def _check_ring(buffer: Any, image_key: str | None) -> Ring:
+def _check_ring(buffer: Any, observation_key: str | None) -> Ring:
     """Collect the arrays of a replay buffer, or raise if one is not what SB3 stores."""
     _demand(buffer, "dones")
-    shape = _observation_shape(buffer, image_key)
+    shape = _observation_shape(buffer, observation_key)
     cells = (buffer.buffer_size, buffer.n_envs)
-    observations = _image_array(buffer, image_key)
+    observations = _entry(buffer, observation_key)
     arrays = [
         ("observations", observations, shape),
         ("actions", buffer.actions, (buffer.action_dim,)),
@@ -185,29 +187,29 @@ def _check_ring(buffer: Any, image_key: str | None) -> Ring:
             raise _unreadable(buffer, name, array, (*cells, *tail))
     announced = getattr(buffer, "next_observations", None)
     if isinstance(announced, dict):
-        announced = announced.get(image_key)
+        announced = announced.get(observation_key)
     if not isinstance(announced, np.ndarray) or announced.shape != observations.shape:
         announced = None
     return Ring(observations, announced, buffer.actions, buffer.dones, buffer.pos, buffer.full)
 
 
-def _image_array(buffer: Any, image_key: str | None) -> Any:
-    """Return the observation array, or the one under `image_key` of a dictionary."""
+def _entry(buffer: Any, observation_key: str | None) -> Any:
+    """Return the observation array, or the one under `observation_key` of a dictionary."""
     observations = buffer.observations
-    return observations.get(image_key) if isinstance(observations, dict) else observations
+    return observations.get(observation_key) if isinstance(observations, dict) else observations
 
 
-def _observation_shape(buffer: Any, image_key: str | None) -> tuple[int, ...]:
+def _observation_shape(buffer: Any, observation_key: str | None) -> tuple[int, ...]:
     shapes = buffer.obs_shape
     if not isinstance(shapes, dict):
         return tuple(shapes)
-    if image_key is None or image_key not in shapes:
+    if observation_key is None or observation_key not in shapes:
         raise UnreadableBufferError(
             f"{type(buffer).__name__} holds dictionaries of observations {sorted(shapes)}, got "
-            f"`image_key` {image_key!r}; pass one of them to InfoNCEExtractor, or take "
+            f"`observation_key` {observation_key!r}; pass one of them to InfoNCEExtractor, or take "
             "InfoNCECombinedExtractor."
         )
-    return tuple(shapes[image_key])
+    return tuple(shapes[observation_key])
 
 
 def _unreadable(
@@ -222,22 +224,22 @@ def _unreadable(
 
 
 def _gatherer(
-    buffer: Any, image_key: str | None, normalizer: VecNormalize | None
+    buffer: Any, observation_key: str | None, normalizer: VecNormalize | None
 ) -> Callable[[IntArray, IntArray], Array]:
     """Return what copies observations out of a replay buffer, normalised as `sample()` does."""
 
     def gather(rows: IntArray, envs: IntArray) -> Array:
         if normalizer is None:
-            raw: Array = _image_array(buffer, image_key)[rows, envs]
+            raw: Array = _entry(buffer, observation_key)[rows, envs]
             return raw
         observations = buffer.observations
         if not isinstance(observations, dict):
             normalized: Array = buffer._normalize_obs(observations[rows, envs], normalizer)
             return normalized
         # VecNormalize wants every key that it normalises.
-        wanted = {image_key, *(normalizer.norm_obs_keys or ())}
+        wanted = {observation_key, *(normalizer.norm_obs_keys or ())}
         cells = {key: observations[key][rows, envs] for key in wanted}
-        image: Array = buffer._normalize_obs(cells, normalizer)[image_key]
-        return image
+        entry: Array = buffer._normalize_obs(cells, normalizer)[observation_key]
+        return entry
 
     return gather

@@ -43,7 +43,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         observation_space: A dictionary with at least one channels-first image.
         cnn_output_dim: Features of each image, >= 1.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
-        settings: Arguments of every `InfoNCEExtractor`, except `image_key` and `features_dim`.
+        settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and `features_dim`.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
@@ -61,10 +61,10 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         check_count("cnn_output_dim", cnn_output_dim)
         if "features_dim" in settings:
             raise TypeError("Expected `cnn_output_dim`, features per image, got `features_dim`.")
-        if "image_key" in settings:
+        if "observation_key" in settings:
             raise TypeError(
-                "Expected no `image_key`, as each image has its own loss, got "
-                f"{settings['image_key']!r}. Leave it out; a single image needs InfoNCEExtractor."
+                "Expected no `observation_key`, as each image has its own loss, got "
+                f"{settings['observation_key']!r}. Leave it out; a single image needs InfoNCEExtractor."
             )
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
@@ -75,7 +75,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
                 extractors[key] = InfoNCEExtractor(
                     space,
                     cnn_output_dim,
-                    image_key=key,
+                    observation_key=key,
                     normalized_image=normalized_image,
                     **settings,
                 )

@@ -85,14 +85,14 @@ class InfoNCEExtractor(HostedExtractor):
         self.settings = given.of_loss
         self.horizons = resolve_horizons(given.horizons, space.shape)
         self.max_grad_ratio = given.max_grad_ratio
-        self.auto_bind, self.image_key = given.auto_bind, given.image_key
+        self.auto_bind, self.observation_key = given.auto_bind, given.observation_key
         self.last_infonce = {}
         algorithm = constructing_algorithm() if given.auto_bind else None
         self._action_space: spaces.Space[Any] | None = None
         if given.action_conditioning:
             self._action_space = known_action_space(given.action_space, look_up=given.auto_bind)
         seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
-        self.begin_session(seed, given.image_key)
+        self.begin_session(seed, given.observation_key)
         self.infonce_coef = given.infonce_coef
         self._add_heads(algorithm)
         if algorithm is not None:

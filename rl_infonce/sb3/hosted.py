@@ -34,12 +34,12 @@ class HostedExtractor(NatureCNN):
     auto_bind: bool
     last_infonce: dict[str, float]
 
-    def begin_session(self, seed: int | None, image_key: str | None) -> None:
+    def begin_session(self, seed: int | None, observation_key: str | None) -> None:
         """Begin with the random stream of a seed, or with one of chance until `bind` knows one."""
         self._chance_seed = secrets.randbits(128) if seed is None else None
         known = self._chance_seed if seed is None else seed
         assert known is not None  # noqa: S101 (one of the two)
-        self._session = Session(stream_of(known), image_key)
+        self._session = Session(stream_of(known), observation_key)
         self._attachment = Attachment()
         self._reporter = Reporter()
 

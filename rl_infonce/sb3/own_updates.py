@@ -25,7 +25,7 @@ class HasKey(Protocol):
     """An extractor that says which entry of the observations it encodes."""
 
     @property
-    def image_key(self) -> str | None:
+    def observation_key(self) -> str | None:
         """Name of the entry, or None where observations are no dictionaries."""
 
 
@@ -99,7 +99,8 @@ def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
     found = {
         id(module): (is_of_target_network(name), module)
         for name, module in policy.named_modules()
-        if isinstance(module, type(extractor)) and module.image_key == extractor.image_key
+        if isinstance(module, type(extractor))
+        and module.observation_key == extractor.observation_key
     }
     return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
 

@@ -89,12 +89,12 @@ class Session:
 
     Args:
         rng: Source of pairs and augmentations; nothing else draws from it.
-        image_key: Entry of the observations, where they are dictionaries.
+        observation_key: Entry of the observations, where they are dictionaries.
     """
 
-    def __init__(self, rng: np.random.Generator, image_key: str | None = None) -> None:
+    def __init__(self, rng: np.random.Generator, observation_key: str | None = None) -> None:
         self.rng = rng
-        self.reader = ExperienceReader(image_key)
+        self.reader = ExperienceReader(observation_key)
         self.counts = UpdateCounts()
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._steering = Steering()
@@ -105,7 +105,7 @@ class Session:
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
         """Copy the stream alone: the weak reference must not travel."""
-        return Session, (self.rng, self.reader.image_key)
+        return Session, (self.rng, self.reader.observation_key)
 
     @property
     def algorithm(self) -> BaseAlgorithm | None:
@@ -115,7 +115,7 @@ class Session:
     def bind(self, algorithm: BaseAlgorithm | None) -> None:
         """Point at another algorithm, or at none, and forget the previous one's buffer."""
         if algorithm is not self.algorithm:
-            self.reader = ExperienceReader(self.reader.image_key)
+            self.reader = ExperienceReader(self.reader.observation_key)
             self._warned = set()
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
 

@@ -165,9 +165,11 @@ def test_the_way_out_for_a_dict_environment_trains() -> None:
 class OwnCombination(BaseFeaturesExtractor):
     """An InfoNCEExtractor on one entry of a dictionary."""
 
-    def __init__(self, observation_space: spaces.Dict, image_key: str | None) -> None:
+    def __init__(self, observation_space: spaces.Dict, observation_key: str | None) -> None:
         super().__init__(observation_space, 32)
-        self.image = InfoNCEExtractor(observation_space["image"], 32, image_key=image_key)
+        self.image = InfoNCEExtractor(
+            observation_space["image"], 32, observation_key=observation_key
+        )
 
     def forward(self, observations: dict[str, torch.Tensor]) -> torch.Tensor:
         features: torch.Tensor = self.image(observations["image"])
@@ -175,18 +177,20 @@ class OwnCombination(BaseFeaturesExtractor):
 
 
 def test_a_buffer_of_dictionaries_names_a_way_out_that_exists() -> None:
-    def model(image_key: str | None) -> PPO:
+    def model(observation_key: str | None) -> PPO:
         env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv(lengths=(9, 15)))])
         kwargs = {
             "features_extractor_class": OwnCombination,
-            "features_extractor_kwargs": {"image_key": image_key},
+            "features_extractor_kwargs": {"observation_key": observation_key},
         }
         return PPO("MultiInputPolicy", env, policy_kwargs=kwargs, **PPO_SIZES)
 
-    message = r"loss is off: DictRolloutBuffer.*'speed'\], got `image_key` None; pass one of them"
+    message = (
+        r"loss is off: DictRolloutBuffer.*'speed'\], got `observation_key` None; pass one of them"
+    )
     with pytest.warns(UserWarning, match=message):
         model(None).learn(32)
-    with pytest.warns(UserWarning, match="got `image_key` 'picture'"):
+    with pytest.warns(UserWarning, match="got `observation_key` 'picture'"):
         model("picture").learn(32)
     trained = model("image").learn(32)
     assert extractors_of(trained)[0].last_infonce["loss"] > 0

@@ -112,7 +112,7 @@ def test_pairs_are_of_the_image_of_the_key() -> None:
 def test_an_image_may_be_called_like_a_target_network(name: str) -> None:
     model = build(name, CameraAndTarget)
     found = trained_extractors(model.policy)
-    assert [extractor.image_key for extractor in found] == ["camera_target", "front"]
+    assert [extractor.observation_key for extractor in found] == ["camera_target", "front"]
     places = [place_of(extractor, model.policy) for extractor in found]
     assert [place.split(".")[-1] for place in places] == ["camera_target", "front"]
 
@@ -165,7 +165,7 @@ def test_copies_and_files_go_on_reading_their_image(tmp_path: Path) -> None:
     assert_same_weights(again.policy, model.policy)
     again.learn(32)
     assert extractors_of(again)[0].last_infonce["loss"] > 0
-    assert copy.deepcopy(extractors_of(model)[0])._session.reader.image_key == "image"
+    assert copy.deepcopy(extractors_of(model)[0])._session.reader.observation_key == "image"
 
 
 def test_what_is_no_dictionary_with_an_image_is_named() -> None:
@@ -178,7 +178,18 @@ def test_what_is_no_dictionary_with_an_image_is_named() -> None:
         InfoNCECombinedExtractor(SPACE, cnn_output_dim=0)
     with pytest.raises(TypeError, match="`cnn_output_dim`, features per image, got `features_dim`"):
         InfoNCECombinedExtractor(SPACE, features_dim=64)
-    with pytest.raises(TypeError, match=r"no `image_key`, .* got 'camera'"):
-        InfoNCECombinedExtractor(SPACE, image_key="camera")
+    with pytest.raises(TypeError, match=r"no `observation_key`, .* got 'camera'"):
+        InfoNCECombinedExtractor(SPACE, observation_key="camera")
     with pytest.raises(TypeError, match=r"InfoNCECombinedExtractor, which encodes its images"):
         InfoNCEExtractor(SPACE)
+
+
+def test_the_former_name_of_the_key_works_with_one_warning() -> None:
+    with pytest.warns(FutureWarning, match="`image_key` .* `observation_key` now") as caught:
+        extractor = InfoNCEExtractor(SPACE["image"], image_key="image")  # type: ignore[call-arg]
+    assert len(caught) == 1
+    assert extractor.observation_key == "image"
+    assert caught[0].filename == __file__
+    both: Any = {"image_key": "image", "observation_key": "image"}
+    with pytest.raises(TypeError, match="no argument `image_key`"):
+        InfoNCEExtractor(SPACE["image"], **both)

@@ -32,10 +32,10 @@ torch.set_num_threads(1)
 class Watcher(BaseCallback):
     """Records every stored row and compares the view with the record before each training."""
 
-    def __init__(self, image_key: str | None = None) -> None:
+    def __init__(self, observation_key: str | None = None) -> None:
         super().__init__()
-        self.reader = ExperienceReader(image_key)
-        self.image_key = image_key
+        self.reader = ExperienceReader(observation_key)
+        self.observation_key = observation_key
         self.rows: list[npt.NDArray[np.int64]] = []  # of [3, N]: env, episode, time
         self.stored_actions: list[npt.NDArray[Any]] = []
         self.severed: set[int] = set()  # rows that are not paired with the row before them
@@ -52,7 +52,7 @@ class Watcher(BaseCallback):
         last: Any = self.model._last_obs
         if self.model.get_vec_normalize_env() is not None:
             last = getattr(self.model, "_last_original_obs", last)
-        image = last[self.image_key] if isinstance(last, dict) else last
+        image = last[self.observation_key] if isinstance(last, dict) else last
         assert image is not None
         self.rows.append(np.stack(decode(image)))
         executed = self.locals.get("clipped_actions", self.locals["actions"])
@@ -368,9 +368,11 @@ def test_dictionaries_in_replay_buffers_need_a_key(hindsight: bool) -> None:
     model.learn(80, callback=watcher)
     model.learn(40, callback=watcher)
     assert watcher.n_compared > 500
-    with pytest.raises(UnreadableBufferError, match=r"DictReplay|HerReplay.*`image_key` None"):
+    with pytest.raises(
+        UnreadableBufferError, match=r"DictReplay|HerReplay.*`observation_key` None"
+    ):
         ExperienceReader().read(model)
-    with pytest.raises(UnreadableBufferError, match="`image_key` 'picture'"):
+    with pytest.raises(UnreadableBufferError, match="`observation_key` 'picture'"):
         ExperienceReader("picture").read(model)
 
 
@@ -397,7 +399,7 @@ def test_dictionaries_in_rollout_buffers_need_a_key() -> None:
     watcher = FlatteningWatcher("image")
     model.learn(52, callback=watcher)
     assert watcher.n_compared > 50
-    with pytest.raises(UnreadableBufferError, match=r"DictRolloutBuffer.*`image_key` None"):
+    with pytest.raises(UnreadableBufferError, match=r"DictRolloutBuffer.*`observation_key` None"):
         ExperienceReader().read(model)
 
 

@@ -315,7 +315,7 @@ def test_readers_copy_and_pickle_without_their_memory() -> None:
     reader = ExperienceReader("image")
     player.read(reader)
     for twin in (copy.deepcopy(reader), copy.copy(reader), pickle.loads(pickle.dumps(reader))):
-        assert twin.image_key == "image"
+        assert twin.observation_key == "image"
         assert twin._index._memory is None
         assert found(player.read(twin), 1) == player.legal(1)
     assert len(pickle.dumps(reader)) < 300
