@@ -1,23 +1,31 @@
-"""InfoNCECombinedExtractor: dictionaries of observations whose images learn their future."""
+"""InfoNCECombinedExtractor: dictionaries whose images or vectors learn their future."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    NatureCNN,
+)
 from torch import nn
 
 from rl_infonce.checks import check_count
+from rl_infonce.former_names import FORMER_ARGUMENTS
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sb3.spaces import is_vector
 
 
 class InfoNCECombinedExtractor(CombinedExtractor):
     """SB3's `CombinedExtractor` whose images are encoded by an `InfoNCEExtractor` each.
 
-    Entries that are no images are flattened and joined to the images' features, as SB3 does. Each
-    image has its own loss; the other entries have none, and no loss sees them.
+    Where there is no image, vectors are encoded; `keys` names the entries instead. Each encoded
+    entry has its own loss. The other entries have none, no loss sees them, and they are joined to
+    the features as SB3 does: flattened, and images behind a `NatureCNN`.
 
     Example:
         >>> import gymnasium, numpy as np
@@ -40,62 +48,99 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         True
 
     Args:
-        observation_space: A dictionary with at least one channels-first image.
-        cnn_output_dim: Features of each image, >= 1.
+        observation_space: A dictionary with at least one channels-first image or vector.
+        cnn_output_dim: Features of each encoded entry, >= 1; None means 256 of images and what
+            `InfoNCEExtractor` has for vectors, beside which their observation stands.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
-        settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and `features_dim`.
+        keys: Entries that are encoded; None means all images, and all vectors where there is none.
+        settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and
+            `features_dim`.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
-        ValueError: If there is no image, or an argument is out of range.
+        ValueError: If there is nothing to encode, or an argument is out of range.
     """
 
     def __init__(
         self,
         observation_space: spaces.Dict,
-        cnn_output_dim: int = 256,
+        cnn_output_dim: int | None = None,
         normalized_image: bool = False,
+        keys: Sequence[str] | None = None,
         **settings: Any,
     ) -> None:
-        _check_dict(observation_space, normalized_image)
-        check_count("cnn_output_dim", cnn_output_dim)
-        if "features_dim" in settings:
-            raise TypeError("Expected `cnn_output_dim`, features per image, got `features_dim`.")
-        if "observation_key" in settings:
+        if not isinstance(observation_space, spaces.Dict):
             raise TypeError(
-                "Expected no `observation_key`, as each image has its own loss, got "
-                f"{settings['observation_key']!r}. Leave it out; a single image needs InfoNCEExtractor."
+                f"Expected `observation_space` to be a Dict, got {observation_space}. A single "
+                "image or vector needs InfoNCEExtractor."
             )
+        if cnn_output_dim is not None:
+            check_count("cnn_output_dim", cnn_output_dim)
+        _check_settings(settings)
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
+        encoded = encoded_keys(observation_space, keys, normalized_image=normalized_image)
         extractors: dict[str, nn.Module] = {}
         n_features = 0
         for key, space in observation_space.spaces.items():
-            if is_image_space(space, normalized_image=normalized_image):
+            is_image = is_image_space(space, normalized_image=normalized_image)
+            size = (cnn_output_dim or 256) if is_image else cnn_output_dim
+            if key in encoded:
                 extractors[key] = InfoNCEExtractor(
                     space,
-                    cnn_output_dim,
+                    size,
                     observation_key=key,
                     normalized_image=normalized_image,
                     **settings,
                 )
-                n_features += cnn_output_dim
+            elif is_image:
+                extractors[key] = NatureCNN(space, cnn_output_dim or 256, normalized_image)
             else:
                 extractors[key] = nn.Flatten()
-                n_features += get_flattened_obs_dim(space)
+            n_features += getattr(extractors[key], "features_dim", get_flattened_obs_dim(space))
         self.extractors = nn.ModuleDict(extractors)
         self._features_dim = n_features
 
 
-def _check_dict(space: spaces.Space[Any], normalized_image: bool) -> None:
-    if not isinstance(space, spaces.Dict):
-        raise TypeError(
-            f"Expected `observation_space` to be a Dict, got {space}. A single image needs "
-            "InfoNCEExtractor."
-        )
-    if not any(is_image_space(s, normalized_image=normalized_image) for s in space.values()):
-        listed = {key: f"{s.dtype} {s.shape}" for key, s in space.items()}
+def encoded_keys(
+    space: spaces.Dict, keys: Sequence[str] | None, *, normalized_image: bool
+) -> set[str]:
+    """Return which entries of a dictionary are encoded.
+
+    Args:
+        space: The dictionary.
+        keys: Those that were asked for; None means all images, and all vectors where there is none.
+        normalized_image: Whether images are floats already.
+
+    Raises:
+        ValueError: If an entry that was asked for is missing, or is neither an image nor a vector,
+            or there is nothing to encode.
+    """
+    images = {k for k, s in space.items() if is_image_space(s, normalized_image=normalized_image)}
+    vectors = {key for key, each in space.items() if is_vector(each)}
+    asked = {keys} if isinstance(keys, str) else set(keys or ())
+    unfit = sorted(asked - images - vectors)
+    if unfit or (keys is not None and not asked):
         raise ValueError(
-            f"Expected `observation_space` to hold a uint8 image [C, H, W], got {listed}. Without "
-            "one there is nothing to contrast: use SB3's CombinedExtractor."
+            "Expected `keys` to name at least one image or vector among "
+            f"{sorted(images | vectors)}, got {unfit or list(asked)}. Leave it out to encode "
+            "every image, or every vector where there is no image."
         )
+    if not images | vectors:
+        listed = {key: f"{each.dtype} {each.shape}" for key, each in space.items()}
+        raise ValueError(
+            "Expected `observation_space` to hold a uint8 image [C, H, W] or a vector [n], got "
+            f"{listed}. Without one there is nothing to contrast: use SB3's CombinedExtractor."
+        )
+    return asked or images or vectors
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    if "features_dim" in settings:
+        raise TypeError("Expected `cnn_output_dim`, features per entry, got `features_dim`.")
+    for name in ("observation_key", *FORMER_ARGUMENTS):
+        if name in settings:
+            raise TypeError(
+                f"Expected no `{name}`, as each entry has its own loss, got {settings[name]!r}. "
+                "Name entries by `keys`; an observation that is no Dict needs InfoNCEExtractor."
+            )

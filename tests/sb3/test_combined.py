@@ -1,6 +1,7 @@
 """Dictionaries of observations: every image learns its own future, the rest joins as in SB3."""
 
 import copy
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,14 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
 from rl_infonce.sb3.binding import place_of
 from rl_infonce.sb3.callbacks import trained_extractors
-from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, decode
+from tests.sb3.fakes import (
+    IMAGE_SHAPE,
+    VECTOR_SHAPE,
+    StampedDictEnv,
+    StampedEnv,
+    StampedVectorEnv,
+    decode,
+)
 from tests.sb3.test_experience import StampedGoalEnv
 from tests.sb3.worlds import PPO_SIZES, assert_same_weights, extractors_of, record_logger
 
@@ -65,10 +73,13 @@ def kwargs_of(
 
 
 def build(
-    name: str, wrapper: type[StampedDictEnv] = StampedDictEnv, kwargs: Any = None
+    name: str,
+    wrapper: type[StampedDictEnv] = StampedDictEnv,
+    kwargs: Any = None,
+    kind: type[StampedEnv] = StampedEnv,
 ) -> BaseAlgorithm:
     def make(number: int) -> StampedDictEnv:
-        return wrapper(StampedEnv(number, lengths=(9, 15), continuous=name == "SAC"))
+        return wrapper(kind(number, lengths=(9, 15), continuous=name == "SAC"))
 
     env = DummyVecEnv([partial(make, number) for number in range(2)])
     settings: dict[str, Any] = {"policy_kwargs": kwargs or kwargs_of(), "seed": 0}
@@ -171,17 +182,122 @@ def test_copies_and_files_go_on_reading_their_image(tmp_path: Path) -> None:
 def test_what_is_no_dictionary_with_an_image_is_named() -> None:
     with pytest.raises(TypeError, match=r"to be a Dict, got Box.*needs InfoNCEExtractor"):
         InfoNCECombinedExtractor(SPACE["image"])  # type: ignore[arg-type]
-    vectors = spaces.Dict(speed=SPACE["speed"])
-    with pytest.raises(ValueError, match=r"a uint8 image .*'speed': 'float32 \(2,\)'.*Combined"):
-        InfoNCECombinedExtractor(vectors)
+    neither = spaces.Dict(gear=SPACE["gear"], grid=spaces.Box(-1.0, 1.0, (2, 3)))
+    with pytest.raises(ValueError, match=r"image .* or a vector .*'float32 \(2, 3\)'.*Combined"):
+        InfoNCECombinedExtractor(neither)
     with pytest.raises(ValueError, match="`cnn_output_dim` to be a finite number >= 1, got 0"):
         InfoNCECombinedExtractor(SPACE, cnn_output_dim=0)
-    with pytest.raises(TypeError, match="`cnn_output_dim`, features per image, got `features_dim`"):
+    with pytest.raises(TypeError, match="`cnn_output_dim`, features per entry, got `features_dim`"):
         InfoNCECombinedExtractor(SPACE, features_dim=64)
     with pytest.raises(TypeError, match=r"no `observation_key`, .* got 'camera'"):
         InfoNCECombinedExtractor(SPACE, observation_key="camera")
+    with pytest.raises(TypeError, match=r"no `image_key`, .* got 'camera'"):
+        InfoNCECombinedExtractor(SPACE, image_key="camera")
     with pytest.raises(TypeError, match=r"InfoNCECombinedExtractor, which encodes its images"):
         InfoNCEExtractor(SPACE)
+
+
+# -- vectors -------------------------------------------------------------------------------------
+
+
+class TwoSensors(StampedDictEnv):
+    """The stamped vector, and the same with its numbers doubled, beside a category."""
+
+    def __init__(self, env: StampedEnv) -> None:
+        super().__init__(env)
+        vector = env.observation_space
+        self.observation_space = spaces.Dict(joints=vector, twice=vector, gear=spaces.Discrete(4))
+
+    def observation(self, observation: npt.NDArray[Any]) -> dict[str, Any]:
+        return {"joints": observation, "twice": 2 * observation, "gear": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(
+    ("name", "wrapper"),
+    [*((name, TwoSensors) for name in ("PPO", "DQN", "SAC")), ("SAC", StampedGoalEnv)],
+)
+def test_vectors_in_dictionaries_have_a_loss_each(
+    name: str, wrapper: type[StampedDictEnv], isolated: bool
+) -> None:
+    model = build(name, wrapper, kwargs_of(isolated=isolated), kind=StampedVectorEnv)
+    model.learn(128)
+    found = extractors_of(model)
+    keys = (
+        ("joints", "twice")
+        if wrapper is TwoSensors
+        else (
+            "achieved_goal",
+            "desired_goal",
+            "observation",
+        )
+    )
+    assert {extractor.observation_key for extractor in found} == set(keys)
+    for extractor in found:
+        is_leader = not isolated or extractor is next(
+            each for each in found if each.observation_key == extractor.observation_key
+        )
+        assert ("loss" in extractor.last_infonce) == is_leader
+        if is_leader and "goal" not in str(extractor.observation_key):
+            assert extractor.last_infonce["loss"] > 0
+            assert extractor.last_infonce["n_pairs"] == 16
+
+
+def test_pairs_are_of_the_vector_of_the_key() -> None:
+    model = build("PPO", TwoSensors, kwargs_of(isolated=True), kind=StampedVectorEnv)
+    numbers = record_logger(model)
+    model.learn(192)
+    extractors: Any = model.policy.features_extractor.extractors
+    rows, envs = np.arange(20), np.arange(20) % 2
+    for key, factor in (("joints", 1), ("twice", 2)):
+        vectors = extractors[key].experience().observations(rows, envs)
+        assert decode(vectors).env.tolist() == (factor * envs).tolist()
+    tags = {tag for tag in numbers if tag.endswith("/loss") and "infonce" in tag}
+    assert tags == {"infonce/loss", "infonce/joints/loss", "infonce/twice/loss"}
+
+
+def test_features_of_vectors_stand_behind_them_in_the_order_of_sb3() -> None:
+    space = spaces.Dict(joints=spaces.Box(-1.0, 1.0, VECTOR_SHAPE), gear=spaces.Discrete(4))
+    extractor = InfoNCECombinedExtractor(space, preset="cpc").eval()
+    observations = {"joints": torch.rand(3, *VECTOR_SHAPE), "gear": torch.eye(4)[:3]}
+    received = extractor(observations)
+    n_own = extractor.features_dim - 4 - VECTOR_SHAPE[0]
+    assert n_own == InfoNCEExtractor(space["joints"], preset="cpc").features_dim - VECTOR_SHAPE[0]
+    assert received.shape == (3, extractor.features_dim)
+    assert torch.equal(received[:, : VECTOR_SHAPE[0]], observations["joints"])
+    assert torch.equal(received[:, -4:], observations["gear"])
+
+
+def test_keys_name_what_is_encoded() -> None:
+    goals: Any = build("SAC", StampedGoalEnv, kwargs_of(keys=["observation"]), StampedVectorEnv)
+    goals.learn(64)
+    found = extractors_of(goals)
+    assert {extractor.observation_key for extractor in found} == {"observation"}
+    assert found[0].last_infonce["loss"] > 0
+    camera: Any = build("PPO", kwargs=kwargs_of(keys="speed", isolated=False))
+    camera.learn(64)
+    (vector,) = extractors_of(camera)
+    assert vector.observation_key == "speed"
+    image = camera.policy.features_extractor.extractors["image"]
+    assert type(image).__name__ == "NatureCNN"
+    assert image.features_dim == 32
+
+
+def test_images_alone_are_encoded_where_there_are_both() -> None:
+    extractor = InfoNCECombinedExtractor(SPACE, preset="cpc")
+    assert isinstance(extractor.extractors["image"], InfoNCEExtractor)
+    assert isinstance(extractor.extractors["speed"], torch.nn.Flatten)
+    assert extractor.features_dim == 256 + 2 + 5
+    both = InfoNCECombinedExtractor(SPACE, 32, preset="cpc", keys=("image", "speed"))
+    assert both.features_dim == 32 + (32 + 2) + 5
+
+
+@pytest.mark.parametrize("keys", [["gear"], ["picture"], [], ["image", "picture"]])
+def test_keys_of_nothing_to_encode_are_named(keys: list[str]) -> None:
+    unfit = re.escape(str([key for key in keys if key != "image"]))
+    with pytest.raises(ValueError, match=rf"`keys`.*\['image', 'speed'\], got {unfit}"):
+        InfoNCECombinedExtractor(SPACE, keys=keys)
 
 
 def test_the_former_name_of_the_key_works_with_one_warning() -> None:
