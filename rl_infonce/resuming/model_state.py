@@ -99,6 +99,8 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     for name in _variables(model):
         recursive_getattr(model, name).data.copy_(state["variables"][name])
     _set_attributes(model, state["counters"], _COUNTERS)
+    for extractor in _extractors(model):
+        extractor.skip_updates_due()  # the weights are those after them
     _set_attributes(model, state["statistics"], _STATISTICS)
     if not exact or state["env"] is None or model.env is None:
         model._last_obs = None  # learn() resets the environment

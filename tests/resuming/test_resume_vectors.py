@@ -1,0 +1,61 @@
+"""A training with an encoder of vectors that was killed is, to the last bit, one that was not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3 import A2C, DQN, PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.env_util import make_vec_env
+
+from rl_infonce.resuming.resume_callback import ResumeCallback
+from tests.resuming.test_resume_callback import check_resumed, learn, pendulum
+from tests.sb3.worlds import extractors_of, policy_kwargs
+
+KINDS: dict[str, dict[str, Any]] = {
+    "isolated": {"isolated": True},
+    "averaged targets": {"isolated": True, "target_encoder_tau": 0.05},
+    "joint": {"isolated": False},
+}
+
+
+def build(name: str, **settings: Any) -> BaseAlgorithm:
+    kwargs = policy_kwargs(**settings)
+    given: dict[str, Any] = {"policy_kwargs": kwargs, "seed": 1}
+    if name == "PPO":
+        kwargs["share_features_extractor"] = False
+        return PPO("MlpPolicy", pendulum(), n_steps=32, batch_size=32, n_epochs=2, **given)
+    if name == "A2C":
+        return A2C("MlpPolicy", pendulum(), **given)
+    given |= {"learning_starts": 50, "batch_size": 16, "buffer_size": 300}
+    if name == "DQN":
+        games = make_vec_env("CartPole-v1", 1, seed=3)
+        return DQN("MlpPolicy", games, target_update_interval=40, **given)
+    return SAC("MlpPolicy", pendulum(1), **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["PPO", "A2C", "SAC", "DQN"])
+def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path: Path) -> None:
+    def make() -> BaseAlgorithm:
+        return build(name, **KINDS[kind])
+
+    check_resumed(make, tmp_path, [100, 150], 192)
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_moments_and_counters_are_those_of_the_checkpoint(name: str, tmp_path: Path) -> None:
+    model = build(name, isolated=True)
+    learn(model, ResumeCallback(tmp_path, save_freq=16), n=128)
+    again, run = build(name, isolated=True), ResumeCallback(tmp_path, save_freq=16)
+    assert run.restore(again)
+    learn(again, run, n=again.num_timesteps + 1)
+    (own, *_) = extractors_of(again)
+    assert own.own_adam is not None
+    n_steps = own.own_adam.get_buffer("n_steps")
+    counts = own._session.counts
+    assert int(n_steps.max()) == counts.n_updates > 3
+    assert torch.stack([own.own_adam.get_buffer(f"mean_{i}").abs().max() for i in range(4)]).all()
+    assert counts.n_host_updates > 0
