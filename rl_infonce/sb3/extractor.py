@@ -122,6 +122,7 @@ class InfoNCEExtractor(HostedExtractor):
         self.infonce: TemporalInfoNCE | None = None
         self.target: MovingAverage | None = None
         self.own_adam: OwnAdam | None = None
+        self.policy_average: MovingAverage | None = None
         if algorithm is not None and is_gradient_free(algorithm):
             # Its perturbations cover every parameter, so that heads would change the search.
             self._session.warn_once("unfit", f"InfoNCE is off: {unfit_for_attaching(algorithm)}.")
@@ -130,6 +131,15 @@ class InfoNCEExtractor(HostedExtractor):
         self.target = new_target(self.encoder, self.settings)
         if self.settings.isolated:
             self.own_adam = OwnAdam(self._own_parameters(), self.settings.encoder_learning_rate)
+
+            if self.settings.policy_encoder_tau is not None:
+                online = dict(self.encoder.named_parameters())
+                self.policy_average = MovingAverage(online, self.settings.policy_encoder_tau)
+
+    def _read_averages(self) -> dict[str, Tensor] | None:
+        """Return the averaged parameters that the policy reads; None once they are the trained."""
+        average = self.policy_average
+        return average.averages() if average is not None and average.has_begun else None
 
     def _own_parameters(self) -> list[nn.Parameter]:
         heads = [] if self.infonce is None else list(self.infonce.parameters())
@@ -155,7 +165,8 @@ class InfoNCEExtractor(HostedExtractor):
         if self.is_isolated:
             self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
             with torch.no_grad():
-                return self.encoder.output(observations, self.encoder.encode(observations))
+                encoded = self.encoder.encode(observations, self._read_averages())
+                return self.encoder.output(observations, encoded)
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
@@ -209,8 +220,9 @@ class InfoNCEExtractor(HostedExtractor):
         if experience is not None:
             for _ in range(n_due):
                 self._update(experience)
+        averages = self._read_averages()
         for follower in followers:
-            hand_over(self.encoder, follower.encoder)
+            hand_over(self.encoder, averages, follower.encoder)
 
     def _is_collecting(self, algorithm: BaseAlgorithm) -> bool:
         """Return whether a rollout begins, and not a look at the policy after training."""
@@ -223,6 +235,8 @@ class InfoNCEExtractor(HostedExtractor):
         gradients = None if loss is None else self.weighted_gradients(loss)
         if gradients is not None and self.own_adam is not None:
             self.own_adam.step(self._own_parameters(), gradients)
+        if self.policy_average is not None:
+            self.policy_average.update(dict(self.encoder.named_parameters()))
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import torch
@@ -105,11 +105,12 @@ def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
 
 
 @torch.no_grad()
-def hand_over(leader: nn.Module, follower: nn.Module) -> None:
-    """Give an encoder all numbers of another one."""
-    for new, own in zip(_tensors(leader), _tensors(follower), strict=True):
-        own.copy_(new)
-
-
-def _tensors(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
+def hand_over(
+    leader: nn.Module, averages: Mapping[str, Tensor] | None, follower: nn.Module
+) -> None:
+    """Give an encoder all numbers of another one, or the averages of its parameters."""
+    own = dict(follower.named_parameters())
+    for name, parameter in leader.named_parameters():
+        own[name].copy_(parameter if averages is None else averages[name])
+    for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
+        buffer.copy_(new)
