@@ -12,12 +12,16 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch.func import functional_call
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3.own_updates import OwnAdam
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
 from tests.sb3.worlds import (
+    ALGORITHMS,
     N_STEPS,
     VECTOR_ALGORITHMS,
+    assert_all_moved,
     assert_same_weights,
     extractors_of,
     policy_kwargs,
@@ -47,12 +51,12 @@ def every_extractor(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
     return [each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor)]
 
 
-def encoder_of(extractor: InfoNCEExtractor) -> dict[str, torch.Tensor]:
+def encoder_of(
+    extractor: InfoNCEExtractor, parts: tuple[str, ...] = ("mlp.", "normalizer.")
+) -> dict[str, torch.Tensor]:
     """Return a copy of the numbers of an encoder, without its heads."""
     return {
-        name: tensor
-        for name, tensor in weights_of(extractor).items()
-        if name.startswith(("mlp.", "normalizer."))
+        name: tensor for name, tensor in weights_of(extractor).items() if name.startswith(parts)
     }
 
 
@@ -68,28 +72,32 @@ def optimizers(model: BaseAlgorithm) -> Iterator[torch.optim.Optimizer]:
             yield optimizer
 
 
-def read_by_policy(extractor: InfoNCEExtractor) -> dict[str, torch.Tensor]:
-    """Return the tensors of the encoder, averaged ones in place of those that are trained."""
+def read_by_policy(
+    extractor: InfoNCEExtractor, encoder: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return the tensors of an encoder, averaged ones in place of those that are trained."""
     assert extractor.own_updates is not None
     averages = extractor.own_updates.averages() or {}
-    return {name: averages.get(name, tensor) for name, tensor in encoder_of(extractor).items()}
+    return {name: averages.get(name, tensor) for name, tensor in encoder.items()}
 
 
 class EncoderWatch(BaseCallback):
     """Fails if an encoder moves in a rollout or has a gradient; counts where it moved between."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: tuple[str, ...] = ("mlp.", "normalizer.")) -> None:
         super().__init__()
+        self.parts = parts
         self.at_start: list[dict[str, torch.Tensor]] = []
         self.n_optimizer_steps = self.n_moves = 0
 
     def _on_rollout_start(self) -> None:
         every = every_extractor(self.model)
-        now = encoder_of(every[0])
+        now = encoder_of(every[0], self.parts)
         if self.at_start and not are_same(self.at_start[-1], now):
             self.n_moves += 1
-            read = read_by_policy(every[0])
-            assert all(are_same(read_by_policy(each), read) for each in every)
+            read = read_by_policy(every[0], now)
+            for each in every[1:]:
+                assert are_same(read_by_policy(each, encoder_of(each, self.parts)), read)
         self.at_start.append(now)
 
     def _on_step(self) -> bool:
@@ -100,7 +108,8 @@ class EncoderWatch(BaseCallback):
         self.check_unmoved()
 
     def check_unmoved(self, *_: Any) -> None:
-        assert are_same(encoder_of(every_extractor(self.model)[0]), self.at_start[-1])
+        now = encoder_of(every_extractor(self.model)[0], self.parts)
+        assert are_same(now, self.at_start[-1])
         for extractor in every_extractor(self.model):
             assert all(parameter.grad is None for parameter in extractor.parameters())
 
@@ -124,6 +133,58 @@ def test_the_encoder_moves_between_updates_alone_and_all_networks_have_it(
     assert watch.n_moves >= 2
     if share is False:
         assert len(extractors_of(model)) == 2
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+@pytest.mark.parametrize("tau", [0.3, 1.0])
+def test_the_policy_reads_the_average_over_updates(
+    name: str, tau: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[dict[str, torch.Tensor]] = []
+    step = OwnAdam.step
+
+    def recording(self: OwnAdam, *given: Any) -> None:
+        step(self, *given)
+        trained.append({n: p.detach().clone() for n, p in leader.encoder.named_parameters()})
+
+    monkeypatch.setattr(OwnAdam, "step", recording)
+    model = build(name, policy_encoder_tau=tau, encoder_learning_rate=0.01)
+    leader = every_extractor(model)[0]
+    model.learn(N_STEPS)
+    average = trained[0]
+    for each in trained[1:]:
+        average = {n: (1 - tau) * average[n] + tau * each[n] for n in average}
+    assert len(trained) > 3
+    vectors = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+    expected = functional_call(
+        leader.get_submodule("mlp"), _unprefixed(average), _normal(leader, vectors)
+    )
+    for extractor in every_extractor(model):
+        torch.testing.assert_close(extractor(vectors)[:, 5:], expected, rtol=1e-4, atol=1e-5)
+    own = leader.get_submodule("mlp")(_normal(leader, vectors))
+    assert torch.allclose(own, expected, atol=1e-5) == (tau == 1.0)
+
+
+def _unprefixed(parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name.removeprefix("mlp."): tensor for name, tensor in parameters.items()}
+
+
+def _normal(extractor: InfoNCEExtractor, vectors: torch.Tensor) -> torch.Tensor:
+    normal: torch.Tensor = extractor.get_submodule("normalizer")(vectors)
+    return normal
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["PPO", "DQN"])
+def test_an_encoder_of_images_can_be_isolated(name: str) -> None:
+    model = ALGORITHMS[name](policy_kwargs(isolated=True))
+    watch = EncoderWatch(("cnn.", "linear."))
+    before = weights_of(extractors_of(model)[0])
+    for optimizer in optimizers(model):
+        optimizer.register_step_pre_hook(watch.before_step)
+    model.learn(2 * N_STEPS, callback=watch)
+    assert watch.n_moves >= 2
+    assert_all_moved(extractors_of(model)[0], before)
 
 
 N_UPDATES: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
