@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rl_infonce.nce import (
     BilinearCritic,
@@ -19,6 +20,7 @@ from rl_infonce.nce import (
     retrieval_accuracy,
 )
 from rl_infonce.networks.recurrent import GRUSummary
+from rl_infonce.networks.transition import MLPTransition
 from rl_infonce.settings import InfoNCESettings
 
 
@@ -115,6 +117,17 @@ def make_critic(
     return kind(anchor_dim, candidate_dim, n_horizons, generator=generator, n_places=n_places)
 
 
+def make_predictor(
+    settings: InfoNCESettings, shape: ObjectiveShape, generator: torch.Generator
+) -> GRUSummary | MLPTransition | None:
+    """Return what rolls features forward, or None where the critic predicts alone."""
+    if settings.rolls_forward_by == "mlp":
+        return MLPTransition(shape.features_dim, shape.action_dim, generator=generator)
+    if settings.rolls_forward_by == "gru":
+        return GRUSummary(shape.action_dim, shape.features_dim, generator=generator)
+    return None
+
+
 class TemporalInfoNCE(nn.Module):
     """Contrast each anchor with its own future against the futures of the other anchors.
 
@@ -157,17 +170,15 @@ class TemporalInfoNCE(nn.Module):
             n_places = shape.n_places if term == "positional" else None
             return make_critic(settings, anchor_dim, candidate_dim, n_horizons, generator, n_places)
 
-        self.critics = nn.ModuleDict({term: critic(term) for term in settings.terms})
+        contrasts = settings.objective == "infonce"
+        terms = settings.terms if contrasts else ()
+        self.critics = nn.ModuleDict({term: critic(term) for term in terms})
         self.past = (
             GRUSummary(features, features, generator=generator)
             if settings.context == "gru"
             else None
         )
-        self.future = (
-            GRUSummary(shape.action_dim, features, generator=generator)
-            if shape.action_dim
-            else None
-        )
+        self.future = make_predictor(settings, shape, generator)
 
     def forward(self, batch: ContrastBatch, horizons: tuple[int, ...]) -> TemporalInfoNCELoss:
         """Return the loss of a batch whose futures lie `horizons` steps ahead.
@@ -177,6 +188,8 @@ class TemporalInfoNCE(nn.Module):
             horizons: K gaps in steps, in the order of `batch.futures`.
         """
         predictions = self.predict(batch, horizons)  # [K, B, D]
+        if self.settings.objective == "self_prediction":
+            return self._self_prediction(predictions, batch)
         scores = {
             term: torch.stack(
                 [self.scores(term, batch, predictions, k) for k in range(len(horizons))]
@@ -187,9 +200,19 @@ class TemporalInfoNCE(nn.Module):
         first = self.settings.terms[0]
         return _report(loss, scores[first].detach(), batch, self.temperature)
 
+    def _self_prediction(self, predictions: Tensor, batch: ContrastBatch) -> TemporalInfoNCELoss:
+        """Return the loss without negatives; what it says of retrieval is by the cosine."""
+        cosines = cosine_matrix(predictions, batch.futures.detach())  # [K, B, B]
+        loss = 1.0 - cosines.diagonal(dim1=1, dim2=2).mean()
+        scores = cosines.detach() / self.temperature
+        return _report(loss, scores, batch, self.temperature)
+
     @property
     def temperature(self) -> Tensor:
-        """[] temperature of the first term's critic."""
+        """[] temperature of the first term's critic, or the one that retrieval is judged by."""
+        if self.settings.objective == "self_prediction":
+            device = next(self.parameters()).device
+            return torch.tensor(self.settings.temperature, device=device)
         critic = self.critics[self.settings.terms[0]]
         temperature: Tensor = critic.temperature  # type: ignore[assignment]
         return temperature.detach()
@@ -200,9 +223,12 @@ class TemporalInfoNCE(nn.Module):
             summary = batch.context[:, -1]  # [B, D]
         else:
             summary = self.past(batch.context, used=batch.context_used)[:, -1]
-        if self.future is None or batch.actions is None:
+        if self.future is None:
             return summary.expand(len(horizons), *summary.shape)
-        states = self.future(batch.actions, initial=summary)  # [B, largest horizon, D]
+        actions = batch.actions
+        if actions is None:
+            actions = summary.new_zeros(len(summary), max(horizons), 0)
+        states = self.future(actions, initial=summary)  # [B, largest horizon, D]
         return torch.stack([states[:, k - 1] if k else summary for k in horizons])
 
     def scores(self, term: str, batch: ContrastBatch, predictions: Tensor, k: int) -> Tensor:
@@ -242,6 +268,11 @@ def _mean_loss(scores: Tensor, mask: Tensor) -> Tensor:
 def centred(embeddings: Tensor) -> Tensor:
     """Return embeddings [..., B, D] without their mean over the batch."""
     return embeddings - embeddings.mean(dim=-2, keepdim=True)
+
+
+def cosine_matrix(anchors: Tensor, candidates: Tensor) -> Tensor:
+    """Return the cosine [..., B, M] of anchors [..., B, D] with candidates [..., M, D]."""
+    return functional.normalize(anchors, dim=-1) @ functional.normalize(candidates, dim=-1).mT
 
 
 def places(maps: Tensor) -> Tensor:

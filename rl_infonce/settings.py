@@ -21,6 +21,11 @@ AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16")
+ACTIVATIONS = ("relu", "elu", "crelu")
+NORMALIZATIONS = ("none", "layer")
+FEATURE_ACTIVATIONS = (*ACTIVATIONS, "linear", "average_l1", "simplicial")
+OBJECTIVES = ("infonce", "self_prediction")
+PREDICTORS = ("none", "gru", "mlp")
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,18 @@ class InfoNCESettings:
     n_pairs: int = setting(
         32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
     )
-    critic: str = setting("cosine", Choice(CRITICS), "How pairs of features are scored.")
+    objective: str = setting(
+        "infonce",
+        Choice(OBJECTIVES),
+        "Whether the future is told from negatives, or features are predicted without any, by the "
+        "cosine.",
+    )
+    critic: str = setting(
+        "cosine",
+        Choice(CRITICS),
+        "How pairs of features are scored.",
+        needs=("objective", "infonce"),
+    )
     temperature: float = setting(
         0.1, Number(above=0), "Divides the cosine.", needs=("critic", "cosine")
     )
@@ -131,6 +147,13 @@ class InfoNCESettings:
     )
     action_conditioning: bool = setting(
         False, Flag(), "Whether predictions see the actions in between (CPC|A)."
+    )
+    predictor: str | None = setting(
+        None,
+        Choice(PREDICTORS),
+        "What rolls features forward, step by step, before the critic sees them.",
+        none="mlp for self_prediction, gru with action_conditioning, and else none: the critic has "
+        "weights for each horizon",
     )
     augmentation: str = setting(
         "none", Choice(AUGMENTATIONS), "Whether the loss sees images moved by up to 4 pixels."
@@ -162,6 +185,54 @@ class InfoNCESettings:
         "Largest norm of the loss's gradient on the encoder, in norms of the RL gradient.",
         none="no bound",
     )
+    isolated: bool = setting(
+        False,
+        Flag(),
+        "Whether the loss alone trains the encoder, in updates of its own, and RL's gradient stays "
+        "out of it.",
+    )
+    encoder_learning_rate: float = setting(
+        0.001, Number(above=0), "Learning rate of those updates.", needs=("isolated", True)
+    )
+    encoder_updates: int | None = setting(
+        None,
+        Count(),
+        "Updates after each rollout, or after each gradient step of an off-policy algorithm.",
+        needs=("isolated", True),
+        none="as many as take each row of a rollout for an anchor once, and 1",
+    )
+    with_observation: bool = setting(
+        True, Flag(), "Whether the policy receives a vector beside its features."
+    )
+    activation: str = setting(
+        "relu",
+        Choice(ACTIVATIONS),
+        "Non-linearity of the encoder of images; crelu doubles the outputs of each convolution.",
+    )
+    normalization: str = setting(
+        "none",
+        Choice(NORMALIZATIONS),
+        "Whether a layer norm stands before every non-linearity of the encoder of images.",
+    )
+    feature_activation: str | None = setting(
+        None,
+        Choice(FEATURE_ACTIVATIONS),
+        "What becomes of the last linear layer's outputs, before policy and loss read them as "
+        "features of images.",
+        none="what `activation` says",
+    )
+    simplex_size: int = setting(
+        8,
+        Count(2),
+        "Features in a group, over which a softmax is taken.",
+        needs=("feature_activation", "simplicial"),
+    )
+    simplex_temperature: float = setting(
+        1.0,
+        Number(above=0),
+        "Divides the features before the softmax.",
+        needs=("feature_activation", "simplicial"),
+    )
     precision: str = setting(
         "fp32", Choice(PRECISIONS), "Arithmetic of the encoder; bf16 is bfloat16 autocast."
     )
@@ -171,6 +242,23 @@ class InfoNCESettings:
             # With two random views of one observation, horizon 0 is CURL; without, it is trivial.
             check_horizons(self.horizons, allow_zero=self.augmentation != "none")
         check_declared(self)
+
+    @property
+    def rolls_forward_by(self) -> str:
+        """The predictor: the one that was named, or the usual one."""
+        if self.objective == "self_prediction":
+            return self.predictor or "mlp"
+        return self.predictor or ("gru" if self.action_conditioning else "none")
+
+    @property
+    def stops_gradient(self) -> bool:
+        """Whether positives have no gradient; without negatives, all features would be equal."""
+        return self.target_encoder_tau is not None or self.objective == "self_prediction"
+
+    @property
+    def of_encoder(self) -> dict[str, Any]:
+        """What stands between the linear layers of an encoder of images, by name."""
+        return {name: getattr(self, name) for name in ENCODER_SETTINGS}
 
     @property
     def n_context_steps(self) -> int:
@@ -211,6 +299,18 @@ def check_declared(settings: Any) -> None:
             declared(settings)[name].kind.check(name, value)
 
 
+ENCODER_SETTINGS: Mapping[str, Setting] = {
+    name: declared(InfoNCESettings)[name]
+    for name in (
+        "activation",
+        "normalization",
+        "feature_activation",
+        "simplex_size",
+        "simplex_temperature",
+    )
+}
+"""What stands between the linear layers of an encoder of images."""
+
 PRESETS: Mapping[str, InfoNCESettings] = {
     # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it).
     "cpc": InfoNCESettings(),
@@ -221,6 +321,8 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     "spatial_cpc": InfoNCESettings(terms=("global_local", "local_local"), critic="bilinear"),
     # Ours: the same, but features must say what stands where.
     "positional_cpc": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
+    # Guo et al. 2018 (CPC|A) one step ahead, of vectors: what will this action make of this state?
+    "action_cpc": InfoNCESettings(action_conditioning=True, n_pairs=256, min_gap=1, isolated=True),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin et al. 2020: two shifted views of one observation, moving target.
@@ -229,7 +331,9 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     ),
 }
 PRESET = Setting(
-    Choice(tuple(PRESETS)), "Which loss, from the literature, the settings begin with."
+    Choice(tuple(PRESETS)),
+    "Which loss, from the literature, the settings begin with.",
+    none="cpc for images and action_cpc for vectors",
 )
 
 LOSS_SETTINGS: Mapping[str, Setting] = {
@@ -250,6 +354,34 @@ def current_preset(preset: str) -> str:
         )
         return FORMER_PRESETS[preset]
     return preset
+
+
+def usual_preset(*, vectors: bool) -> str:
+    """Return the preset of images, or that of vectors."""
+    return "action_cpc" if vectors else "cpc"
+
+
+def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | None) -> None:
+    """Raise a ValueError if settings need images: their places, their pixels or a CNN."""
+    needs_images = {
+        "terms": settings.uses_maps and settings.terms,
+        "augmentation": settings.augmentation != "none" and settings.augmentation,
+        "augment_observations": settings.augment_observations,
+        "encoder": encoder,
+        **settings.of_encoder,
+    }
+    usual = defaults(InfoNCESettings)
+    for name, given in needs_images.items():
+        if given and given != usual.get(name):
+            fit = [each for each in PRESETS if not _needs_images(PRESETS[each])]
+            raise ValueError(
+                f"Expected `{name}` to fit vectors, got {given!r} with preset={preset!r}, which "
+                f"needs images. Leave it out, or take a preset among {', '.join(fit)}."
+            )
+
+
+def _needs_images(settings: InfoNCESettings) -> bool:
+    return settings.uses_maps or settings.augmentation != "none"
 
 
 def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
@@ -285,10 +417,27 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
                 f"Expected `{name}` with {other}={value!r} alone, got it with "
                 f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out."
             )
+    _check_predictor(settings)
     if "context" in given and settings.context != "none" and settings.terms == ("local_local",):
         raise ValueError(
             f"Expected `context`={settings.context!r} with a term that predicts from features, got "
             "terms=('local_local',), which does not use it. Leave it out."
+        )
+
+
+def _check_predictor(settings: InfoNCESettings) -> None:
+    """Raise if nothing predicts, or places are to be predicted without negatives."""
+    predicts = settings.objective == "self_prediction"
+    if settings.rolls_forward_by == "none" and (predicts or settings.action_conditioning):
+        needing = "objective='self_prediction'" if predicts else "action_conditioning=True"
+        raise ValueError(
+            f"Expected `predictor` to be gru or mlp with {needing}, got 'none', which looks at no "
+            "action and changes no feature. Leave it out."
+        )
+    if predicts and settings.terms != ("global",):
+        raise ValueError(
+            "Expected `terms`=('global',) with objective='self_prediction', which predicts "
+            f"features, got {settings.terms}. Leave it out."
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -12,8 +13,11 @@ from torch import nn
 
 from rl_infonce.files.tensor_file import shapes_of
 from rl_infonce.networks.encoder_file import describe, load_encoder
+from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.sb3.image_encoder import ImageEncoder
 
 
 def use_encoder(
@@ -42,8 +46,8 @@ def use_encoder(
 
     Raises:
         TypeError: If the encoder is of another class.
-        ValueError: If no extractor is of these classes, or architecture, shapes or preprocessing
-            differ; the message names them, and the model is unchanged.
+        ValueError: If no extractor is of these classes, or architecture, form, shapes or
+            preprocessing differ; the message names them, and the model is unchanged.
         OSError: If the file cannot be read.
     """
     source = pixel_encoder(encoder)
@@ -95,15 +99,23 @@ def _extractors(model: BaseAlgorithm) -> list[NatureCNN]:
     return extractors
 
 
+def _form_of(extractor: NatureCNN) -> EncoderForm:
+    """Return what stands between the linear layers of an extractor of images."""
+    encoder = extractor.encoder if isinstance(extractor, InfoNCEExtractor) else None
+    return encoder.form if isinstance(encoder, ImageEncoder) else NATURE
+
+
 def _check_fit(model: BaseAlgorithm, extractor: NatureCNN, source: PixelEncoder) -> None:
     got = {
         "images": source.image_shape,
         "pixels divided by": source.divide_by,
+        **asdict(source.form),
         **shapes_of(source.state_dict()),
     }
     wanted = {
         "images": tuple(extractor._observation_space.shape or ()),
         "pixels divided by": 255 if getattr(model.policy, "normalize_images", True) else 1,
+        **asdict(_form_of(extractor)),
         **shapes_of(dict(extractor.named_parameters())),
     }
     for key in got:

@@ -17,7 +17,9 @@ from rl_infonce.checks import check_choice
 from rl_infonce.files.tensor_file import shapes_of
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.networks.encoder_file import assign_tensors
+from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.settings import ENCODER_SETTINGS
 
 _ACTING = ("features_extractor", "q_net.", "quantile_net.", "actor.")
 """Names of the extractor that chooses actions, by precedence: PPO and A2C, DQN, QR-DQN, SAC."""
@@ -155,7 +157,7 @@ def _image_shape(shape: Any) -> tuple[int, int, int] | None:
 def _settings(path: Path, kind: str, policy_kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the forward pass that no tensor shows."""
     if kind == _NATURE:
-        return {"precision": "fp32", "channels_last": False}
+        return {"precision": "fp32", "channels_last": False, "form": NATURE}
     given = policy_kwargs.get("features_extractor_kwargs", {})
     if isinstance(given, str):  # because something in the dict was not JSON
         given = _read_dict(given)
@@ -164,7 +166,16 @@ def _settings(path: Path, kind: str, policy_kwargs: Mapping[str, Any]) -> dict[s
     precision, channels_last = given.get("precision", "fp32"), given.get("channels_last", True)
     if precision not in ("fp32", "bf16") or not isinstance(channels_last, bool):
         raise _not_rebuildable(path, f"{kind} with {precision=} and {channels_last=}")
-    return {"precision": precision, "channels_last": channels_last}
+    form = _form(path, kind, given)
+    return {"precision": precision, "channels_last": channels_last, "form": form}
+
+
+def _form(path: Path, kind: str, given: Mapping[Any, Any]) -> EncoderForm:
+    own = {name: given[name] for name in ENCODER_SETTINGS if given.get(name) is not None}
+    try:
+        return EncoderForm(**own)
+    except (TypeError, ValueError) as error:
+        raise _not_rebuildable(path, f"{kind} with {str(own)[:300]}") from error
 
 
 def _read_dict(text: str) -> dict[Any, Any] | None:
@@ -203,7 +214,8 @@ def _matching_encoder(
 ) -> PixelEncoder:
     """Return the encoder, without weights yet, that has tensors of these names and shapes."""
     shapes = shapes_of(tensors)
-    features_dim = math.prod(shapes.get("linear.0.bias", (0,)))
+    form: EncoderForm = arguments["form"]
+    features_dim = form.n_features(math.prod(shapes.get("linear.0.bias", (0,))))
     for name in ("nature",) if kind == _NATURE else ENCODERS:
         if features_dim < 1 or min(arguments["image_shape"][1:]) < ENCODERS[name][1]:
             continue

@@ -110,8 +110,9 @@ def _scores(
                 extractor._observation_space,
                 normalize_images=normalize_images,
             )
-            parts.append(extractor.encode(inputs, averages))
-        return Encoded(*(torch.cat(field) for field in zip(*parts, strict=True)))
+            parts.append(extractor.encoder.encode(inputs, averages))
+        maps = torch.cat([each.maps for each in parts if each.maps is not None])
+        return Encoded(torch.cat([each.features for each in parts]), maps)
 
     averages = None if extractor.target is None else extractor.target.averages()
     settings = extractor.settings
@@ -125,14 +126,17 @@ def _scores(
     def repeated(encoded: Tensor) -> Tensor:
         return encoded.expand(n_horizons, *encoded.shape)
 
-    maps = past.maps.reshape(len(anchors), length, *past.maps.shape[1:])[:, -1]
+    anchor_maps = future_maps = None
+    if settings.uses_maps and past.maps is not None and future.maps is not None:
+        anchor_maps = past.maps.reshape(len(anchors), length, *past.maps.shape[1:])[:, -1]
+        future_maps = repeated(future.maps)
     batch = ContrastBatch(
         context=past.features.reshape(len(anchors), length, -1),
         context_used=torch.as_tensor(used, device=extractor.device),
         futures=repeated(future.features),
         mask=torch.empty(0),
-        anchor_maps=maps if settings.uses_maps else None,
-        future_maps=repeated(future.maps) if settings.uses_maps else None,
+        anchor_maps=anchor_maps,
+        future_maps=future_maps,
     )
     predictions = objective.predict(batch, extractor.horizons)
     term = settings.terms[0]

@@ -6,51 +6,55 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_shape
+from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 
 
-def nature_trunk(in_channels: int) -> nn.Sequential:
+def nature_trunk(in_channels: int, form: EncoderForm = NATURE) -> nn.Sequential:
     """Return the three convolutions of the Nature DQN (Mnih et al. 2015) as SB3 builds them.
 
     The layers and their order equal `stable_baselines3`'s `NatureCNN.cnn` without the flattening,
-    so state dicts and the use of the random stream agree.
+    so state dicts and the use of the random stream agree, unless another form is asked for.
     """
-    return nn.Sequential(
-        nn.Conv2d(in_channels, 32, kernel_size=8, stride=4),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, kernel_size=4, stride=2),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, kernel_size=3, stride=1),
-        nn.ReLU(),
-    )
+    layers: list[nn.Module] = []
+    for channels, kernel_size, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+        layers += [
+            nn.Conv2d(in_channels, channels, kernel_size, stride),
+            *form.behind_convolution(channels),
+        ]
+        in_channels = form.n_channels(channels)
+    return nn.Sequential(*layers)
 
 
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions added to their input (Espeholt et al. 2018, figure 3)."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, form: EncoderForm = NATURE) -> None:
         super().__init__()
-        self.first = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
-        self.second = nn.Conv2d(channels, channels, kernel_size=3, padding=1)
+        n_inputs = form.n_channels(channels)
+        self.before_first = nn.Sequential(*form.behind_convolution(channels))
+        self.first = nn.Conv2d(n_inputs, channels, kernel_size=3, padding=1)
+        self.before_second = nn.Sequential(*form.behind_convolution(channels))
+        self.second = nn.Conv2d(n_inputs, channels, kernel_size=3, padding=1)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Return maps of the same shape `[K, C, H, W]`."""
-        hidden = torch.relu(self.first(torch.relu(maps)))
+        hidden = self.before_second(self.first(self.before_first(maps)))
         residual: Tensor = self.second(hidden)
         return maps + residual
 
 
-def impala_trunk(in_channels: int) -> nn.Sequential:
+def impala_trunk(in_channels: int, form: EncoderForm = NATURE) -> nn.Sequential:
     """Return IMPALA's residual encoder (Espeholt et al. 2018, figure 3) of widths 16, 32, 32."""
     layers: list[nn.Module] = []
     for channels in (16, 32, 32):
         layers += [
             nn.Conv2d(in_channels, channels, kernel_size=3, padding=1),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
-            ResidualBlock(channels),
-            ResidualBlock(channels),
+            ResidualBlock(channels, form),
+            ResidualBlock(channels, form),
         ]
         in_channels = channels
-    return nn.Sequential(*layers, nn.ReLU())
+    return nn.Sequential(*layers, *form.behind_convolution(channels))
 
 
 class STDIMEncoder(nn.Module):
@@ -111,7 +115,9 @@ ENCODERS = {"nature": (nature_trunk, 36), "impala": (impala_trunk, 8)}
 """Function of the channel count, and smallest accepted image side, by name of the encoder."""
 
 
-def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:
+def make_trunk(
+    name: str, image_shape: tuple[int, ...], form: EncoderForm = NATURE
+) -> nn.Sequential:
     """Return the convolutional trunk called `name` for channels-first images.
 
     A `ValueError` names an unknown encoder, or images that are smaller than it accepts.
@@ -124,7 +130,7 @@ def make_trunk(name: str, image_shape: tuple[int, ...]) -> nn.Sequential:
             f"Expected images of at least {smallest}x{smallest} pixels for encoder={name!r}, "
             f"got {height}x{width}. Resize the observations, or choose another encoder."
         )
-    return build(channels)
+    return build(channels, form)
 
 
 def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -135,10 +141,15 @@ def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, ...]) -> tuple[i
 
 
 def randomise_(module: nn.Module, generator: torch.Generator) -> None:
-    """Fill every parameter with orthogonal weights and zero biases from `generator`, in place."""
+    """Fill every parameter with orthogonal weights and zero biases from `generator`, in place.
+
+    Gains of normalisations become 1.
+    """
     with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.dim() < 2:
-                parameter.zero_()
-            else:
-                nn.init.orthogonal_(parameter, gain=2**0.5, generator=generator)
+        for part in module.modules():
+            for name, parameter in part.named_parameters(recurse=False):
+                if parameter.dim() > 1:
+                    nn.init.orthogonal_(parameter, gain=2**0.5, generator=generator)
+                else:
+                    is_gain = isinstance(part, nn.GroupNorm) and name == "weight"
+                    parameter.fill_(float(is_gain))

@@ -20,6 +20,7 @@ from rl_infonce.files.tensor_file import (
     write_tensors,
 )
 from rl_infonce.networks.architectures import STDIMEncoder
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
 __all__ = [
@@ -116,13 +117,18 @@ def untrained(encoder: nn.Module, seed: int) -> nn.Module:
 
 
 def describe(encoder: nn.Module) -> str:
-    """Return the architecture in few words, e.g. "nature 512 on 4x84x84, fp32"."""
+    """Return the architecture in few words, e.g. "nature 512 on 4x84x84, fp32".
+
+    What differs from NatureCNN's form follows, e.g. ", activation=elu".
+    """
     settings = encoder_settings(encoder)
     arguments = settings["arguments"]
     name = arguments.get("encoder", settings["class"].removesuffix("Encoder").lower())
     shape = "x".join(map(str, settings["image_shape"]))
     precision = arguments.get("precision", "fp32")
-    return f"{name} {settings['features_dim']} on {shape}, {precision}"
+    words = [f"{name} {settings['features_dim']} on {shape}", precision]
+    words += [f"{key}={value}" for key, value in arguments.get("form", {}).items()]
+    return ", ".join(words)
 
 
 def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -139,6 +145,8 @@ def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
     """Return class, arguments, shape and preprocessing of an encoder, as its file says them."""
     if type(encoder) is PixelEncoder:
         arguments = {name: getattr(encoder, name) for name in _PIXEL_SETTINGS}
+        # Without it, versions that know no other form read the file too.
+        arguments |= {"form": encoder.form.changes} if encoder.form.changes else {}
         divide_by = encoder.divide_by
     elif type(encoder) is STDIMEncoder:
         arguments, divide_by = {}, 255
@@ -158,9 +166,10 @@ def encoder_settings(encoder: nn.Module) -> dict[str, Any]:
 
 def _pixel_encoder(header: Mapping[str, Any], generator: torch.Generator | None) -> nn.Module:
     divide_by = header["preprocessing"]["divide_by"]
-    arguments = header["arguments"]
+    arguments = dict(header["arguments"])
+    form = EncoderForm(**arguments.pop("form", {}))
     shape = header["image_shape"]
-    return PixelEncoder(shape, generator=generator, divide_by=divide_by, **arguments)
+    return PixelEncoder(shape, generator=generator, divide_by=divide_by, form=form, **arguments)
 
 
 def _stdim_encoder(header: Mapping[str, Any], generator: torch.Generator | None) -> nn.Module:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
+from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 
 
 class PixelEncoder(nn.Module):
@@ -29,6 +30,7 @@ class PixelEncoder(nn.Module):
         divide_by: Divisor of the pixels: 255, or 1 for policies with normalize_images=False.
         precision: "fp32", or "bf16" for bfloat16 autocast.
         channels_last: Whether convolutions run channels-last.
+        form: What stands between the linear layers; NatureCNN's ReLU if it is not given.
 
     Raises:
         TypeError: If a number is not an integer.
@@ -45,6 +47,7 @@ class PixelEncoder(nn.Module):
         divide_by: int = 255,
         precision: str = "fp32",
         channels_last: bool = False,
+        form: EncoderForm = NATURE,
     ) -> None:
         super().__init__()
         if len(image_shape) != 3:
@@ -65,13 +68,13 @@ class PixelEncoder(nn.Module):
         self.divide_by = divide_by
         self.precision = precision
         self.channels_last = channels_last
+        self.form = form
         with torch.device("meta"):  # otherwise the layers would draw from torch's global stream
-            trunk = make_trunk(encoder, self.image_shape)
+            trunk = make_trunk(encoder, self.image_shape, form)
             map_shape = conv_output_shape(trunk, self.image_shape)
             self.local_dim, self.n_places = map_shape[0], map_shape[1] * map_shape[2]
-            n_inputs = math.prod(map_shape)
             self.cnn = nn.Sequential(*trunk, nn.Flatten())
-            self.linear = nn.Sequential(nn.Linear(n_inputs, features_dim), nn.ReLU())
+            self.linear = form.head(math.prod(map_shape), features_dim)
         if generator is not None:
             self.to_empty(device=generator.device)
             randomise_(self, generator)

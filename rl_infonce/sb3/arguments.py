@@ -16,12 +16,14 @@ from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.settings import (
     PRESET,
     InfoNCESettings,
+    check_fits_vectors,
     current_preset,
     declared,
     defaults,
     other_presets,
     preset_settings,
     setting,
+    usual_preset,
 )
 
 _P = ParamSpec("_P")
@@ -34,10 +36,20 @@ class ExtractorArguments(InfoNCESettings):
     A setting of the loss that is not given, or is None, takes the value of the preset.
     """
 
-    features_dim: int = setting(512, Count(), "Number D of features.")
+    features_dim: int | None = setting(
+        None,
+        Count(),
+        "Number D of features; those of a vector stand beside it in what the policy receives.",
+        none="512 for images and 64 for vectors",
+    )
     _: KW_ONLY
-    preset: str = setting("cpc", PRESET.kind, PRESET.meaning)
-    encoder: str = setting("nature", Choice(tuple(ENCODERS)), "Architecture of the encoder.")
+    preset: str | None = setting(None, PRESET.kind, PRESET.meaning, none=PRESET.none)
+    encoder: str | None = setting(
+        None,
+        Choice(tuple(ENCODERS)),
+        "Architecture of the encoder of images.",
+        none="nature; vectors have an encoder of their own",
+    )
     action_space: spaces.Space[Any] | None = setting(
         None,
         Typed(spaces.Space, "a gymnasium space"),
@@ -79,8 +91,15 @@ class ExtractorArguments(InfoNCESettings):
         return InfoNCESettings(**{name: getattr(self, name) for name in declared(InfoNCESettings)})
 
 
-def extractor_arguments(*positional: Any, **given: Any) -> ExtractorArguments:
+def extractor_arguments(
+    *positional: Any, vectors: bool = False, **given: Any
+) -> ExtractorArguments:
     """Return arguments in which the preset has filled in the settings that were not given.
+
+    Args:
+        positional: `features_dim`, if it was given by its place.
+        vectors: Whether observations are vectors, whose preset is another one.
+        given: Arguments by name.
 
     Raises:
         TypeError: If there is no such argument, or one has the wrong type.
@@ -98,8 +117,10 @@ def extractor_arguments(*positional: Any, **given: Any) -> ExtractorArguments:
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
-    preset = current_preset(given.get("preset", "cpc"))
+    preset = current_preset(given.get("preset") or usual_preset(vectors=vectors))
     settings = preset_settings(preset, changes)
+    if vectors:
+        check_fits_vectors(settings, preset, own.get("encoder"))
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from rl_infonce.objective import (
 from rl_infonce.sb3.attach import AuxiliaryGradients, auxiliary_gradients
 from rl_infonce.sb3.batch_encoding import Encoded, contrast_batch, encode_actions, preprocess
 from rl_infonce.sb3.batch_sampling import ObservationBatch
-from rl_infonce.sb3.image_encoder import ImageEncoder
+from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.settings import InfoNCESettings
 
 
@@ -50,6 +51,7 @@ class AuxiliaryLoss:
 
     Attributes:
         encoder: What the loss trains beside its heads.
+        space: Space of one observation.
         heads: Critics, and what predicts.
         target: Averaged encoder of the positives; None where the settings ask for none.
         horizons: K gaps in agent steps, ascending.
@@ -58,7 +60,8 @@ class AuxiliaryLoss:
         action_space: Space of the actions that predictions see; None if they see none.
     """
 
-    encoder: ImageEncoder
+    encoder: Encoder
+    space: spaces.Space[Any]
     heads: TemporalInfoNCE
     target: MovingAverage | None
     horizons: tuple[int, ...]
@@ -69,11 +72,11 @@ class AuxiliaryLoss:
     def __call__(self, raw: ObservationBatch) -> AuxiliaryResult:
         """Return features and loss of raw observations, and move the target encoder."""
         if self.target is not None and not self.target.has_begun:
-            self.target.follow(self.encoder.encoder_parameters())  # drawn anew since, perhaps
+            self.target.follow(dict(self.encoder.named_parameters()))  # drawn anew since, perhaps
         batch = self.encode(raw)
         result = AuxiliaryResult(batch, self.heads(batch, self.horizons))
         if self.target is not None:
-            self.target.follow(self.encoder.encoder_parameters())
+            self.target.follow(dict(self.encoder.named_parameters()))
         return result
 
     def encode(self, raw: ObservationBatch) -> ContrastBatch:
@@ -81,34 +84,41 @@ class AuxiliaryLoss:
         averages = None if self.target is None else self.target.averages()
 
         def encode(observations: npt.NDArray[np.generic]) -> Encoded:
-            return self.encoder.encode(self.images(observations))
+            inputs = self.inputs(observations)
+            if self.heads.settings.isolated:  # otherwise the host's own batches are watched
+                self.encoder.watch(inputs)
+            return self.encoder.encode(inputs)
 
         def encode_target(observations: npt.NDArray[np.generic]) -> Encoded:
-            return self.encoder.encode(self.images(observations), averages)
+            return self.encoder.encode(self.inputs(observations), averages)
 
         actions = None
         if raw.actions is not None and self.action_space is not None:
-            actions = encode_actions(raw.actions, self.action_space, self.encoder.device)
+            actions = encode_actions(raw.actions, self.action_space, self.device)
         settings = self.heads.settings
         return contrast_batch(
             raw,
             encode,
-            None if settings.target_encoder_tau is None else encode_target,
+            encode_target if settings.stops_gradient else None,
             spatial=settings.uses_maps,
             actions=actions,
         )
 
-    def images(self, observations: npt.NDArray[np.generic], *, augment: bool = True) -> Tensor:
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.encoder.parameters()).device
+
+    def inputs(self, observations: npt.NDArray[np.generic], *, augment: bool = True) -> Tensor:
         """Return observations as SB3 preprocesses them, converted on the encoder's device."""
-        images = torch.as_tensor(observations).to(self.encoder.device)
+        inputs = torch.as_tensor(observations).to(self.device)
         if augment and self.heads.settings.augmentation == "random_shift":
-            images = random_shift(images, self.rng)
-        space = self.encoder._observation_space
-        return preprocess(images, space, normalize_images=self.normalize_images)
+            inputs = random_shift(inputs, self.rng)
+        return preprocess(inputs, self.space, normalize_images=self.normalize_images)
 
     def gradients(self, loss: Tensor) -> AuxiliaryGradients:
         """Return the gradients of a loss on what is trained: the encoder first, then the heads."""
-        shared = trained(self.encoder.encoder_parameters().values())
+        shared = trained(self.encoder.parameters())
         return auxiliary_gradients(loss, shared, trained(self.heads.parameters()))
 
 
@@ -118,7 +128,7 @@ def trained(parameters: Any) -> list[torch.nn.Parameter]:
 
 
 def new_heads(
-    encoder: ImageEncoder,
+    encoder: Encoder,
     settings: InfoNCESettings,
     n_horizons: int,
     action_space: spaces.Space[Any] | None,
@@ -133,24 +143,24 @@ def new_heads(
         action_space: Space of the actions that predictions see; None if they see none.
         rng: Source of the initial weights.
     """
-    n_channels, height, width = encoder.local_shape
+    n_channels, *sides = encoder.local_shape or (0,)
     shape = ObjectiveShape(
         features_dim=encoder.features_dim,
         local_dim=n_channels,
         n_horizons=n_horizons,
         action_dim=0 if action_space is None else get_flattened_obs_dim(action_space),
-        n_places=height * width,
+        n_places=math.prod(sides),
     )
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     return TemporalInfoNCE(settings, shape, generator=generator)
 
 
-def new_target(encoder: ImageEncoder, settings: InfoNCESettings) -> MovingAverage | None:
+def new_target(encoder: Encoder, settings: InfoNCESettings) -> MovingAverage | None:
     """Return the averaged encoder of the positives, or None where the settings ask for none."""
     tau = settings.target_encoder_tau
     if tau is None or tau == 1:
         return None
-    return MovingAverage(encoder.encoder_parameters(), tau)
+    return MovingAverage(dict(encoder.named_parameters()), tau)
 
 
 def are_equal(heads: TemporalInfoNCE, others: TemporalInfoNCE) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,10 +18,16 @@ from rl_infonce.sb3.batch_sampling import ObservationBatch
 
 
 class Encoded(NamedTuple):
-    """Features [K, D] and the convolutional map [K, C, H, W] they come from."""
+    """Features [K, D] and the convolutional map [K, C, H, W] they come from, if there is one."""
 
     features: Tensor
-    maps: Tensor
+    maps: Tensor | None
+
+    def rows(self, start: int | None, stop: int | None) -> Encoded:
+        """Return a part of the batch."""
+        return Encoded(
+            self.features[start:stop], None if self.maps is None else self.maps[start:stop]
+        )
 
 
 Encoder = Callable[[npt.NDArray[np.generic]], Encoded]
@@ -51,8 +58,7 @@ def contrast_batch(
     futures = raw.futures.reshape(-1, *image_shape)
     if encode_target is None:
         both = encode(np.concatenate([context, futures]))
-        past = Encoded(*(part[: len(context)] for part in both))
-        future = Encoded(*(part[len(context) :] for part in both))
+        past, future = both.rows(None, len(context)), both.rows(len(context), None)
     else:
         past = encode(context)
         with torch.no_grad():
@@ -65,13 +71,25 @@ def contrast_batch(
         mask=torch.as_tensor(raw.mask, device=device),
         time_mask=torch.as_tensor(raw.time_mask, device=device),
         actions=actions,
-        anchor_maps=_split(past.maps, n_anchors, length)[:, -1] if spatial else None,
-        future_maps=_split(future.maps, -1, n_anchors) if spatial else None,
+        anchor_maps=_maps(past, n_anchors, length)[:, -1] if spatial else None,
+        future_maps=_maps(future, -1, n_anchors) if spatial else None,
     )
+
+
+def _maps(encoded: Encoded, *sizes: int) -> Tensor:
+    assert encoded.maps is not None  # noqa: S101 (vectors have no spatial terms)
+    return _split(encoded.maps, *sizes)
 
 
 def _split(encoded: Tensor, *sizes: int) -> Tensor:
     return encoded.reshape(*sizes, *encoded.shape[1:])
+
+
+def autocast(device_type: str, precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Return a context of bfloat16 autocast for "bf16", and for "fp32" one that changes nothing."""
+    if precision == "bf16":
+        return torch.autocast(device_type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
 
 
 def preprocess(

@@ -80,6 +80,11 @@ def is_updating(algorithm: BaseAlgorithm) -> bool:
     return any(found is algorithm for found in _callers(BaseAlgorithm, "train", "learn"))
 
 
+def is_collecting(algorithm: BaseAlgorithm) -> bool:
+    """Return whether `collect_rollouts` of this algorithm is among the callers."""
+    return any(found is algorithm for found in _callers(BaseAlgorithm, "collect_rollouts"))
+
+
 def known_action_space(
     given: spaces.Space[Any] | None, *, look_up: bool = True
 ) -> spaces.Space[Any]:
@@ -102,7 +107,8 @@ def known_action_space(
     if policy is None:
         raise ValueError(
             "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "
-            "extractor, or auto_bind=False, got None."
+            "extractor, or auto_bind=False, got None. Pass env.action_space, or leave actions out "
+            "by action_conditioning=False."
         )
     return policy.action_space
 

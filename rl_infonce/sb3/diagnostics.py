@@ -94,6 +94,18 @@ def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) ->
     return torch.stack([accuracy.mean() for accuracy in accuracies]).max()
 
 
+def vector_floor(anchors: Tensor, futures: Tensor, mask: Tensor) -> Tensor:
+    """Return the retrieval accuracy, in [0, 1], of Euclidean distance between vectors.
+
+    Args:
+        anchors: [B, n] normalised observations.
+        futures: [B, n].
+        mask: [B, B] bool, True where candidate j takes part for anchor i.
+    """
+    distances = torch.cdist(anchors.float(), futures.float())
+    return retrieval_accuracy(-distances, mask=mask).mean()
+
+
 def random_encoder(trunk: nn.Module, seed: int) -> nn.Module:
     """Return a frozen copy of `trunk` on the CPU with random weights, the same for every device.
 
@@ -127,20 +139,23 @@ def overlap_floors(
     masks: Tensor,
     horizons: Sequence[int],
 ) -> dict[str, float]:
-    """Return what raw pixels and a frozen random encoder retrieve on the same pairs.
+    """Return what raw observations and a frozen random encoder retrieve on the same pairs.
 
     Args:
-        frozen: Images [B, C, H, W] to codes [B, D].
-        anchors: [B, C, H, W].
-        futures: K x [B, C, H, W].
+        frozen: Images [B, C, H, W] or vectors [B, n] to codes [B, D].
+        anchors: [B, C, H, W] or [B, n].
+        futures: K of the same shape.
         masks: [K, B, B] bool.
         horizons: K gaps in steps.
     """
     codes = frozen(anchors)
     floors: dict[str, float] = {}
-    for k, images, mask in zip(horizons, futures, masks, strict=True):
-        floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, images, mask, k))
-        floors[f"floor_random_k{k}"] = float(random_encoder_floor(codes, frozen(images), mask))
+    for k, candidates, mask in zip(horizons, futures, masks, strict=True):
+        if anchors.dim() == 2:
+            floors[f"floor_observations_k{k}"] = float(vector_floor(anchors, candidates, mask))
+        else:
+            floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, candidates, mask, k))
+        floors[f"floor_random_k{k}"] = float(random_encoder_floor(codes, frozen(candidates), mask))
     return floors
 
 

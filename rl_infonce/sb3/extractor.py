@@ -1,9 +1,7 @@
-"""InfoNCEExtractor: an image encoder in SB3's clothes that also trains itself on the future."""
+"""InfoNCEExtractor: an encoder in SB3's clothes that also trains itself on the future."""
 
 from __future__ import annotations
 
-import copy
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,9 +9,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
-from torch import Tensor
+from stable_baselines3.common.torch_layers import NatureCNN
+from torch import Tensor, nn
+from typing_extensions import Self
 
-from rl_infonce.checks import check_number
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.random_shift import random_shift
 from rl_infonce.objective import TemporalInfoNCE, TemporalInfoNCELoss
@@ -23,31 +22,25 @@ from rl_infonce.sb3.arguments import (
     extractor_arguments,
     signature_of,
 )
-from rl_infonce.sb3.attach import Attachment, AuxiliaryGradients
+from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, are_equal, new_heads, new_target
 from rl_infonce.sb3.batch_sampling import sampling_plan
 from rl_infonce.sb3.binding import (
-    check_host,
     constructing_algorithm,
+    is_collecting,
     is_gradient_free,
-    is_part_of,
-    is_updating,
     known_action_space,
-    training_algorithm,
     unfit_for_attaching,
 )
+from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.image_encoder import ImageEncoder
-from rl_infonce.sb3.reporting import Reporter
-from rl_infonce.sb3.session import Session, Steering
-from rl_infonce.sb3.spaces import check_image_space, resolve_horizons
+from rl_infonce.sb3.hosted import HostedExtractor
+from rl_infonce.sb3.own_updates import OwnAdam, alike, hand_over, n_updates_due
+from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
-_STREAM = 0x1F0CE
-"""Keeps the pairs' random stream apart from others grown from the same seed."""
 
-
-class InfoNCEExtractor(ImageEncoder):
+class InfoNCEExtractor(HostedExtractor):
     """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
 
     While the host trains, every forward draws anchors from the host's own buffer, encodes them and
@@ -79,135 +72,100 @@ class InfoNCEExtractor(ImageEncoder):
         ValueError: If an argument is out of range; the message names it.
     """
 
+    encoder: Encoder
+    """What is trained; its parts are parts of the extractor also, under the same names."""
+
     @signature_of(ExtractorArguments)
     def __init__(self, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
-        given = extractor_arguments(*args, **kwargs)
-        space = check_image_space(observation_space, normalized_image=given.normalized_image)
-        super().__init__(
-            space,
-            given.features_dim,
-            encoder=given.encoder,
-            precision=given.precision,
-            channels_last=given.channels_last,
-        )
+        given = extractor_arguments(*args, vectors=is_vector(observation_space), **kwargs)
+        space = check_observation_space(observation_space, normalized_image=given.normalized_image)
+        # NatureCNN, of which SB3 wants a subclass, would build layers that are not needed.
+        super(NatureCNN, self).__init__(space, features_dim=1)
+        self._add_encoder(make_encoder(space, given))
         self.settings = given.of_loss
-        self.infonce_coef = given.infonce_coef
         self.horizons = resolve_horizons(given.horizons, space.shape)
         self.max_grad_ratio = given.max_grad_ratio
         self.auto_bind, self.image_key = given.auto_bind, given.image_key
-        self.last_infonce: dict[str, float] = {}
-
+        self.last_infonce = {}
         algorithm = constructing_algorithm() if given.auto_bind else None
         self._action_space: spaces.Space[Any] | None = None
         if given.action_conditioning:
             self._action_space = known_action_space(given.action_space, look_up=given.auto_bind)
-        known = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
-        self._chance_seed: int | None = None
-        if known is None:
-            known = self._chance_seed = secrets.randbits(128)
-        self._session = Session(_stream(known), given.image_key)
-        self._attachment = Attachment()
-        self._reporter = Reporter()
+        seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
+        self.begin_session(seed, given.image_key)
+        self.infonce_coef = given.infonce_coef
         self._add_heads(algorithm)
         if algorithm is not None:
             self.bind(algorithm)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the loss alone trains the encoder; without a loss RL trains it."""
+        return self.settings.isolated and self._own_coef > 0 and self.infonce is not None
+
+    def _add_encoder(self, encoder: Encoder) -> None:
+        """Take over the parts of an encoder under their own names, which are NatureCNN's."""
+        self.__dict__["encoder"] = encoder  # as a part it would lengthen their names
+        for name, part in encoder.named_children():
+            self.add_module(name, part)
+        self._features_dim = encoder.output_dim
+
     def _new_heads(self, rng: np.random.Generator) -> TemporalInfoNCE:
-        return new_heads(self, self.settings, len(self.horizons), self._action_space, rng)
+        return new_heads(self.encoder, self.settings, len(self.horizons), self._action_space, rng)
 
     def _add_heads(self, algorithm: BaseAlgorithm | None) -> None:
         self.infonce: TemporalInfoNCE | None = None
         self.target: MovingAverage | None = None
+        self.own_adam: OwnAdam | None = None
         if algorithm is not None and is_gradient_free(algorithm):
             # Its perturbations cover every parameter, so that heads would change the search.
             self._session.warn_once("unfit", f"InfoNCE is off: {unfit_for_attaching(algorithm)}.")
             return
         self.infonce = self._new_heads(self._session.rng)
-        self.target = new_target(self, self.settings)
+        self.target = new_target(self.encoder, self.settings)
+        if self.settings.isolated:
+            self.own_adam = OwnAdam(self._own_parameters(), self.settings.encoder_learning_rate)
 
-    # -- binding ---------------------------------------------------------------------------------
+    def _own_parameters(self) -> list[nn.Parameter]:
+        heads = [] if self.infonce is None else list(self.infonce.parameters())
+        return [*self.encoder.parameters(), *heads]
 
-    def bind(self, model: BaseAlgorithm) -> None:
-        """Draw pairs from this algorithm's buffer from now on; it is held weakly.
-
-        The binding ends when training starts and the algorithm's policy has no such extractor. The
-        first algorithm's seed, where none was known before, is that of pairs and new heads.
-
-        Raises:
-            TypeError: If `model` is no algorithm of SB3.
-            ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
-                skips frames twice.
-        """
-        check_host(model, self.horizons if self.infonce_coef > 0 else ())
-        self._session.bind(model)
-        self._take_seed(model.seed)
-
-    def _take_seed(self, seed: int | None) -> None:
-        """Draw again what chance drew, but heads only if neither trained nor loaded since."""
-        chance, self._chance_seed = self._chance_seed, None
-        if chance is None or seed is None:
-            return
-        self._session.rng = _stream(seed)
-        former, drawn = self._new_heads(_stream(chance)), self._new_heads(self._session.rng)
-        if self.infonce is not None and are_equal(self.infonce, former):
+    def reseed_heads(self, former: np.random.Generator) -> None:
+        """Draw heads anew from the session's stream if they are as `former` made them."""
+        untouched, drawn = self._new_heads(former), self._new_heads(self._session.rng)
+        if self.infonce is not None and are_equal(self.infonce, untouched):
             self.infonce.load_state_dict(drawn.state_dict())
-
-    def train(self, mode: bool = True) -> InfoNCEExtractor:
-        """Set training or evaluation mode; at the start of training, check the binding."""
-        super().train(mode)
-        session = self.__dict__.get("_session")
-        if mode and session is not None:
-            self._check_binding(session)
-        return self
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _check_binding(self, session: Session) -> None:
-        algorithm = session.algorithm
-        if algorithm is not None and not is_part_of(self, algorithm):
-            session.bind(None)
-        if session.algorithm is None and self.auto_bind:
-            algorithm = training_algorithm()
-            if algorithm is not None and is_part_of(self, algorithm):
-                self.bind(algorithm)
-
-    @property
-    def infonce_coef(self) -> float:
-        """Weight of the loss: the schedule's while `learn()` runs with one, else its own."""
-        scheduled = self._session.steering.infonce_coef
-        return self._own_coef if scheduled is None else scheduled
-
-    @infonce_coef.setter
-    def infonce_coef(self, coef: float) -> None:
-        check_number("infonce_coef", coef, at_least=0)
-        self._own_coef = coef
-
-    def steer(self, *, decoupled: bool = False, infonce_coef: float | None = None) -> None:
-        """Change the loss until `learn()` ends; without a weight the extractor's own holds."""
-        check_number("infonce_coef", infonce_coef or 0.0, at_least=0)
-        self._session.steer(Steering(decoupled, infonce_coef))
 
     # -- forward ---------------------------------------------------------------------------------
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return features [K, D]; while the host trains, their backward carries the loss.
+        """Return features [K, D] of images, or vectors and their features beside each other.
+
+        While the host trains, the backward through what is returned carries the loss, unless the
+        encoder is isolated.
 
         Args:
-            observations: [K, C, H, W] float images, preprocessed by SB3.
+            observations: [K, C, H, W] or [K, n], floats, preprocessed by SB3.
         """
+        if self.is_isolated:
+            self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
+            with torch.no_grad():
+                return self.encoder.output(observations, self.encoder.encode(observations))
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
-            return self.encode(observations).features
+            return self.encoder.output(observations, self.encoder.encode(observations))
+        self.encoder.watch(observations)
         self._compute_gradients()  # first, so that its graph is freed before the host's is built
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
-        features: Tensor = self._attach(self.encode(observations).features)
+        output = self.encoder.output(observations, self.encoder.encode(observations))
+        features: Tensor = self._attach(output)
         return features
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _is_updating(self) -> bool:
-        """Return whether the bound algorithm asks: SB3 leaves policies in training mode."""
-        algorithm = self._session.algorithm
-        return algorithm is None or not self.auto_bind or is_updating(algorithm)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _compute_gradients(self) -> None:
@@ -224,11 +182,49 @@ class InfoNCEExtractor(ImageEncoder):
         report = self._publish if self._session.counts.details_due else None
         return self._attachment.attach(features, report, self.max_grad_ratio)
 
-    # -- the auxiliary loss ----------------------------------------------------------------------
+    # -- updates of its own ----------------------------------------------------------------------
 
-    def experience(self) -> Experience | None:
-        """Return what the bound algorithm has recorded; None, after one warning, if unreadable."""
-        return self._session.experience()
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; when rollouts begin, an isolated encoder is trained."""
+        super().train(mode)
+        if not mode and self.__dict__.get("_session") is not None and self.is_isolated:
+            self._train_isolated()
+        return self
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _train_isolated(self) -> None:
+        """Make the updates that are due, and give their result to the policy's other encoders."""
+        algorithm = self._session.algorithm
+        if algorithm is None or getattr(algorithm, "policy", None) is None:
+            return
+        counts = self._session.counts
+        n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
+        if n_due == 0 or not self._is_collecting(algorithm):
+            return
+        counts.n_host_updates = int(algorithm._n_updates)
+        leader, *followers = alike(self, algorithm.policy)
+        if leader is not self:
+            return
+        experience = self.experience()
+        if experience is not None:
+            for _ in range(n_due):
+                self._update(experience)
+        for follower in followers:
+            hand_over(self.encoder, follower.encoder)
+
+    def _is_collecting(self, algorithm: BaseAlgorithm) -> bool:
+        """Return whether a rollout begins, and not a look at the policy after training."""
+        if self.auto_bind:
+            return is_collecting(algorithm)
+        return algorithm.num_timesteps < algorithm._total_timesteps
+
+    def _update(self, experience: Experience) -> None:
+        loss = self.infonce_loss(experience)
+        gradients = None if loss is None else self.weighted_gradients(loss)
+        if gradients is not None and self.own_adam is not None:
+            self.own_adam.step(self._own_parameters(), gradients)
+
+    # -- the auxiliary loss ----------------------------------------------------------------------
 
     def infonce_loss(self, experience: Experience) -> TemporalInfoNCELoss | None:
         """Return the loss on pairs freshly drawn from `experience`, with its graph.
@@ -262,7 +258,8 @@ class InfoNCEExtractor(ImageEncoder):
     def _auxiliary_loss(self, heads: TemporalInfoNCE) -> AuxiliaryLoss:
         policy = getattr(self._session.algorithm, "policy", None)
         return AuxiliaryLoss(
-            encoder=self,
+            encoder=self.encoder,
+            space=self._observation_space,
             heads=heads,
             target=self.target,
             horizons=self.horizons,
@@ -271,38 +268,21 @@ class InfoNCEExtractor(ImageEncoder):
             action_space=self._action_space,
         )
 
-    def _publish(self, numbers: Mapping[str, float]) -> None:
-        self.last_infonce.update(numbers)
-        self._session.log(numbers, self)
-
     def get_state(self) -> dict[str, Any]:
         """Return what the next update depends on beside the weights: random stream and counters."""
         averaged = [] if self.target is None else list(self.target.followed)
-        state = self._session.get_state()
-        return {**state, "averaged": averaged, "last_infonce": dict(self.last_infonce)}
+        return {**super().get_state(), "averaged": averaged}
 
     def set_state(self, state: Mapping[str, Any], *, games_go_on: bool = True) -> None:
         """Go on in `learn` where an extractor of the same weights had this state.
 
         With `games_go_on` the environments also go on; otherwise `learn` has reset them.
         """
-        self._session.set_state(state, games_go_on=games_go_on)
+        super().set_state(state, games_go_on=games_go_on)
         if self.target is not None:
             self.target.followed = list(state["averaged"])
-        self.last_infonce.update(state["last_infonce"])
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Give a copy, also a shallow one, a session of its own: it is bound to nothing."""
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._session, self._attachment, self._reporter = copy.deepcopy(
-            (self._session, self._attachment, self._reporter)
-        )
 
 
 if InfoNCEExtractor.__doc__:  # None under python -OO
     _head, _raises = InfoNCEExtractor.__doc__.split("\n\n    Raises:")
     InfoNCEExtractor.__doc__ = f"{_head}\n{arguments_in_words()}\n\n    Raises:{_raises}"
-
-
-def _stream(seed: int) -> np.random.Generator:
-    return np.random.default_rng([seed, _STREAM])

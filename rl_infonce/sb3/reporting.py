@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rl_infonce.nce import is_saturated
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, AuxiliaryResult
@@ -56,10 +58,14 @@ class Reporter:
     def _floors(
         self, raw: ObservationBatch, result: AuxiliaryResult, auxiliary: AuxiliaryLoss
     ) -> dict[str, float]:
+        encoder = auxiliary.encoder
         if self._untrained is None:
-            self._untrained = random_encoder(auxiliary.encoder.cnn, seed=0)
-        anchors = auxiliary.images(raw.context[:, -1], augment=False)
-        futures = [auxiliary.images(images, augment=False) for images in raw.futures]
+            self._untrained = random_encoder(encoder.trunk, seed=0)
+
+        def inputs(observations: npt.NDArray[np.generic]) -> Tensor:
+            return encoder.prepared(auxiliary.inputs(observations, augment=False))
+
+        anchors, futures = inputs(raw.context[:, -1]), [inputs(each) for each in raw.futures]
         untrained = self._untrained.to(anchors.device)
         return overlap_floors(untrained, anchors, futures, result.batch.mask, auxiliary.horizons)
 

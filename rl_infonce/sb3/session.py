@@ -42,9 +42,13 @@ class Steering(NamedTuple):
 
 @dataclass
 class UpdateCounts:
-    """How many auxiliary losses there were, and how many were NaN or infinite."""
+    """How many auxiliary losses there were, and how many were NaN or infinite.
+
+    `n_host_updates` is SB3's count of the host's updates when an isolated encoder was trained last.
+    """
 
     n_updates: int = 0
+    n_host_updates: int = 0
     n_nonfinite: int = 0
     n_nonfinite_in_a_row: int = 0
 
@@ -97,6 +101,7 @@ class Session:
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
+        self._place: tuple[weakref.ref[nn.Module], str] | None = None
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
         """Copy the stream alone: the weak reference must not travel."""
@@ -145,19 +150,23 @@ class Session:
 
     def may_attach(self) -> bool:
         """Return whether the loss may ride on the host's backward, or say once why not."""
-        if self.steering.decoupled:
+        if self.steering.decoupled or self.warn_if_unbound():
             return False
-        if self.algorithm is None:
+        assert self.algorithm is not None  # noqa: S101 (bound)
+        reason = unfit_for_attaching(self.algorithm)
+        if reason is not None:
+            self.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
+        return reason is None
+
+    def warn_if_unbound(self, trains: bool = True) -> bool:
+        """Return whether no algorithm is known, and warn once if one trains."""
+        if self.algorithm is None and trains:
             self.warn_once(
                 "unbound",
                 "InfoNCEExtractor trains without its loss: it does not know which algorithm owns "
                 "it. Call extractor.bind(model), or pass InfoNCECallback() to model.learn().",
             )
-            return False
-        reason = unfit_for_attaching(self.algorithm)
-        if reason is not None:
-            self.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
-        return reason is None
+        return self.algorithm is None
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""
@@ -183,13 +192,21 @@ class Session:
         logger = getattr(self.algorithm, "_logger", None)
         if logger is None:
             return
-        policy = getattr(self.algorithm, "policy", None)
-        place = "" if policy is None else place_of(extractor, policy)
+        place = self._place_of(extractor)
         for name, number in numbers.items():
             exclude = None if name.startswith(_ON_SCREEN) else ("stdout",)
             logger.record_mean(f"infonce/{name}", number, exclude=exclude)
             if place:
                 logger.record_mean(f"infonce/{place}/{name}", number, exclude=("stdout",))
+
+    def _place_of(self, extractor: nn.Module) -> str:
+        """Return the extractor's place in the policy, which is looked up once."""
+        policy = getattr(self.algorithm, "policy", None)
+        if policy is None:
+            return ""
+        if self._place is None or self._place[0]() is not policy:
+            self._place = weakref.ref(policy), place_of(extractor, policy)
+        return self._place[1]
 
     def get_state(self) -> dict[str, Any]:
         """Return what the next update depends on beside the weights."""

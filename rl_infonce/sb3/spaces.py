@@ -1,4 +1,4 @@
-"""What the extractor accepts: one channels-first image, and emulators that skip frames once."""
+"""What the extractor accepts: an image or a vector, and emulators that skip frames once."""
 
 from __future__ import annotations
 
@@ -12,29 +12,55 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 
 
-def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> spaces.Box:
-    """Return the space if it holds one channels-first image.
+def check_observation_space(space: spaces.Space[Any], *, normalized_image: bool) -> spaces.Box:
+    """Return the space if it holds one vector or one channels-first image.
 
     Args:
         space: What the algorithm observes.
-        normalized_image: Whether any dtype and bounds are accepted.
+        normalized_image: Whether images of any dtype and bounds are accepted.
 
     Raises:
         TypeError: If the space is not a Box.
-        ValueError: If it is not an image, or its channels come last.
+        ValueError: If it has no dimension, or is neither a vector nor an image, or its channels
+            come last.
     """
     if isinstance(space, spaces.Dict):
         raise TypeError(
-            "Expected `observation_space` to be one image (Box), got a Dict with keys "
+            "Expected `observation_space` to be one image or vector (Box), got a Dict with keys "
             f"{sorted(space.spaces)}. Take rl_infonce.InfoNCECombinedExtractor, which encodes its "
-            "images and joins the rest to their features."
+            "images or vectors and joins the rest to their features."
         )
     if not isinstance(space, spaces.Box):
-        raise TypeError(f"Expected `observation_space` to be a Box image, got {space}.")
+        raise TypeError(
+            f"Expected `observation_space` to be a Box, an image or a vector, got {space}. "
+            f"{_way_to_a_box(space)}"
+        )
+    if 0 in space.shape:
+        raise ValueError(
+            "Expected `observation_space` to have at least one dimension, got shape "
+            f"{space.shape}, of which nothing can be told."
+        )
+    if not is_vector(space):
+        _check_image(space, normalized_image=normalized_image)
+    return space
+
+
+def is_vector(space: spaces.Space[Any]) -> bool:
+    """Return whether a space holds vectors."""
+    return isinstance(space, spaces.Box) and len(space.shape) == 1
+
+
+def _way_to_a_box(space: spaces.Space[Any]) -> str:
+    if isinstance(space, spaces.Text | spaces.Graph | spaces.Sequence):
+        return "Encode it into an array of one size first, in a wrapper of your own."
+    return "gymnasium.wrappers.FlattenObservation makes a vector of it."
+
+
+def _check_image(space: spaces.Box, *, normalized_image: bool) -> None:
     if len(space.shape) != 3:
         raise ValueError(
-            "Expected `observation_space` to hold channels-first images [C, H, W], got shape "
-            f"{space.shape}. InfoNCEExtractor encodes images; vectors need another extractor."
+            "Expected `observation_space` to hold vectors [n] or channels-first images [C, H, W], "
+            f"got shape {space.shape}. gymnasium.wrappers.FlattenObservation makes a vector of it."
         )
     if not is_image_space(space, check_channels=False, normalized_image=normalized_image):
         raise ValueError(
@@ -47,7 +73,6 @@ def check_image_space(space: spaces.Space[Any], *, normalized_image: bool) -> sp
             f"Expected `observation_space` to be channels-first [C, H, W], got {space.shape}. "
             "SB3 transposes images given as an environment; otherwise use VecTransposeImage."
         )
-    return space
 
 
 def frame_stack_of(image_shape: tuple[int, ...]) -> int:
@@ -55,14 +80,15 @@ def frame_stack_of(image_shape: tuple[int, ...]) -> int:
     return 1 if image_shape[0] == 3 else image_shape[0]
 
 
-def resolve_horizons(
-    horizons: Sequence[int] | None, image_shape: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Return the horizons, by default the smallest whose stacks share no frame, at least 4.
+def resolve_horizons(horizons: Sequence[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the horizons, by default 1 of vectors and for images the smallest without overlap.
 
-    Warns if anchor and positive share frames at some horizon; 0 means two views of one image.
+    That is the smallest, and at least 4, whose stacks share no frame. Warns if anchor and positive
+    share frames at some horizon; 0 means two views of one image.
     """
-    stack = frame_stack_of(image_shape)
+    if len(shape) == 1:
+        return tuple(sorted(horizons or (1,)))
+    stack = frame_stack_of(shape)
     if horizons is None:
         return (max(4, stack),)
     short = [k for k in horizons if 0 < k < stack]

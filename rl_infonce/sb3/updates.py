@@ -49,7 +49,7 @@ def finite_gradients(
             "alone. Its curves go on; infonce_coef=0 saves its time.",
         )
         return None
-    if not trained(auxiliary.encoder.encoder_parameters().values()):
+    if not trained(auxiliary.encoder.parameters()):
         session.warn_once(
             "frozen encoder",
             "The encoder is frozen: the InfoNCE loss trains its own heads alone, and their "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -15,6 +16,7 @@ from rl_infonce.environments.ids import is_atari
 from rl_infonce.environments.make_vec_env import make_vec_env, normalized
 from rl_infonce.hyperparameters import schedule_start
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.settings import ENCODER_SETTINGS
 from rl_infonce.training.algorithms import (
     Network,
     algorithm_class,
@@ -55,7 +57,7 @@ def make_agent(
     check_hyperparameters(algorithm, changes)
     given = dict(extractor)
     if encoder is not None:
-        given |= {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
+        given |= _architecture(encoder, given)
     if freeze:
         given.setdefault("infonce_coef", 0.0)
     usual = usual_settings(algorithm, task, n_timesteps, n_envs)
@@ -82,6 +84,20 @@ def make_agent(
     if freeze:
         freeze_encoder(model)
     return model
+
+
+def _architecture(encoder: PixelEncoder, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the extractor that an encoder fits; raise if others were given."""
+    asked = {name: given[name] for name in ENCODER_SETTINGS if given.get(name) is not None}
+    for name, value in asdict(replace(encoder.form, **asked)).items():
+        own = getattr(encoder.form, name)
+        if value != own:
+            raise ValueError(
+                f"Expected `{name}` of the pretrained encoder, which is {own!r}, got {value!r}. "
+                "Leave it out: the encoder's own is taken over."
+            )
+    sizes = {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
+    return sizes | encoder.form.changes
 
 
 def _policy_kwargs(network: Network, extractor: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rl_infonce.agents.pretrained import use_encoder
 from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from tests.draws import seeded
 from tests.sb3.worlds import noise_images, weights_of
@@ -74,6 +75,36 @@ def test_features_are_those_of_the_encoder(
     assert len(weights) % per_extractor == 0
     for index, tensor in enumerate(weights):  # of target networks, too
         assert torch.equal(tensor, list(pretrained.state_dict().values())[index % per_extractor])
+
+
+FORMS: dict[str, dict[str, Any]] = {
+    "elu": {"activation": "elu"},
+    "layer": {"activation": "crelu", "normalization": "layer"},
+    "simplicial": {"feature_activation": "simplicial", "simplex_size": 4},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_encoder_of_another_form_fits_an_extractor_of_that_form_alone(
+    tmp_path: Path, form: str
+) -> None:
+    kwargs = {**INFONCE["features_extractor_kwargs"], **FORMS[form]}
+    model = model_of(PPO, {**INFONCE, "features_extractor_kwargs": kwargs})
+    pretrained = encoder(form=EncoderForm(**FORMS[form]))
+    with torch.no_grad():
+        for parameter in pretrained.parameters():
+            parameter.add_(0.01)  # also gains and biases, which are alike before training
+    use_encoder(model, pretrained, freeze=True)
+    model.save(tmp_path / "model.zip")
+    images = noise_images(5, SHAPE)
+    with torch.no_grad():
+        assert torch.equal(read_encoder(tmp_path / "model.zip")(images), pretrained(images))
+    for stranger in (model_of(PPO, INFONCE), model_of(PPO, STOCK)):
+        name, value = next(iter(FORMS[form].items()))
+        with pytest.raises(ValueError, match=rf"{name}={value}.*: \w+ {value} instead of"):
+            use_encoder(stranger, pretrained)
+    with pytest.raises(ValueError, match="instead of"):
+        use_encoder(model, encoder())
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN])

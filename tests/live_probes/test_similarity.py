@@ -35,7 +35,7 @@ def found(extractor: InfoNCEExtractor, n_anchors: int = 5) -> Any:
 
 def encoded_by(extractor: InfoNCEExtractor) -> Any:
     with torch.no_grad():
-        return extractor.eval().encode(IMAGES / 255)
+        return extractor.eval().encoder.encode(IMAGES / 255)
 
 
 def rows_of(scores: Any) -> list[int]:

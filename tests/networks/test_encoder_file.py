@@ -19,6 +19,7 @@ from rl_infonce.networks.encoder_file import (
     save_encoder,
     untrained,
 )
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from tests.draws import seeded
 from tests.full_disk import full_disk
@@ -42,6 +43,8 @@ ENCODERS: dict[str, nn.Module] = {
     "nature": small(),
     "impala": small(encoder="impala", channels_last=True),
     "half": small(precision="bf16", divide_by=1),
+    "crelu": small(form=EncoderForm(activation="crelu", normalization="layer")),
+    "simplicial": small(form=EncoderForm(feature_activation="simplicial", simplex_size=4)),
     "stdim": STDIMEncoder(seeded()),
 }
 
@@ -95,6 +98,8 @@ def test_an_untrained_encoder_has_the_architecture_and_the_seeds_weights() -> No
             assert torch.equal(tensor, again[name])
             assert tensor.dim() == 1 or not torch.equal(tensor, other[name])
     assert describe(untrained(ENCODERS["impala"], 0)) == "impala 16 on 3x40x44, fp32"
+    found = describe(untrained(ENCODERS["crelu"], 0))
+    assert found == "nature 16 on 3x40x44, fp32, activation=crelu, normalization=layer"
     assert describe(ENCODERS["stdim"]) == "stdim 256 on 1x210x160, fp32"
 
 
@@ -107,6 +112,20 @@ def test_an_encoder_of_another_class_is_refused(path: Path) -> None:
         save_encoder(own, path)
     with pytest.raises(TypeError, match="got Linear"):
         untrained(nn.Linear(2, 2), 0)
+
+
+def test_a_file_of_natures_form_is_as_it_was_before_there_were_others(path: Path) -> None:
+    """Versions that know no form read it."""
+    save_encoder(small(), path)
+    assert sorted(read_header(path)["arguments"]) == [
+        "channels_last",
+        "encoder",
+        "features_dim",
+        "precision",
+    ]
+    save_encoder(ENCODERS["simplicial"], path)
+    form = {"feature_activation": "simplicial", "simplex_size": 4}
+    assert read_header(path)["arguments"]["form"] == form
 
 
 def header_of(path: Path) -> dict[str, Any]:
@@ -141,6 +160,13 @@ def rewrite(path: Path, header: Any, tensors: dict[str, Tensor] | None = None) -
         ({"arguments": {"encoder": "natur"}}, "Did you mean 'nature'"),
         ({"arguments": {"generator": None}}, "arguments of an encoder"),
         ({"arguments": 3}, "arguments of an encoder"),
+        ({"arguments": {"form": 3}}, "arguments of an encoder"),
+        ({"arguments": {"form": {"activation": "relo"}}}, "Did you mean 'relu'"),
+        ({"arguments": {"form": {"activation": "crelu"}, "features_dim": 15}}, "multiple of 2"),
+        (
+            {"arguments": {"form": {"normalization": "layer"}, "features_dim": 16}},
+            r"`cnn\.1\.bias` in .*of shape \(32,\), got none",
+        ),
     ],
 )
 def test_a_header_that_does_not_fit_is_refused_by_name(

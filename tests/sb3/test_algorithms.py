@@ -76,6 +76,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "stopped targets": {"target_encoder_tau": 1.0, "augmentation": "random_shift"},
     "impala": {"encoder": "impala"},
     "bf16": {"precision": "bf16"},
+    "layer norms": {"normalization": "layer", "activation": "crelu", "preset": "atc"},
+    "simplicial": {"feature_activation": "simplicial", "activation": "elu"},
 }
 
 
@@ -119,7 +121,7 @@ def test_the_first_positives_are_of_the_weights_that_training_starts_with(
     equal = []
 
     def noting(self: AuxiliaryLoss, raw: Any) -> Any:
-        averages, online = target.averages(), extractor.encoder_parameters()
+        averages, online = target.averages(), dict(extractor.encoder.named_parameters())
         equal.append(all(torch.equal(averages[name], online[name]) for name in online))
         return encode(self, raw)
 
@@ -135,7 +137,7 @@ def test_a_moving_target_encoder_follows_the_online_one() -> None:
     online: list[dict[str, torch.Tensor]] = []
 
     def keep(*_: Any) -> None:
-        online.append({n: p.detach().clone() for n, p in extractor.encoder_parameters().items()})
+        online.append({n: p.detach().clone() for n, p in extractor.encoder.named_parameters()})
 
     model.policy.optimizer.register_step_pre_hook(keep)
     model.learn(N_STEPS)

@@ -37,7 +37,6 @@ IMAGE = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
 @pytest.mark.parametrize(
     ("space", "error", "message"),
     [
-        (spaces.Box(-1, 1, (8,)), ValueError, r"`observation_space`.*images \[C, H, W\].*\(8,\)"),
         (spaces.Dict(image=IMAGE), TypeError, r"`observation_space`.*one image.*Dict.*image"),
         (spaces.Discrete(4), TypeError, r"`observation_space`.*Box.*Discrete"),
         (spaces.Box(0, 1, (4, 84, 84)), ValueError, r"`observation_space`.*uint8.*float32"),
@@ -82,6 +81,14 @@ def test_unfit_observation_spaces(
         ({"context_length": 0}, ValueError, r"`context_length`.*0"),
         ({"augmentation": "flip"}, ValueError, r"`augmentation`.*flip"),
         ({"precision": "fp16"}, ValueError, r"`precision`.*fp16"),
+        ({"activation": "gelu"}, ValueError, r"`activation`.*gelu"),
+        ({"normalization": "batch"}, ValueError, r"`normalization`.*batch"),
+        ({"simplex_size": 4}, ValueError, r"`simplex_size` with feature_act.*'simplicial'.*None"),
+        (
+            {"features_dim": 15, "activation": "crelu"},
+            ValueError,
+            r"`features_dim` to be a multiple of 2.*15",
+        ),
         ({"terms": ()}, ValueError, r"`terms`.*\(\)"),
         ({"terms": ("global", "globl")}, ValueError, r"`terms`.*globl"),
         ({"target_encoder_tau": 0.0}, ValueError, r"`target_encoder_tau`.*0"),
@@ -293,7 +300,7 @@ def test_training_stops_after_many_nans_in_a_row_with_weights_intact() -> None:
         warnings.simplefilter("ignore", RuntimeWarning)
         with pytest.raises(FloatingPointError, match=rf"{MAX_NONFINITE} in a row.*model\.save"):
             model.learn(1280)
-    encoder = extractor.encoder_parameters().values()
+    encoder = list(extractor.encoder.parameters())
     assert all(torch.isfinite(parameter).all() for parameter in encoder)
 
 

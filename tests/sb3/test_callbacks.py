@@ -246,7 +246,7 @@ class RecordWeights(BaseCallback):
         self.seen: list[torch.Tensor] = []
 
     def _on_rollout_start(self) -> None:
-        encoder = extractors_of(self.model)[0].encoder_parameters().values()
+        encoder = extractors_of(self.model)[0].encoder.parameters()
         self.seen.append(torch.cat([weights.detach().flatten() for weights in encoder]))
 
     _on_training_end = _on_rollout_start

@@ -33,11 +33,11 @@ def test_only_the_hosts_updates_see_moved_observations() -> None:
     images = torch.rand(5, 4, 36, 36)
     expected = random_shift(images, copy.deepcopy(extractor._session.rng))
     extractor.train()
-    torch.testing.assert_close(extractor(images), extractor.encode(expected).features)
+    torch.testing.assert_close(extractor(images), extractor.encoder.encode(expected).features)
     assert not torch.equal(expected, images)
     with torch.no_grad():
-        torch.testing.assert_close(extractor(images), extractor.encode(images).features)
-    torch.testing.assert_close(extractor.eval()(images), extractor.encode(images).features)
+        torch.testing.assert_close(extractor(images), extractor.encoder.encode(images).features)
+    torch.testing.assert_close(extractor.eval()(images), extractor.encoder.encode(images).features)
 
 
 @pytest.mark.slow

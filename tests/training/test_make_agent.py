@@ -6,10 +6,15 @@ import pytest
 import torch
 from stable_baselines3.common.vec_env import VecNormalize
 
+from rl_infonce.agents.features import feature_function
+from rl_infonce.networks.encoder_form import EncoderForm
+from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.callbacks import trained_extractors
 from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS
+from tests.draws import seeded
 from tests.environments.worlds import CONTINUOUS, DICT, IMAGES
+from tests.sb3.worlds import noise_images
 
 
 def make(algorithm: str = "ppo", task: str = "pong", **settings: Any) -> Any:
@@ -113,3 +118,17 @@ def test_a_frozen_random_encoder_stays(algorithm: str) -> None:
     changed = {n for n, t in model.policy.state_dict().items() if not torch.equal(t, before[n])}
     assert changed
     assert not [name for name in changed if ".cnn." in name or ".linear." in name]
+
+
+@pytest.mark.atari
+def test_the_form_of_a_pretrained_encoder_is_taken_over() -> None:
+    form = EncoderForm(activation="elu", normalization="layer", feature_activation="linear")
+    encoder = PixelEncoder((4, 84, 84), 32, generator=seeded(), form=form)
+    model = make(encoder=encoder, extractor={"activation": "elu"})
+    images = noise_images(3, (4, 84, 84))
+    with torch.no_grad():
+        found = feature_function(model.policy)(images)
+        torch.testing.assert_close(found, encoder(images), rtol=1e-4, atol=1e-5)
+    assert model.policy.features_extractor.settings.normalization == "layer"
+    with pytest.raises(ValueError, match=r"`activation` of the pretrained .* 'elu', got 'crelu'"):
+        make(encoder=encoder, extractor={"activation": "crelu"})

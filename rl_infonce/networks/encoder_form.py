@@ -1,0 +1,156 @@
+"""What stands between the linear layers of an image encoder: non-linearities and normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_choice, check_count, check_number
+from rl_infonce.networks.vectors import AverageL1Norm
+
+
+class CReLU(nn.Module):
+    """[ReLU(x), ReLU(-x)] (Shang et al. 2016), by which Abbas et al. 2023 keep agents plastic.
+
+    Of the two halves of a unit, one has a gradient wherever the input is not 0.
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return [K, 2C, ...] of inputs [K, C, ...]."""
+        return torch.cat([inputs.relu(), (-inputs).relu()], dim=1)
+
+
+class SimplicialEmbedding(nn.Module):
+    """A softmax in each group of features (Lavoie et al. 2022, figure 2a).
+
+    Obando-Ceron et al. 2025 put it in front of the heads of actor and critic, against units that
+    fall asleep and features that collapse.
+
+    Args:
+        size: Number V of features in a group, which sum to 1.
+        temperature: Divides the features before the softmax.
+    """
+
+    def __init__(self, size: int, temperature: float) -> None:
+        super().__init__()
+        self.size = size
+        self.temperature = temperature
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return features [K, D], D a multiple of V, as probabilities in groups of V."""
+        groups = features.reshape(*features.shape[:-1], -1, self.size)
+        return torch.softmax(groups / self.temperature, dim=-1).flatten(-2)
+
+
+# ELU is Clevert et al. 2016, eq. 15.
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "crelu": CReLU}
+"""Non-linearities of the trunk, by name."""
+
+FEATURE_ACTIVATIONS = (*ACTIVATIONS, "linear", "average_l1", "simplicial")
+"""What may become of the last linear layer's outputs."""
+
+NORMALIZATIONS = ("none", "layer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderForm:
+    """What stands between the linear layers of an image encoder; the default is NatureCNN's.
+
+    Args:
+        activation: Non-linearity of the trunk: "relu", "elu" or "crelu". CReLU doubles what comes
+            out of each convolution.
+        normalization: "layer" for a layer norm before every non-linearity (Ba et al. 2016, eq. 3),
+            of all units of a layer together, with a gain and a bias per channel; or "none".
+        feature_activation: What becomes of the last linear layer's outputs: a non-linearity,
+            "linear" for nothing, "average_l1" (Fujimoto et al. 2023, TD7) or "simplicial"; None
+            for `activation`.
+        simplex_size: Features in a group of "simplicial".
+        simplex_temperature: Temperature of its softmax.
+
+    Raises:
+        TypeError: If a number has the wrong type.
+        ValueError: If an argument is out of range, or has no effect.
+    """
+
+    activation: str = "relu"
+    normalization: str = "none"
+    feature_activation: str | None = None
+    simplex_size: int = 8
+    simplex_temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("normalization", self.normalization, NORMALIZATIONS)
+        if self.feature_activation is not None:
+            check_choice("feature_activation", self.feature_activation, FEATURE_ACTIVATIONS)
+        check_count("simplex_size", self.simplex_size, at_least=2)
+        check_number("simplex_temperature", self.simplex_temperature, above=0)
+        if self.feature_activation == self.activation:  # equal forms are to compare equal
+            object.__setattr__(self, "feature_activation", None)
+        for name, usual in (("simplex_size", 8), ("simplex_temperature", 1.0)):
+            if self.feature_activation != "simplicial" and getattr(self, name) != usual:
+                raise ValueError(
+                    f"Expected `{name}` with feature_activation='simplicial' alone, got it with "
+                    f"feature_activation={self.feature_activation!r}, which does not use it."
+                )
+
+    @property
+    def of_features(self) -> str:
+        """What becomes of the last linear layer's outputs, by name."""
+        return self.feature_activation or self.activation
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What is not as in NatureCNN, by name."""
+        usual = asdict(NATURE)
+        return {name: value for name, value in asdict(self).items() if value != usual[name]}
+
+    def n_channels(self, n_outputs: int) -> int:
+        """Return how many channels the non-linearity makes of a convolution's outputs."""
+        return 2 * n_outputs if self.activation == "crelu" else n_outputs
+
+    def n_features(self, n_outputs: int) -> int:
+        """Return how many features come out of a last linear layer of so many outputs."""
+        return 2 * n_outputs if self.of_features == "crelu" else n_outputs
+
+    def behind_convolution(self, size: int) -> list[nn.Module]:
+        """Return what stands behind a convolution of so many outputs."""
+        return [*self._norm(size), ACTIVATIONS[self.activation]()]
+
+    def head(self, n_inputs: int, features_dim: int) -> nn.Sequential:
+        """Return the layers from a flattened map to D features.
+
+        A `ValueError` names a D that is not a multiple of what stands together.
+        """
+        group = {"crelu": 2, "simplicial": self.simplex_size}.get(self.of_features, 1)
+        if features_dim % group:
+            raise ValueError(
+                f"Expected `features_dim` to be a multiple of {group} with features that are "
+                f"{self.of_features!r}, got {features_dim}."
+            )
+        n_outputs = features_dim // self.n_features(1)
+        return nn.Sequential(
+            nn.Linear(n_inputs, n_outputs), *self._norm(n_outputs), *self._last(self.of_features)
+        )
+
+    def _norm(self, size: int) -> list[nn.Module]:
+        # one group: statistics over all units of the layer, channels and places
+        return [nn.GroupNorm(1, size)] if self.normalization == "layer" else []
+
+    def _last(self, name: str) -> list[nn.Module]:
+        match name:
+            case "linear":
+                return []
+            case "average_l1":
+                return [AverageL1Norm()]
+            case "simplicial":
+                return [SimplicialEmbedding(self.simplex_size, self.simplex_temperature)]
+        return [ACTIVATIONS[name]()]
+
+
+NATURE = EncoderForm()
+"""ReLU everywhere, and nothing else."""

@@ -1,0 +1,74 @@
+"""Parts of encoders of vectors: normalisation of what comes in and of what comes out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_shape
+
+
+class RunningNormalizer(nn.Module):
+    """Vectors minus their running mean, over their running deviation, as `VecNormalize` does.
+
+    Before the first `update` vectors pass unchanged. The names of the buffers begin with "running_"
+    as those of a batch norm do, so that SB3 hands them to target networks.
+
+    Args:
+        size: Number n of dimensions.
+        clip: Largest absolute value that comes out.
+    """
+
+    def __init__(self, size: int, *, clip: float = 10.0) -> None:
+        super().__init__()
+        self.clip = clip
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+        self.register_buffer("running_count", torch.zeros(()))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Return vectors [..., n] with means of about 0 and deviations of about 1."""
+        mean, variance = self.get_buffer("running_mean"), self.get_buffer("running_var")
+        # A constant far from 0 has a deviation by rounding alone, of a ten-millionth.
+        scale = (variance + 1e-8 + (1e-6 * mean).square()).rsqrt()
+        return ((vectors - mean) * scale).clamp(-self.clip, self.clip)
+
+    @torch.no_grad()
+    def update(self, vectors: Tensor) -> None:
+        """Count vectors [K, n]; those that are not finite are left out.
+
+        Chan et al. 1979, eq. 2.1, for mean and variance of a union of two samples.
+        """
+        check_shape("vectors", vectors, ("K", self.get_buffer("running_mean").shape[0]))
+        vectors = vectors[vectors.isfinite().all(dim=1)]
+        if not len(vectors):
+            return
+        mean, variance = self.get_buffer("running_mean"), self.get_buffer("running_var")
+        count = self.get_buffer("running_count")
+        total = count + len(vectors)
+        new_share = len(vectors) / total
+        difference = vectors.mean(dim=0) - mean
+        spread = vectors.var(dim=0, unbiased=False) + difference.square() * (count / total)
+        mean += difference * new_share
+        variance += (spread - variance) * new_share
+        count.copy_(total)
+
+
+class AverageL1Norm(nn.Module):
+    """Features over the mean of their absolute values (Fujimoto et al. 2023, TD7, eq. 6)."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return features [..., D] whose absolute values have mean 1; zeros stay zeros."""
+        return features / features.abs().mean(dim=-1, keepdim=True).clamp_min(1e-8)
+
+
+def vector_mlp(size: int, features_dim: int, *, hidden: int = 128) -> nn.Sequential:
+    """Return an encoder from n dimensions to D features of average L1 norm 1.
+
+    It is the state encoder of TD7 (Fujimoto et al. 2023, table 2), whose ELU units do not die, with
+    one hidden layer instead of two and half its width: beside networks for RL as small as those of
+    SB3, the larger one takes most of the time.
+    """
+    return nn.Sequential(
+        nn.Linear(size, hidden), nn.ELU(), nn.Linear(hidden, features_dim), AverageL1Norm()
+    )

@@ -1,0 +1,139 @@
+"""HostedExtractor: a features extractor that knows, weakly, which algorithm trains it."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.torch_layers import NatureCNN
+from typing_extensions import Self
+
+from rl_infonce.checks import check_number
+from rl_infonce.sb3.attach import Attachment
+from rl_infonce.sb3.binding import check_host, is_part_of, is_updating, training_algorithm
+from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.reporting import Reporter
+from rl_infonce.sb3.session import Session, Steering
+
+_STREAM = 0x1F0CE
+"""Keeps the pairs' random stream apart from others grown from the same seed."""
+
+
+class HostedExtractor(NatureCNN):
+    """The side of an extractor that its algorithm sees: binding, phases, weight and state.
+
+    It is a subclass of NatureCNN, because SB3 treats its subclasses as encoders of images.
+    """
+
+    horizons: tuple[int, ...]
+    auto_bind: bool
+    last_infonce: dict[str, float]
+
+    def begin_session(self, seed: int | None, image_key: str | None) -> None:
+        """Begin with the random stream of a seed, or with one of chance until `bind` knows one."""
+        self._chance_seed = secrets.randbits(128) if seed is None else None
+        known = self._chance_seed if seed is None else seed
+        assert known is not None  # noqa: S101 (one of the two)
+        self._session = Session(stream_of(known), image_key)
+        self._attachment = Attachment()
+        self._reporter = Reporter()
+
+    def bind(self, model: BaseAlgorithm) -> None:
+        """Draw pairs from this algorithm's buffer from now on; it is held weakly.
+
+        The binding ends when training starts and the algorithm's policy has no such extractor. The
+        first algorithm's seed, where none was known before, is that of pairs and new heads.
+
+        Raises:
+            TypeError: If `model` is no algorithm of SB3.
+            ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
+                skips frames twice.
+        """
+        check_host(model, self.horizons if self.infonce_coef > 0 else ())
+        self._session.bind(model)
+        self._session.counts.n_host_updates = int(model._n_updates)
+        chance, self._chance_seed = self._chance_seed, None
+        if chance is not None and model.seed is not None:
+            self._session.rng = stream_of(model.seed)
+            self.reseed_heads(stream_of(chance))
+
+    def reseed_heads(self, former: np.random.Generator) -> None:
+        """Draw heads anew from the session's stream if they are as `former` made them."""
+        raise NotImplementedError
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; at the start of training, check the binding."""
+        super().train(mode)
+        session = self.__dict__.get("_session")
+        if mode and session is not None:
+            self._check_binding(session)
+        return self
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _check_binding(self, session: Session) -> None:
+        algorithm = session.algorithm
+        if algorithm is not None and not is_part_of(self, algorithm):
+            session.bind(None)
+        if session.algorithm is None and self.auto_bind:
+            algorithm = training_algorithm()
+            if algorithm is not None and is_part_of(self, algorithm):
+                self.bind(algorithm)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _is_updating(self) -> bool:
+        """Return whether the bound algorithm asks: SB3 leaves policies in training mode."""
+        algorithm = self._session.algorithm
+        return algorithm is None or not self.auto_bind or is_updating(algorithm)
+
+    @property
+    def infonce_coef(self) -> float:
+        """Weight of the loss: the schedule's while `learn()` runs with one, else its own."""
+        scheduled = self._session.steering.infonce_coef
+        return self._own_coef if scheduled is None else scheduled
+
+    @infonce_coef.setter
+    def infonce_coef(self, coef: float) -> None:
+        check_number("infonce_coef", coef, at_least=0)
+        self._own_coef = coef
+
+    def steer(self, *, decoupled: bool = False, infonce_coef: float | None = None) -> None:
+        """Change the loss until `learn()` ends; without a weight the extractor's own holds."""
+        check_number("infonce_coef", infonce_coef or 0.0, at_least=0)
+        self._session.steer(Steering(decoupled, infonce_coef))
+
+    def experience(self) -> Experience | None:
+        """Return what the bound algorithm has recorded; None, after one warning, if unreadable."""
+        return self._session.experience()
+
+    def _publish(self, numbers: Mapping[str, float]) -> None:
+        self.last_infonce.update(numbers)
+        self._session.log(numbers, self)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what the next update depends on beside the weights: random stream and counters."""
+        return {**self._session.get_state(), "last_infonce": dict(self.last_infonce)}
+
+    def set_state(self, state: Mapping[str, Any], *, games_go_on: bool = True) -> None:
+        """Go on in `learn` where an extractor of the same weights had this state.
+
+        With `games_go_on` the environments also go on; otherwise `learn` has reset them.
+        """
+        self._session.set_state(state, games_go_on=games_go_on)
+        self.last_infonce.update(state["last_infonce"])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Give a copy, also a shallow one, a session of its own: it is bound to nothing."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._session, self._attachment, self._reporter = copy.deepcopy(
+            (self._session, self._attachment, self._reporter)
+        )
+
+
+def stream_of(seed: int) -> np.random.Generator:
+    """Return the random stream of pairs, augmentations and heads."""
+    return np.random.default_rng([seed, _STREAM])

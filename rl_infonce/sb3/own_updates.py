@@ -1,0 +1,115 @@
+"""Updates of the encoder by its loss alone, between those of RL, whose gradient stays out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import Tensor, nn
+from torch.optim.adam import adam
+
+from rl_infonce.sb3.attach import AuxiliaryGradients
+from rl_infonce.sb3.binding import is_of_target_network
+from rl_infonce.settings import InfoNCESettings
+
+MAX_GRAD_NORM = 10.0
+N_PASSES = 1
+"""How often a row of a rollout is an anchor, on average, where the settings do not say."""
+_Keyed = TypeVar("_Keyed", bound="HasKey")
+
+
+class HasKey(Protocol):
+    """An extractor that says which entry of the observations it encodes."""
+
+    @property
+    def image_key(self) -> str | None:
+        """Name of the entry, or None where observations are no dictionaries."""
+
+
+class OwnAdam(nn.Module):
+    """Adam (Kingma & Ba 2015) whose moments are buffers, so that models and checkpoints keep them.
+
+    Args:
+        parameters: What is trained, in the order of every later call.
+        learning_rate: > 0.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float) -> None:
+        super().__init__()
+        self.learning_rate = learning_rate
+        self.register_buffer("n_steps", torch.zeros(len(parameters), dtype=torch.int64))
+        for index, parameter in enumerate(parameters):
+            self.register_buffer(f"mean_{index}", torch.zeros_like(parameter))
+            self.register_buffer(f"square_{index}", torch.zeros_like(parameter))
+
+    @torch.no_grad()
+    def step(self, parameters: Sequence[nn.Parameter], auxiliary: AuxiliaryGradients) -> None:
+        """Move parameters against gradients, whose norm is clipped at `MAX_GRAD_NORM`.
+
+        A parameter without a gradient stays, and so do its moments and its count of steps.
+        """
+        given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
+        moved = [index for index, each in enumerate(parameters) if id(each) in given]
+        trained = [parameters[index] for index in moved]
+        gradients = [given[id(each)] for each in trained]
+        norm = nn.utils.get_total_norm(gradients)
+        torch._foreach_mul_(gradients, (MAX_GRAD_NORM / (norm + 1e-6)).clamp_max(1.0))
+        n_steps = self.get_buffer("n_steps")
+        adam(
+            trained,  # type: ignore[arg-type]
+            gradients,
+            [self.get_buffer(f"mean_{index}") for index in moved],
+            [self.get_buffer(f"square_{index}") for index in moved],
+            [],
+            [torch.tensor(float(n)) for n in n_steps[moved].tolist()],
+            foreach=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.learning_rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )
+        n_steps[moved] += 1
+
+
+def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:
+    """Return how many updates the loss has after those of its host.
+
+    Args:
+        algorithm: The host.
+        n_host_updates: SB3's count of the host's updates when the loss had its last ones.
+        settings: Updates per rollout or gradient step, and pairs in each.
+    """
+    n_new = max(int(algorithm._n_updates) - n_host_updates, 0)
+    rollout = getattr(algorithm, "rollout_buffer", None)
+    if rollout is None:
+        return n_new * (settings.encoder_updates or 1)
+    n_rows = rollout.buffer_size * rollout.n_envs
+    n_of_passes = math.ceil(N_PASSES * n_rows / settings.n_pairs)
+    return (settings.encoder_updates or n_of_passes) if n_new else 0
+
+
+def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
+    """Return a policy's extractors of the same observation; those of target networks come last."""
+    found = {
+        id(module): (is_of_target_network(name), module)
+        for name, module in policy.named_modules()
+        if isinstance(module, type(extractor)) and module.image_key == extractor.image_key
+    }
+    return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
+
+
+@torch.no_grad()
+def hand_over(leader: nn.Module, follower: nn.Module) -> None:
+    """Give an encoder all numbers of another one."""
+    for new, own in zip(_tensors(leader), _tensors(follower), strict=True):
+        own.copy_(new)
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]

@@ -1,0 +1,77 @@
+"""The encoder of a vector, whose features stand beside the observation that they come from."""
+
+from __future__ import annotations
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_choice, check_count
+from rl_infonce.networks.moving_average import call_with
+from rl_infonce.networks.vectors import RunningNormalizer, vector_mlp
+from rl_infonce.sb3.batch_encoding import Encoded, autocast
+
+
+class VectorEncoder(nn.Module):
+    """Running normalisation `normalizer` and a network `mlp`.
+
+    Args:
+        space: One vector.
+        features_dim: Number D of features, >= 1.
+        precision: "fp32", or "bf16" for bfloat16 autocast.
+        with_observation: Whether the policy receives the observation beside its features.
+
+    Attributes:
+        features_dim: D, of what is contrasted.
+        output_dim: Size of what the policy receives.
+        local_shape: Empty: a vector has no places.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+
+    local_shape: tuple[int, ...] = ()
+
+    def __init__(
+        self, space: spaces.Box, features_dim: int, *, precision: str, with_observation: bool
+    ) -> None:
+        super().__init__()
+        check_count("features_dim", features_dim)
+        check_choice("precision", precision, ("fp32", "bf16"))
+        (size,) = space.shape
+        self.precision = precision
+        self.with_observation = with_observation
+        self.features_dim = features_dim
+        self.output_dim = features_dim + size * with_observation
+        self.normalizer = RunningNormalizer(size)
+        self.mlp = vector_mlp(size, features_dim)
+
+    @property
+    def trunk(self) -> nn.Module:
+        """What is learned, from prepared vectors to features."""
+        return self.mlp
+
+    def prepared(self, observations: Tensor) -> Tensor:
+        """Return vectors [K, n] as the trunk sees them."""
+        return self.normalizer(observations)  # type: ignore[no-any-return]
+
+    def watch(self, observations: Tensor) -> None:
+        """Take note of the vectors [K, n] that the host trains on."""
+        self.normalizer.update(observations)
+
+    def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
+        """Return features of vectors.
+
+        Args:
+            observations: [K, n] floats.
+            averages: Name to tensor used in place of the encoder's own parameters.
+        """
+        with autocast(observations.device.type, self.precision):
+            features = call_with(self.mlp, "mlp.", self.prepared(observations), averages)
+        return Encoded(features.float() if self.precision == "bf16" else features, None)
+
+    def output(self, observations: Tensor, encoded: Encoded) -> Tensor:
+        """Return what the policy receives: features [K, D], or behind observations [K, n + D]."""
+        if not self.with_observation:
+            return encoded.features
+        return torch.cat([observations, encoded.features], dim=1)
