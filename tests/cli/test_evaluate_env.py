@@ -57,6 +57,8 @@ def played_by_sb3(run_dir: Path, algo: str, env: str, *, normalize: bool) -> lis
     ("algo", "env", "normalize"),
     [
         ("sac", CONTINUOUS, True),
+        ("tqc", "Pendulum-v1", True),
+        ("ppo", "Pendulum-v1", False),
         ("ppo", DICT, True),
         ("ppo_mask", IMAGES, False),
         ("ppo_lstm", IMAGES, False),
