@@ -31,6 +31,11 @@ def is_atari(name: str) -> bool:
         return False
 
 
+def is_registered(name: str) -> bool:
+    """Return whether Gymnasium knows an id already, without importing the module it may name."""
+    return name.rpartition(":")[2] in gym.registry
+
+
 def find_spec(name: str) -> EnvSpec:
     """Return what Gymnasium registers under an id, after importing the module that it may name.
 
