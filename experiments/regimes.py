@@ -116,7 +116,7 @@ def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> Base
     if arm.get("extractor", True):
         policy_kwargs |= {
             "features_extractor_class": InfoNCEExtractor,
-            "features_extractor_kwargs": {**arm},
+            "features_extractor_kwargs": {n: v for n, v in arm.items() if n != "extractor"},
         }
     known = vars(stable_baselines3) | vars(sb3_contrib)
     model: BaseAlgorithm = known[grid.algorithm](

@@ -11,6 +11,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.settings import InfoNCESettings
@@ -104,12 +105,43 @@ def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
     return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
 
 
-@torch.no_grad()
-def hand_over(leader: nn.Module, follower: nn.Module) -> None:
-    """Give an encoder all numbers of another one."""
-    for new, own in zip(_tensors(leader), _tensors(follower), strict=True):
-        own.copy_(new)
+class OwnUpdates(nn.Module):
+    """What updates of an isolated encoder need: Adam, and the average that the policy reads.
+
+    Args:
+        encoder: What policy and loss share.
+        heads: What the loss has alone.
+        settings: Learning rate, and speed of the average.
+    """
+
+    def __init__(self, encoder: nn.Module, heads: nn.Module, settings: InfoNCESettings) -> None:
+        super().__init__()
+        self.adam = OwnAdam(_parameters(encoder, heads), settings.encoder_learning_rate)
+        self.average: MovingAverage | None = None
+        if settings.policy_encoder_tau is not None:
+            online = dict(encoder.named_parameters())
+            self.average = MovingAverage(online, settings.policy_encoder_tau)
+
+    def step(self, encoder: nn.Module, heads: nn.Module, gradients: AuxiliaryGradients) -> None:
+        """Move encoder and heads against their gradients, and the average towards the encoder."""
+        self.adam.step(_parameters(encoder, heads), gradients)
+        if self.average is not None:
+            self.average.update(dict(encoder.named_parameters()))
+
+    def averages(self) -> dict[str, Tensor] | None:
+        """Return the averaged parameters by name; None where the trained ones are read."""
+        average = self.average
+        return average.averages() if average is not None and average.has_begun else None
+
+    @torch.no_grad()
+    def hand_over(self, leader: nn.Module, follower: nn.Module) -> None:
+        """Give an encoder the numbers that the policy reads of another one."""
+        read = self.averages() or dict(leader.named_parameters())
+        for name, own in follower.named_parameters():
+            own.copy_(read[name])
+        for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
+            buffer.copy_(new)
 
 
-def _tensors(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
+def _parameters(encoder: nn.Module, heads: nn.Module) -> list[nn.Parameter]:
+    return [*encoder.parameters(), *heads.parameters()]

@@ -68,6 +68,13 @@ def optimizers(model: BaseAlgorithm) -> Iterator[torch.optim.Optimizer]:
             yield optimizer
 
 
+def read_by_policy(extractor: InfoNCEExtractor) -> dict[str, torch.Tensor]:
+    """Return the tensors of the encoder, averaged ones in place of those that are trained."""
+    assert extractor.own_updates is not None
+    averages = extractor.own_updates.averages() or {}
+    return {name: averages.get(name, tensor) for name, tensor in encoder_of(extractor).items()}
+
+
 class EncoderWatch(BaseCallback):
     """Fails if an encoder moves in a rollout or has a gradient; counts where it moved between."""
 
@@ -81,7 +88,8 @@ class EncoderWatch(BaseCallback):
         now = encoder_of(every[0])
         if self.at_start and not are_same(self.at_start[-1], now):
             self.n_moves += 1
-            assert all(are_same(encoder_of(each), now) for each in every)
+            read = read_by_policy(every[0])
+            assert all(are_same(read_by_policy(each), read) for each in every)
         self.at_start.append(now)
 
     def _on_step(self) -> bool:

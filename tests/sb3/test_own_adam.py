@@ -90,8 +90,8 @@ def test_a_saved_model_goes_on_as_the_one_that_was_saved(tmp_path: Path) -> None
     again = type(model).load(tmp_path / "model.zip", env=env)
     again.load_replay_buffer(tmp_path / "buffer")
     own, other = (extractors_of(each)[0] for each in (model, again))
-    assert own.own_adam is not None
-    assert own.own_adam.get_buffer("mean_0").any()
+    assert own.own_updates is not None
+    assert own.own_updates.adam.get_buffer("mean_0").any()
     assert_same_weights(own, other, with_own=True)
     for one, two in zip(extractors_of(model), extractors_of(again), strict=True):
         two.set_state(one.get_state(), games_go_on=False)

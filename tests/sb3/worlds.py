@@ -164,7 +164,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def plain_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a copy of the state dict without what only the plugin has."""
-    own = ("infonce.", "target.average", "target.n_updates", "own_adam.")
+    own = ("infonce.", "target.average", "target.n_updates", "own_updates.")
     return {
         name: tensor
         for name, tensor in weights_of(module).items()
