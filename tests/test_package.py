@@ -65,12 +65,15 @@ def test_metadata_names_version_licence_and_extras() -> None:
     assert set(described.get_all("Provides-Extra") or []) == {
         "contrib",
         "hub",
+        "minigrid",
+        "mujoco",
         "optuna",
         "plots",
         "ray",
         "report",
         "slurm",
         "video",
+        "vizdoom",
         "zoo",
     }
 

@@ -35,26 +35,29 @@ def load_statistics(path: str | os.PathLike[str], normalizer: VecNormalize) -> N
     if read is None:
         raise ValueError(f"Expected {path} with the statistics of VecNormalize, got none in it.")
     try:
-        statistics, weights = read
-        _check_unchanged(statistics, weights)
-        found = {key: _moments(each) for key, each in statistics["observations"].items()}
-        own = _of(normalizer)
-        shapes = [{key: each.mean.shape for key, each in one.items()} for one in (found, own)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"{shapes[0]} instead of {shapes[1]}")
-        settings, returns = statistics["settings"], _moments(statistics["returns"])
+        _check_unchanged(*read)
+        found = _observed(read[0], normalizer)
+        returns, settings = _moments(read[0]["returns"]), read[0]["settings"]
         numbers = {name: float(settings[name]) for name in ("clip_obs", "epsilon", "gamma")}
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"Expected statistics in {path} that were saved with its weights and fit the "
             f"environment, got: {error}. Take the file as it was saved."
         ) from error
-    for key, each in own.items():
-        each.mean, each.var, each.count = found[key].mean, found[key].var, found[key].count
+    for key, each in _of(normalizer).items():
+        vars(each).update(vars(found[key]))
     normalizer.ret_rms = returns
-    for name, number in numbers.items():
-        setattr(normalizer, name, number)
+    vars(normalizer).update(numbers)
     normalizer.training = normalizer.norm_reward = False
+
+
+def _observed(statistics: Mapping[str, Any], normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
+    found = {key: _moments(each) for key, each in statistics["observations"].items()}
+    shapes = {key: each.mean.shape for key, each in found.items()}
+    own = {key: each.mean.shape for key, each in _of(normalizer).items()}
+    if shapes != own:
+        raise ValueError(f"{shapes} instead of {own}")
+    return found
 
 
 def _check_unchanged(statistics: Mapping[str, Any], weights: bytes) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from rl_infonce.scoring.scores_file import ScoresFile
 
 
+_FOR_ATARI = "Expected Atari games: probes read their labels from a game's RAM"
+
+
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `probe` and its flags."""
     parser = subparsers.add_parser(
@@ -115,7 +118,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _game(name: str) -> str:
-    return name if name == "all" else game_argument(name)
+    if name == "all":
+        return name
+    from rl_infonce.environments.ids import is_atari, is_registered
+
+    if is_registered(name) and not is_atari(name):
+        raise argparse.ArgumentTypeError(f"{_FOR_ATARI}, got the environment {name}.")
+    return game_argument(name)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -144,7 +153,12 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     from rl_infonce.scoring.frame_source import find_games
 
     games = find_games(arguments.game, arguments.labels)
-    from rl_infonce.scoring.probe_plan import make_plan  # it imports torch, which takes a while
+    from rl_infonce.agents.saved_agent import env_of  # it imports torch, which takes a while
+    from rl_infonce.scoring.probe_plan import make_plan
+
+    for source in map(Path, arguments.features_of):
+        if (env := env_of(source)) is not None:
+            raise ValueError(f"{_FOR_ATARI}, got {source}, which was trained on {env}.")
 
     names = {"seeds", "labels", "frames", "view", "n_frames", "data_seed", "min_episode_length"}
     names |= {"precision", "device", "trust_pickle"}

@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rl_infonce.atari.games import games, resolve_game
+from rl_infonce.environments.families import as_images, import_family, made_with
 
 _MUJOCO = "gymnasium.envs.mujoco"
 
@@ -28,6 +29,11 @@ def is_atari(name: str) -> bool:
         return ":" not in name and resolve_game(name) in games()
     except ValueError:
         return False
+
+
+def is_registered(name: str) -> bool:
+    """Return whether Gymnasium knows an id already, without importing the module it may name."""
+    return name.rpartition(":")[2] in gym.registry
 
 
 def find_spec(name: str) -> EnvSpec:
@@ -48,6 +54,7 @@ def find_spec(name: str) -> EnvSpec:
     module, _, env_id = name.rpartition(":")
     if module:
         _import(module, name)
+    import_family(env_id)
     spec = gym.registry.get(env_id)
     if spec is None:
         raise ValueError(
@@ -61,7 +68,7 @@ def find_spec(name: str) -> EnvSpec:
 
 
 def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
-    """Return one environment with the wrappers that Gymnasium gives it.
+    """Return one environment with the wrappers that Gymnasium gives it, and its family's.
 
     Args:
         name: An id that `find_spec` understands.
@@ -75,7 +82,7 @@ def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
     try:
         # an environment that draws nothing need not take the argument
         drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-        return gym.make(spec, **drawing)
+        return as_images(spec.id, gym.make(spec, **made_with(spec.id), **drawing))
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         is_mujoco = _entry_point(spec).startswith(_MUJOCO) and sys.modules.get("mujoco") is None
         extra = ' Install it: pip install "rl-infonce[mujoco]".' if is_mujoco else ""

@@ -102,6 +102,9 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     for extractor in _extractors(model):
         extractor.skip_updates_due()  # the weights are those after them
     _set_attributes(model, state["statistics"], _STATISTICS)
+    # Before the first rollout an isolated encoder makes the updates that are due by its counts.
+    for extractor, each in zip(_extractors(model), state["extractors"], strict=False):
+        extractor.set_state(each, games_go_on=False)
     if not exact or state["env"] is None or model.env is None:
         model._last_obs = None  # learn() resets the environment
         return

@@ -21,7 +21,7 @@ from rl_infonce.training.algorithms import defaults_of
 from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import N_ENVS
 
-_N_STEPS = 200  # or a whole rollout, where that is longer
+_N_UPDATED = 200  # steps with a replay buffer; without one, a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which also holds the environments.
 _ZIP, _STATE = 3, 6
 T = TypeVar("T")
@@ -70,18 +70,19 @@ def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> T
 def seconds_of(cell: Cell, n_timesteps: int) -> float:
     """Return how long a cell trains in this process, from training it for a moment."""
     settings = cell.settings
-    own = {"learning_starts": 100} if "learning_starts" in defaults_of(cell.algo) else {}
+    has_replay = "learning_starts" in defaults_of(cell.algo)
+    own, n_steps = ({"learning_starts": 100}, _N_UPDATED) if has_replay else ({}, 1)
     model = _model(cell, n_timesteps, device=settings.get("device", "auto"), **own)
     callback = decoupled_callback(
         settings.get("decoupled"), settings.get("decoupled_learning_rate")
     )
-    model.learn(_N_STEPS, callback)  # the first update is slower than those to come
+    model.learn(n_steps, callback)  # the first update is slower than those to come
     first, start = model.num_timesteps, time.perf_counter()
-    model.learn(_N_STEPS, callback, reset_num_timesteps=False)
+    model.learn(n_steps, callback, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
-    n_steps: int = model.num_timesteps - first
+    n_trained: int = model.num_timesteps - first
     model.get_env().close()
-    return seconds / n_steps * n_timesteps
+    return seconds / n_trained * n_timesteps
 
 
 def _measured(

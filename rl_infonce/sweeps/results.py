@@ -53,7 +53,7 @@ def read_results(
     runs: dict[str, Run] = {}
     missing = []
     probed: dict[str, dict[str, Any]] = {}
-    losses: dict[tuple[str, str], tuple[str, Mapping[str, Any]]] = {}
+    losses: dict[tuple[str, str, str], tuple[str, Mapping[str, Any]]] = {}
     others: list[str] = []
     for cell in grid.cells():
         run_dir = folder.run_dir(cell)
@@ -105,7 +105,7 @@ def _machines(sessions: Sequence[Mapping[str, Any]], name: str, unit: str = "") 
 def _of_other_losses(
     cell: Cell,
     record: Mapping[str, Any],
-    first: dict[tuple[str, str], tuple[str, Mapping[str, Any]]],
+    first: dict[tuple[str, str, str], tuple[str, Mapping[str, Any]]],
 ) -> Iterator[str]:
     """Yield what sessions trained with another loss than the arm's first one, which is noted.
 
@@ -119,7 +119,8 @@ def _of_other_losses(
         if not isinstance(loss, Mapping):  # earlier versions did not note it
             continue
         loss = usual | dict(loss)
-        name, was = first.setdefault((cell.algo, cell.arm), (cell.name, loss))
+        observed = "games" if cell.is_atari else cell.game  # vectors have other defaults
+        name, was = first.setdefault((observed, cell.algo, cell.arm), (cell.name, loss))
         differing = [
             f"{key} {loss.get(key)} instead of {was.get(key)} of {name}"
             for key in sorted({*loss, *was})

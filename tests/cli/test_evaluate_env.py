@@ -57,6 +57,8 @@ def played_by_sb3(run_dir: Path, algo: str, env: str, *, normalize: bool) -> lis
     ("algo", "env", "normalize"),
     [
         ("sac", CONTINUOUS, True),
+        ("tqc", "Pendulum-v1", True),
+        ("ppo", "Pendulum-v1", False),
         ("ppo", DICT, True),
         ("ppo_mask", IMAGES, False),
         ("ppo_lstm", IMAGES, False),
@@ -92,6 +94,8 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path) -> None:
     for flags, words in ((["--epsilon", "0.1"], "--epsilon"), (["--video", "x.gif"], "--video")):
         said = refusal("evaluate", "--model", str(run_dir), *flags)
         assert f"Expected {words} with Atari games alone" in said
+    said = refusal("probe", "--game", "pong", "--features-of", str(run_dir))
+    assert f"from a game's RAM, got {run_dir}, which was trained on {IMAGES}" in said
     other = shutil.copy(run_dir / "model.zip", tmp_path / "model.zip")
     said = refusal("evaluate", "--model", str(other), "--env", IMAGES)
     assert "the directory of a run with --env" in said

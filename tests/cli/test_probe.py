@@ -396,6 +396,7 @@ def test_code_of_a_model_runs_only_when_trusted(here: Path, quick: Fitted) -> No
     ("flags", "message"),
     [
         (["--game", "breakuot"], "Did you mean 'breakout'"),
+        (["--game", "HalfCheetah-v5"], "Atari games: .* RAM, got the environment HalfCheetah-v5"),
         (["--game", "tetris"], "RAM labels .*games are asteroids, .*zaxxon|games are"),
         (["--labels", "correct"], "`version` .*Did you mean 'corrected'"),
         (["--protocol", "convergd"], "invalid choice: 'convergd'"),

@@ -69,19 +69,27 @@ def test_what_does_not_fit_exits_2(tmp_path: Path, flags: list[str], message: st
     assert not (tmp_path / "logs").exists()
 
 
+SAC = ("--hyperparams", "learning_starts:60", "batch_size:16")
+PPO = ("--n-envs", "2", "--hyperparams", "n_steps:16", "n_epochs:2")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("algo", "env", "sizes"),
+    ("algo", "env", "first_step", "sizes"),
     [
-        ("sac", CONTINUOUS, ("-n", "112", "--hyperparams", "learning_starts:60", "batch_size:16")),
-        ("a2c", IMAGES, ("-n", "112", "--n-envs", "2", "--hyperparams", "n_steps:16")),
+        ("sac", CONTINUOUS, 96, SAC),
+        ("a2c", IMAGES, 64, ("--n-envs", "2", "--hyperparams", "n_steps:16")),
+        ("sac", "HalfCheetah-v5", 96, SAC),
+        ("sac", "HalfCheetah-v5", 96, (*SAC, "--infonce-coef", "0")),
+        ("sac", "Hopper-v5", 96, (*SAC, "--no-isolated")),
+        ("ppo", "Walker2d-v5", 64, PPO),
     ],
 )
 def test_a_run_that_was_killed_goes_on_exactly(
-    tmp_path: Path, algo: str, env: str, sizes: tuple[str, ...]
+    tmp_path: Path, algo: str, env: str, first_step: int, sizes: tuple[str, ...]
 ) -> None:
     name = env.rpartition(":")[2]
-    flags = ("--algo", algo, "--save-freq", "48", "--normalize", *sizes)
+    flags = ("--algo", algo, "-n", "112", "--save-freq", "48", "--normalize", *sizes)
     assert main(words(tmp_path / "whole", env, *flags)) == 0
     whole = tmp_path / "whole" / algo / f"{name}_1"
     record = record_of(whole)
@@ -91,7 +99,7 @@ def test_a_run_that_was_killed_goes_on_exactly(
     begun = make_parser().parse_args(words(tmp_path, env, *flags, "--run-dir", str(stopped)))
     assert run(begun, AtStep(104, ctrl_c)) == 130
     said = output_of("train", "--resume", str(stopped), "--no-progress")
-    assert f"Resuming at step {96 if algo == 'sac' else 64}: {algo.upper()} on {env}" in said
+    assert f"Resuming at step {first_step}: {algo.upper()} on {env}" in said
     assert_same(state_of(stopped), state_of(whole))
     for table in ("progress.csv", "episodes.csv"):
         assert rows_of(stopped / table) == rows_of(whole / table)

@@ -78,6 +78,24 @@ def test_every_algorithm_learns_with_the_loss(algorithm: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "ppo_mask"])
+def test_every_algorithm_learns_from_vectors(algorithm: str) -> None:
+    env = "CartPole-v1" if "dqn" in algorithm else "Pendulum-v1"
+    short = {"learning_starts": 30} if N_ENVS[algorithm] == 1 else {"n_steps": 16}
+    model = make(algorithm, env, extractor={"n_pairs": 8}, hyperparameters=short, normalize=True)
+    model.learn(64)
+    numbers = [each.last_infonce for each in trained_extractors(model.policy)]
+    assert any("loss" in each for each in numbers)
+
+
+def test_the_layers_on_vectors_are_sb3s_own() -> None:
+    model = make("td3", "Pendulum-v1")
+    assert [each.out_features for each in model.actor.mu if hasattr(each, "out_features")] == [
+        *(400, 300, 1),
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_dictionaries_with_images_are_learned_from(algorithm: str) -> None:
     model = small(algorithm, DICT, normalize=True).learn(64)
