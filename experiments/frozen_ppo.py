@@ -41,7 +41,7 @@ from rl_infonce.pretraining import (
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
-from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.training.make_agent import make_agent
 
 GAME, OBJECTIVE, BUDGET, N_FRAMES = "boxing", "stdim", "250k frames", 100_000
 SEEDS, N_STEPS, N_ENVS = (0, 1, 2), 200_000, 8
@@ -115,7 +115,7 @@ def build(arm: str, seed: int, encoder: Path | None, n_steps: int) -> BaseAlgori
     start: Any = None if encoder is None else load_encoder(encoder)
     if arm == "frozen_untrained":
         start = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(seed))
-    return make_atari_model(
+    return make_agent(
         "ppo",
         GAME,
         n_timesteps=n_steps,

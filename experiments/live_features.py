@@ -31,7 +31,7 @@ from rl_infonce.report.statistics import t_difference
 from rl_infonce.scoring.probe_runner import TASKS
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
-from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.training.make_agent import make_agent
 
 N_FRAMES, N_STATES = 10_000, 2000
 COLUMNS = {
@@ -58,7 +58,7 @@ def states(game: str, n_frames: int, n_states: int) -> npt.NDArray[np.uint8]:
 
 def untrained(cell: Cell, grid: Grid) -> torch.nn.Module:
     """Return the network with which a cell began."""
-    model = make_atari_model(
+    model = make_agent(
         cell.algo,
         cell.game,
         n_timesteps=grid.n_timesteps,

@@ -201,6 +201,13 @@ class InfoNCESettings:
         needs=("isolated", True),
         none="as many as take each row of a rollout for an anchor once, and 1",
     )
+    policy_encoder_tau: float | None = setting(
+        None,
+        Number(above=0, at_most=1),
+        "Speed, per update, of the averaged encoder that the policy reads.",
+        needs=("isolated", True),
+        none="reading the encoder that is trained, where the preset has no value",
+    )
     with_observation: bool = setting(
         True, Flag(), "Whether the policy receives a vector beside its features."
     )
@@ -322,7 +329,13 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     # Ours: the same, but features must say what stands where.
     "positional_cpc": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
     # Guo et al. 2018 (CPC|A) one step ahead, of vectors: what will this action make of this state?
-    "action_cpc": InfoNCESettings(action_conditioning=True, n_pairs=256, min_gap=1, isolated=True),
+    "action_cpc": InfoNCESettings(
+        action_conditioning=True,
+        n_pairs=256,
+        min_gap=1,
+        isolated=True,
+        policy_encoder_tau=0.01,
+    ),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin et al. 2020: two shifted views of one observation, moving target.

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.networks.recurrent import GRUSummary
+from rl_infonce.networks.transition import MLPTransition
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE, centred
-from rl_infonce.settings import PRESETS, InfoNCESettings
+from rl_infonce.settings import PRESETS, InfoNCESettings, preset_settings
 from tests import oracles
 from tests.draws import normal, seeded
 
@@ -407,3 +408,94 @@ def test_local_terms_without_places_or_maps_are_refused() -> None:
     module, batch = objective(InfoNCESettings(terms=("local_local",))), random_batch()
     with pytest.raises(ValueError, match=r"`batch`.*maps.*local_local"):
         module(batch._replace(future_maps=None), HORIZONS)
+
+
+def loop_transition(module: TemporalInfoNCE, features: Tensor, actions: Tensor) -> Tensor:
+    """z_{t+1} = g(z_t, a_t) for each action: two hidden layers of x if x > 0 else exp(x) - 1."""
+    transition = module.future
+    assert isinstance(transition, MLPTransition)
+    for action in actions:
+        values = torch.cat([features, action])
+        for index, (weight, bias) in enumerate(
+            zip(transition.weights, transition.biases, strict=True)
+        ):
+            if index:
+                values = torch.where(values > 0, values, torch.exp(values) - 1)
+            values = (weight * values).sum(1) + bias
+        features = values
+    return features
+
+
+@pytest.mark.parametrize("action_dim", [0, 2])
+def test_self_prediction_is_one_minus_the_cosine_of_rolled_features(action_dim: int) -> None:
+    """Schwarzer et al. 2021, eqs. 2 and 5, with a mean over horizons and anchors, plus one."""
+    settings = InfoNCESettings(
+        objective="self_prediction", action_conditioning=action_dim > 0, centred=False
+    )
+    module = objective(settings, SHAPE._replace(action_dim=action_dim))
+    batch = random_batch(action_dim=action_dim)
+    actions = torch.zeros(B, max(HORIZONS), 0) if batch.actions is None else batch.actions
+    total = 0.0
+    for k, horizon in enumerate(HORIZONS):
+        for i in range(B):
+            predicted = loop_transition(module, batch.context[i, -1], actions[i, :horizon]).detach()
+            true = batch.futures[k, i]
+            norms = math.sqrt(float((predicted**2).sum()) * float((true**2).sum()))
+            total += 1.0 - float((predicted * true).sum()) / norms
+    loss = float(module(batch, HORIZONS).loss.detach())
+    assert loss == pytest.approx(total / (len(HORIZONS) * B), rel=1e-9)
+
+
+def test_self_prediction_leaves_the_futures_without_a_gradient_and_reports_retrieval() -> None:
+    module = objective(InfoNCESettings(objective="self_prediction"))
+    batch = random_batch(masked=False)
+    futures = batch.futures.clone().requires_grad_()
+    context = batch.context.clone().requires_grad_()
+    result = module(batch._replace(futures=futures, context=context), HORIZONS)
+    result.loss.backward()
+    assert futures.grad is None
+    assert context.grad is not None
+    assert context.grad.any()
+    predictions = module.predict(batch, HORIZONS).detach()
+    expected = []
+    for k in range(len(HORIZONS)):
+        scores = [
+            [float(torch.cosine_similarity(p, f, dim=0)) for f in batch.futures[k]]
+            for p in predictions[k]
+        ]
+        expected.append(sum(oracles.retrieval_accuracy(scores)) / B)
+    assert result.accuracy.tolist() == pytest.approx(expected)
+
+
+def test_infonce_contrasts_what_the_network_has_rolled_forward() -> None:
+    settings = InfoNCESettings(predictor="mlp", action_conditioning=True, centred=False)
+    module = objective(settings, SHAPE._replace(action_dim=2))
+    batch = random_batch(action_dim=2)
+    assert batch.actions is not None
+    predictions = module.predict(batch, HORIZONS).detach()
+    for k, horizon in enumerate(HORIZONS):
+        for i in range(B):
+            state = batch.context[i, -1]
+            rolled = loop_transition(module, state, batch.actions[i, :horizon]).detach()
+            torch.testing.assert_close(predictions[k, i], rolled)
+    scores = [module.critics["global"](predictions[k], batch.futures[k], k) for k in (0, 1)]
+    expected = [
+        sum(oracles.info_nce(s.tolist(), m.tolist())) / B
+        for s, m in zip(scores, batch.mask, strict=True)
+    ]
+    loss = float(module(batch, HORIZONS).loss.detach())
+    assert loss == pytest.approx(sum(expected) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "self_prediction", "predictor": "none"}, "`predictor` to be gru or mlp"),
+        ({"action_conditioning": True, "predictor": "none"}, "`predictor` to be gru or mlp"),
+        ({"objective": "self_prediction", "terms": ("local_local",)}, "`terms`"),
+        ({"objective": "self_prediction", "critic": "mlp"}, "`critic` with objective='infonce'"),
+    ],
+)
+def test_settings_that_predict_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        preset_settings("cpc", settings)

@@ -59,6 +59,14 @@ def play_episodes(
             f"{policy.n_actions}. Was it trained on another game?"
         )
     episodes: list[Episode] = []
+    evaluate_policy(policy, env, n_episodes, callback=noting(episodes, show))
+    return episodes
+
+
+def noting(
+    episodes: list[Episode], show: Callable[[Episode], object]
+) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+    """Return a callback of SB3's `evaluate_policy` that adds every episode that ends to a list."""
 
     def note(names: dict[str, Any], _globals: dict[str, Any]) -> None:
         info = names["info"]
@@ -68,8 +76,7 @@ def play_episodes(
             episodes.append(Episode(names["i"], float(ended["r"]), int(ended["l"]), is_cut))
             show(episodes[-1])
 
-    evaluate_policy(policy, env, n_episodes, callback=note)
-    return episodes
+    return note
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ _LARGEST = {"data": 2**26, "policy.pth": 2**30}
 """Largest unpacked size of each member in bytes. NatureCNN's policies take some 10 MB; `data` holds
 the last observation of every environment, 40 kB for an Atari game."""
 
+_LARGEST_BESIDE = 2**24
+
 _FREELY_UNPACKED, _MOST_TIMES_SMALLER = 2**24, 20
 """A member of more bytes may hardly be compressed, as weights are; SB3 does not compress at all."""
 
@@ -56,15 +58,39 @@ def read_model_zip(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
     is damaged or looks malicious raises ValueError.
     """
     path = Path(path)
+    text, weights = _read_members(path, tuple(_LARGEST))
+    return _parse_text(path, text), _read_tensors(path, weights)
+
+
+def read_beside_weights(path: Path, name: str) -> tuple[Any, bytes] | None:
+    """Return the JSON in a further member of a model's file, and its packed weights.
+
+    None if there is no such member.
+    """
+    with _opened(path) as archive:
+        members = [member for member in archive.infolist() if member.filename == name]
+        if len(members) != 1:
+            return None
+        _check_size(f"`{name}` in {path}", members[0], _LARGEST_BESIDE)
+    text, weights = _read_members(path, (name, "policy.pth"))
+    return parse_json(text, most_bytes=_LARGEST_BESIDE), weights
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Yield a model's file after comparing names and sizes of its members with what is allowed."""
     if not path.is_file():
         raise FileNotFoundError(f"Expected a saved SB3 model at {path}, got no such file.")
     with contextlib.ExitStack() as opened:
         with _damage_named(path):
             archive = opened.enter_context(zipfile.ZipFile(path))
         _check_members(path, archive)
-        with _damage_named(path):
-            text, weights = (_read_member(archive, name) for name in _LARGEST)
-    return _parse_text(path, text), _read_tensors(path, weights)
+        yield archive
+
+
+def _read_members(path: Path, names: tuple[str, ...]) -> list[bytes]:
+    with _opened(path) as archive, _damage_named(path):
+        return [_read_member(archive, name) for name in names]
 
 
 @contextlib.contextmanager

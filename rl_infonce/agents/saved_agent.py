@@ -64,11 +64,20 @@ def model_file(place: Path) -> Path | None:
 
 def game_of(place: Path) -> str | None:
     """Return the game named by the `run.json` in a run directory or beside a model, or None."""
+    return _argument(place, "game")
+
+
+def env_of(place: Path) -> str | None:
+    """Return the id of the environment, if it is no game, of such a `run.json`, or None."""
+    return _argument(place, "env")
+
+
+def _argument(place: Path, name: str) -> str | None:
     folder = place if place.is_dir() else place.parent
     if not (folder / "run.json").is_file():
         return None
-    game = read_record(folder)["arguments"].get("game")
-    return game if isinstance(game, str) else None
+    value = read_record(folder)["arguments"].get(name)
+    return value if isinstance(value, str) else None
 
 
 def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork | BasePolicy:

@@ -28,6 +28,43 @@ def add_game(add: Callable[..., Any], **how: Any) -> None:
     add("--game", "--env", type=game_argument, help='Game, in any spelling, e.g. "pong".', **how)
 
 
+class _Environment(argparse.Action):
+    """Take an Atari game in any spelling for `--game`, and check that there is any other id."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        from rl_infonce.environments.ids import find_spec, is_atari
+
+        try:
+            if is_atari(values):
+                namespace.game = game_argument(values)
+            else:
+                find_spec(values)
+                setattr(namespace, self.dest, values)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            raise argparse.ArgumentError(self, str(error)) from None
+
+
+def add_task(parser: argparse.ArgumentParser, usual: str = "") -> None:
+    """Add the flags of a game and of an environment, of which a parser takes one.
+
+    `usual` says in brackets what is taken without them.
+    """
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--game", type=game_argument, help=f'Atari game, in any spelling, e.g. "pong"{usual}.')
+    add(
+        "--env",
+        action=_Environment,
+        metavar="ID",
+        help=f"Gymnasium id of an environment, e.g. HalfCheetah-v5 or my_envs:Maze-v0{usual}.",
+    )
+
+
 def add_trust_pickle(add: Callable[..., Any]) -> None:
     """Add the flag that lets a model file execute its code."""
     add(

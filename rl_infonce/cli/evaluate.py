@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 
 from rl_infonce.cli.arguments import (
     add_progress,
+    add_task,
     add_trust_pickle,
-    game_argument,
+    flag,
     shown,
     shows_progress,
 )
 
 if TYPE_CHECKING:
     from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan
+    from rl_infonce.training.run_evaluation import RunEvaluation, RunEvaluationPlan
 
 _MOST_SECONDS = 200  # Pillow keeps a video, as a GIF, in memory until it is whole
 
@@ -27,9 +29,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "evaluate",
         help="play whole games with a saved agent and say what they returned",
-        description="Play whole Atari games with a saved agent and print every score with mean and "
-        "standard error. Scores are the game's own points over all lives, whatever was clipped in "
-        "training. No code in the model file is executed.",
+        description="Play whole Atari games, or episodes of another environment, with a saved "
+        "agent and print every score with mean and standard error. Scores of games are their own "
+        "points over all lives, whatever was clipped in training. No code in the model file is "
+        "executed.",
     )
     add = parser.add_argument
     add(
@@ -37,10 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         required=True,
         metavar="PATH",
-        help="A PPO, A2C or DQN agent saved by SB3 (.zip), or the directory of a run.",
+        help="A PPO, A2C or DQN agent of a game saved by SB3 (.zip), or the directory of a run of "
+        "any algorithm and environment.",
     )
     add("--best", action="store_true", help="Take the run's model whose episodes returned most.")
-    add("--game", "--env", type=game_argument, help="Game, in any spelling (that of the run).")
+    add_task(parser, usual=" (that of the run)")
     add("--n-episodes", type=int, default=10, metavar="N", help=shown("Whole games to play"))
     add("--n-envs", type=int, default=8, metavar="N", help=shown("Games played at once"))
     add("--seed", type=int, default=0, metavar="N", help=shown("Seed of games and actions"))
@@ -51,12 +55,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_false",
         default=False,
         help="Sample PPO's and A2C's actions, and let DQN explore as it did when it was saved (the "
-        "default, as in RL Zoo for Atari).",
+        "default on Atari, as in RL Zoo).",
     )
     how.add_argument(
         "--deterministic",
         action="store_true",
-        help="Take the best action; such an agent may wait forever, as for a ball it never fires.",
+        help="Take the best action (the default elsewhere); on Atari such an agent may wait "
+        "forever, as for a ball it never fires.",
     )
     add("--epsilon", type=float, metavar="X", help="Probability of a uniform action instead.")
     add(
@@ -105,10 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _plan(arguments: argparse.Namespace) -> EvaluationPlan:
+def _plan(arguments: argparse.Namespace) -> EvaluationPlan | RunEvaluationPlan:
     """Return what is to be played, after checking that it can be written."""
     from rl_infonce.agents.game_evaluation import EvaluationPlan
-    from rl_infonce.agents.saved_agent import find_model, game_of
+    from rl_infonce.agents.saved_agent import env_of, find_model, game_of
     from rl_infonce.report.video import check_video_path
     from rl_infonce.runs.evaluation_file import check_output, try_to_write_beside
 
@@ -118,6 +123,9 @@ def _plan(arguments: argparse.Namespace) -> EvaluationPlan:
     if arguments.output is not None:
         check_output(arguments.output)
     path = find_model(arguments.model, best=arguments.best)
+    env = arguments.env or env_of(arguments.model)
+    if env is not None and arguments.game is None:
+        return _plan_of_run(arguments, path)
     game = arguments.game or game_of(arguments.model)
     if game is None:
         raise ValueError(f"Expected `--game`: {arguments.model} is no run that names its game.")
@@ -126,44 +134,70 @@ def _plan(arguments: argparse.Namespace) -> EvaluationPlan:
     return EvaluationPlan(path, game, **given)
 
 
-def _evaluate(plan: EvaluationPlan, arguments: argparse.Namespace) -> int:
+def _plan_of_run(arguments: argparse.Namespace, model: Path) -> RunEvaluationPlan:
+    from rl_infonce.training.run_evaluation import RunEvaluationPlan
+
+    run_dir = arguments.model if arguments.model.is_dir() else arguments.model.parent
+    if not (run_dir / "run.json").is_file():
+        raise ValueError(
+            f"Expected the directory of a run with --env {arguments.env}, which says how the agent "
+            f"is built, got {arguments.model} without run.json beside it."
+        )
+    unused = sorted({"epsilon", "max_frames", "video", "trust_pickle"} & arguments.given)
+    if unused:
+        flags = ", ".join(map(flag, unused))
+        raise ValueError(f"Expected {flags} with Atari games alone. Leave it out.")
+    names = ("n_episodes", "n_envs", "seed")
+    given = {name: getattr(arguments, name) for name in names}
+    is_deterministic = arguments.deterministic or "deterministic" not in arguments.given
+    return RunEvaluationPlan(run_dir, model, arguments.env, deterministic=is_deterministic, **given)
+
+
+def _evaluate(plan: EvaluationPlan | RunEvaluationPlan, arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from rl_infonce.agents.game_evaluation import evaluate_agent
+    from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan, evaluate_agent
     from rl_infonce.files.durable import replace_json
+    from rl_infonce.training.run_evaluation import evaluate_run
 
-    print(f"Playing {plan.n_episodes} games of {plan.game} with {plan.model}", flush=True)
+    what = f"games of {plan.game}" if isinstance(plan, EvaluationPlan) else "episodes"
+    print(f"Playing {plan.n_episodes} {what} with {plan.model}", flush=True)
     with tqdm(total=plan.n_episodes, unit="game", disable=not shows_progress(arguments)) as bar:
-        evaluation = evaluate_agent(
-            plan, trust_pickle=arguments.trust_pickle, show=lambda _episode: bar.update()
-        )
+        evaluation: Evaluation | RunEvaluation
+        if isinstance(plan, EvaluationPlan):
+            evaluation = evaluate_agent(
+                plan, trust_pickle=arguments.trust_pickle, show=lambda _episode: bar.update()
+            )
+        else:
+            evaluation = evaluate_run(plan, show=lambda _episode: bar.update())
     _print_scores(evaluation)
     if arguments.output is not None:
         replace_json(arguments.output, evaluation.record(shlex.join(sys.argv)))
         print(f"Scores: {arguments.output}")
-    if arguments.video is not None:
+    if arguments.video is not None and isinstance(evaluation, Evaluation):
         seconds, goes_on = evaluation.write_video(arguments.video, most_seconds=_MOST_SECONDS)
         longer = " of a longer game" if goes_on else ""
         print(f"Video:  {arguments.video} ({seconds:.0f} s{longer})")
     return 0
 
 
-def _print_scores(evaluation: Evaluation) -> None:
+def _print_scores(evaluation: Evaluation | RunEvaluation) -> None:
     from rl_infonce.runs.evaluation_file import mean_and_error
 
     plan, episodes = evaluation.plan, evaluation.episodes
+    max_frames = getattr(plan, "max_frames", None)  # elsewhere the environment has its own limit
     print("game      return    steps")
     for number, episode in enumerate(episodes, 1):
-        cut = "  (cut)" if episode.is_cut else ""
+        cut = "  (cut)" if episode.is_cut and max_frames is not None else ""
         print(f"{number:4d} {episode.score:11.1f} {episode.length:8d}{cut}")
     mean, error = mean_and_error([episode.score for episode in episodes])
     spread = "" if error is None else f" +- {error:.2f} (standard error)"
     n_steps = sum(episode.length for episode in episodes)
     print(f"Mean return {mean:.2f}{spread}, {n_steps} steps in {evaluation.seconds:.0f} s")
     n_cut = sum(episode.is_cut for episode in episodes)
-    if n_cut:
+    if n_cut and max_frames is not None:
         advice = " The agent may wait for something: try --stochastic."
         print(
-            f"{n_cut} of {len(episodes)} games were cut after {plan.max_frames} frames."
+            f"{n_cut} of {len(episodes)} games were cut after {max_frames} frames."
             + (advice if plan.deterministic else "")
         )

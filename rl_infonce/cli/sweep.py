@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `sweep` and its flags."""
     parser = subparsers.add_parser(
         "sweep",
-        help="train a grid of games, algorithms, arms and seeds",
+        help="train a grid of games or environments, algorithms, arms and seeds",
         description="Train games x algorithms x arms x seeds of a TOML grid. Every cell is a run "
         "directory that can be killed and goes on; run the command again, or pass --resume, and "
         "only what is missing is trained. Failed cells are named at the end and stop no other "
@@ -188,9 +188,10 @@ def _print_plan(grid: Grid, sweep: SweepRun, states: States) -> None:
     from rl_infonce.report.formatting import counted
     from rl_infonce.sweeps.display import counts
 
+    task = "environment" if grid.envs else "game"
     print(
         f"{counted(len(states), 'cell')} in {sweep.folder.path}: "
-        f"{counted(len(grid.games), 'game')} x {counted(len(grid.algos), 'algorithm')} x "
+        f"{counted(len(grid.tasks), task)} x {counted(len(grid.algos), 'algorithm')} x "
         f"{counted(len(grid.arms), 'arm')} x {counted(len(grid.seeds), 'seed')}, "
         f"{grid.n_timesteps:,} steps each; {counts(states)}"
     )

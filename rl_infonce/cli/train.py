@@ -1,4 +1,4 @@
-"""`rl-infonce train`: PPO or DQN with temporal InfoNCE on an Atari game."""
+"""`rl-infonce train`: an agent with temporal InfoNCE, on an Atari game or another environment."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import (
     add_former,
-    add_game,
     add_progress,
+    add_task,
     flag,
     flag_words,
     shows_progress,
@@ -22,6 +22,7 @@ from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.runs.run_directory import made_folder, read_record
 from rl_infonce.settings import LOSS_SETTINGS, declared, defaults
 from rl_infonce.training.plan import OF_A_SESSION, TrainingPlan
+from rl_infonce.training.rl_zoo import ALGORITHMS
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -36,13 +37,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `train` and its flags, in RL Zoo's spelling."""
     parser = subparsers.add_parser(
         "train",
-        help="train PPO or DQN with temporal InfoNCE on an Atari game",
-        description="Train PPO or DQN with temporal InfoNCE on an Atari game. Writes run.json, "
-        "checkpoints, curves and model.zip to LOGS/ALGO/GAME_1, then GAME_2, and so on. A run that "
-        "was stopped or killed goes on with --resume, exactly.",
+        help="train an agent with temporal InfoNCE on an Atari game or another environment",
+        description="Train an agent with temporal InfoNCE on an Atari game or another environment. "
+        "Writes run.json, checkpoints, curves and model.zip to LOGS/ALGO/GAME_1, then GAME_2, and "
+        "so on. A run that was stopped or killed goes on with --resume, exactly.",
     )
     add = parser.add_argument
-    add_game(add)
+    add_task(parser)
     add("--resume", type=Path, metavar="RUN", help="Go on with the run in this folder instead.")
     add("--resume-inexact", action="store_true", help="Go on although package versions differ.")
     add(
@@ -50,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="Go on from the checkpoint before a damaged one.",
     )
-    _add(add, "algo", choices=("ppo", "dqn"))
+    _add(add, "algo", choices=tuple(ALGORITHMS))
     _add(add, "n_timesteps", "-n", type=int, metavar="N")
     _add(add, "n_envs", type=int, metavar="N")
     add("--seed", type=int, help="Seed, 0 to 2**31 - 1 (drawn, and noted in run.json).")
@@ -59,6 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_former(add, "--encoder", "--pretrained", type=Path)
     _add(add, "freeze_encoder", action=argparse.BooleanOptionalAction)
     _add(add, "hyperparams", "-params", nargs="+", metavar="NAME:VALUE")
+    _add(add, "normalize", action=argparse.BooleanOptionalAction)
     _add(add, "num_threads", type=int, metavar="N")
     add(
         "-f",
@@ -151,7 +153,7 @@ def _train(training: TrainingRun, arguments: argparse.Namespace) -> int:
         return 1
     words = f"Resuming at step {training.model.num_timesteps}" if is_restored else "Training"
     print(
-        f"{words}: {plan.algo.upper()} on {plan.game} (seed {plan.seed}, {training.model.device}) "
+        f"{words}: {plan.algo.upper()} on {plan.task} (seed {plan.seed}, {training.model.device}) "
         f"in {training.run_dir}"
     )
     code = training.learn(progress=progress)
@@ -196,7 +198,8 @@ def _verdict(model: BaseAlgorithm) -> str:
     """Return the last update's loss and accuracy beside what they must beat, or "" without any."""
     from rl_infonce.sb3.callbacks import trained_extractors
 
-    (extractor,) = trained_extractors(model.policy)
+    extractors = trained_extractors(model.policy)  # SAC's actor and critic have one each
+    extractor = next((each for each in extractors if each.last_infonce), extractors[0])
     numbers = extractor.last_infonce
     horizon = f"k{extractor.horizons[0]}"
     n_terms = len(extractor.settings.terms)  # the loss is their sum
@@ -213,9 +216,10 @@ def _verdict(model: BaseAlgorithm) -> str:
 def _counterpart(plan: TrainingPlan) -> str:
     """Return the command whose run differs from this one in the loss alone."""
     usual = TrainingPlan().flat()
-    words = ["rl-infonce", "train", "--game", plan.game, "--seed", str(plan.seed)]
+    task = ["--env", plan.env] if plan.game is None else ["--game", plan.game]
+    words = ["rl-infonce", "train", *map(str, task), "--seed", str(plan.seed)]
     changed = {name: value for name, value in plan.flat().items() if value != usual[name]}
-    for name in ("game", "seed", "infonce_coef"):
+    for name in ("game", "env", "seed", "infonce_coef"):
         changed.pop(name, None)
     words += flag_words(changed)
     if plan.loss.get("infonce_coef") == 0:

@@ -48,8 +48,8 @@ def make_report(
 
     `missing` and `other_versions` name in words which planned runs are not there, and which were
     trained with other packages. `scales` maps a game to the scores of a random agent and of a
-    human; None compares raw scores. `n_seeds` maps an arm to its planned seeds; None takes what is
-    there.
+    human, and a game without these is scaled by its baseline; None compares raw scores. `n_seeds`
+    maps an arm to its planned seeds; None takes what is there.
     """
     _check(runs)
     scored = score_runs(runs)

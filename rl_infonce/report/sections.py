@@ -12,6 +12,7 @@ from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, with_references
 from rl_infonce.report.return_tables import Table, comparison_table, returns_table
 from rl_infonce.report.runs import Scored, arms_of, mean_f1, scores_by_arm
+from rl_infonce.report.scales import baseline_scales
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
 Scales = Mapping[str, tuple[float, float]] | None
@@ -28,6 +29,10 @@ HOW_COMPARED = (
     "of the pairs: of a dozen pairs 5 to 9 of 10 may detect it, of three 2 to nearly 10."
 )
 _SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
+_UNITS = (
+    "No human score is known of {}: there, differences are in units of the size of the baseline's "
+    "mean return over the budget, so that 0.1 is a tenth of it."
+)
 _RAW = "Differences are raw points, averaged over games: the game with the largest scores decides."
 _F1 = "Differences are of the mean F1, weighted by class, of the probes of each run's features."
 _UNTRAINED = "Each run's features against those of the untrained encoder that was probed with it."
@@ -69,7 +74,7 @@ def parts_of(
     """
     own = [each for each in scored if each.run.algo == algo]
     baseline, _ = _arms(scored, algo)
-    about = [_RAW if scales is None else _SCALE]
+    scales, about = _scaled_by(own, algo, scales)
     parts = []
     for measure, words in _MEASURES.items():
         pairs, heading = _against_baseline(scored, algo, measure), f"{words}, compared"
@@ -84,6 +89,18 @@ def parts_of(
     for protocol in sorted({protocol for each in own for protocol in each.run.probes}):
         parts += _features(scored, algo, protocol, planned, rng)
     return parts
+
+
+def _scaled_by(own: Sequence[Scored], algo: str, human: Scales) -> tuple[Scales, list[str]]:
+    """Return the scales of an algorithm's games, and what they are in words."""
+    if human is None:
+        return None, [_RAW]
+    by_baseline = baseline_scales(own, algo, human)
+    has_human = any(each.run.game in human for each in own)
+    return {**human, **by_baseline}, [
+        *([_SCALE] if has_human or not by_baseline else []),
+        *([_UNITS.format(", ".join(sorted(by_baseline)))] if by_baseline else []),
+    ]
 
 
 def _features(

@@ -27,6 +27,8 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env.base_vec_env import VecEnv, VecEnvWrapper
 
+from rl_infonce.resuming.mujoco_state import get_mujoco_state, is_mujoco, set_mujoco_state
+
 # Every number that a step of these can change is an attribute; tests play each of them twice.
 _KNOWN_ENVS = (
     classic_control.AcrobotEnv,
@@ -148,7 +150,7 @@ def _part_state(part: Any) -> dict[str, Any]:
     name = type(part).__name__
     if hasattr(type(part), "get_state"):
         return {"class": name, "own": part.get_state()}
-    if not _is_atari(part) and type(part) not in _KNOWN_ENVS:
+    if not (_is_atari(part) or is_mujoco(part) or type(part) in _KNOWN_ENVS):
         raise UnknownStateError(
             f"Expected games whose state can be read, got {name}. Give the class get_state() and "
             "set_state(state)."
@@ -164,6 +166,8 @@ def _part_state(part: Any) -> dict[str, Any]:
         from rl_infonce.atari.ale_state import get_ale_state
 
         state["ale"] = get_ale_state(part.ale)
+    if is_mujoco(part):
+        state["mujoco"] = get_mujoco_state(part)
     return state
 
 
@@ -181,6 +185,8 @@ def _set_part_state(part: Any, state: Mapping[str, Any]) -> None:
         from rl_infonce.atari.ale_state import set_ale_state
 
         set_ale_state(part.ale, state["ale"])
+    if "mujoco" in state:
+        set_mujoco_state(part, state["mujoco"])
 
 
 def _is_atari(part: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import time
 import warnings
@@ -19,6 +18,7 @@ from rl_infonce.checks import check_count, check_flag
 from rl_infonce.files.durable import remove_partial
 from rl_infonce.files.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.resuming.best_model import BestModel, find_best, keep_best
+from rl_infonce.resuming.model_bytes import model_bytes
 from rl_infonce.resuming.model_state import (
     differing_settings,
     flat,
@@ -261,11 +261,11 @@ class ResumeCallback(BaseCallback):
                 stacklevel=2,
             )
         if self.save_best:  # first: a run that is killed between the two saves both again
-            keep_best(self.folder, model, lambda: _zip_of(model))
+            keep_best(self.folder, model, lambda: model_bytes(model))
         packed = pack_state(state)
         files = {"state.json": packed.text, "state.safetensors": packed.tensors}
         if self.save_zip:
-            files["model.zip"] = _zip_of(model)
+            files["model.zip"] = model_bytes(model)
         about = {**software(), "is_exact": self.is_exact, "n_envs": model.n_envs}
         shared = (state["replay"] or {}).get("sha256", {})
         path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
@@ -313,12 +313,6 @@ def _sync_tables(model: BaseAlgorithm, callbacks: Iterable[BaseCallback]) -> Non
     for each in (*flat(callbacks), *model.logger.output_formats):
         if isinstance(each, EpisodeLogCallback | CSVFormat):
             each.sync()
-
-
-def _zip_of(model: BaseAlgorithm) -> bytes:
-    file = io.BytesIO()
-    model.save(file)
-    return file.getvalue()
 
 
 def _read_state(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class ExtractorArguments(InfoNCESettings):
         None,
         Count(),
         "Number D of features; those of a vector stand beside it in what the policy receives.",
-        none="512 for images and 256 for vectors",
+        none="512 for images and 64 for vectors",
     )
     _: KW_ONLY
     preset: str | None = setting(None, PRESET.kind, PRESET.meaning, none=PRESET.none)

@@ -107,7 +107,8 @@ def known_action_space(
     if policy is None:
         raise ValueError(
             "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "
-            "extractor, or auto_bind=False, got None."
+            "extractor, or auto_bind=False, got None. Pass env.action_space, or leave actions out "
+            "by action_conditioning=False."
         )
     return policy.action_space
 

@@ -99,6 +99,7 @@ class InfoNCECallback(BaseCallback):
         for extractor in self.extractors:
             if self.decoupled:
                 _check_unbounded(extractor.max_grad_ratio)
+                _check_not_isolated(extractor)
             extractor.bind(self.model)
             extractor.steer(decoupled=self.decoupled)
         if self.verbose:
@@ -106,7 +107,8 @@ class InfoNCECallback(BaseCallback):
 
     def _check_algorithm(self, model: BaseAlgorithm) -> None:
         reason = unfit_for_attaching(model)
-        if reason is not None and (is_gradient_free(model) or not self.decoupled):
+        attaches = not self.decoupled and not all(each.is_isolated for each in self.extractors)
+        if reason is not None and (is_gradient_free(model) or attaches):
             raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
 
     def _on_training_start(self) -> None:
@@ -208,6 +210,16 @@ def _check_unbounded(max_grad_ratio: float | None) -> None:
             f"Expected no `max_grad_ratio` with decoupled updates, got {max_grad_ratio}: it bounds "
             "the loss's gradient by RL's, which they do not meet. Leave it out, or lower their "
             "learning rate."
+        )
+
+
+def _check_not_isolated(extractor: InfoNCEExtractor) -> None:
+    """Raise a ValueError if an extractor has updates of its own already."""
+    if extractor.settings.isolated:
+        raise ValueError(
+            "Expected `decoupled` with an extractor that RL trains, got isolated=True, which has "
+            "updates of its own already. Leave decoupled out, and set encoder_learning_rate and "
+            "encoder_updates; or pass isolated=False, so that RL trains the encoder also."
         )
 
 

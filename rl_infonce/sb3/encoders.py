@@ -23,7 +23,7 @@ def make_encoder(space: spaces.Box, given: ExtractorArguments) -> Encoder:
     if is_vector(space):
         return VectorEncoder(
             space,
-            given.features_dim or 256,
+            given.features_dim or 64,
             precision=given.precision,
             with_observation=given.with_observation,
         )

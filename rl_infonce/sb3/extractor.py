@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import Self
 
 from rl_infonce.networks.moving_average import MovingAverage
@@ -27,7 +27,6 @@ from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, are_equal, new_heads, n
 from rl_infonce.sb3.batch_sampling import sampling_plan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
-    is_collecting,
     is_gradient_free,
     known_action_space,
     unfit_for_attaching,
@@ -35,7 +34,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import OwnAdam, alike, hand_over, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, alike, n_updates_due
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
@@ -121,7 +120,7 @@ class InfoNCEExtractor(HostedExtractor):
     def _add_heads(self, algorithm: BaseAlgorithm | None) -> None:
         self.infonce: TemporalInfoNCE | None = None
         self.target: MovingAverage | None = None
-        self.own_adam: OwnAdam | None = None
+        self.own_updates: OwnUpdates | None = None
         if algorithm is not None and is_gradient_free(algorithm):
             # Its perturbations cover every parameter, so that heads would change the search.
             self._session.warn_once("unfit", f"InfoNCE is off: {unfit_for_attaching(algorithm)}.")
@@ -129,11 +128,7 @@ class InfoNCEExtractor(HostedExtractor):
         self.infonce = self._new_heads(self._session.rng)
         self.target = new_target(self.encoder, self.settings)
         if self.settings.isolated:
-            self.own_adam = OwnAdam(self._own_parameters(), self.settings.encoder_learning_rate)
-
-    def _own_parameters(self) -> list[nn.Parameter]:
-        heads = [] if self.infonce is None else list(self.infonce.parameters())
-        return [*self.encoder.parameters(), *heads]
+            self.own_updates = OwnUpdates(self.encoder, self.infonce, self.settings)
 
     def reseed_heads(self, former: np.random.Generator) -> None:
         """Draw heads anew from the session's stream if they are as `former` made them."""
@@ -152,10 +147,11 @@ class InfoNCEExtractor(HostedExtractor):
         Args:
             observations: [K, C, H, W] or [K, n], floats, preprocessed by SB3.
         """
-        if self.is_isolated:
+        if self.own_updates is not None and self.is_isolated:
             self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
             with torch.no_grad():
-                return self.encoder.output(observations, self.encoder.encode(observations))
+                encoded = self.encoder.encode(observations, self.own_updates.averages())
+                return self.encoder.output(observations, encoded)
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
@@ -199,24 +195,23 @@ class InfoNCEExtractor(HostedExtractor):
             return
         counts = self._session.counts
         n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
-        if n_due == 0 or (self.auto_bind and not is_collecting(algorithm)):
+        if n_due == 0 or not self._is_collecting(algorithm):
             return
         counts.n_host_updates = int(algorithm._n_updates)
         leader, *followers = alike(self, algorithm.policy)
-        if leader is not self:
+        experience = self.experience() if leader is self else None
+        if experience is None or self.own_updates is None:
             return
-        experience = self.experience()
-        if experience is not None:
-            for _ in range(n_due):
-                self._update(experience)
+        for _ in range(n_due):
+            self._update(self.own_updates, experience)
         for follower in followers:
-            hand_over(self.encoder, follower.encoder)
+            self.own_updates.hand_over(self.encoder, follower.encoder)
 
-    def _update(self, experience: Experience) -> None:
+    def _update(self, own_updates: OwnUpdates, experience: Experience) -> None:
         loss = self.infonce_loss(experience)
         gradients = None if loss is None else self.weighted_gradients(loss)
-        if gradients is not None and self.own_adam is not None:
-            self.own_adam.step(self._own_parameters(), gradients)
+        if gradients is not None and self.infonce is not None:
+            own_updates.step(self.encoder, self.infonce, gradients)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

@@ -15,7 +15,13 @@ from typing_extensions import Self
 
 from rl_infonce.checks import check_number
 from rl_infonce.sb3.attach import Attachment
-from rl_infonce.sb3.binding import check_host, is_part_of, is_updating, training_algorithm
+from rl_infonce.sb3.binding import (
+    check_host,
+    is_collecting,
+    is_part_of,
+    is_updating,
+    training_algorithm,
+)
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
@@ -89,6 +95,12 @@ class HostedExtractor(NatureCNN):
         """Return whether the bound algorithm asks: SB3 leaves policies in training mode."""
         algorithm = self._session.algorithm
         return algorithm is None or not self.auto_bind or is_updating(algorithm)
+
+    def _is_collecting(self, algorithm: BaseAlgorithm) -> bool:
+        """Return whether a rollout begins, and not a look at the policy after training."""
+        if self.auto_bind:
+            return is_collecting(algorithm)
+        return algorithm.num_timesteps < algorithm._total_timesteps
 
     @property
     def infonce_coef(self) -> float:

@@ -11,6 +11,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.settings import InfoNCESettings
@@ -40,7 +41,7 @@ class OwnAdam(nn.Module):
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float) -> None:
         super().__init__()
         self.learning_rate = learning_rate
-        self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("n_steps", torch.zeros(len(parameters), dtype=torch.int64))
         for index, parameter in enumerate(parameters):
             self.register_buffer(f"mean_{index}", torch.zeros_like(parameter))
             self.register_buffer(f"square_{index}", torch.zeros_like(parameter))
@@ -49,7 +50,7 @@ class OwnAdam(nn.Module):
     def step(self, parameters: Sequence[nn.Parameter], auxiliary: AuxiliaryGradients) -> None:
         """Move parameters against gradients, whose norm is clipped at `MAX_GRAD_NORM`.
 
-        A parameter without a gradient stays, and so do its moments.
+        A parameter without a gradient stays, and so do its moments and its count of steps.
         """
         given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
         moved = [index for index, each in enumerate(parameters) if id(each) in given]
@@ -64,7 +65,7 @@ class OwnAdam(nn.Module):
             [self.get_buffer(f"mean_{index}") for index in moved],
             [self.get_buffer(f"square_{index}") for index in moved],
             [],
-            [torch.tensor(float(n_steps)) for _ in moved],
+            [torch.tensor(float(n)) for n in n_steps[moved].tolist()],
             foreach=True,
             amsgrad=False,
             beta1=0.9,
@@ -74,7 +75,7 @@ class OwnAdam(nn.Module):
             eps=1e-8,
             maximize=False,
         )
-        n_steps += 1
+        n_steps[moved] += 1
 
 
 def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:
@@ -104,12 +105,43 @@ def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
     return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
 
 
-@torch.no_grad()
-def hand_over(leader: nn.Module, follower: nn.Module) -> None:
-    """Give an encoder all numbers of another one."""
-    for new, own in zip(_tensors(leader), _tensors(follower), strict=True):
-        own.copy_(new)
+class OwnUpdates(nn.Module):
+    """What updates of an isolated encoder need: Adam, and the average that the policy reads.
+
+    Args:
+        encoder: What policy and loss share.
+        heads: What the loss has alone.
+        settings: Learning rate, and speed of the average.
+    """
+
+    def __init__(self, encoder: nn.Module, heads: nn.Module, settings: InfoNCESettings) -> None:
+        super().__init__()
+        self.adam = OwnAdam(_parameters(encoder, heads), settings.encoder_learning_rate)
+        self.average: MovingAverage | None = None
+        if settings.policy_encoder_tau is not None:
+            online = dict(encoder.named_parameters())
+            self.average = MovingAverage(online, settings.policy_encoder_tau)
+
+    def step(self, encoder: nn.Module, heads: nn.Module, gradients: AuxiliaryGradients) -> None:
+        """Move encoder and heads against their gradients, and the average towards the encoder."""
+        self.adam.step(_parameters(encoder, heads), gradients)
+        if self.average is not None:
+            self.average.update(dict(encoder.named_parameters()))
+
+    def averages(self) -> dict[str, Tensor] | None:
+        """Return the averaged parameters by name; None where the trained ones are read."""
+        average = self.average
+        return average.averages() if average is not None and average.has_begun else None
+
+    @torch.no_grad()
+    def hand_over(self, leader: nn.Module, follower: nn.Module) -> None:
+        """Give an encoder the numbers that the policy reads of another one."""
+        read = self.averages() or dict(leader.named_parameters())
+        for name, own in follower.named_parameters():
+            own.copy_(read[name])
+        for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
+            buffer.copy_(new)
 
 
-def _tensors(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
+def _parameters(encoder: nn.Module, heads: nn.Module) -> list[nn.Parameter]:
+    return [*encoder.parameters(), *heads.parameters()]

@@ -101,6 +101,7 @@ class Session:
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
+        self._place: tuple[weakref.ref[nn.Module], str] | None = None
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
         """Copy the stream alone: the weak reference must not travel."""
@@ -191,13 +192,21 @@ class Session:
         logger = getattr(self.algorithm, "_logger", None)
         if logger is None:
             return
-        policy = getattr(self.algorithm, "policy", None)
-        place = "" if policy is None else place_of(extractor, policy)
+        place = self._place_of(extractor)
         for name, number in numbers.items():
             exclude = None if name.startswith(_ON_SCREEN) else ("stdout",)
             logger.record_mean(f"infonce/{name}", number, exclude=exclude)
             if place:
                 logger.record_mean(f"infonce/{place}/{name}", number, exclude=("stdout",))
+
+    def _place_of(self, extractor: nn.Module) -> str:
+        """Return the extractor's place in the policy, which is looked up once."""
+        policy = getattr(self.algorithm, "policy", None)
+        if policy is None:
+            return ""
+        if self._place is None or self._place[0]() is not policy:
+            self._place = weakref.ref(policy), place_of(extractor, policy)
+        return self._place[1]
 
     def get_state(self) -> dict[str, Any]:
         """Return what the next update depends on beside the weights."""

@@ -48,15 +48,23 @@ def merged(common: Settings, arm: Settings, algorithm: str) -> dict[str, Any]:
     return settings | ({"hyperparameters": hyperparameters} if hyperparameters else {})
 
 
-def control_problems(common: Settings, arm: str, algorithm: str) -> Iterator[str]:
-    """Yield why settings common to all keep a built-in arm from being a control."""
+def control_problems(
+    common: Settings, arm: str, algorithm: str, *, has_envs: bool = False
+) -> Iterator[str]:
+    """Yield why settings common to all, or the environments, keep an arm from being a control."""
     if arm == "frozen_random" and common.get("pretrained") is not None:
         yield (
             "Expected no `pretrained` common to all arms with 'frozen_random', whose features "
             f"nothing trained, got {common['pretrained']!r}. Give it to single arms, or name an "
             "arm of your own with freeze_encoder = true."
         )
-    if arm == "extra_updates":
+    if arm == "extra_updates" and (has_envs or not hyperparameters_for(ARMS[arm], algorithm)):
+        where = "environments that are no Atari games" if has_envs else algorithm
+        yield (
+            "Expected 'extra_updates' with ppo and dqn on Atari games, whose usual updates it "
+            f"raises, got it with {where}. Name an arm of your own with infonce_coef = 0 and more."
+        )
+    elif arm == "extra_updates":
         usual = hyperparameters_for(common, algorithm)
         for name, value in hyperparameters_for(ARMS[arm], algorithm).items():
             if isinstance(usual.get(name), int) and usual[name] >= value:

@@ -19,7 +19,8 @@ def train_command(cell: Cell, grid: Grid, run_dir: Path, *, inexact: bool = Fals
     if "pretrained" in settings:  # workers of Ray have another working directory
         settings["pretrained"] = str(Path(settings["pretrained"]).absolute())
     return [
-        *("train", "--game", cell.game, "--algo", cell.algo, "--seed", str(cell.seed)),
+        *("train", "--game" if cell.is_atari else "--env", cell.game),
+        *("--algo", cell.algo, "--seed", str(cell.seed)),
         *("-n", str(grid.n_timesteps), "--run-dir", str(run_dir), "--no-progress"),
         *(["--resume-inexact"] if inexact else []),
         *_flags(settings),

@@ -17,10 +17,11 @@ from rl_infonce.agents.pretrained import pixel_encoder
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sweeps.grid import Cell
-from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.training.algorithms import defaults_of
+from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import N_ENVS
 
-_N_STEPS = {"ppo": 1, "dqn": 200}  # PPO's are those of a whole rollout
+_N_STEPS = 200  # or a whole rollout, where that is longer
 # Weights and Adam's two moments, in SB3's zip and in our state, which also holds the environments.
 _ZIP, _STATE = 3, 6
 T = TypeVar("T")
@@ -69,14 +70,14 @@ def seconds_of_all(cells: Sequence[Cell], n_timesteps: int, n_threads: int) -> T
 def seconds_of(cell: Cell, n_timesteps: int) -> float:
     """Return how long a cell trains in this process, from training it for a moment."""
     settings = cell.settings
-    own = {"learning_starts": 100} if cell.algo == "dqn" else {}
+    own = {"learning_starts": 100} if "learning_starts" in defaults_of(cell.algo) else {}
     model = _model(cell, n_timesteps, device=settings.get("device", "auto"), **own)
     callback = decoupled_callback(
         settings.get("decoupled"), settings.get("decoupled_learning_rate")
     )
-    model.learn(_N_STEPS[cell.algo], callback)  # the first update is slower than those to come
+    model.learn(_N_STEPS, callback)  # the first update is slower than those to come
     first, start = model.num_timesteps, time.perf_counter()
-    model.learn(_N_STEPS[cell.algo], callback, reset_num_timesteps=False)
+    model.learn(_N_STEPS, callback, reset_num_timesteps=False)
     seconds = time.perf_counter() - start
     n_steps: int = model.num_timesteps - first
     model.get_env().close()
@@ -85,8 +86,8 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
 
 def _measured(
     cells: Sequence[Cell], measure: Callable[[Cell], T]
-) -> tuple[dict[tuple[str, str], T], list[str]]:
-    """Measure one cell of each algorithm and settings; return what was found and what failed."""
+) -> tuple[dict[tuple[str, str, str], T], list[str]]:
+    """Measure one cell of each kind; return what was found and what failed."""
     found, failed = {}, []
     for kind, cell in {_kind(cell): cell for cell in cells}.items():
         try:
@@ -97,8 +98,9 @@ def _measured(
     return found, failed
 
 
-def _kind(cell: Cell) -> tuple[str, str]:
-    return cell.algo, json.dumps(cell.settings)  # arms may differ in name alone, as trials do
+def _kind(cell: Cell) -> tuple[str, str, str]:
+    """Return what decides time and size: arms may differ in name alone, as trials do."""
+    return "" if cell.is_atari else cell.game, cell.algo, json.dumps(cell.settings)
 
 
 def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
@@ -108,7 +110,7 @@ def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
         with contextlib.suppress(ValueError, TypeError, OSError):  # the cell itself will say so
             encoder = pixel_encoder(settings["pretrained"])
     of_extractor = inspect.signature(InfoNCEExtractor).parameters.keys()
-    return make_atari_model(
+    return make_agent(
         cell.algo,
         cell.game,
         n_timesteps=n_timesteps,
@@ -118,6 +120,7 @@ def _model(cell: Cell, n_timesteps: int, *, device: str, **changes: Any) -> Any:
         extractor={name: settings[name] for name in settings if name in of_extractor},
         encoder=encoder,
         freeze=settings.get("freeze_encoder", False),
+        normalize=settings.get("normalize", False),
         hyperparameters={**settings.get("hyperparameters", {}), **changes},
     )
 

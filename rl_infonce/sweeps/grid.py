@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import resolve_game
+from rl_infonce.environments.ids import find_spec, is_atari
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.sweeps.arms import ARMS, FORMER_ARMS, Settings, control_problems, merged
@@ -27,7 +28,9 @@ from rl_infonce.sweeps.settings_check import (
     unknown,
     without_decided,
 )
-from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
+from rl_infonce.training.algorithms import check_hyperparameters
+from rl_infonce.training.plan import folder_name
+from rl_infonce.training.rl_zoo import ALGORITHMS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,7 +47,10 @@ class GridError(ValueError):
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of a sweep; the settings are those of its arm, for `rl-infonce train`."""
+    """One training of a sweep; the settings are those of its arm, for `rl-infonce train`.
+
+    `game` is an Atari game or the Gymnasium id of another environment.
+    """
 
     game: str
     algo: str
@@ -55,13 +61,19 @@ class Cell:
     @property
     def name(self) -> str:
         """Name of the cell's folder."""
-        return f"{self.game}-{self.algo}-{self.arm}-{self.seed}"
+        return f"{folder_name(self.game)}-{self.algo}-{self.arm}-{self.seed}"
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether it plays an Atari game."""
+        return is_atari(self.game)
 
 
 @dataclass(frozen=True)
 class Grid:
     """Games x algorithms x arms x seeds, each trained for the same number of agent steps.
 
+    `envs` are Gymnasium ids of environments, which stand beside the games.
     `settings` holds those of each arm, `train` those of all arms, and `probe` those of `rl-infonce
     probe`; without these, features are not probed. `study` holds what `--optimize` searches:
     "n_trials", "measure" and "search", which maps names to ranges or choices. `respelled` names in
@@ -78,13 +90,19 @@ class Grid:
     probe: Settings | None
     study: Settings | None = None
     respelled: tuple[str, ...] = field(default=(), compare=False)
+    envs: tuple[str, ...] = ()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Games and environments."""
+        return (*self.games, *self.envs)
 
     def cells(self) -> list[Cell]:
         """Return all cells, seed by seed: a sweep that ends early has whole comparisons."""
         return [
             Cell(game, algo, arm, seed, merged(self.train, self.settings[arm], algo))
             for seed in self.seeds
-            for game in self.games
+            for game in self.tasks
             for algo in self.algos
             for arm in self.arms
         ]
@@ -108,7 +126,8 @@ class Grid:
 def read_grid(path: Path, *, check_files: bool = False) -> Grid:
     """Return the grid in a TOML file.
 
-    With `check_files`, the files that the grid names must be there, as for a training.
+    With `check_files`, the files and environments that the grid names must be there, as for a
+    training.
     """
     with path.open("rb") as file:
         return parse_grid(file.read(_MOST_BYTES + 1), path, check_files=check_files)
@@ -134,8 +153,8 @@ def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid
 def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     """Return the grid that a mapping describes; a `GridError` names every entry that is wrong.
 
-    "games" and "n_timesteps" must be given. "algos" (ppo), "arms" (baseline and infonce), "seeds"
-    (0, 1, 2) and the tables "train", "arm.NAME", "probe" and "study" may be.
+    "games" or "envs", and "n_timesteps", must be given. "algos" (ppo), "arms" (baseline and
+    infonce), "seeds" (0, 1, 2) and the tables "train", "arm.NAME", "probe" and "study" may be.
     """
     content, respelled = with_present_spelling(content)
     problems = list(unknown("entry", content, _ENTRIES))
@@ -156,14 +175,17 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     ]
     values: dict[str, Any] = {}
     for name, (read, default) in _LISTS.items():
-        values[name], found = _list_of(name, content.get(name, default), read, arms)
+        is_there = name in content or default is not None
+        given = content.get(name, default)
+        values[name], found = _list_of(name, given, read, arms) if is_there else ((), [])
         problems += found
+    problems += _task_problems(values, check_files)
     n_timesteps = content.get("n_timesteps")
     if type(n_timesteps) is not int or n_timesteps < 1:
         problems.append(f"Expected `n_timesteps` to be an int >= 1, got {n_timesteps!r}.")
     train, probe, study = content.get("train", {}), content.get("probe"), content.get("study")
     problems += _table_problems(train, own, arms, values, check_files)
-    problems += [] if probe is None else probe_problems(probe, values["games"])
+    problems += [] if probe is None else probe_problems(probe, values["games"], values["envs"])
     problems += [] if study is None else study_problems(study, values["algos"], train)
     if problems:
         raise GridError("\n".join(f"  {problem}" for problem in dict.fromkeys(problems)))
@@ -187,6 +209,14 @@ def _game(game: Any, _arms: Mapping[str, Any]) -> str:
     return resolve_game(game)
 
 
+def _env(env: Any, _arms: Mapping[str, Any]) -> str:
+    if not isinstance(env, str):
+        raise ValueError(f"Expected a Gymnasium id in `envs`, got {env!r}.")
+    if is_atari(env):
+        raise ValueError(f"Expected Atari games in `games`, got {env!r} in `envs`.")
+    return env
+
+
 def _algo(algo: Any, _arms: Mapping[str, Any]) -> str:
     if not isinstance(algo, str) or algo not in ALGORITHMS:
         raise ValueError(f"Expected `algos` of {sorted(ALGORITHMS)}, got {algo!r}.")
@@ -207,8 +237,9 @@ def _seed(seed: Any, _arms: Mapping[str, Any]) -> int:
     return seed
 
 
-_LISTS: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], list[Any]]] = {
-    "games": (_game, []),
+_LISTS: dict[str, tuple[Callable[[Any, Mapping[str, Any]], Any], list[Any] | None]] = {
+    "games": (_game, None),
+    "envs": (_env, None),
     "algos": (_algo, ["ppo"]),
     "arms": (_arm, ["baseline", "infonce"]),
     "seeds": (_seed, [0, 1, 2]),
@@ -234,6 +265,20 @@ def _list_of(
     return tuple(values), problems
 
 
+def _task_problems(values: Mapping[str, Sequence[str]], check_registry: bool) -> Iterator[str]:
+    """Yield what is wrong with games and environments together.
+
+    A report needs no packages of environments, but a training does.
+    """
+    for env in values["envs"] if check_registry else ():
+        yield from said("envs", find_spec, env)
+    if not (values["games"] or values["envs"]):
+        yield "Expected `games` or `envs` to be a list of at least one, got neither."
+    names = [folder_name(each) for each in (*values["games"], *values["envs"])]
+    if twice := sorted({name for name in names if names.count(name) > 1} - {*values["games"]}):
+        yield f"Expected `envs` whose folders have different names, got {', '.join(twice)} twice."
+
+
 # -- settings --------------------------------------------------------------------------------------
 
 
@@ -254,21 +299,24 @@ def _table_problems(
             f"Expected each [arm.*] also in `arms`, got {', '.join(unused)} there alone."
         )
     sound = {name: legal_settings(arms[name]) for name in values["arms"]}
-    return [*problems, *_settings_problems(values["algos"], sound, legal_settings(train))]
+    return [*problems, *_settings_problems(values, sound, legal_settings(train))]
 
 
 def _settings_problems(
-    algos: Sequence[str], arms: Mapping[str, Settings], train: Settings
+    values: Mapping[str, Any], arms: Mapping[str, Settings], train: Settings
 ) -> Iterator[str]:
     """Yield what the extractor and the algorithms would refuse."""
-    for algo in algos:
-        for arm in arms:
-            where = f"Arm {arm!r} with {algo}"
-            yield from (f"{where}: {each}" for each in control_problems(train, arm, algo))
-            settings = merged(train, arms[arm], algo)
-            yield from _loss_problems(where, settings)
-            for name, value in settings.get("hyperparameters", {}).items():
-                yield from said(where, check_hyperparameters, algo, {name: value})
+    for algo, arm in itertools.product(values["algos"], arms):
+        where = f"Arm {arm!r} with {algo}"
+        has_envs = bool(values["envs"])
+        problems = control_problems(train, arm, algo, has_envs=has_envs)
+        yield from (f"{where}: {each}" for each in problems)
+        settings = merged(train, arms[arm], algo)
+        if settings.get("normalize") and values["games"]:
+            yield f"{where}: Expected `normalize` with `envs` alone, got it with `games`."
+        yield from _loss_problems(where, settings)
+        for name, value in settings.get("hyperparameters", {}).items():
+            yield from said(where, check_hyperparameters, algo, {name: value})
 
 
 def _loss_problems(where: str, settings: Settings) -> Iterator[str]:

@@ -61,9 +61,11 @@ def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:
 def _differences(cell: Cell, n_timesteps: int, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings that a record has of another run; those it lacks are not compared."""
     given = {**record["arguments"], "seed": record["seed"]}
-    usual = {"freeze_encoder": False, "n_envs": given.get("n_envs")}  # n_envs of the algorithm
+    usual: dict[str, Any] = {"freeze_encoder": False, "normalize": False}
+    usual["n_envs"] = given.get("n_envs")  # that of the algorithm
     own: dict[str, Any] = {**usual, **cell.settings}
-    whose = {"game": cell.game, "algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
+    whose: dict[str, Any] = {"algo": cell.algo, "seed": cell.seed, "n_timesteps": n_timesteps}
+    whose |= {"game": None, "env": None} | {"game" if cell.is_atari else "env": cell.game}
     told = {name: own.get(name) for name in SETTINGS if name not in _OF_NO_CELL}
     for name, value in (whose | told).items():
         # A study gives the only element of a list in place of the list.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from rl_infonce.sweeps.settings_check import (
     train_problems,
     unknown,
 )
-from rl_infonce.training.atari_model import ALGORITHMS, check_hyperparameters
+from rl_infonce.training.algorithms import check_hyperparameters, defaults_of
 
 NESTED = "hyperparameters."
 STUDY_SETTINGS: dict[str, Kind] = {
@@ -115,9 +114,8 @@ def _is_whole(name: str, algos: Sequence[str]) -> bool:
     """Return whether a setting takes ints alone: a hyperparameter, if its default is one."""
     if not name.startswith(NESTED):
         return isinstance(SETTINGS[name], Count | Horizons)
-    known = [inspect.signature(ALGORITHMS[algo]).parameters for algo in algos]
     own = name.removeprefix(NESTED)
-    return any(own in each and type(each[own].default) is int for each in known)
+    return any(type(defaults_of(algo).get(own)) is int for algo in algos)
 
 
 def _with_floats(name: str, spec: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:

@@ -25,10 +25,18 @@ from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frame_source import find_frames
 from rl_infonce.settings import LOSS_SETTINGS, InfoNCESettings, declared, preset_settings
-from rl_infonce.training.atari_model import ALGORITHMS
 from rl_infonce.training.plan import TrainingPlan
+from rl_infonce.training.rl_zoo import ALGORITHMS
 
-_OF_TRAINING = ("freeze_encoder", "pretrained", "n_envs", "save_freq", "on_nan", "device")
+_OF_TRAINING = (
+    "freeze_encoder",
+    "pretrained",
+    "normalize",
+    "n_envs",
+    "save_freq",
+    "on_nan",
+    "device",
+)
 SETTINGS: dict[str, Kind] = {
     **{name: each.kind for name, each in LOSS_SETTINGS.items()},
     **{name: declared(TrainingPlan)[name].kind for name in _OF_TRAINING},
@@ -167,9 +175,14 @@ def _value_problems(where: str, value: Any) -> Iterator[str]:
         )
 
 
-def probe_problems(probe: Any, games: Sequence[str]) -> list[str]:
+def probe_problems(probe: Any, games: Sequence[str], envs: Sequence[str] = ()) -> list[str]:
     """Return why `rl-infonce probe` would refuse settings on games."""
     problems = list(table_problems("probe", probe, PROBE_SETTINGS))
+    if envs:
+        problems.append(
+            "Expected [probe] with `games` alone, as labels are read from the RAM of Atari games, "
+            f"got `envs` {', '.join(envs)}. Give them a grid of their own."
+        )
     probe = legal(probe, PROBE_SETTINGS)
     frames = {"n_steps": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
     problems += said("[probe]", find_frames, (), None, "agent", **frames)

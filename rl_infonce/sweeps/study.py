@@ -169,7 +169,7 @@ def _search(grid: Grid) -> Settings:
 def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
     """Raise unless the values of the trials so far compare with those to come; note what counts."""
     trainings = {
-        "games": list(grid.games),
+        "games": list(grid.tasks),
         "algos": list(grid.algos),
         "seeds": list(grid.seeds),
         "n_timesteps": grid.n_timesteps,
@@ -234,11 +234,11 @@ def trial_value(
     for algo in grid.algos:
         found = scores_by_arm(score_runs(results.runs), algo, grid.study["measure"])
         by_game = found.get(grid.arms[0], {})
-        if any(len(by_game.get(game, {})) < len(grid.seeds) for game in grid.games):
+        if any(len(by_game.get(game, {})) < len(grid.seeds) for game in grid.tasks):
             return None
-        scores = {game: list(by_game[game].values()) for game in grid.games}
+        scores = {game: list(by_game[game].values()) for game in grid.tasks}
         scaled = scores if scales is None else normalized(scores, scales)
-        values += [np.mean(scaled[game]) for game in grid.games]
+        values += [np.mean(scaled[game]) for game in grid.tasks]
     return float(np.mean(values))
 
 

@@ -37,7 +37,7 @@ class StudyRun:
     def __init__(self, sweep: SweepRun, watch: Watch) -> None:
         self._sweep, self._watch = sweep, watch
         scores = human_scores()
-        self._scales = scores if set(sweep.grid.games) <= scores.keys() else None
+        self._scales = scores if set(sweep.grid.tasks) <= scores.keys() else None
         self.n_failed = 0
         self.is_stopped = self.is_hopeless = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -33,13 +34,16 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """A training of an agent on an Atari game.
+    """A training of an agent on an Atari game or another environment.
 
     A run without a folder of its own gets one in the log folder. `loss` holds the settings of the
     loss that were given.
     """
 
-    game: str = setting(None, TEXT, "Game, in any spelling.")
+    game: str | None = setting(None, TEXT, "Atari game, in any spelling.")
+    env: str | None = setting(
+        None, TEXT, "Gymnasium id of an environment, e.g. HalfCheetah-v5 or my_envs:Maze-v0."
+    )
     seed: int | None = None
     freeze_encoder: bool = setting(
         False, Flag(), "Whether the weights of the encoder, pretrained or random, stay as they are."
@@ -50,8 +54,13 @@ class TrainingPlan:
         Texts(),
         "Hyperparameters of the algorithm, e.g. n_epochs:6 learning_rate:lin_1e-4, as in RL Zoo.",
     )
+    normalize: bool = setting(
+        False,
+        Flag(),
+        "Whether vectors and rewards are normalised by running statistics (VecNormalize).",
+    )
     n_timesteps: int = setting(30_000, Count(), "Agent steps to train.")
-    n_envs: int | None = setting(None, Count(), "Games played at once (8; dqn: 1).")
+    n_envs: int | None = setting(None, Count(), "Games played at once (8; 1 with a replay buffer).")
     device: str = setting("auto", TEXT, "Device, e.g. auto, cpu, cuda or cuda:1.")
     pretrained: Path | None = setting(
         None, PATH, "File encoder.safetensors of a pretrained encoder to start from."
@@ -73,13 +82,28 @@ class TrainingPlan:
 
         Raises:
             TypeError: If there is no such setting.
-            ValueError: If there is no such algorithm.
+            ValueError: If there is no such algorithm, or a game is to be normalised.
         """
         loss = {name: settings[name] for name in LOSS_SETTINGS if settings.get(name) is not None}
         own = {name: settings[name] for name in settings if name not in LOSS_SETTINGS}
         plan = cls(**own, loss=loss)
         check_choice("algo", plan.algo, N_ENVS)
+        if plan.normalize and plan.game is not None:
+            raise ValueError(
+                "Expected `--normalize` with --env alone, got it with --game: rewards of Atari "
+                "games are clipped and images are divided by 255 already. Leave it out."
+            )
         return plan if plan.n_envs is not None else replace(plan, n_envs=N_ENVS[plan.algo])
+
+    @property
+    def task(self) -> str:
+        """Game or environment."""
+        return str(self.game or self.env)
+
+    @property
+    def name(self) -> str:
+        """Game or environment as the run's folder is called."""
+        return folder_name(self.task)
 
     def flat(self) -> dict[str, Any]:
         """Return all settings, those of the loss among them, None where they are not given."""
@@ -96,11 +120,24 @@ class TrainingPlan:
         return {name: value for name, value in self.loss.items() if name in names}
 
 
+def folder_name(task: str) -> str:
+    """Return a game or an environment's id as folders are called.
+
+    Example:
+        >>> folder_name("shimmy:dm_control/cheetah-run-v0"), folder_name("ms_pacman")
+        ('dm_control-cheetah-run-v0', 'ms_pacman')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "-", task.rpartition(":")[2])
+
+
 def new_run(settings: Mapping[str, Any]) -> tuple[Record, TrainingPlan]:
     """Return the record of a run that begins, and its plan, with a seed."""
     plan = TrainingPlan.of(settings)
-    if plan.game is None:
-        raise ValueError("Expected `--game`, or `--resume` with the folder of a run.")
+    if (plan.game is None) == (plan.env is None):
+        got = "neither" if plan.game is None else "both"
+        raise ValueError(
+            f"Expected `--env` or `--game`, or `--resume` with the folder of a run, got {got}."
+        )
     seed = secrets.randbelow(2**31) if plan.seed is None else plan.seed
     return new_record(plan.arguments(), seed), replace(plan, seed=seed)
 
@@ -163,8 +200,11 @@ def _recorded(record: Mapping[str, Any], path: Path) -> dict[str, Any]:
         if value is not default and not is_legal(each.kind, value):
             raise ValueError(f"Expected `{name}` in {path} to be {each.kind.words}, got {value!r}.")
         found[name] = Path(value) if name in _PATHS and value is not None else value
-    if found["game"] is None or "n_timesteps" not in record["arguments"]:
-        raise ValueError(f"Expected `game` and `n_timesteps` in the arguments of {path}, got none.")
+    has_task = (found["game"] is None) != (found["env"] is None)
+    if not has_task or "n_timesteps" not in record["arguments"]:
+        raise ValueError(
+            f"Expected `game` or `env`, and `n_timesteps`, in the arguments of {path}, got none."
+        )
     return {**found, "seed": record["seed"], "n_envs": found["n_envs"] or N_ENVS[found["algo"]]}
 
 

@@ -1,4 +1,4 @@
-"""RL Zoo's settings on Atari (rl-baselines3-zoo 2.9.2, hyperparams/ppo.yml and dqn.yml)."""
+"""RL Zoo's names of algorithms, and its settings on Atari (rl-baselines3-zoo 2.9.2)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,26 @@ from typing import Any
 
 from rl_infonce.hyperparameters import is_schedule, schedule_start
 
-N_ENVS = {"ppo": 8, "dqn": 1}
+_SB3, _CONTRIB = "stable_baselines3", "sb3_contrib"
+_ON_POLICY = {
+    "ppo": (_SB3, "PPO"),
+    "a2c": (_SB3, "A2C"),
+    "ppo_mask": (_CONTRIB, "MaskablePPO"),
+    "ppo_lstm": (_CONTRIB, "RecurrentPPO"),
+    "trpo": (_CONTRIB, "TRPO"),
+}
+_OFF_POLICY = {
+    "dqn": (_SB3, "DQN"),
+    "sac": (_SB3, "SAC"),
+    "td3": (_SB3, "TD3"),
+    "qrdqn": (_CONTRIB, "QRDQN"),
+    "tqc": (_CONTRIB, "TQC"),
+    "crossq": (_CONTRIB, "CrossQ"),
+}
+ALGORITHMS: dict[str, tuple[str, str]] = {**_ON_POLICY, **_OFF_POLICY}
+"""Package and class of each algorithm, which are imported where they are needed."""
+N_ENVS = {**dict.fromkeys(_ON_POLICY, 8), **dict.fromkeys(_OFF_POLICY, 1)}
+# hyperparams/ppo.yml and dqn.yml, "atari"
 PPO_SIZES: dict[str, Any] = {"n_steps": 128, "batch_size": 256, "n_epochs": 4}
 PPO_SETTINGS: dict[str, Any] = {
     **PPO_SIZES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +14,15 @@ from rl_infonce.checks import check_number
 from rl_infonce.device import usable_device
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.hyperparameters import parse_hyperparameters
-from rl_infonce.training.atari_model import make_atari_model
+from rl_infonce.resuming.model_bytes import model_bytes
+from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.plan import TrainingPlan
 
 
 def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) -> BaseAlgorithm:
     """Return the untrained model of a plan with a seed and a number of environments.
 
-    Schedules and DQN's buffer depend on the steps with which the run began.
+    Schedules and replay buffers depend on the steps with which the run began.
     """
     check_number("--n-timesteps", plan.n_timesteps, at_least=1)
     check_number("--save-freq", plan.save_freq, at_least=1)
@@ -30,9 +30,9 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
     usable_device(plan.device)
     if plan.num_threads > 0:
         torch.set_num_threads(plan.num_threads)
-    return make_atari_model(
+    return make_agent(
         plan.algo,
-        plan.game,
+        plan.task,
         n_timesteps=n_timesteps,
         n_envs=plan.n_envs or 0,
         seed=plan.seed or 0,
@@ -41,18 +41,18 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
         hyperparameters=parse_hyperparameters(plan.hyperparams or ()),
         encoder=None if pretrained is None else pixel_encoder(pretrained),
         freeze=plan.freeze_encoder,
+        normalize=plan.normalize,
     )
 
 
 def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path:
     """Save a model and return its file, which lies elsewhere if its place cannot be written."""
-    file = io.BytesIO()
-    model.save(file)
+    content = model_bytes(model)
     try:
-        replace_bytes(path, file.getvalue())
+        replace_bytes(path, content)
         return path
     except OSError as error:
         elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / path.name
         complain(f"{path} could not be written: {error}. Trying {elsewhere} instead.")
-        replace_bytes(elsewhere, file.getvalue())
+        replace_bytes(elsewhere, content)
         return elsewhere

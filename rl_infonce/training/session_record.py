@@ -68,7 +68,7 @@ class SessionRecord:
 
 
 def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[str, Any]:
-    (extractor,) = trained_extractors(model.policy)
+    extractor = trained_extractors(model.policy)[0]  # those of actor and critic agree
     of_updates = {
         f"decoupled_{name}": getattr(each, name)
         for each in callbacks

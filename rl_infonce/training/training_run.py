@@ -35,14 +35,14 @@ def started(
     """Hold a run that begins or goes on, with its model; nothing is trained yet.
 
     A run that goes on has its own settings. Without a folder, a run takes the next free one of its
-    game in the log folder. The callbacks are called beside the run's own, and `complain` receives a
-    line about what goes wrong.
+    game or environment in the log folder. The callbacks are called beside the run's own, and
+    `complain` receives a line about what goes wrong.
     """
     with contextlib.ExitStack() as held:
         if run_dir is not None:  # nobody else changes its record from now on
             held.enter_context(hold_run(run_dir))
         record, plan = planned(given, run_dir, complain)
-        pretrained = _pretrained_file(plan, run_dir)
+        pretrained = pretrained_file(plan, run_dir)
         own = [*_planned_callbacks(plan), *callbacks]
         model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
         try:
@@ -50,7 +50,7 @@ def started(
                 made_folder("--tensorboard-log", plan.tensorboard_log)
             if run_dir is None:
                 logs = made_folder("--log-folder", plan.log_folder / plan.algo)
-                run_dir = claim_run_directory(logs, plan.game)
+                run_dir = claim_run_directory(logs, plan.name)
                 held.enter_context(hold_run(run_dir))
             tb_dir = run_dir / "tb"
             if plan.tensorboard_log is not None:
@@ -63,7 +63,7 @@ def started(
         yield TrainingRun(plan, record, run_dir, tb_dir, model, own, complain)
 
 
-def _pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
+def pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
     """Return the encoder to start from: a run that goes on has its own copy."""
     if run_dir is not None and (run_dir / RECORD).exists() and (run_dir / ENCODER).exists():
         return run_dir / ENCODER

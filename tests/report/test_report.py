@@ -436,12 +436,13 @@ def test_cells_cannot_break_a_markdown_table() -> None:
 
 
 def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
-    found = report(RUNS, scales={}).markdown
+    zero = [replace(r, returns=np.zeros(50)) if r.arm == "baseline" else r for r in RUNS]
+    found = report(zero, scales={}).markdown
     table = table_of(found, OVER_THE_BUDGET)
     assert table["infonce"]["in words"] == "not compared, see below"
     assert table["infonce"]["difference"] == "missing"
     arms = "infonce, placebo: left out"
-    assert f"{arms} pong: no human score is known; `rl-infonce report --raw` compares" in found
+    assert f"{arms} pong: no human score is known, nor a mean return of the baseline" in found
     assert "common seed" not in found
     alone = [r for r in RUNS if r.arm == "baseline" or r.seed == 0]
     assert f"{arms} pong: one common seed, of which" in report(alone).markdown
@@ -527,3 +528,34 @@ def test_budgets_of_few_steps_have_curves() -> None:
     short = replace(RUNS[0], n_steps=7, n_steps_done=7, steps=np.arange(1, 8), returns=np.ones(7))
     assert return_curves([short]).values.shape == (7, 1)
     assert report([short]).html
+
+
+def test_without_human_scores_the_baseline_is_the_unit() -> None:
+    runs = [replace(r, game="Ant-v5" if r.game == "pong" else r.game) for r in RUNS]
+    found = report(runs).markdown
+    gains = {
+        game: [
+            area(r)
+            - area(next(b for b in runs if (b.game, b.arm, b.seed) == (game, "baseline", s)))
+            for s in range(3)
+            for r in runs
+            if (r.game, r.arm, r.seed) == (game, "infonce", s)
+        ]
+        for game in ("Ant-v5", "qbert")
+    }
+    baseline = [area(r) for r in runs if (r.game, r.arm) == ("Ant-v5", "baseline")]
+    assert np.mean(baseline) < 0, "of which the size is the unit"
+    of_ant = np.mean(gains["Ant-v5"]) / abs(np.mean(baseline))
+    table = table_of(found, OVER_THE_BUDGET)
+    assert float(table["infonce: Ant-v5"]["difference"].split()[0]) == pytest.approx(
+        of_ant, abs=5e-3
+    )
+    of_qbert = np.mean(gains["qbert"]) / 1000
+    assert float(table["infonce"]["difference"].split()[0]) == pytest.approx(
+        (of_ant + of_qbert) / 2, abs=5e-3
+    )
+    assert "0 is a random agent, 1 a human" in found
+    assert "No human score is known of Ant-v5: there, differences are in units" in found
+    alone = report([r for r in runs if r.game == "Ant-v5"]).markdown
+    assert "a random agent" not in alone
+    assert "No human score" not in report(RUNS).markdown

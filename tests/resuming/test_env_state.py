@@ -74,6 +74,29 @@ def play(env: Any, n_steps: int, seed: int) -> list[Any]:
     return seen
 
 
+MUJOCO = [
+    spec.id
+    for spec in gym.registry.values()
+    if str(spec.entry_point).startswith("gymnasium.envs.mujoco") and spec.id.endswith("-v5")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed")
+@pytest.mark.parametrize("env_id", MUJOCO)
+def test_the_physics_of_mujoco_goes_on(env_id: str) -> None:
+    env = make_vec_env(env_id, 1, seed=0)
+    env.reset()
+    play(env, 70, seed=0)
+    state = unpack_state(pack_state(get_env_state(env)))
+    expected = play(env, 130, seed=1)
+    again = make_vec_env(env_id, 1, seed=5)
+    again.reset()
+    play(again, 3, seed=2)
+    set_env_state(again, state)
+    assert_same(play(again, 130, seed=1), expected)
+
+
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.parametrize("name", ENVS)

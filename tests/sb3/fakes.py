@@ -10,6 +10,7 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 IMAGE_SHAPE = (4, 36, 36)
+VECTOR_SHAPE = (5,)
 
 IntArray = npt.NDArray[np.int64]
 
@@ -31,14 +32,27 @@ def encode(env: int, episode: int, time: int) -> npt.NDArray[np.uint8]:
     return image
 
 
-def decode(images: npt.NDArray[Any]) -> Stamp:
-    """Read the numbers back from uint8 images [..., 4, 36, 36]."""
-    pixels = images[..., 0, 0, :6].astype(np.int64)
+def encode_vector(env: int, episode: int, time: int) -> npt.NDArray[np.float32]:
+    """Write the three numbers into a vector, beside two that turn with time."""
+    turning = [np.cos(0.3 * time + episode), np.sin(0.3 * time + episode)]
+    return np.array([env, episode, time, *turning], dtype=np.float32)
+
+
+def is_stamped(observations: npt.NDArray[Any]) -> bool:
+    """Return whether `decode` can read observations: not if they were normalised."""
+    return observations.dtype == np.uint8 or observations.shape[-1:] == VECTOR_SHAPE
+
+
+def decode(observations: npt.NDArray[Any]) -> Stamp:
+    """Read the numbers back from uint8 images [..., 4, 36, 36] or from vectors [..., 5]."""
+    if observations.shape[-1:] == VECTOR_SHAPE:
+        return Stamp(*np.moveaxis(observations[..., :3].astype(np.int64), -1, 0))
+    pixels = observations[..., 0, 0, :6].astype(np.int64)
     env, episode, time = (pixels[..., i] * 256 + pixels[..., i + 1] for i in (0, 2, 4))
     return Stamp(env, episode, time)
 
 
-class StampedEnv(gym.Env[npt.NDArray[np.uint8], Any]):
+class StampedEnv(gym.Env[npt.NDArray[Any], Any]):
     """Episodes of random lengths that terminate or are truncated; the images say where they are.
 
     Episode numbers never start again, whatever resets the environment.
@@ -50,24 +64,29 @@ class StampedEnv(gym.Env[npt.NDArray[np.uint8], Any]):
         self.env, self.episode, self.time = env, -1, 0
         self.lengths, self.length = lengths, 0
         self.rng = np.random.default_rng(env)
-        self.observation_space = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
+        self.observation_space = self.space()
         self.action_space = spaces.Discrete(3)
         if continuous:
             self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
+    def space(self) -> spaces.Box:
+        return spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
+
+    def observation(self) -> npt.NDArray[Any]:
+        return encode(self.env, self.episode, self.time)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+    ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
         self.episode, self.time = self.episode + 1, 0
         self.length = int(self.rng.integers(*self.lengths, endpoint=True))
-        return encode(self.env, self.episode, 0), {}
+        return self.observation(), {}
 
-    def step(self, action: Any) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[npt.NDArray[Any], float, bool, bool, dict[str, Any]]:
         self.time += 1
         over = self.time >= self.length
         terminated = over and bool(self.rng.random() < 0.5)
-        image = encode(self.env, self.episode, self.time)
-        return image, 1.0, terminated, over and not terminated, {}
+        return self.observation(), 1.0, terminated, over and not terminated, {}
 
     def get_state(self) -> dict[str, Any]:
         numbers = {name: getattr(self, name) for name in ("episode", "time", "length")}
@@ -79,6 +98,16 @@ class StampedEnv(gym.Env[npt.NDArray[np.uint8], Any]):
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
         return np.ones(3, dtype=np.bool_)
+
+
+class StampedVectorEnv(StampedEnv):
+    """The same with vectors, whose first three numbers say where they are."""
+
+    def space(self) -> spaces.Box:
+        return spaces.Box(-np.inf, np.inf, VECTOR_SHAPE, np.float32)
+
+    def observation(self) -> npt.NDArray[Any]:
+        return encode_vector(self.env, self.episode, self.time)
 
 
 class StampedDictEnv(gym.ObservationWrapper[dict[str, Any], Any, npt.NDArray[np.uint8]]):
@@ -93,6 +122,6 @@ class StampedDictEnv(gym.ObservationWrapper[dict[str, Any], Any, npt.NDArray[np.
         return {"image": observation, "speed": np.zeros(2, dtype=np.float32)}
 
 
-def stamped_vec_env(n_envs: int, **kwargs: Any) -> DummyVecEnv:
+def stamped_vec_env(n_envs: int, kind: type[StampedEnv] = StampedEnv, **kwargs: Any) -> DummyVecEnv:
     """Make `n_envs` stamped environments, numbered from 0."""
-    return DummyVecEnv([partial(StampedEnv, env, **kwargs) for env in range(n_envs)])
+    return DummyVecEnv([partial(kind, env, **kwargs) for env in range(n_envs)])

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
-from tests.sb3.fakes import StampedDictEnv, StampedEnv, decode, stamped_vec_env
+from tests.sb3.fakes import StampedDictEnv, StampedEnv, decode, is_stamped, stamped_vec_env
 
 HORIZONS = (0, 1, 3)
 
@@ -67,7 +67,7 @@ class Watcher(BaseCallback):
         newest = np.array(self.rows[len(self.rows) - n_steps :])  # [T, 3, N]
         steps, envs = np.indices((n_steps, n_envs))
         images = experience.observations(steps, envs)
-        if images.dtype == np.uint8:
+        if is_stamped(images):
             assert np.array_equal(np.stack(decode(images), axis=1), newest)
         actions = np.array(self.stored_actions[len(self.rows) - n_steps :])
         assert np.array_equal(experience.actions(steps, envs), actions)

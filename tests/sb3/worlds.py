@@ -1,4 +1,4 @@
-"""Every algorithm the plugin serves, on stamped images, as small as it trains."""
+"""Every algorithm the plugin serves, on stamped images or vectors, as small as it trains."""
 
 import random
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.sb3.callbacks import trained_extractors
-from tests.sb3.fakes import IMAGE_SHAPE, stamped_vec_env
+from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv, StampedVectorEnv, stamped_vec_env
 
 Build = Callable[..., BaseAlgorithm]
 
@@ -31,11 +31,15 @@ def policy_kwargs(extractor: type[NatureCNN] = InfoNCEExtractor, **settings: Any
     }
 
 
-def _on_policy(algorithm: Any, policy: str = "CnnPolicy", **fixed: Any) -> Build:
+def _on_policy(
+    algorithm: Any, policy: str = "CnnPolicy", kind: type[StampedEnv] = StampedEnv, **fixed: Any
+) -> Build:
     small = {"lstm_hidden_size": 16} if "Lstm" in policy else {}
 
-    def build(kwargs: dict[str, Any] | None = None, **changes: Any) -> BaseAlgorithm:
-        env = stamped_vec_env(2, lengths=(9, 15))
+    def build(
+        kwargs: dict[str, Any] | None = None, *, continuous: bool = False, **changes: Any
+    ) -> BaseAlgorithm:
+        env = stamped_vec_env(2, kind, lengths=(9, 15), continuous=continuous)
         kwargs = small | (kwargs or policy_kwargs())
         model: BaseAlgorithm = algorithm(
             policy, env, policy_kwargs=kwargs, seed=0, **(fixed | changes)
@@ -46,10 +50,15 @@ def _on_policy(algorithm: Any, policy: str = "CnnPolicy", **fixed: Any) -> Build
 
 
 def _off_policy(
-    algorithm: Any, policy: str = "CnnPolicy", *, continuous: bool, **fixed: Any
+    algorithm: Any,
+    policy: str = "CnnPolicy",
+    kind: type[StampedEnv] = StampedEnv,
+    *,
+    continuous: bool,
+    **fixed: Any,
 ) -> Build:
     def build(kwargs: dict[str, Any] | None = None, **changes: Any) -> BaseAlgorithm:
-        env = stamped_vec_env(1, lengths=(9, 15), continuous=continuous)
+        env = stamped_vec_env(1, kind, lengths=(9, 15), continuous=continuous)
         settings = {"buffer_size": 200, "learning_starts": 60, "batch_size": 16} | fixed | changes
         model: BaseAlgorithm = algorithm(
             policy, env, policy_kwargs=kwargs or policy_kwargs(), seed=0, **settings
@@ -61,9 +70,11 @@ def _off_policy(
 
 PPO_SIZES: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 2}
 
+A2C_SIZES: dict[str, Any] = {"n_steps": 16}
+
 ALGORITHMS: dict[str, Build] = {
     "PPO": _on_policy(PPO, **PPO_SIZES),
-    "A2C": _on_policy(A2C, n_steps=16),
+    "A2C": _on_policy(A2C, **A2C_SIZES),
     "DQN": _off_policy(DQN, continuous=False, train_freq=4),
     "SAC": _off_policy(SAC, continuous=True, train_freq=4),
     "TD3": _off_policy(TD3, continuous=True, train_freq=4),
@@ -73,7 +84,24 @@ ALGORITHMS: dict[str, Build] = {
     "MaskablePPO": _on_policy(MaskablePPO, **PPO_SIZES),
     "RecurrentPPO": _on_policy(RecurrentPPO, "CnnLstmPolicy", **PPO_SIZES),
 }
-TRPO_BUILD = _on_policy(TRPO, n_steps=32, batch_size=32)
+TRPO_SIZES: dict[str, Any] = {"n_steps": 32, "batch_size": 32}
+TRPO_BUILD = _on_policy(TRPO, **TRPO_SIZES)
+
+_OF_VECTORS: tuple[Any, ...] = ("MlpPolicy", StampedVectorEnv)
+VECTOR_ALGORITHMS: dict[str, Build] = {
+    "PPO": _on_policy(PPO, *_OF_VECTORS, **PPO_SIZES),
+    "A2C": _on_policy(A2C, *_OF_VECTORS, **A2C_SIZES),
+    "DQN": _off_policy(DQN, *_OF_VECTORS, continuous=False, train_freq=4),
+    "SAC": _off_policy(SAC, *_OF_VECTORS, continuous=True, train_freq=4),
+    "TD3": _off_policy(TD3, *_OF_VECTORS, continuous=True, train_freq=4),
+    "QRDQN": _off_policy(QRDQN, *_OF_VECTORS, continuous=False, train_freq=4),
+    "TQC": _off_policy(TQC, *_OF_VECTORS, continuous=True, train_freq=4),
+    "CrossQ": _off_policy(CrossQ, *_OF_VECTORS, continuous=True, train_freq=4),
+    "MaskablePPO": _on_policy(MaskablePPO, *_OF_VECTORS, **PPO_SIZES),
+    "RecurrentPPO": _on_policy(RecurrentPPO, "MlpLstmPolicy", StampedVectorEnv, **PPO_SIZES),
+    "TRPO": _on_policy(TRPO, *_OF_VECTORS, **TRPO_SIZES),
+}
+"""The same on vectors, and TRPO, which trains an isolated encoder."""
 
 N_STEPS = 96
 """Enough for every algorithm to train."""
@@ -136,7 +164,7 @@ def weights_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def plain_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return a copy of the state dict without what only the plugin has."""
-    own = ("infonce.", "target.average", "target.n_updates")
+    own = ("infonce.", "target.average", "target.n_updates", "own_updates.")
     return {
         name: tensor
         for name, tensor in weights_of(module).items()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_infonce.sweeps.arms import ARMS, control_problems, hyperparameters_for, merged
 from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
-from rl_infonce.training.atari_model import ALGORITHMS
+from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.sweeps.grids import GRID, write_grid
 
 
@@ -31,8 +31,8 @@ def test_what_is_not_said_is_ppo_with_and_without_the_loss_on_three_seeds() -> N
     assert grid.probe is None
 
 
-def test_every_built_in_arm_is_legal_for_every_algorithm() -> None:
-    content = {"games": ["pong"], "n_timesteps": 10, "algos": list(ALGORITHMS), "arms": list(ARMS)}
+def test_every_built_in_arm_is_legal_for_ppo_and_dqn() -> None:
+    content = {"games": ["pong"], "n_timesteps": 10, "algos": ["ppo", "dqn"], "arms": list(ARMS)}
     cells = {cell.name: dict(cell.settings) for cell in make_grid(content).cells()}
     assert cells["pong-ppo-infonce-0"] == {}
     assert cells["pong-ppo-extra_updates-0"]["hyperparameters"] == {"n_epochs": 5}
@@ -41,6 +41,31 @@ def test_every_built_in_arm_is_legal_for_every_algorithm() -> None:
     assert {name.split("-")[2] for name in off} == {
         *("baseline", "augment_only", "extra_updates", "frozen_random"),
     }
+
+
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_built_in_arm_but_extra_updates_is_legal_on_environments(algo: str) -> None:
+    content = {"envs": ["Ant-v5"], "n_timesteps": 10, "algos": [algo], "arms": list(ARMS)}
+    with pytest.raises(GridError, match="'extra_updates' with ppo and dqn on Atari") as refusal:
+        make_grid(content)
+    assert len(str(refusal.value).splitlines()) == 1
+    content["arms"] = [arm for arm in ARMS if arm != "extra_updates"]
+    assert make_grid(content).cells()[0].game == "Ant-v5"
+
+
+def test_environments_stand_beside_games() -> None:
+    content = {"games": ["pong"], "envs": ["Ant-v5", "mine:ns/Maze-v0"], "n_timesteps": 9}
+    grid = make_grid({**content, "seeds": [0], "arms": ["baseline"]})
+    assert grid.tasks == ("pong", "Ant-v5", "mine:ns/Maze-v0")
+    assert [cell.name for cell in grid.cells()] == [
+        *("pong-ppo-baseline-0", "Ant-v5-ppo-baseline-0", "ns-Maze-v0-ppo-baseline-0"),
+    ]
+    assert [cell.is_atari for cell in grid.cells()] == [True, False, False]
+    with pytest.raises(GridError, match="to import mine, which"):
+        make_grid(content, check_files=True)
+    content["envs"] = ["Ant-v5", "HalfCheeta-v5"]
+    with pytest.raises(GridError, match="Did you mean 'HalfCheetah-v5'"):
+        make_grid(content, check_files=True)
 
 
 def test_arms_do_what_they_are_named_for() -> None:
@@ -78,7 +103,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     path = write_grid(
         tmp_path / "grid.toml",
         games=["pong", "breakuot", 3, "atlantis"],
-        algos=["ppo", "a2c"],
+        algos=["ppo", "ars"],
         arms=["baseline", "infonec"],
         seeds=[0, 0, -1],
         n_timesteps=0,
@@ -97,7 +122,8 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     for part in (
         "Did you mean 'breakout'",
         "a name in `games`, got 3",
-        "`algos` of ['dqn', 'ppo'], got 'a2c'",
+        "`algos` of ['a2c', 'crossq', 'dqn', ",
+        "'tqc', 'trpo'], got 'ars'",
         "got 'infonec'. Did you mean 'infonce'?",
         "ints from 0 to 2**31 - 1, got -1",
         "each of `seeds` once, got 0 more than once",
@@ -158,7 +184,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"device": "cudaa"}}, r"\[train\]: Expected `device` .*got 'cudaa'"),
         ({"arm": {"mine": {"on_nan": "halt"}}}, r"Expected `arm.mine.on_nan`.*got 'halt'"),
         ({"train": {"hyperparameters": {"policy_kwargs": {"a": 1}}}}, "policy_kwargs` .* got {'a'"),
-        ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms dqn, ppo"),
+        ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms a2c, .*dqn, ppo"),
         ({"train": {"hyperparameters": {"ppo": 5}}}, r"\.ppo` to be a table .*got 5"),
         ({"train": {"hyperparameters": {"ppo": {"gamma": {}}}}}, r"\.ppo\.gamma` .*got {}"),
         ({"train": {"hyperparameters": {"gamma": float("nan")}}}, "finite number.* got nan"),
@@ -170,6 +196,11 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"probe": {"seeds": [-1]}}, r"probe\.seeds` .*got \[-1\]"),
         ({"probe": {"data_seed": 0.5}}, r"probe\.data_seed` to be an int >= 0, got 0\.5"),
         ({"probe": {"n_frames": 7}}, r"\[probe\]: Expected `--n-frames` .*>= 8, got 7"),
+        ({"envs": ["ALE/Pong-v5"]}, "games in `games`, got 'ALE/Pong-v5' in `envs`"),
+        ({"envs": [5]}, "Gymnasium id in `envs`, got 5"),
+        ({"envs": ["a:X-v0", "b:X-v0"]}, "folders have different names, got X-v0 twice"),
+        ({"envs": ["Ant-v5"], "probe": {}}, "with `games` alone.* got `envs` Ant-v5"),
+        ({"train": {"normalize": True}}, "`normalize` with `envs` alone"),
         ({"probe": {}, "games": ["pong", "atlantis"]}, "with RAM labels .*got 'atlantis'"),
     ],
 )

@@ -37,7 +37,8 @@ def going_on(run_dir: Path, *flags: str) -> TrainingPlan:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "`--game`, or `--resume` with the folder"),
+        ([], "`--env` or `--game`, or `--resume` with the folder"),
+        (["--game", "pong", "--env", "CartPole-v1"], "not allowed with argument --game"),
         (["--resume", "nowhere"], "a run in nowhere, got no run.json"),
         (["--resume", "a", "--run-dir", "b"], "`--resume` or `--run-dir`, got both"),
         (["--resume", "x", "--n-envs", "4", "--on-nan", "stop"], "without --n-envs, --on-nan: the"),
@@ -104,10 +105,11 @@ def test_a_record_does_not_say_where_to_write(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "`game` and `n_timesteps` in the arguments of .*run.json"),
-        ({"game": "pong"}, "`game` and `n_timesteps`"),
+        ({}, "`game` or `env`, and `n_timesteps`, in the arguments of .*run.json"),
+        ({"game": "pong"}, "and `n_timesteps`"),
+        ({"game": "pong", "env": "CartPole-v1", "n_timesteps": 9}, "`game` or `env`"),
         ({"encoder": 5}, "`pretrained` in .*run.json to be a path, got 5"),
-        ({"algo": ["ppo"]}, "`algo` in .*run.json to be one of ppo, dqn"),
+        ({"algo": ["ppo"]}, "`algo` in .*run.json to be one of ppo, a2c, .*dqn"),
         ({"n_timesteps": "many"}, "`n_timesteps` in .*run.json to be an int"),
         ({"hyperparams": "n_epochs:2"}, "`hyperparams` in .*run.json to be a list of texts"),
     ],

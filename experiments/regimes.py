@@ -1,0 +1,286 @@
+"""Where does the loss raise the return? Arms of one algorithm on tasks, over many seeds.
+
+A grid is a TOML file that says all that is trained: tasks, algorithm, hyperparameters, arms, seeds
+and steps. Several processes may share the folders; what is there is not trained again.
+
+    python experiments/regimes.py train experiments/regimes/GRID.toml --runs RUNS --output OUT
+    python experiments/regimes.py table experiments/regimes/GRID.toml --output OUT
+
+An arm is `extractor = false` for stock Stable-Baselines3, or arguments of `InfoNCEExtractor`.
+Scores are areas under the training curve: the mean return over the budget, in units of the task's
+scale, where 0 is a random agent and 1 what `unit` says, an arm on the task without distractors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+import time
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import sb3_contrib
+import stable_baselines3
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.files.durable import replace_text
+from rl_infonce.report.curves import area_under_curve
+from rl_infonce.report.statistics import Interval, t_difference, t_interval
+from rl_infonce.runs.claim import claimed
+from rl_infonce.runs.run_directory import software
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+runpy.run_path(str(Path(__file__).with_name("distractors.py")))  # registers its ids
+
+N_RANDOM_EPISODES = 50
+
+
+class Grid(NamedTuple):
+    """What is trained.
+
+    Attributes:
+        algorithm: Name of its class, in Stable-Baselines3 or sb3-contrib.
+        n_timesteps: Budget of a run.
+        n_envs: Environments at once.
+        normalize: Whether `VecNormalize` stands between environments and agent.
+        tasks: Ids.
+        seeds: Seeds of every task and arm.
+        hyperparameters: Arguments of the algorithm.
+        arms: Name to arguments of the extractor, or to `extractor = false`.
+        unit: Task to the id without distractors, whose first arm has a score of 1.
+    """
+
+    algorithm: str
+    n_timesteps: int
+    n_envs: int
+    normalize: bool
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    hyperparameters: dict[str, Any]
+    arms: dict[str, dict[str, Any]]
+    unit: dict[str, str]
+
+
+def read_grid(path: Path) -> Grid:
+    """Return the grid of a file."""
+    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Grid(
+        algorithm=found["algorithm"],
+        n_timesteps=found["n_timesteps"],
+        n_envs=found.get("n_envs", 1),
+        normalize=found.get("normalize", False),
+        tasks=tuple(found["tasks"]),
+        seeds=tuple(found["seeds"]),
+        hyperparameters=found.get("hyperparameters", {}),
+        arms=found["arm"],
+        unit=found.get("unit", {}),
+    )
+
+
+def cells(grid: Grid) -> list[tuple[int, str, str]]:
+    """Return seed, task and arm of every run: all arms of a seed before the next seed."""
+    planned = list(product(grid.seeds, grid.tasks, grid.arms))
+    first = next(iter(grid.arms))
+    units = [
+        (seed, task, first) for seed in grid.seeds for task in dict.fromkeys(grid.unit.values())
+    ]
+    return planned + [each for each in units if each not in planned]
+
+
+def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> BaseAlgorithm:
+    """Return an untrained agent, with an environment that keeps its episodes."""
+    env: VecEnv = make_vec_env(task, n_envs=grid.n_envs, seed=seed)
+    if grid.normalize:
+        env = VecNormalize(env, gamma=grid.hyperparameters.get("gamma", 0.99))
+    settings = dict(grid.hyperparameters)
+    if "action_noise" in settings:
+        n_actions = int(np.prod(env.action_space.shape or ()))
+        deviation = np.full(n_actions, settings.pop("action_noise"))
+        settings["action_noise"] = NormalActionNoise(np.zeros(n_actions), deviation)
+    policy_kwargs = dict(settings.pop("policy_kwargs", {}))
+    if arm.get("extractor", True):
+        policy_kwargs |= {
+            "features_extractor_class": InfoNCEExtractor,
+            "features_extractor_kwargs": {n: v for n, v in arm.items() if n != "extractor"},
+        }
+    known = vars(stable_baselines3) | vars(sb3_contrib)
+    model: BaseAlgorithm = known[grid.algorithm](
+        "MlpPolicy", env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **settings
+    )
+    return model
+
+
+def train(grid: Grid, task: str, arm: str, seed: int) -> dict[str, Any]:
+    """Return the episodes of a training in the order of their ends, and the last diagnostics."""
+    model = make_model(grid, task, grid.arms[arm], seed)
+    start, processor = time.perf_counter(), time.process_time()
+    model.learn(grid.n_timesteps)
+    seconds = [time.perf_counter() - start, time.process_time() - processor]
+    env = model.get_env()
+    assert env is not None  # noqa: S101 (it was given one)
+    extractors = [each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor)]
+    return {
+        "algorithm": grid.algorithm,
+        "task": task,
+        "arm": arm,
+        "settings": grid.arms[arm],
+        "seed": seed,
+        "n_steps": grid.n_timesteps,
+        "n_steps_done": model.num_timesteps,
+        "seconds": round(seconds[0], 1),
+        "processor_seconds": round(seconds[1], 1),
+        "episodes": episodes_of(env),
+        "last_infonce": extractors[0].last_infonce if extractors else {},
+        **software(),
+    }
+
+
+def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
+    """Return the step of all environments together at which each episode ended, and its return."""
+    lengths, returns = env.env_method("get_episode_lengths"), env.env_method("get_episode_rewards")
+    return sorted(
+        (int(end) * env.num_envs, float(value))
+        for own_lengths, own_returns in zip(lengths, returns, strict=True)
+        for end, value in zip(np.cumsum(own_lengths), own_returns, strict=True)
+    )
+
+
+def train_all(grid: Grid, runs: Path, output: Path) -> None:
+    """Train every run that has no file yet."""
+    for seed, task, arm in cells(grid):
+        path = output / f"{task}-{arm}-{seed}.json"
+        with claimed(path, runs) as is_missing:
+            if is_missing:
+                replace_text(path, json.dumps(train(grid, task, arm, seed)) + "\n")
+                print(path, flush=True)
+
+
+def random_return(task: str) -> float:
+    """Return the mean return of episodes of uniform actions, always the same ones."""
+    env = gym.make(task)
+    env.action_space.seed(0)
+    total = 0.0
+    for episode in range(N_RANDOM_EPISODES):
+        env.reset(seed=episode)
+        is_over = False
+        while not is_over:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            total, is_over = total + float(reward), terminated or truncated
+    return total / N_RANDOM_EPISODES
+
+
+def areas(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, float]]:
+    """Return task and arm -> seed -> mean return over the budget."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for seed, task, arm in cells(grid):
+        path = output / f"{task}-{arm}-{seed}.json"
+        if not path.exists():
+            continue
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if run["n_steps"] != grid.n_timesteps or run["settings"] != grid.arms[arm]:
+            raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
+        steps, returns = zip(*run["episodes"], strict=True)
+        score = area_under_curve(steps, returns, run["n_steps"], n_steps_done=run["n_steps_done"])
+        found.setdefault((task, arm), {})[seed] = score
+    return found
+
+
+def scales(grid: Grid, found: Mapping[tuple[str, str], Mapping[int, float]]) -> dict[str, Any]:
+    """Return task -> (random return, return that counts as 1), the mean of the unit's runs."""
+    first = next(iter(grid.arms))
+    scale = {}
+    for task in grid.tasks:
+        unit = found.get((grid.unit.get(task, task), first), {})
+        if unit:
+            scale[task] = random_return(task), float(np.mean(list(unit.values())))
+    return scale
+
+
+def table(grid: Grid, output: Path) -> str:
+    """Return areas by task and arm, and the differences between arms over all tasks."""
+    found = areas(grid, output)
+    scale = scales(grid, found)
+    lines = [
+        "| task | arm | runs | mean return over the budget | of the unit |",
+        "|---|---|---|---|---|",
+    ]
+    for (task, arm), own in sorted(found.items(), key=lambda each: each[0][0]):
+        mean = _shown(t_interval(list(own.values())), "{:.0f}") if len(own) > 1 else "one run"
+        part = "-"
+        if task in scale:
+            zero, one = scale[task]
+            part = f"{(float(np.mean(list(own.values()))) - zero) / (one - zero):.2f}"
+        lines.append(f"| {task} | {arm} | {len(own)} | {mean} | {part} |")
+    lines += ["", "| arm | less arm | difference in units, all tasks |", "|---|---|---|"]
+    for arm, other in product(grid.arms, grid.arms):
+        if arm != other:
+            lines.append(f"| {arm} | {other} | {difference(grid, found, scale, arm, other)} |")
+    return "\n".join(lines) + "\n"
+
+
+def difference(
+    grid: Grid,
+    found: Mapping[tuple[str, str], Mapping[int, float]],
+    scale: Mapping[str, tuple[float, float]],
+    arm: str,
+    other: str,
+) -> str:
+    """Return the mean difference over tasks, of runs paired by seed, with its interval."""
+    ours: dict[str, list[float]] = {}
+    theirs: dict[str, list[float]] = {}
+    for task in grid.tasks:
+        first, second = found.get((task, arm), {}), found.get((task, other), {})
+        seeds = sorted({*first} & {*second})
+        if len(seeds) > 1 and task in scale:
+            zero, one = scale[task]
+            ours[task] = [(first[seed] - zero) / (one - zero) for seed in seeds]
+            theirs[task] = [(second[seed] - zero) / (one - zero) for seed in seeds]
+    return _shown(t_difference(ours, theirs, paired=True), "{:+.3f}") if ours else "missing"
+
+
+def _shown(interval: Interval, form: str) -> str:
+    value, low, high = (form.format(each) for each in interval[:3])
+    return f"{value} ({low} to {high})"
+
+
+def main() -> None:
+    """Parse the command line and run a stage."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("stage", choices=("train", "table"))
+    parser.add_argument("grid", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of locks")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seeds", nargs="+", type=int, help="some of the grid's seeds")
+    parser.add_argument("--n-timesteps", type=int, help="another budget, to try the command")
+    arguments = parser.parse_args()
+    grid = read_grid(arguments.grid)
+    if arguments.seeds:
+        grid = grid._replace(seeds=tuple(arguments.seeds))
+    if arguments.n_timesteps:
+        grid = grid._replace(n_timesteps=arguments.n_timesteps)
+    if arguments.stage == "table":
+        print(table(grid, arguments.output), end="")
+        return
+    torch.set_num_threads(1)
+    for folder in (arguments.runs, arguments.output):
+        folder.mkdir(parents=True, exist_ok=True)
+    train_all(grid, arguments.runs, arguments.output)
+
+
+if __name__ == "__main__":
+    main()

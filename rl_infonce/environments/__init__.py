@@ -1,0 +1,1 @@
+"""Environments by their Gymnasium id, with errors that say what is missing."""

@@ -1,0 +1,55 @@
+"""Make a vector environment of a Gymnasium id, as RL Zoo does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from rl_infonce.environments.ids import make_env
+
+
+def make_vec_env(name: str, n_envs: int, *, seed: int, render_mode: str | None = None) -> VecEnv:
+    """Return `n_envs` copies of an environment in this process, each in SB3's `Monitor`.
+
+    Args:
+        name: A Gymnasium id, also "module:Id".
+        n_envs: Number of copies, at least 1.
+        seed: Seed of the first copy; the i-th gets `seed + i`.
+        render_mode: "rgb_array" for pictures; None for none.
+
+    Raises:
+        ValueError: If there is no such environment, or it cannot be made.
+    """
+    env: VecEnv = sb3_make_vec_env(
+        lambda: make_env(name, render_mode=render_mode), n_envs, seed=seed
+    )
+    return env
+
+
+def normalized(env: VecEnv, *, gamma: float) -> VecNormalize:
+    """Return an environment whose rewards and vectors are normalised by running statistics.
+
+    Images stay as they are, because policies divide them by 255 themselves.
+
+    Args:
+        env: What is normalised.
+        gamma: Discount of the returns by whose scale rewards are divided, that of the algorithm.
+    """
+    keys = normalized_keys(env.observation_space)
+    return VecNormalize(env, norm_obs=keys != [], norm_obs_keys=keys, gamma=gamma)
+
+
+def normalized_keys(space: gym.Space[Any]) -> list[str] | None:
+    """Return the entries that are normalised, [] for none, and None for observations as a whole."""
+    if not isinstance(space, spaces.Dict):
+        return None if _is_vector(space) else []
+    return [key for key, each in space.spaces.items() if _is_vector(each)]
+
+
+def _is_vector(space: gym.Space[Any]) -> bool:
+    return isinstance(space, spaces.Box) and not is_image_space(space)

@@ -1,0 +1,99 @@
+"""`rl-infonce train --env` on environments that are no Atari games."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.train import run
+from rl_infonce.files.state_file import StateBytes, unpack_state
+from rl_infonce.runs.checkpoints import latest_checkpoint
+from tests.cli.running import AtStep, ctrl_c, output_of, refusal
+from tests.environments.worlds import CONTINUOUS, IMAGES
+from tests.files.test_state_file import assert_same
+from tests.resuming.test_resume_callback import timeless_copy
+
+
+def words(folder: Path, env: str, *flags: str) -> list[str]:
+    small = ("--n-pairs", "8", "--seed", "0", "--device", "cpu", "--num-threads", "1")
+    return ["train", "--env", env, *small, "-f", str(folder), "--no-progress", *flags]
+
+
+def record_of(run_dir: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
+    return record
+
+
+def rows_of(table: Path) -> list[dict[str, str]]:
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+def state_of(run_dir: Path) -> dict[str, Any]:
+    checkpoint = latest_checkpoint(run_dir / "checkpoints")
+    assert checkpoint.about["is_exact"]
+    files = [(checkpoint.path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
+    state: dict[str, Any] = timeless_copy(unpack_state(StateBytes(*files)))
+    kept = ("parameters", "observed", "env", "streams", "extractors", "statistics", "replay")
+    return {"step": checkpoint.step, **{name: state[name] for name in kept}}
+
+
+@pytest.mark.parametrize("spelling", ["ALE/MsPacman-v5", "MsPacmanNoFrameskip-v4", "ms pacman"])
+def test_an_atari_spelling_of_env_is_a_game_as_ever(spelling: str) -> None:
+    flags = make_parser().parse_args(["train", "--env", spelling])
+    assert (flags.game, flags.env) == ("ms_pacman", None)
+    assert flags.given == {"command", "game"}
+    other = make_parser().parse_args(["train", "--env", IMAGES])
+    assert (other.game, other.env) == (None, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--env", "HalfCheeta-v5"], "Did you mean 'HalfCheetah-v5'"),
+        (["--env", "breakuot"], "Did you mean 'breakout'"),
+        (["--env", "pong", "--algo", "sac"], "These do: ppo, a2c"),
+        (["--game", "pong", "--env", "CartPole-v1"], "--env: not allowed with argument --game"),
+        (["--game", "pong", "--normalize"], "`--normalize` with --env alone"),
+        (["--env", "FrozenLake-v1"], "observations of FrozenLake-v1 to be numbers"),
+        (["--env", IMAGES, "--algo", "ppo_mask", "--hyperparams", "a:1"], "`hyperparameter`"),
+    ],
+)
+def test_what_does_not_fit_exits_2(tmp_path: Path, flags: list[str], message: str) -> None:
+    said = refusal("train", *flags, "-f", str(tmp_path / "logs"), "--device", "cpu")
+    assert message in said.splitlines()[-1]
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algo", "env", "sizes"),
+    [
+        ("sac", CONTINUOUS, ("-n", "112", "--hyperparams", "learning_starts:60", "batch_size:16")),
+        ("a2c", IMAGES, ("-n", "112", "--n-envs", "2", "--hyperparams", "n_steps:16")),
+    ],
+)
+def test_a_run_that_was_killed_goes_on_exactly(
+    tmp_path: Path, algo: str, env: str, sizes: tuple[str, ...]
+) -> None:
+    name = env.rpartition(":")[2]
+    flags = ("--algo", algo, "--save-freq", "48", "--normalize", *sizes)
+    assert main(words(tmp_path / "whole", env, *flags)) == 0
+    whole = tmp_path / "whole" / algo / f"{name}_1"
+    record = record_of(whole)
+    assert (record["arguments"]["env"], record["arguments"]["game"]) == (env, None)
+    assert record["arguments"]["normalize"] is True
+    stopped = tmp_path / "stopped"
+    begun = make_parser().parse_args(words(tmp_path, env, *flags, "--run-dir", str(stopped)))
+    assert run(begun, AtStep(104, ctrl_c)) == 130
+    said = output_of("train", "--resume", str(stopped), "--no-progress")
+    assert f"Resuming at step {96 if algo == 'sac' else 64}: {algo.upper()} on {env}" in said
+    assert_same(state_of(stopped), state_of(whole))
+    for table in ("progress.csv", "episodes.csv"):
+        assert rows_of(stopped / table) == rows_of(whole / table)
+    said = refusal("train", "--run-dir", str(stopped), "--no-normalize")
+    assert "normalize is False (was True)" in said

@@ -1,0 +1,39 @@
+"""Vector environments are seeded copies, of which vectors and rewards can be normalised."""
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.running_mean_std import RunningMeanStd
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rl_infonce.environments.make_vec_env import make_vec_env, normalized
+from tests.environments.worlds import DICT, IMAGES
+
+
+def test_copies_are_monitored_and_begin_by_their_seeds() -> None:
+    env = make_vec_env("Pendulum-v1", 3, seed=4)
+    assert isinstance(env, DummyVecEnv)
+    assert env.env_is_wrapped(Monitor) == [True] * 3
+    first = np.asarray(env.reset())
+    again = np.asarray(make_vec_env("Pendulum-v1", 2, seed=5).reset())
+    np.testing.assert_array_equal(first[1:], again)
+    assert not np.array_equal(first[0], first[1])
+
+
+def test_vectors_and_rewards_are_normalised_and_images_are_not() -> None:
+    vectors = normalized(make_vec_env("Pendulum-v1", 2, seed=0), gamma=0.9)
+    assert (vectors.norm_obs, vectors.norm_reward, vectors.gamma) == (True, True, 0.9)
+    vectors.reset()
+    for _ in range(50):
+        vectors.step(np.zeros((2, 1), np.float32))
+    assert isinstance(vectors.obs_rms, RunningMeanStd)
+    assert abs(float(vectors.obs_rms.mean[0])) > 0.01
+    images = normalized(make_vec_env(IMAGES, 1, seed=0), gamma=0.9)
+    assert np.asarray(images.reset()).dtype == np.uint8
+    assert images.norm_reward
+    both = normalized(make_vec_env(DICT, 1, seed=0), gamma=0.9)
+    seen = both.reset()
+    assert isinstance(seen, dict)
+    assert seen["image"].dtype == np.uint8
+    assert both.norm_obs_keys == ["speed"]
+    assert isinstance(both.observation_space, spaces.Dict)

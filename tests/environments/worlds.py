@@ -1,0 +1,36 @@
+"""Stamped environments under Gymnasium ids; importing this module registers them."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from tests.sb3.fakes import StampedDictEnv, StampedEnv
+
+WORLDS = "tests.environments.worlds"
+IMAGES, CONTINUOUS, DICT = (
+    f"{WORLDS}:{name}" for name in ("Stamped-v0", "StampedContinuous-v0", "test/StampedDict-v0")
+)
+
+
+class ActedEnv(StampedEnv):
+    """Its rewards are its actions, so that returns tell policies apart."""
+
+    def step(self, action: Any) -> Any:
+        image, _, terminated, truncated, info = super().step(action)
+        return image, float(np.sum(action)), terminated, truncated, info
+
+
+def acted(**given: Any) -> ActedEnv:
+    return ActedEnv(**given)
+
+
+def acted_dict(**given: Any) -> StampedDictEnv:
+    return StampedDictEnv(ActedEnv(**given))
+
+
+if "Stamped-v0" not in gym.registry:
+    lengths = {"lengths": (9, 15)}
+    gym.register("Stamped-v0", acted, kwargs=lengths)
+    gym.register("StampedContinuous-v0", acted, kwargs={**lengths, "continuous": True})
+    gym.register("test/StampedDict-v0", acted_dict, kwargs=lengths)

@@ -1,0 +1,123 @@
+"""Parts of encoders of vectors against numpy and their equations."""
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.utils import get_parameters_by_name
+from torch import nn
+
+from rl_infonce.networks.vectors import AverageL1Norm, RunningNormalizer, vector_mlp
+from tests.draws import normal, seeded
+
+SIZES = (1, 7, 64, 3, 200)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 1e3])
+def test_running_statistics_are_numpys_over_all_batches(offset: float, scale: float) -> None:
+    normalizer = RunningNormalizer(3).double()
+    batches = [normal(size, 3, seed=size) * scale + offset for size in SIZES]
+    for batch in batches:
+        normalizer.update(batch)
+    every = np.concatenate([batch.numpy() for batch in batches])
+    np.testing.assert_allclose(normalizer.get_buffer("running_mean"), every.mean(axis=0))
+    np.testing.assert_allclose(normalizer.get_buffer("running_var"), every.var(axis=0), rtol=1e-6)
+    assert int(normalizer.get_buffer("running_count")) == sum(SIZES)
+    normalized = normalizer(torch.from_numpy(every)).numpy()
+    mean, variance = every.mean(axis=0), every.var(axis=0)
+    expected = (every - mean) / np.sqrt(variance + 1e-8 + (1e-6 * mean) ** 2)
+    np.testing.assert_allclose(normalized, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_large_offsets_keep_their_spread_in_single_precision() -> None:
+    """The sum of squares minus the squared sum would lose it: 1e8 beside 1."""
+    normalizer = RunningNormalizer(1)
+    batches = [(normal(size, 1, seed=size) + 1e4).float() for size in SIZES]
+    for batch in batches:
+        normalizer.update(batch)
+    every = torch.cat(batches).double()
+    torch.testing.assert_close(
+        normalizer.get_buffer("running_var").double(),
+        every.var(dim=0, unbiased=False),
+        rtol=1e-3,
+        atol=0,
+    )
+
+
+def test_statistics_do_not_drift_over_many_batches() -> None:
+    normalizer, batches = RunningNormalizer(1), [normal(64, 1, seed=i).float() for i in range(500)]
+    for batch in batches:
+        normalizer.update(batch)
+    every = torch.cat(batches).double()
+    mean, variance = (float(normalizer.get_buffer(f"running_{name}")) for name in ("mean", "var"))
+    assert mean == pytest.approx(float(every.mean()), abs=1e-4)
+    assert variance == pytest.approx(float(every.var(unbiased=False)), rel=1e-4)
+
+
+def test_before_the_first_update_vectors_pass_unchanged() -> None:
+    vectors = torch.linspace(-9, 9, 12).reshape(4, 3)
+    torch.testing.assert_close(RunningNormalizer(3)(vectors), vectors)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1234.5, 1e5 / 3, -1e7 / 3])
+def test_constant_dimensions_come_out_as_0(constant: float) -> None:
+    normalizer = RunningNormalizer(2)
+    vectors = torch.stack([torch.full((500,), constant), torch.arange(500.0)], dim=1)
+    for part in (vectors[:10], vectors[10:11], vectors[11:150], vectors[150:]):
+        normalizer.update(part)
+    normalized = normalizer(vectors)
+    assert normalized.isfinite().all()
+    assert normalized[:, 0].abs().max() < 0.3
+    assert normalized[:, 1].std() == pytest.approx(1, abs=0.05)
+
+
+def test_what_comes_out_is_clipped() -> None:
+    normalizer = RunningNormalizer(1, clip=3.0)
+    normalizer.update(normal(100, 1).float())
+    assert normalizer(torch.tensor([[1e9], [-1e9]])).flatten().tolist() == [3.0, -3.0]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_vectors_that_are_not_finite_are_left_out(bad: float) -> None:
+    clean, spoilt = RunningNormalizer(3), RunningNormalizer(3)
+    vectors = normal(20, 3).float()
+    clean.update(torch.cat([vectors[:5], vectors[7:]]))
+    vectors[5, 0] = vectors[6, 2] = bad
+    spoilt.update(vectors)
+    spoilt.update(vectors[5:7])  # not one that is finite
+    for name, buffer in clean.named_buffers():
+        assert torch.equal(spoilt.get_buffer(name), buffer)
+
+
+def test_vectors_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`vectors`.*\(4, 2\)"):
+        RunningNormalizer(3).update(torch.zeros(4, 2))
+
+
+def test_sb3_finds_all_statistics_for_its_target_networks() -> None:
+    network = nn.Sequential(RunningNormalizer(3), nn.Linear(3, 2))
+    found = get_parameters_by_name(network, ["running_"])
+    assert [each.data_ptr() for each in found] == [each.data_ptr() for each in network.buffers()]
+    assert len(found) == 3
+
+
+def test_average_l1_norm_is_its_equation() -> None:
+    features = normal(5, 8)
+    expected = features.numpy() / np.abs(features.numpy()).mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(AverageL1Norm()(features), expected)
+
+
+def test_average_l1_norm_leaves_zeros_and_has_a_gradient_there() -> None:
+    features = torch.zeros(2, 4, requires_grad=True)
+    normalized = AverageL1Norm()(features)
+    assert not normalized.any()
+    (gradient,) = torch.autograd.grad(normalized.sum(), [features])
+    assert gradient.isfinite().all()
+
+
+def test_features_of_the_mlp_have_an_average_absolute_value_of_1() -> None:
+    network = vector_mlp(6, 16, hidden=32)
+    features = network(torch.randn(9, 6, generator=seeded()))
+    assert features.shape == (9, 16)
+    torch.testing.assert_close(features.abs().mean(dim=1), torch.ones(9))
+    assert features.min() < 0

@@ -1,0 +1,300 @@
+"""An isolated encoder: RL's gradient stays out, and it moves between RL's updates alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
+from tests.sb3.worlds import (
+    N_STEPS,
+    VECTOR_ALGORITHMS,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+    weights_of,
+)
+
+OWN_NETWORKS = ("PPO", "A2C", "MaskablePPO", "RecurrentPPO", "TRPO")
+"""Algorithms whose value network can have an extractor of its own."""
+
+
+def build(name: str, *, share: bool | None = None, **settings: Any) -> BaseAlgorithm:
+    kwargs = policy_kwargs(isolated=True, **settings)
+    return VECTOR_ALGORITHMS[name](
+        kwargs if share is None else kwargs | {"share_features_extractor": share}
+    )
+
+
+WORLDS = [
+    *(pytest.param(name, None, id=name) for name in VECTOR_ALGORITHMS),
+    *(pytest.param(name, False, id=f"{name}-apart") for name in OWN_NETWORKS),
+    *(pytest.param(name, True, id=f"{name}-shared") for name in ("SAC", "TD3", "TQC", "CrossQ")),
+]
+
+
+def every_extractor(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
+    """Return all extractors, with those of target networks."""
+    return [each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor)]
+
+
+def encoder_of(extractor: InfoNCEExtractor) -> dict[str, torch.Tensor]:
+    """Return a copy of the numbers of an encoder, without its heads."""
+    return {
+        name: tensor
+        for name, tensor in weights_of(extractor).items()
+        if name.startswith(("mlp.", "normalizer."))
+    }
+
+
+def are_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def optimizers(model: BaseAlgorithm) -> Iterator[torch.optim.Optimizer]:
+    policy: Any = model.policy
+    for owner in (policy, getattr(policy, "actor", None), getattr(policy, "critic", None)):
+        optimizer = getattr(owner, "optimizer", None)
+        if isinstance(optimizer, torch.optim.Optimizer):
+            yield optimizer
+
+
+def read_by_policy(extractor: InfoNCEExtractor) -> dict[str, torch.Tensor]:
+    """Return the tensors of the encoder, averaged ones in place of those that are trained."""
+    assert extractor.own_updates is not None
+    averages = extractor.own_updates.averages() or {}
+    return {name: averages.get(name, tensor) for name, tensor in encoder_of(extractor).items()}
+
+
+class EncoderWatch(BaseCallback):
+    """Fails if an encoder moves in a rollout or has a gradient; counts where it moved between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_start: list[dict[str, torch.Tensor]] = []
+        self.n_optimizer_steps = self.n_moves = 0
+
+    def _on_rollout_start(self) -> None:
+        every = every_extractor(self.model)
+        now = encoder_of(every[0])
+        if self.at_start and not are_same(self.at_start[-1], now):
+            self.n_moves += 1
+            read = read_by_policy(every[0])
+            assert all(are_same(read_by_policy(each), read) for each in every)
+        self.at_start.append(now)
+
+    def _on_step(self) -> bool:
+        self.check_unmoved()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.check_unmoved()
+
+    def check_unmoved(self, *_: Any) -> None:
+        assert are_same(encoder_of(every_extractor(self.model)[0]), self.at_start[-1])
+        for extractor in every_extractor(self.model):
+            assert all(parameter.grad is None for parameter in extractor.parameters())
+
+    def before_step(self, *_: Any) -> None:
+        self.n_optimizer_steps += 1
+        self.check_unmoved()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "share"), WORLDS)
+def test_the_encoder_moves_between_updates_alone_and_all_networks_have_it(
+    name: str, share: bool | None
+) -> None:
+    model = build(name, share=share)
+    watch = EncoderWatch()
+    for optimizer in optimizers(model):
+        optimizer.register_step_pre_hook(watch.before_step)
+    model.learn(2 * N_STEPS, callback=watch)
+    watch.check_unmoved()  # after the last updates of RL also
+    assert watch.n_optimizer_steps > 2
+    assert watch.n_moves >= 2
+    if share is False:
+        assert len(extractors_of(model)) == 2
+
+
+N_UPDATES: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
+    # Three rollouts of 32 steps in 2 environments; the last one is taken when the next begins.
+    ("PPO", {}, {}, 2 * (64 // 16)),
+    ("PPO", {}, {"encoder_updates": 3}, 2 * 3),
+    ("PPO", {}, {"n_pairs": 48}, 2 * 2),
+    ("A2C", {"n_steps": 5}, {"encoder_updates": 1}, 19),
+    # 192 steps, of which 60 come before the first update.
+    ("SAC", {"train_freq": 1}, {}, 192 - 60 - 1),
+    ("SAC", {"train_freq": 1, "gradient_steps": 2}, {}, 2 * (192 - 60 - 1)),
+    ("SAC", {"gradient_steps": -1}, {}, 192 - 60 - 4),
+    ("DQN", {}, {}, (192 - 60) // 4 - 1),
+    ("DQN", {}, {"encoder_updates": 2}, 2 * ((192 - 60) // 4 - 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "settings", "n_expected"), N_UPDATES)
+def test_as_many_updates_are_made_as_the_settings_say(
+    name: str,
+    changes: dict[str, Any],
+    settings: dict[str, Any],
+    n_expected: int,
+    computed: list[str],
+) -> None:
+    kwargs = policy_kwargs(isolated=True, **settings)
+    model = VECTOR_ALGORITHMS[name](kwargs, **changes)
+    model.learn(192)
+    assert len(computed) == n_expected
+    before = len(computed)
+    model.learn(1, reset_num_timesteps=False)
+    assert len(computed) > before, "what the last rollout taught was forgotten"
+
+
+def test_a_rollout_teaches_at_least_once() -> None:
+    model = VECTOR_ALGORITHMS["A2C"](policy_kwargs(isolated=True), n_steps=5).learn(30)
+    assert extractors_of(model)[0]._session.counts.n_updates == 2
+
+
+class Look(BaseCallback):
+    """Predicts and evaluates wherever a callback may."""
+
+    def __init__(self, others: DummyVecEnv) -> None:
+        super().__init__()
+        self.others = others
+
+    def look(self) -> None:
+        state = torch.get_rng_state()
+        evaluate_policy(self.model, self.others, n_eval_episodes=1, warn=False)
+        torch.set_rng_state(state)
+
+    def _on_training_start(self) -> None:
+        self.look()
+
+    def _on_rollout_start(self) -> None:
+        self.look()
+
+    def _on_step(self) -> bool:
+        if self.n_calls % 16 == 0:
+            self.look()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.look()
+
+    def _on_training_end(self) -> None:
+        self.look()
+
+
+def assert_trained_alike(first: BaseAlgorithm, second: BaseAlgorithm) -> None:
+    """Fail unless all that is trained is equal: the heads of target networks are not."""
+    assert_same_weights(first.policy, second.policy)
+    for own, other in zip(extractors_of(first), extractors_of(second), strict=True):
+        assert_same_weights(own, other, with_own=True)
+
+
+def monitored(*, continuous: bool) -> DummyVecEnv:
+    return DummyVecEnv([lambda: Monitor(StampedVectorEnv(7, continuous=continuous))])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("auto_bind", [True, False])
+@pytest.mark.parametrize("name", ["PPO", "SAC", "DQN", "TRPO"])
+def test_looks_at_the_policy_make_no_update(
+    name: str, auto_bind: bool, computed: list[str]
+) -> None:
+    def train(*callbacks: BaseCallback) -> tuple[BaseAlgorithm, int]:
+        computed.clear()
+        model = build(name, auto_bind=auto_bind, preset="cpc")
+        model.learn(N_STEPS, callback=[InfoNCECallback(), *callbacks])
+        return model, len(computed)
+
+    plain, n_computed = train()
+    others = monitored(continuous=name == "SAC")
+    looked, n_looked = train(Look(others))
+    evaluated, n_evaluated = train(
+        EvalCallback(others, eval_freq=16, n_eval_episodes=2, verbose=0, warn=False)
+    )
+    assert n_computed == n_looked == n_evaluated > 0
+    evaluate_policy(plain, others, n_eval_episodes=2, warn=False)
+    plain.predict(plain.observation_space.sample())
+    for model in (looked, evaluated):
+        assert_trained_alike(model, plain)
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "TRPO"])
+def test_a_model_that_the_callback_binds_trains_as_one_that_was_found(name: str) -> None:
+    found = build(name, preset="cpc").learn(N_STEPS)
+    model = build(name, preset="cpc", auto_bind=False)
+    model.learn(N_STEPS, callback=InfoNCECallback())
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+    assert_trained_alike(found, model)
+
+
+def test_an_unbound_extractor_says_so_once() -> None:
+    space = stamped_vec_env(1, StampedVectorEnv).observation_space
+    extractor = InfoNCEExtractor(space, isolated=True, preset="cpc")
+    vectors = torch.rand(4, 5)
+    with pytest.warns(UserWarning, match=r"extractor\.bind\(model\)") as caught:
+        assert len([extractor(vectors) for _ in range(3)]) == 3
+    assert len(caught) == 1
+
+
+def test_without_auto_bind_the_encoder_stays_and_a_warning_says_so() -> None:
+    model = build("PPO", auto_bind=False, preset="cpc")
+    before = weights_of(extractors_of(model)[0])
+    with pytest.warns(UserWarning, match="does not know which algorithm owns it") as caught:
+        model.learn(N_STEPS)
+    assert len(caught) == 1
+    assert are_same(before, weights_of(extractors_of(model)[0]))
+
+
+def test_decoupled_updates_beside_isolated_ones_are_refused() -> None:
+    model = build("PPO")
+    with pytest.raises(ValueError, match=r"`decoupled` with .*isolated=True.*isolated=False"):
+        model.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
+    joint = VECTOR_ALGORITHMS["PPO"](policy_kwargs(isolated=False))
+    joint.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
+    assert extractors_of(joint)[0].last_infonce["loss"] > 0
+
+
+class Blind(StampedVectorEnv):
+    """Observes NaN alone."""
+
+    def observation(self) -> npt.NDArray[Any]:
+        return np.full_like(super().observation(), np.nan)
+
+
+def test_observations_of_nan_leave_the_encoder_alone_and_are_warned_of() -> None:
+    model = build("DQN")
+    model.set_env(stamped_vec_env(1, Blind, lengths=(9, 15)))
+    (extractor,) = extractors_of(model)
+    before = weights_of(extractor)
+    with pytest.warns(RuntimeWarning, match="1 of 1 InfoNCE losses .* NaN or infinite"):
+        model.learn(N_STEPS)
+    assert are_same(before, weights_of(extractor))
+
+
+def test_a_schedule_reaches_updates_of_its_own() -> None:
+    """Adam cancels a factor; what is left of the schedule is what its numbers say."""
+    model = build("PPO")
+    model.learn(N_STEPS, callback=InfoNCECallback("lin_0.1"))
+    assert 0 < extractors_of(model)[0].last_infonce["coef"] < 0.1
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_a_frozen_encoder_stays(name: str) -> None:
+    model = build(name)
+    leader = every_extractor(model)[0]
+    mlp = leader.get_submodule("mlp").requires_grad_(False)
+    before = weights_of(mlp)
+    with pytest.warns(UserWarning, match="encoder is frozen"):
+        model.learn(N_STEPS)
+    assert are_same(before, weights_of(mlp))

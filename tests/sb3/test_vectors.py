@@ -1,0 +1,239 @@
+"""On vectors every algorithm has the loss: right pairs, right gradients, the same baseline."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import nn
+
+from rl_infonce import InfoNCEExtractor
+from rl_infonce.networks.vectors import RunningNormalizer, vector_mlp
+from rl_infonce.sb3.attach import AuxiliaryGradients
+from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
+from tests.sb3.fakes import decode
+from tests.sb3.test_bit_identity import environment_streams
+from tests.sb3.test_experience import FlatteningWatcher, Watcher
+from tests.sb3.test_gradients import Gradients, first_gradients
+from tests.sb3.worlds import (
+    N_STEPS,
+    VECTOR_ALGORITHMS,
+    assert_all_moved,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+    record_logger,
+    streams,
+    weights_of,
+)
+
+CONTINUOUS = ("PPO", "A2C", "RecurrentPPO", "TRPO")
+"""Algorithms of discrete actions above that can also have continuous ones."""
+WORLDS = [
+    *(pytest.param(name, {}, id=name) for name in VECTOR_ALGORITHMS),
+    *(pytest.param(name, {"continuous": True}, id=f"{name}-continuous") for name in CONTINUOUS),
+]
+JOINT = [world for world in WORLDS if not str(world.id).startswith("TRPO")]
+
+
+def settings_of(*, isolated: bool, **settings: Any) -> dict[str, Any]:
+    return policy_kwargs(isolated=isolated, horizons=(1, 3), **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "changes"), JOINT)
+def test_with_rl_every_parameter_of_every_encoder_and_head_moves(
+    name: str, changes: dict[str, Any]
+) -> None:
+    model = VECTOR_ALGORITHMS[name](settings_of(isolated=False), **changes)
+    extractors = extractors_of(model)
+    before = [weights_of(extractor) for extractor in extractors]
+    logged = record_logger(model)
+    model.learn(N_STEPS)
+    model.logger.dump()
+    assert all(0 < loss < 10 for loss in logged["infonce/loss"])
+    for extractor, weights in zip(extractors, before, strict=True):
+        assert {"mlp.0.weight", "mlp.2.bias"} < dict(extractor.named_parameters()).keys()
+        assert_all_moved(extractor, weights)
+        assert 0 <= extractor.last_infonce["accuracy_k3"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "changes"), WORLDS)
+def test_isolated_the_first_encoder_moves_by_the_loss(name: str, changes: dict[str, Any]) -> None:
+    model = VECTOR_ALGORITHMS[name](settings_of(isolated=True), **changes)
+    leader = extractors_of(model)[0]
+    before = weights_of(leader)
+    logged = record_logger(model)
+    model.learn(N_STEPS)
+    model.logger.dump()
+    assert all(0 < loss < 10 for loss in logged["infonce/loss"])
+    assert_all_moved(leader, before)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[ObservationBatch]:
+    """A list that grows by one entry per contrastive batch."""
+    found: list[ObservationBatch] = []
+
+    def recording(*arguments: Any) -> ObservationBatch | None:
+        raw = sample_batch(*arguments)
+        if raw is not None:
+            found.append(raw)
+        return raw
+
+    monkeypatch.setattr("rl_infonce.sb3.updates.sample_batch", recording)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(("name", "changes"), JOINT)
+def test_no_pair_of_the_loss_crosses_an_episode(
+    name: str, changes: dict[str, Any], isolated: bool, drawn: list[ObservationBatch]
+) -> None:
+    model = VECTOR_ALGORITHMS[name](settings_of(isolated=isolated), **changes)
+    model.learn(N_STEPS)
+    model.learn(N_STEPS, reset_num_timesteps=False)
+    assert sum(raw.n_anchors for raw in drawn) > 30
+    for raw in drawn:
+        anchors = decode(raw.context[:, -1])
+        for futures, gap in zip(raw.futures, (1, 3), strict=True):
+            expected = np.stack(anchors) + np.array([[0], [0], [gap]])
+            np.testing.assert_array_equal(np.stack(decode(futures)), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "changes"), WORLDS)
+def test_every_buffer_is_read_right(name: str, changes: dict[str, Any]) -> None:
+    """Observations, episodes and actions are those of their step."""
+    model: Any = VECTOR_ALGORITHMS[name](settings_of(isolated=True), **changes)
+    is_rollout = hasattr(model, "rollout_buffer")
+    watcher = FlatteningWatcher() if is_rollout and name != "TRPO" else Watcher()
+    model.learn(2 * N_STEPS, callback=watcher)
+    model.learn(N_STEPS, callback=watcher)
+    assert watcher.n_compared > 500
+
+
+class PlainNetwork(BaseFeaturesExtractor):
+    """The network of the extractor, which watches what it is trained on, and nothing else."""
+
+    def __init__(self, observation_space: Any, features_dim: int) -> None:
+        size = get_flattened_obs_dim(observation_space)
+        super().__init__(observation_space, size + features_dim)
+        self.normalizer = RunningNormalizer(size)
+        self.mlp = vector_mlp(size, features_dim)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        if self.training and torch.is_grad_enabled():
+            self.normalizer.update(observations)
+        return torch.cat([observations, self.mlp(self.normalizer(observations))], dim=1)
+
+
+def plain_kwargs() -> dict[str, Any]:
+    kwargs = policy_kwargs()
+    return {
+        **kwargs,
+        "features_extractor_class": PlainNetwork,
+        "features_extractor_kwargs": {"features_dim": 32},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC", "TD3", "CrossQ", "RecurrentPPO"])
+def test_coefficient_0_is_the_plain_network(name: str, isolated: bool) -> None:
+    plain = VECTOR_ALGORITHMS[name](plain_kwargs()).learn(N_STEPS)
+    expected = streams(), environment_streams(plain)
+    model = VECTOR_ALGORITHMS[name](settings_of(isolated=isolated, infonce_coef=0.0))
+    model.learn(N_STEPS)
+    assert_same_weights(model.policy, plain.policy)
+    assert (streams(), environment_streams(model)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("name", [name for name in VECTOR_ALGORITHMS if name != "TRPO"])
+def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, isolated: bool) -> None:
+    """TRPO draws a number for each parameter that it trains, and so fewer beside one isolated."""
+    plain = VECTOR_ALGORITHMS[name](plain_kwargs()).learn(N_STEPS)
+    expected = streams(), environment_streams(plain)
+    model = VECTOR_ALGORITHMS[name](settings_of(isolated=isolated, context="gru"))
+    model.learn(N_STEPS)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+    assert (streams(), environment_streams(model)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coef", [0.1, 2.5])
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("PPO", {"max_grad_norm": 1e9}),
+        ("A2C", {"max_grad_norm": 1e9}),
+        ("DQN", {"max_grad_norm": 1e9}),
+        ("SAC", {}),
+    ],
+)
+def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
+    name: str, changes: dict[str, Any], coef: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(coef: float) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
+        kwargs = settings_of(isolated=False, infonce_coef=coef)
+        model = VECTOR_ALGORITHMS[name](kwargs, **changes)
+        policy: Any = model.policy
+        return model, policy.critic.optimizer if name == "SAC" else policy.optimizer
+
+    host = first_gradients(*build(0.0))
+    model, optimizer = build(coef)
+    extractor = extractors_of(model)[-1]  # of SAC, the critic's
+    auxiliary: list[Gradients] = []
+    original = type(extractor).weighted_gradients
+
+    def recording(self: Any, result: Any) -> AuxiliaryGradients | None:
+        if self is extractor and not auxiliary:
+            auxiliary.append(gradients_of(result.loss, self))
+        return original(self, result)
+
+    monkeypatch.setattr(type(extractor), "weighted_gradients", recording)
+    both = first_gradients(model, optimizer)
+    prefix = next(n for n, m in model.policy.named_modules() if m is extractor) + "."
+    assert {"mlp.0.weight", "infonce.critics.global.anchor_projection"} < auxiliary[0].keys()
+    for entry, own in auxiliary[0].items():
+        expected = host.get(prefix + entry, torch.zeros(())) + coef * own
+        assert (both[prefix + entry] - expected).norm() <= 1e-4 * expected.norm() + 1e-7
+        assert (coef * own).abs().max() > 1e-6
+
+
+def gradients_of(loss: torch.Tensor, module: nn.Module) -> Gradients:
+    """Return the gradient of a loss on each parameter that it depends on."""
+    named = dict(module.named_parameters())
+    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
+    return {n: g for n, g in zip(named, found, strict=True) if g is not None}
+
+
+def test_what_the_policy_receives_is_the_observation_and_its_features() -> None:
+    for with_observation, size in ((True, 37), (False, 32)):
+        model = VECTOR_ALGORITHMS["PPO"](policy_kwargs(with_observation=with_observation))
+        (extractor,) = extractors_of(model)
+        vectors = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+        received = extractor.eval()(vectors)
+        assert extractor.features_dim == size
+        assert received.shape == (4, size)
+        torch.testing.assert_close(received[:, -32:].abs().mean(dim=1), torch.ones(4))
+        assert not with_observation or torch.equal(received[:, :5], vectors)
+
+
+def test_the_hosts_target_networks_get_the_statistics() -> None:
+    """Joint training copies them as it copies those of a batch norm."""
+    for name in ("DQN", "SAC", "TD3"):
+        kwargs = settings_of(isolated=False)
+        more = {"target_update_interval": 1} if name == "DQN" else {}
+        model = VECTOR_ALGORITHMS[name](kwargs, **more).learn(N_STEPS)
+        every = [m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor)]
+        assert len(every) > len(extractors_of(model))
+        for extractor in every:
+            assert float(extractor.get_submodule("normalizer").get_buffer("running_count")) > 30

@@ -1,0 +1,129 @@
+"""What is said of the algorithms is what RL Zoo and SB3 say."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import rl_zoo3.utils
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import NatureCNN
+
+from rl_infonce.environments.make_vec_env import make_vec_env
+from rl_infonce.training.algorithms import (
+    algorithm_class,
+    check_actions,
+    check_hyperparameters,
+    network_for,
+)
+from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS
+from tests.environments.worlds import CONTINUOUS, IMAGES
+
+ACTIONS: list[spaces.Space[Any]] = [
+    spaces.Box(-1, 1, (2,)),
+    spaces.Discrete(3),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(2),
+]
+
+
+def test_names_are_those_of_rl_zoo() -> None:
+    ours = {name: algorithm_class(name) for name in ALGORITHMS}
+    assert ours.pop("ppo_mask").__name__ == "MaskablePPO", "which RL Zoo does not have"
+    assert ours == {name: each for name, each in rl_zoo3.utils.ALGOS.items() if name in ours}
+    assert set(rl_zoo3.utils.ALGOS) - set(ours) == {"ars", "ddpg"}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_actions_are_those_that_the_algorithm_supports(name: str) -> None:
+    makes: Any = algorithm_class(name)
+    for space in ACTIONS:
+        try:
+            check_actions(name, space, "x")
+            fits = True
+        except ValueError:
+            fits = False
+        env = make_vec_env(CONTINUOUS if isinstance(space, spaces.Box) else IMAGES, 1, seed=0)
+        env.action_space = space
+        policy = network_for(name, env.observation_space, "x").policy
+        try:
+            makes(policy, env, _init_setup_model=False)
+            is_supported = True
+        except AssertionError:
+            is_supported = False
+        assert fits == is_supported, space
+
+
+def test_an_algorithm_that_does_not_fit_is_refused_with_those_that_do() -> None:
+    with pytest.raises(
+        ValueError, match=r"of pong, Discrete\(6\), got sac. These do: ppo, a2c, .*dqn"
+    ):
+        check_actions("sac", spaces.Discrete(6), "pong")
+    with pytest.raises(ValueError, match=r"got ppo. None of SB3's does"):
+        check_actions("ppo", spaces.Text(3), "x")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_layers_on_images_are_those_on_naturecnn(name: str) -> None:
+    env = make_vec_env(CONTINUOUS if N_ENVS[name] == 1 and "dqn" not in name else IMAGES, 1, seed=0)
+    network = network_for(name, env.observation_space, "x")
+    makes: Any = algorithm_class(name)
+    own = {} if network.net_arch is None else {"net_arch": list(network.net_arch)}
+    models = []
+    for kwargs in (
+        {"features_extractor_class": NatureCNN},
+        {**own, "features_extractor_class": Other},
+    ):
+        buffer = {"buffer_size": 9} if N_ENVS[name] == 1 else {"n_steps": 128}
+        models.append(makes(network.policy, env, policy_kwargs=kwargs, **buffer))
+    one, other = ({n: p.shape for n, p in m.policy.named_parameters()} for m in models)
+    assert one == other
+
+
+class Other(NatureCNN):
+    """Of another class, as the extractor is."""
+
+
+def test_the_policy_follows_what_is_observed() -> None:
+    image, vector = spaces.Box(0, 255, (36, 36, 3), np.uint8), spaces.Box(-1, 1, (4,))
+    both = spaces.Dict(image=image, vector=vector)
+    assert [network_for("sac", each, "x").policy for each in (image, vector, both)] == [
+        *("CnnPolicy", "MlpPolicy", "MultiInputPolicy"),
+    ]
+    assert network_for("ppo_lstm", image, "x").policy == "CnnLstmPolicy"
+    assert network_for("crossq", image, "x").policy == "MlpPolicy"
+    assert network_for("ppo", vector, "x").net_arch is None
+    with pytest.raises(ValueError, match=r"of FrozenLake-v1 to be numbers .* got Discrete\(16\)"):
+        network_for("ppo", spaces.Discrete(16), "FrozenLake-v1")
+
+
+def test_a_missing_sb3_contrib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "tqc", ("no_such_package", "TQC"))
+    with pytest.raises(ValueError, match=r'--algo tqc, .*pip install "rl-infonce\[contrib\]"'):
+        algorithm_class("tqc")
+
+
+NO_SCHEDULE = '`learning_rate` as a number or "lin_0.1".* got {!r}'
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "given", "message"),
+    [
+        ("ppo", {"n_epoch": 1}, "n_epochs"),
+        ("ppo", {"policy_kwargs": 1}, "hyperparameter"),
+        ("ppo", {"_init_setup_model": 1}, "hyperparameter"),
+        ("ppo", {"rollout_buffer_class": 1}, "hyperparameter"),
+        ("ppo", {"buffer_size": 1}, "hyperparameter"),
+        ("dqn", {"n_epochs": 1}, "hyperparameter"),
+        ("sac", {"replay_buffer_class": 1}, "hyperparameter"),
+        ("ppo", {"ent_coef": "lin_0.1"}, r"schedule of \['clip_range'.*got 'ent_coef'"),
+        *(
+            ("ppo", {"learning_rate": text}, NO_SCHEDULE.format(text))
+            for text in ("fast", "lin_fast", "lin_inf", "0.1")
+        ),
+    ],
+)
+def test_hyperparameters_that_are_none_are_refused(
+    algorithm: str, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_hyperparameters(algorithm, given)
