@@ -120,7 +120,7 @@ def measures(network: torch.nn.Module, states: Any) -> dict[str, float]:
     """Return the share of features that are the same for all states, and their effective rank."""
     features = torch.as_tensor(extract_features(network.eval(), states))
     return {
-        "dead_share": float(dead_share(features)),
+        "dead_share": float(dead_share(features, tolerance=0.0)),
         "effective_rank": float(effective_rank(features)),
     }
 

@@ -13,7 +13,14 @@ import pytest
 
 from rl_infonce.former_names import FORMER_PRESETS, with_present_names
 from rl_infonce.kinds import PATH, Choice, Choices, Count, Counts, Flag, Kind, Number, is_legal
-from rl_infonce.settings import PRESETS, InfoNCESettings, declared, defaults, preset_settings
+from rl_infonce.settings import (
+    PRESETS,
+    InfoNCESettings,
+    check_fits_vectors,
+    declared,
+    defaults,
+    preset_settings,
+)
 from rl_infonce.sweeps.former_grids import with_present_spelling
 
 PACKAGE = Path(__file__).parents[1] / "rl_infonce"
@@ -134,3 +141,13 @@ def test_former_names_beside_present_ones_stay() -> None:
     assert with_present_names(both) == both
     assert with_present_names({"encoder": "a"}) == {"pretrained": "a"}
     assert json.dumps(with_present_names({})) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("activation", "elu"), ("feature_activation", "linear")]
+)
+def test_the_form_of_an_encoder_of_images_does_not_fit_vectors(name: str, value: str) -> None:
+    check_fits_vectors(preset_settings("action_cpc", {}), "action_cpc", None)
+    settings = preset_settings("action_cpc", {name: value})
+    with pytest.raises(ValueError, match=f"`{name}` to fit vectors, got {value!r}"):
+        check_fits_vectors(settings, "action_cpc", None)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import add_game, add_progress, shown, shows_progress
+from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.runs.run_directory import made_folder
 from rl_infonce.scoring.defaults import LABELS, POLICIES
+from rl_infonce.settings import ENCODER_SETTINGS
 
 if TYPE_CHECKING:
     from rl_infonce.pretraining import Progress
@@ -49,6 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="stdim",
         help=shown("Architecture: stdim reads 210x160 screens, nature and impala what agents see"),
     )
+    add_settings(add, ENCODER_SETTINGS)
     add("-n", "--n-frames", type=int, default=100_000, metavar="N", help=shown("Frames to play"))
     add("--policy", choices=_POLICIES, default=_POLICIES[0], help=shown("Policy that plays"))
     add(
@@ -84,7 +87,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--output",
         type=Path,
         metavar="FOLDER",
-        help="Folder of the run (pretrained/GAME-OBJECTIVE[-ENCODER]-SEED).",
+        help="Folder of the run (pretrained/GAME-OBJECTIVE[-ENCODER][-FORM]-SEED).",
     )
     add_progress(add)
     parser.set_defaults(run=run, usage_error=parser.error)

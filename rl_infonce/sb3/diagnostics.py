@@ -23,15 +23,21 @@ def feature_std(features: Tensor) -> Tensor:
     return features.float().std(dim=0).mean()
 
 
-def dead_share(features: Tensor) -> Tensor:
-    """Return the share of features that are the same for the whole batch, in [0, 1].
+def dead_share(features: Tensor, *, tolerance: float = 1e-3) -> Tensor:
+    """Return the share of features that hardly differ over the batch, in [0, 1].
 
-    A ReLU that is 0 everywhere has no gradient, and seldom comes back.
+    They are the dormant units of Sokar et al. 2023, eq. 1, by their range in place of their mean
+    activation. So this counts a ReLU that is 0 everywhere, which has no gradient and seldom comes
+    back, as well as an ELU at -1, and a member of a softmax that the others always exceed.
 
     Args:
         features: [B, D].
+        tolerance: Largest range of a dead feature, in mean ranges of all features; 0 counts those
+            that are the same number for the whole batch.
     """
-    return (features == features[:1]).all(dim=0).float().mean()
+    features = features.float()
+    ranges = features.amax(dim=0) - features.amin(dim=0)
+    return (ranges <= tolerance * ranges.mean()).float().mean()
 
 
 def has_collapsed(features: Tensor) -> bool:

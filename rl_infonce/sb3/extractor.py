@@ -48,9 +48,10 @@ class InfoNCEExtractor(HostedExtractor):
     were, and so do SB3's random streams. With `infonce_coef=0` training is bit-identical to the
     same network without the loss.
 
-    `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is one of
-    NatureCNN. SB3 chooses the hidden layers by the extractor's class: to compare with `NatureCNN`,
-    pass `net_arch=[]` (PPO, A2C, DQN and their relatives) or `[256, 256]` (TD3) on both sides.
+    By default `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is
+    one of NatureCNN. SB3 chooses the hidden layers by the extractor's class: to compare with
+    `NatureCNN`, pass `net_arch=[]` (PPO, A2C, DQN and their relatives) or `[256, 256]` (TD3) on
+    both sides.
 
     Example:
         >>> from stable_baselines3 import PPO

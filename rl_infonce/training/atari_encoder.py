@@ -18,6 +18,7 @@ from rl_infonce.checks import check_choice, check_number
 from rl_infonce.device import has_fast_bf16, usable_device
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import save_encoder
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.pretraining import (
     OBJECTIVES,
@@ -34,6 +35,7 @@ from rl_infonce.pretraining.curves import PretrainingCurves
 from rl_infonce.pretraining.objectives import default_batch_size, paints_screens
 from rl_infonce.probing import drop_low_entropy
 from rl_infonce.runs.run_directory import software
+from rl_infonce.settings import ENCODER_SETTINGS
 
 _VIEWS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
 
@@ -42,9 +44,10 @@ _VIEWS = {"stdim": "screen", "nature": "agent", "impala": "agent"}
 class EncoderPlan:
     """Which encoder is pretrained, on which frames of a game, and how.
 
-    The architecture "stdim" reads screens, "nature" and "impala" what agents see. Labels are their
-    version, for "supervised" alone. None stands for the objective's own batch size, for encoding a
-    batch at once, and for bf16 where the device multiplies it in hardware.
+    The architecture "stdim" reads screens, "nature" and "impala" what agents see, and take a form
+    other than NatureCNN's. Labels are their version, for "supervised" alone. None stands for the
+    objective's own batch size, for encoding a batch at once, for bf16 where the device multiplies
+    it in hardware, and for NatureCNN's form.
     """
 
     game: str
@@ -61,9 +64,15 @@ class EncoderPlan:
     precision: str | None = None
     seed: int = 0
     device: str = "auto"
+    activation: str | None = None
+    normalization: str | None = None
+    feature_activation: str | None = None
+    simplex_size: int | None = None
+    simplex_temperature: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("--objective", self.objective, OBJECTIVES)
+        self._check_form()
         if paints_screens(self.objective) and _VIEWS[self.encoder] != "screen":
             raise ValueError(
                 f"Expected `--encoder` stdim with --objective {self.objective}, which paints "
@@ -85,11 +94,25 @@ class EncoderPlan:
         parse_budget(self.budget)
         self.settings()
 
+    def _check_form(self) -> None:
+        if _VIEWS[self.encoder] == "screen":
+            for name, value in self.form().items():
+                raise ValueError(
+                    f"Expected `--{name.replace('_', '-')}` with --encoder nature or impala, got "
+                    f"{value!r} with {self.encoder}, whose layers are the paper's. Leave it out."
+                )
+        EncoderForm(**self.form())
+
     @property
     def name(self) -> str:
         """Default name of the run's folder."""
-        encoder = "" if self.encoder == "stdim" else f"{self.encoder}-"
-        return f"{self.game}-{self.objective}-{encoder}{self.seed}"
+        parts = [self.game, self.objective, *([] if self.encoder == "stdim" else [self.encoder])]
+        return "-".join(map(str, [*parts, *self.form().values(), self.seed]))
+
+    def form(self) -> dict[str, Any]:
+        """Return what stands between the linear layers, as far as it was given."""
+        given = {name: getattr(self, name) for name in ENCODER_SETTINGS}
+        return {name: value for name, value in given.items() if value is not None}
 
     def told(self) -> dict[str, str]:
         """Return version and hash of the labels to learn; nothing if there are none to learn."""
@@ -100,7 +123,7 @@ class EncoderPlan:
     def about(self) -> dict[str, Any]:
         """Return what a run that goes on must agree in, beside `settings`."""
         names = ("game", "objective", "encoder", "n_frames", "policy", "data_seed")
-        return {name: getattr(self, name) for name in names} | self.told()
+        return {name: getattr(self, name) for name in names} | self.told() | self.form()
 
     def settings(self) -> PretrainingSettings:
         """Return how the objective is trained."""
@@ -169,10 +192,11 @@ def pretrain_encoder(
 
 def _objective(plan: EncoderPlan, variables: tuple[str, ...]) -> PretrainingObjective:
     generator = torch.Generator().manual_seed(plan.seed)
+    form = EncoderForm(**plan.form())
     encoder = (
         STDIMEncoder(generator)
         if plan.encoder == "stdim"
-        else PixelEncoder((4, 84, 84), encoder=plan.encoder, generator=generator)
+        else PixelEncoder((4, 84, 84), encoder=plan.encoder, generator=generator, form=form)
     )
     objective = make_objective(plan.objective, encoder, generator, variables=variables)
     return objective.to(usable_device(plan.device))

@@ -133,14 +133,22 @@ def test_no_point_of_the_curves_is_lost_or_drawn_twice(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("encoder", "loss"), [("nature", []), ("nature", ["--infonce-coef", "0"]), ("impala", [])]
+    ("encoder", "loss"),
+    [
+        (["nature"], []),
+        (["nature"], ["--infonce-coef", "0"]),
+        (["impala"], []),
+        (["nature", "--normalization", "layer", "--feature-activation", "linear"], []),
+    ],
 )
 def test_what_agents_see_is_pretrained_and_trained_on(
-    here: Path, encoder: str, loss: list[str]
+    here: Path, encoder: list[str], loss: list[str]
 ) -> None:
-    assert pretrain("--encoder", encoder, "--objective", "infonce", "-o", "own") == 0
+    assert pretrain("--encoder", *encoder, "--objective", "infonce", "-o", "own") == 0
     pretrained: Any = load_encoder(here / "own" / "encoder.safetensors")
     assert isinstance(pretrained, PixelEncoder)
+    form = dict(zip(encoder[1::2], encoder[2::2], strict=True))
+    assert {f"--{n.replace('_', '-')}": v for n, v in pretrained.form.changes.items()} == form
     train = ["train", "--game", "breakout", "-n", "128", "--n-envs", "2", "--seed", "0"]
     flags = ["--device", "cpu", "--n-pairs", "8", "--no-progress", *loss]
     flags += ["--hyperparams", "n_steps:32", "n_epochs:1"]
@@ -148,7 +156,11 @@ def test_what_agents_see_is_pretrained_and_trained_on(
     assert "--pretrained own/encoder.safetensors" in output_of(*train, *flags, *more)
     from rl_infonce.agents.saved_extractor import read_encoder
 
-    kept: Any = read_encoder(here / "logs" / "ppo" / "breakout_1" / "model.zip")
+    run = here / "logs" / "ppo" / "breakout_1"
+    kept: Any = read_encoder(run / "model.zip")
+    assert kept.form == pretrained.form
+    noted = json.loads((run / "run.json").read_text())["sessions"][0]["loss"]
+    assert pretrained.form.changes.items() <= noted.items()
     for name, tensor in pretrained.state_dict().items():
         assert torch.equal(kept.state_dict()[name], tensor)
     assert main([*train, *flags, *more[:2]]) == 0
@@ -172,6 +184,20 @@ def test_encoders_that_cannot_be_trained_on_are_named(
     small = PixelEncoder((4, 40, 40), generator=torch.Generator())
     save_encoder(small, here / "small.safetensors")
     assert message in refusal("train", "--game", "breakout", *flags)
+
+
+def test_the_form_of_an_encoder_is_told_and_kept(here: Path) -> None:
+    form = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
+    flags = [word for n, v in form.items() for word in (f"--{n.replace('_', '-')}", str(v))]
+    assert pretrain("--encoder", "nature", *flags) == 0
+    path = here / "pretrained" / "breakout-stdim-nature-elu-simplicial-4-0" / "encoder.safetensors"
+    encoder: Any = load_encoder(path)
+    assert encoder.form.changes == form
+    assert form.items() <= read_header(path)["provenance"].items()
+    said = errors_of(*words("--encoder", "nature", "-o", str(path.parent)))
+    assert "activation" in said, "another run is left alone"
+    assert "`--activation` with --encoder nature or impala" in refusal(*words(*flags[:2]))
+    assert "'gelu'" in refusal(*words("--encoder", "nature", "--activation", "gelu"))
 
 
 def test_the_plan_has_the_defaults_of_the_flags() -> None:

@@ -10,6 +10,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 from torch import nn
 
+from rl_infonce.networks.encoder_form import FEATURE_ACTIVATIONS, EncoderForm
 from rl_infonce.sb3 import diagnostics
 from rl_infonce.sb3.diagnostics import (
     dead_share,
@@ -41,7 +42,28 @@ def test_feature_std_is_the_mean_over_features() -> None:
 
 def test_dead_features_are_the_same_for_the_whole_batch() -> None:
     features = torch.tensor([[0.0, 5.0, 0.0, 1.0], [0.0, 5.0, 1e-8, 1.0], [0.0, 5.0, 0.0, 0.0]])
-    assert dead_share(features).item() == 0.5
+    assert dead_share(features, tolerance=0.0).item() == 0.5
+
+
+def test_features_that_hardly_differ_are_dead_whatever_their_scale() -> None:
+    ranges = torch.tensor([1.0, 3.0, 1.9e-3, 2.1e-3, 0.0, 8.0])  # their mean is 2.0
+    features = 5 + ranges * torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)[:, None]
+    for scale in (1e-6, 1.0, 1e6):
+        assert dead_share(scale * features).item() == pytest.approx(2 / 6)
+        found = dead_share(scale * features, tolerance=2e-3).item()
+        assert found == pytest.approx(3 / 6)
+    assert dead_share(torch.ones(4, 3)).item() == 1.0
+
+
+@pytest.mark.parametrize("name", FEATURE_ACTIVATIONS)
+def test_units_without_effect_are_counted_for_every_non_linearity(name: str) -> None:
+    activation = EncoderForm(feature_activation=name).head(1, 16)[1:]
+    outputs = torch.randn(64, 8 if name == "crelu" else 16, generator=seeded())
+    assert dead_share(activation(outputs)).item() == 0.0
+    outputs[:, :4] -= 40
+    # linear features only have another mean; of CReLU one half stays alive
+    unhurt = name in ("linear", "average_l1")
+    assert dead_share(activation(outputs)).item() == (0.0 if unhurt else 4 / 16)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])

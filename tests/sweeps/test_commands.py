@@ -44,6 +44,8 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"action_conditioning": True, "augmentation": "none", "target_encoder_tau": 0.5},
         **{"positives": "shuffled", "max_grad_ratio": 0.75, "precision": "bf16"},
         **{"augment_observations": True},
+        **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
+        **{"simplex_size": 4, "simplex_temperature": 0.5},
     }
     own = declared(InfoNCESettings)
     assert train.keys() == {"preset", *own}

@@ -1,0 +1,127 @@
+"""Forms of encoders: every stage on little data, what is measured, and the tables' arithmetic."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl_infonce.cli import main as rl_infonce
+from rl_infonce.networks.encoder_form import EncoderForm
+from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.sweeps.grid import read_grid
+from tests.draws import seeded
+from tests.experiments.loading import load
+from tests.sweeps.grids import write_grid
+
+script = load("alive_encoders.py")
+
+FORM = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
+
+
+def test_the_arms_of_the_grid_are_forms_of_the_same_network() -> None:
+    grid = read_grid(script.GRID)
+    forms = {cell.arm: EncoderForm(**script.form_of(cell)) for cell in grid.cells()}
+    assert forms["baseline"] == EncoderForm()
+    assert len(set(forms.values())) == len(grid.arms) == 8
+    for cell in grid.cells():
+        assert cell.settings == {"infonce_coef": 0.0, **script.form_of(cell)}
+
+
+def test_dead_features_and_dead_channels_are_counted() -> None:
+    encoder: Any = PixelEncoder((4, 84, 84), 32, generator=seeded())
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (40, 4, 84, 84), dtype=np.uint8)
+    before = script.measures(encoder, images)
+    assert before["dead_share"] < 0.3
+    assert before["dead_channels"] < 0.3
+    with torch.no_grad():
+        encoder.linear[0].bias[:16] -= 1e3
+        encoder.cnn[4].bias[:48] -= 1e3
+    after = script.measures(encoder, images)
+    assert after["dead_share"] >= 16 / 32
+    assert 48 / 64 <= after["dead_channels"] < 1
+    assert 1 < after["effective_rank"] <= 16
+
+
+def cell(kind: str, arm: str, game: str, seed: int, dead: float, f1: float) -> dict[str, Any]:
+    """Return the record of a cell whose untrained features are dead by 0.25 and know 0.5."""
+    return {
+        **{"game": game, "arm": arm, "seed": seed},
+        "measures": {
+            "untrained": {"dead_share": 0.25, "dead_channels": 0.0, "effective_rank": 100.0},
+            "trained": {"dead_share": dead, "dead_channels": 0.125, "effective_rank": 40.0},
+        },
+        "f1": {"converged": {"untrained": 0.5, "trained": f1}},
+        **({"area": 8.0 + seed} if kind == "agents" else {}),
+    }
+
+
+def test_tables_are_means_over_games_and_seeds(tmp_path: Path) -> None:
+    grid = read_grid(script.GRID)
+    for kind in script.KINDS:
+        (tmp_path / kind).mkdir()
+    assert script.table(tmp_path, grid) == ""
+    for index, game in enumerate(("boxing", "demon_attack")):
+        for seed in (100, 101):
+            f1 = 0.6 + 0.2 * index + 0.02 * (seed - 100)
+            for kind in script.KINDS:
+                for arm, more in (("baseline", 0.0), ("elu", 0.125 + 0.01 * (seed - 100))):
+                    found = cell(kind, arm, game, seed, 0.5 - 4 * more, f1 + more)
+                    path = tmp_path / kind / f"{game}-ppo-{arm}-{seed}.json"
+                    path.write_text(json.dumps(found))
+    blocks = script.table(tmp_path, grid).split("\n\n")
+    forms, of_untrained, against_baseline, returns, *of_pretrained = blocks
+    means = "| 0.25 | 0.50 | 0.00 | 0.12 | 100 | 40 | 0.500 | 0.710 | 4 |"
+    assert f"| baseline {means}" in forms
+    assert "| elu | 0.25 | -0.02 | 0.00 | 0.12 | 100 | 40 | 0.500 | 0.840 | 4 |" in forms
+    # by hand: pairs gain 0.1, 0.12, 0.3 and 0.32, in the mean of both games 0.21
+    assert "| baseline | higher | +0.21" in of_untrained
+    assert "| elu | higher | +0.13" in against_baseline
+    assert "| baseline |" not in against_baseline.split("\n", 2)[2]
+    assert "mean return over the budget" in returns
+    assert len(of_pretrained) == 3
+    assert of_pretrained[0].startswith("| ST-DIM | dead features, untrained |")
+
+
+@pytest.mark.slow
+@pytest.mark.atari
+@pytest.mark.filterwarnings("ignore:Expected at least 3 games")
+def test_forms_are_trained_pretrained_and_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(script, "N_STATES", 50)
+    path = write_grid(
+        tmp_path / "grid.toml",
+        arms=["baseline", "alive"],
+        probe={"n_frames": 1000, "protocol": ["converged"]},
+        **{"arm.alive": {"infonce_coef": 0.0, **FORM}},
+    )
+    runs, output = tmp_path / "runs", tmp_path / "output"
+    assert rl_infonce(["sweep", str(path), "-o", str(runs / "sweep")]) == 0
+    flags = ["--grid", str(path), "--runs", str(runs), "--output", str(output)]
+    sizes = ["--budget", "128 frames", "--n-frames", "1000"]
+    for stage in ("agents", "pretrain"):
+        for n_made in (2, 0):
+            capsys.readouterr()
+            monkeypatch.setattr(sys, "argv", ["alive_encoders.py", stage, *flags, *sizes])
+            script.main()
+            lines = capsys.readouterr().out.splitlines()
+            assert sum(line.startswith("breakout-ppo-") for line in lines) == n_made
+    for kind in script.KINDS:
+        found = {each["arm"]: each for each in script.records(output, kind)}
+        assert {arm: each["form"] for arm, each in found.items()} == {"baseline": {}, "alive": FORM}
+        for each in found.values():
+            assert 0 < each["f1"]["converged"]["trained"] < 1
+            assert 0 < each["f1"]["converged"]["untrained"] < 1
+            assert each["measures"]["trained"] != each["measures"]["untrained"]
+            assert 1 < each["measures"]["untrained"]["effective_rank"] < 50
+        untrained = [each["measures"]["untrained"] for each in found.values()]
+        assert untrained[0] != untrained[1], "each is compared with its own form"
+    monkeypatch.setattr(sys, "argv", ["alive_encoders.py", "table", *flags])
+    script.main()
+    assert "| ST-DIM | dead features, untrained |" in capsys.readouterr().out
