@@ -43,7 +43,9 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"context": "gru", "context_length": 3},
         **{"action_conditioning": True, "augmentation": "none", "target_encoder_tau": 0.5},
         **{"positives": "shuffled", "max_grad_ratio": 0.75, "precision": "bf16"},
-        **{"augment_observations": True},
+        **{"augment_observations": True, "objective": "infonce", "predictor": "mlp"},
+        **{"isolated": True, "encoder_learning_rate": 0.01, "encoder_updates": 3},
+        **{"policy_encoder_tau": 0.25, "with_observation": False},
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
         **{"simplex_size": 4, "simplex_temperature": 0.5},
     }
