@@ -8,7 +8,7 @@ and steps. Several processes may share the folders; what is there is not trained
 
 An arm is `extractor = false` for stock Stable-Baselines3, or arguments of `InfoNCEExtractor`.
 Scores are areas under the training curve: the mean return over the budget, in units of the task's
-scale, where 0 is a random agent and 1 what `unit` says, an arm on the task without distractors.
+scale, where 0 is a random agent and 1 is the first arm on the task without distractors.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ else:
 runpy.run_path(str(Path(__file__).with_name("distractors.py")))  # registers its ids
 
 N_RANDOM_EPISODES = 50
+FEWEST_SEEDS = 5
+"""Fewer have no interval, but a lowest and a highest score."""
 
 
 class Grid(NamedTuple):
@@ -154,7 +156,7 @@ def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
     """Return the step of all environments together at which each episode ended, and its return."""
     lengths, returns = env.env_method("get_episode_lengths"), env.env_method("get_episode_rewards")
     return sorted(
-        (int(end) * env.num_envs, float(value))
+        (int(end) * env.num_envs, round(float(value), 2))
         for own_lengths, own_returns in zip(lengths, returns, strict=True)
         for end, value in zip(np.cumsum(own_lengths), own_returns, strict=True)
     )
@@ -166,7 +168,9 @@ def train_all(grid: Grid, runs: Path, output: Path) -> None:
         path = output / f"{task}-{arm}-{seed}.json"
         with claimed(path, runs) as is_missing:
             if is_missing:
-                replace_text(path, json.dumps(train(grid, task, arm, seed)) + "\n")
+                replace_text(
+                    path, json.dumps(train(grid, task, arm, seed), separators=(",", ":")) + "\n"
+                )
                 print(path, flush=True)
 
 
@@ -220,12 +224,14 @@ def table(grid: Grid, output: Path) -> str:
         "|---|---|---|---|---|",
     ]
     for (task, arm), own in sorted(found.items(), key=lambda each: each[0][0]):
-        mean = _shown(t_interval(list(own.values())), "{:.0f}") if len(own) > 1 else "one run"
+        mean = _spread(list(own.values()))
         part = "-"
         if task in scale:
             zero, one = scale[task]
             part = f"{(float(np.mean(list(own.values()))) - zero) / (one - zero):.2f}"
         lines.append(f"| {task} | {arm} | {len(own)} | {mean} | {part} |")
+    if len(grid.seeds) < FEWEST_SEEDS:
+        return "\n".join(lines) + "\n"
     lines += ["", "| arm | less arm | difference in units, all tasks |", "|---|---|---|"]
     for arm, other in product(grid.arms, grid.arms):
         if arm != other:
@@ -246,11 +252,18 @@ def difference(
     for task in grid.tasks:
         first, second = found.get((task, arm), {}), found.get((task, other), {})
         seeds = sorted({*first} & {*second})
-        if len(seeds) > 1 and task in scale:
+        if len(seeds) >= FEWEST_SEEDS and task in scale:
             zero, one = scale[task]
             ours[task] = [(first[seed] - zero) / (one - zero) for seed in seeds]
             theirs[task] = [(second[seed] - zero) / (one - zero) for seed in seeds]
     return _shown(t_difference(ours, theirs, paired=True), "{:+.3f}") if ours else "missing"
+
+
+def _spread(values: list[float]) -> str:
+    """Return the mean with its 95 % interval, or with the lowest and the highest of few runs."""
+    if len(values) >= FEWEST_SEEDS:
+        return _shown(t_interval(values), "{:.0f}")
+    return f"{np.mean(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
 def _shown(interval: Interval, form: str) -> str:
