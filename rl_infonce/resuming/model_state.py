@@ -99,8 +99,6 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     for name in _variables(model):
         recursive_getattr(model, name).data.copy_(state["variables"][name])
     _set_attributes(model, state["counters"], _COUNTERS)
-    for extractor in _extractors(model):
-        extractor.skip_updates_due()  # the weights are those after them
     _set_attributes(model, state["statistics"], _STATISTICS)
     # Before the first rollout an isolated encoder makes the updates that are due by its counts.
     for extractor, each in zip(_extractors(model), state["extractors"], strict=False):
@@ -112,6 +110,15 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     _set_attributes(model, state["observed"], _OBSERVED)
     lstm = {name: _like(getattr(model, name), state["lstm"][name]) for name in state["lstm"]}
     _set_attributes(model, lstm, _LSTM)
+
+
+def make_updates_due(model: BaseAlgorithm) -> None:
+    """Let isolated encoders have the updates now that would come with the next `learn`.
+
+    They read a rollout that no checkpoint holds.
+    """
+    for extractor in _extractors(model):
+        extractor.make_updates_due()
 
 
 def set_streams(

@@ -23,6 +23,7 @@ from rl_infonce.resuming.model_state import (
     differing_settings,
     flat,
     get_run_state,
+    make_updates_due,
     set_run_state,
     set_streams,
 )
@@ -218,6 +219,7 @@ class ResumeCallback(BaseCallback):
         # one with nothing left to do has not set the streams that a checkpoint would hold.
         has_trained = self.num_timesteps > self._begun_at
         if has_trained and not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
+            make_updates_due(self.model)
             self._try_to_save()
 
     def _others(self) -> Iterable[BaseCallback]:

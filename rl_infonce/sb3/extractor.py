@@ -184,19 +184,26 @@ class InfoNCEExtractor(HostedExtractor):
     def train(self, mode: bool = True) -> Self:
         """Set training or evaluation mode; when rollouts begin, an isolated encoder is trained."""
         super().train(mode)
-        if not mode and self.__dict__.get("_session") is not None and self.is_isolated:
-            self._train_isolated()
+        if not mode and self.__dict__.get("_session") is not None:
+            self._make_updates(only_in_rollouts=True)
         return self
 
+    def make_updates_due(self) -> None:
+        """Make the updates that an isolated encoder has before the next rollout, now.
+
+        Without it the updates after those of RL that end a `learn` come with the next `learn`.
+        """
+        self._make_updates(only_in_rollouts=False)
+
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _train_isolated(self) -> None:
+    def _make_updates(self, *, only_in_rollouts: bool) -> None:
         """Make the updates that are due, and give their result to the policy's other encoders."""
-        algorithm = self._session.algorithm
+        algorithm = self._session.algorithm if self.is_isolated else None
         if algorithm is None or getattr(algorithm, "policy", None) is None:
             return
         counts = self._session.counts
         n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
-        if n_due == 0 or not self._is_collecting(algorithm):
+        if n_due == 0 or (only_in_rollouts and not self._is_collecting(algorithm)):
             return
         counts.n_host_updates = int(algorithm._n_updates)
         leader, *followers = alike(self, algorithm.policy)

@@ -62,17 +62,11 @@ class HostedExtractor(NatureCNN):
         """
         check_host(model, self.horizons if self.infonce_coef > 0 else ())
         self._session.bind(model)
-        self.skip_updates_due()
+        self._session.counts.n_host_updates = int(model._n_updates)
         chance, self._chance_seed = self._chance_seed, None
         if chance is not None and model.seed is not None:
             self._session.rng = stream_of(model.seed)
             self.reseed_heads(stream_of(chance))
-
-    def skip_updates_due(self) -> None:
-        """Let an isolated encoder have no update after those that its host has made so far."""
-        algorithm = self._session.algorithm
-        if algorithm is not None:
-            self._session.counts.n_host_updates = int(algorithm._n_updates)
 
     def reseed_heads(self, former: np.random.Generator) -> None:
         """Draw heads anew from the session's stream if they are as `former` made them."""

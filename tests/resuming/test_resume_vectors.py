@@ -10,7 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.resuming.test_resume_callback import check_resumed, learn, pendulum
-from tests.sb3.worlds import extractors_of, policy_kwargs
+from tests.sb3.worlds import assert_same_weights, extractors_of, policy_kwargs
 
 KINDS: dict[str, dict[str, Any]] = {
     "isolated": {"isolated": True},
@@ -59,3 +59,17 @@ def test_moments_and_counters_are_those_of_the_checkpoint(name: str, tmp_path: P
     assert int(moments.get_buffer("n_steps").max()) == counts.n_updates > 3
     assert all(moments.get_buffer(f"mean_{index}").any() for index in range(4))
     assert counts.n_host_updates > 0
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_a_longer_budget_goes_on_where_a_whole_run_would_be(name: str, tmp_path: Path) -> None:
+    """The updates after the last ones of RL read a rollout that no checkpoint holds."""
+    whole = build(name, isolated=True)
+    learn(whole, ResumeCallback(tmp_path / "whole", save_freq=1000), n=192)
+    first = build(name, isolated=True)
+    learn(first, ResumeCallback(tmp_path / "parts", save_freq=1000), n=128)
+    rest, run = build(name, isolated=True), ResumeCallback(tmp_path / "parts", save_freq=1000)
+    assert run.restore(rest)
+    assert rest.num_timesteps == 128
+    learn(rest, run, n=192)
+    assert_same_weights(rest.policy, whole.policy)
