@@ -335,6 +335,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         min_gap=1,
         isolated=True,
         policy_encoder_tau=0.01,
+        with_observation=False,
     ),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),

@@ -41,7 +41,7 @@ class ExtractorArguments(InfoNCESettings):
     features_dim: int | None = setting(
         None,
         Count(),
-        "Number D of features; those of a vector stand beside it in what the policy receives.",
+        "Number D of features.",
         none="512 for images and 64 for vectors",
     )
     _: KW_ONLY

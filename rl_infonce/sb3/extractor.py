@@ -140,7 +140,7 @@ class InfoNCEExtractor(HostedExtractor):
     # -- forward ---------------------------------------------------------------------------------
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return features [K, D] of images, or vectors and their features beside each other.
+        """Return features [K, D], or vectors [K, n] with their features behind them.
 
         While the host trains, the backward through what is returned carries the loss, unless the
         encoder is isolated.

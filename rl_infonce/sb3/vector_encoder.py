@@ -1,4 +1,4 @@
-"""The encoder of a vector, whose features stand beside the observation that they come from."""
+"""The encoder of a vector, whose features stand for the observation or behind it."""
 
 from __future__ import annotations
 

@@ -252,3 +252,14 @@ def test_bf16_runs_the_network_in_bfloat16_and_hands_on_floats() -> None:
     first.register_forward_hook(lambda _, __, output: seen.append(output.dtype))
     assert extractor(torch.rand(4, 8)).dtype == torch.float32
     assert seen == [torch.bfloat16]
+
+
+def test_the_policy_receives_features_alone_or_behind_the_observation() -> None:
+    given: dict[str, Any] = {"action_space": spaces.Discrete(2), "features_dim": 5}
+    vectors = torch.randn(4, *VECTOR.shape)
+    alone = InfoNCEExtractor(VECTOR, **given).eval()
+    beside = InfoNCEExtractor(VECTOR, with_observation=True, **given).eval()
+    assert (alone.features_dim, beside.features_dim) == (5, VECTOR.shape[0] + 5)
+    assert torch.equal(alone(vectors), alone.encoder.encode(vectors).features)
+    both = torch.cat([vectors, beside.encoder.encode(vectors).features], dim=1)
+    assert torch.equal(beside(vectors), both)

@@ -24,6 +24,7 @@ def policy_kwargs(extractor: type[NatureCNN] = InfoNCEExtractor, **settings: Any
     """Return policy_kwargs of a small network; `settings` go to the extractor."""
     if issubclass(extractor, InfoNCEExtractor):
         settings.setdefault("n_pairs", 16)
+        settings.setdefault("with_observation", True)
     return {
         "features_extractor_class": extractor,
         "features_extractor_kwargs": {"features_dim": 32, **settings},
