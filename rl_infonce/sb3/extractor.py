@@ -203,8 +203,11 @@ class InfoNCEExtractor(HostedExtractor):
             return
         counts = self._session.counts
         n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
-        if n_due == 0 or (only_in_rollouts and not self._is_collecting(algorithm)):
+        if n_due == 0 and self._session.shares_encoder:
             return
+        if only_in_rollouts and not self._is_collecting(algorithm):
+            return
+        self._session.shares_encoder = True
         counts.n_host_updates = int(algorithm._n_updates)
         leader, *followers = alike(self, algorithm.policy)
         experience = self.experience() if leader is self else None

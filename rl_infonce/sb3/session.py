@@ -101,6 +101,9 @@ class Session:
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
+        self.shares_encoder = (
+            False  # whether the policy's other encoders have had an isolated one's
+        )
         self._place: tuple[weakref.ref[nn.Module], str] | None = None
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
@@ -117,6 +120,7 @@ class Session:
         if algorithm is not self.algorithm:
             self.reader = ExperienceReader(self.reader.observation_key)
             self._warned = set()
+            self.shares_encoder = False
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
 
     @property
