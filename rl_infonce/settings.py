@@ -183,6 +183,7 @@ class InfoNCESettings:
         None,
         Number(above=0),
         "Largest norm of the loss's gradient on the encoder, in norms of the RL gradient.",
+        needs=("isolated", False),
         none="no bound",
     )
     isolated: bool = setting(

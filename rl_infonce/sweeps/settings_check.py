@@ -24,7 +24,13 @@ from rl_infonce.kinds import (
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frame_source import find_frames
-from rl_infonce.settings import LOSS_SETTINGS, InfoNCESettings, declared, preset_settings
+from rl_infonce.settings import (
+    LOSS_SETTINGS,
+    InfoNCESettings,
+    declared,
+    preset_settings,
+    usual_preset,
+)
 from rl_infonce.training.plan import TrainingPlan
 from rl_infonce.training.rl_zoo import ALGORITHMS
 
@@ -42,7 +48,7 @@ SETTINGS: dict[str, Kind] = {
     **{name: declared(TrainingPlan)[name].kind for name in _OF_TRAINING},
     "hyperparameters": TABLE,
 }
-DECIDING = {"preset", "context", "critic", "augmentation"}
+DECIDING = {"preset", "context", "critic", "augmentation", "isolated", "objective"}
 """Settings by which others are legal or not."""
 
 _DECIDED_BY_NONE = {"infonce_coef", "n_pairs"}
@@ -123,12 +129,29 @@ def said(where: str, check: Callable[..., object], *given: Any, **named: Any) ->
 def check_loss(settings: Mapping[str, Any]) -> None:
     """Raise as the extractor and the decoupled mode would for settings of the loss."""
     given = {name: settings[name] for name in settings if name in declared(InfoNCESettings)}
-    preset_settings(settings.get("preset", "cpc"), given)
+    _check_with_preset(settings.get("preset"), given)
     decoupled_callback(
         settings.get("decoupled"),
         settings.get("decoupled_learning_rate"),
         max_grad_ratio=settings.get("max_grad_ratio"),
     )
+
+
+def _check_with_preset(preset: str | None, given: Mapping[str, Any]) -> None:
+    """Raise unless settings fit their preset or, without one, that of images or of vectors.
+
+    Which one it will be is known when the environment is made.
+    """
+    if preset is not None:
+        preset_settings(preset, given)
+        return
+    try:
+        preset_settings(usual_preset(vectors=False), given)
+    except ValueError as error:
+        try:
+            preset_settings(usual_preset(vectors=True), given)
+        except ValueError:
+            raise error from None
 
 
 def check_device(device: str) -> None:

@@ -268,3 +268,12 @@ def test_whatever_comes_the_error_is_the_documented_one(changes: dict[str, Any])
 def test_a_control_stays_one_beside_smaller_values_and_those_sb3_will_refuse(value: Any) -> None:
     common = {"hyperparameters": {"ppo": {"n_epochs": value}, "dqn": {"gradient_steps": 9}}}
     assert list(control_problems(common, "extra_updates", "ppo")) == []
+
+
+def test_settings_of_vectors_are_legal_although_the_preset_comes_with_the_environment() -> None:
+    vectors = {name: each for name, each in GRID.items() if name != "games"}
+    make_grid({**vectors, "envs": ["Pendulum-v1"], "train": {"encoder_updates": 3}})
+    with pytest.raises(GridError, match="`encoder_updates` with isolated=True alone"):
+        make_grid(
+            {**vectors, "envs": ["Pendulum-v1"], "train": {"preset": "cpc", "encoder_updates": 3}}
+        )
