@@ -35,7 +35,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.files.durable import replace_text
-from rl_infonce.report.curves import area_under_curve
+from rl_infonce.report.curves import return_curve
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
@@ -48,6 +48,7 @@ else:
 runpy.run_path(str(Path(__file__).with_name("distractors.py")))  # registers its ids
 
 N_RANDOM_EPISODES = 50
+N_WINDOWS = 100
 FEWEST_SEEDS = 5
 """Fewer have no interval, but a lowest and a highest score."""
 
@@ -128,13 +129,14 @@ def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> Base
 
 
 def train(grid: Grid, task: str, arm: str, seed: int) -> dict[str, Any]:
-    """Return the episodes of a training in the order of their ends, and the last diagnostics."""
+    """Return the mean return in each hundredth of a training, and the last diagnostics."""
     model = make_model(grid, task, grid.arms[arm], seed)
     start, processor = time.perf_counter(), time.process_time()
     model.learn(grid.n_timesteps)
     seconds = [time.perf_counter() - start, time.process_time() - processor]
     env = model.get_env()
     assert env is not None  # noqa: S101 (it was given one)
+    episodes = episodes_of(env)
     extractors = [each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor)]
     return {
         "algorithm": grid.algorithm,
@@ -146,7 +148,8 @@ def train(grid: Grid, task: str, arm: str, seed: int) -> dict[str, Any]:
         "n_steps_done": model.num_timesteps,
         "seconds": round(seconds[0], 1),
         "processor_seconds": round(seconds[1], 1),
-        "episodes": episodes_of(env),
+        "n_episodes": len(episodes),
+        "curve": curve_of(episodes, grid.n_timesteps, model.num_timesteps),
         "last_infonce": extractors[0].last_infonce if extractors else {},
         **software(),
     }
@@ -156,10 +159,31 @@ def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
     """Return the step of all environments together at which each episode ended, and its return."""
     lengths, returns = env.env_method("get_episode_lengths"), env.env_method("get_episode_rewards")
     return sorted(
-        (int(end) * env.num_envs, round(float(value), 2))
+        (int(end) * env.num_envs, float(value))
         for own_lengths, own_returns in zip(lengths, returns, strict=True)
         for end, value in zip(np.cumsum(own_lengths), own_returns, strict=True)
     )
+
+
+def curve_of(
+    episodes: list[tuple[int, float]], n_steps: int, n_steps_done: int
+) -> list[float | None]:
+    """Return the mean return in each hundredth of the budget; None before the first episode ends.
+
+    Raises:
+        ValueError: If no episode ended.
+    """
+    if not episodes:
+        raise ValueError(f"Expected an episode to end within {n_steps} steps, got none.")
+    steps, returns = zip(*episodes, strict=True)
+    curve = return_curve(steps, returns, n_steps, N_WINDOWS, n_steps_done=n_steps_done)
+    return [None if np.isnan(each) else round(float(each), 2) for each in curve]
+
+
+def area(curve: list[float | None]) -> float:
+    """Return the mean of a curve whose unknown beginning has the first value that is known."""
+    known = [each for each in curve if each is not None]
+    return float(np.mean([known[0]] * (len(curve) - len(known)) + known))
 
 
 def train_all(grid: Grid, runs: Path, output: Path) -> None:
@@ -198,9 +222,7 @@ def areas(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, float]]:
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["n_steps"] != grid.n_timesteps or run["settings"] != grid.arms[arm]:
             raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
-        steps, returns = zip(*run["episodes"], strict=True)
-        score = area_under_curve(steps, returns, run["n_steps"], n_steps_done=run["n_steps_done"])
-        found.setdefault((task, arm), {})[seed] = score
+        found.setdefault((task, arm), {})[seed] = area(run["curve"])
     return found
 
 

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rl_infonce.report.curves import area_under_curve
 from tests.experiments.loading import EXPERIMENTS, RESULTS, load, study_page
 
 pytest.importorskip("mujoco")
@@ -41,12 +42,26 @@ def test_a_small_grid_trains_its_arms_once_and_is_told_in_a_table(tmp_path: Path
     assert files.keys() == of_task | {"InvertedPendulum-v5-stock-0.json"}
     run = json.loads(files["InvertedPendulumWhite64-v5-infonce-0.json"])
     assert run["last_infonce"]["loss"] > 0
-    assert sorted(run["episodes"]) == run["episodes"]
+    assert len(run["curve"]) == 100
+    assert run["n_episodes"] > 1
     regimes.train_all(grid, tmp_path, output)
     assert {path.name: path.read_bytes() for path in output.glob("*.json")} == files
     table = regimes.table(grid, output)
     assert "| InvertedPendulum-v5 | stock | 1 |" in table
     assert table.count("\n") == 2 + 4
+
+
+def test_the_area_is_that_of_the_reports() -> None:
+    regimes = load("regimes.py")
+    rng = np.random.default_rng(0)
+    episodes = [(int(end), float(rng.normal())) for end in np.sort(rng.integers(300, 4000, 60))]
+    curve = regimes.curve_of(episodes, 4000, 4096)
+    assert curve[0] is None
+    steps, returns = zip(*episodes, strict=True)
+    expected = area_under_curve(steps, returns, 4000, n_steps_done=4096)
+    assert regimes.area(curve) == pytest.approx(expected, abs=0.01)
+    with pytest.raises(ValueError, match="Expected an episode"):
+        regimes.curve_of([], 4000, 4096)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("White", 0.0), ("Drifting", np.exp(-1 / 50))])
