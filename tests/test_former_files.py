@@ -17,13 +17,13 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.envs import FakeImageEnv
 
-from rl_infonce import ResumeCallback
+from rl_infonce import InfoNCEExtractor, ResumeCallback
 from rl_infonce.agents import read_encoder
 from rl_infonce.cli import main
 from rl_infonce.resuming.model_state import differing_settings
 from rl_infonce.resuming.resume_callback import _read_state
 from rl_infonce.runs.checkpoints import latest_checkpoint
-from tests.sb3.worlds import extractors_of, policy_kwargs
+from tests.sb3.worlds import extractors_of
 
 FORMER = Path(__file__).parent / "former"
 DIGESTS = json.loads((FORMER / "digests.json").read_text())
@@ -55,10 +55,17 @@ def test_a_model_loads_with_one_warning_and_trains_on() -> None:
 
 def test_a_checkpoint_is_restored_to_the_last_bit(tmp_path: Path) -> None:
     shutil.copytree(FORMER / "checkpoints", tmp_path / "checkpoints")
-    kwargs: dict[str, Any] = policy_kwargs(
-        preset="spatial_cpc", features_dim=8, horizons=[2], n_pairs=4
-    )  # as `train --resume` names the preset, which the checkpoint calls "stdim"
-    kwargs |= {"net_arch": [], "optimizer_class": torch.optim.SGD}
+    kwargs: dict[str, Any] = {
+        "features_extractor_class": InfoNCEExtractor,
+        "features_extractor_kwargs": {  # the checkpoint's name of the preset is "stdim"
+            "preset": "spatial_cpc",
+            "features_dim": 8,
+            "horizons": [2],
+            "n_pairs": 4,
+        },
+        "net_arch": [],
+        "optimizer_class": torch.optim.SGD,
+    }
     model = A2C("CnnPolicy", game(), n_steps=8, policy_kwargs=kwargs, seed=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the versions installed here may be others
