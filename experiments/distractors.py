@@ -1,7 +1,7 @@
 """Gymnasium environments whose observations hold further dimensions that no action changes.
 
-Importing this module registers, for each task of MuJoCo below and each kind and number, an id such
-as `HalfCheetahWhite128-v5`, so that "experiments.distractors:HalfCheetahWhite128-v5" makes one.
+Importing this module registers, for each task below and each kind and number, an id such as
+`HalfCheetahWhite128-v5`, so that "experiments.distractors:HalfCheetahWhite128-v5" makes one.
 White noise is drawn anew in each step and cannot be predicted. Drifting noise is an autoregressive
 process whose correlation falls to 1/e in 50 steps: it can be predicted, and tells trajectories
 apart, which a temporal loss could mistake for state.
@@ -19,14 +19,19 @@ from gymnasium import spaces
 from gymnasium.envs.registration import registry
 
 TASKS = (
-    "HalfCheetah",
-    "Hopper",
-    "Walker2d",
-    "Ant",
-    "Swimmer",
-    "Reacher",
-    "InvertedPendulum",
-    "InvertedDoublePendulum",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Walker2d-v5",
+    "Ant-v5",
+    "Swimmer-v5",
+    "Reacher-v5",
+    "Pusher-v5",
+    "InvertedPendulum-v5",
+    "InvertedDoublePendulum-v5",
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "Pendulum-v1",
 )
 KEPT = {"White": 0.0, "Drifting": float(np.exp(-1 / 50))}
 """Share of a distractor's value that stays in each step, by kind."""
@@ -72,8 +77,8 @@ class Distractors(gym.ObservationWrapper[npt.NDArray[np.float32], Any, Any]):
 
 
 def make(task: str, kind: str, n: int, **kwargs: Any) -> Distractors:
-    """Return a task of MuJoCo with distractors."""
-    return Distractors(gym.make(f"{task}-v5", **kwargs), KEPT[kind], n)
+    """Return a task with distractors."""
+    return Distractors(gym.make(task, **kwargs), KEPT[kind], n)
 
 
 def register() -> None:
@@ -81,7 +86,8 @@ def register() -> None:
     for task in TASKS:
         for kind in KEPT:
             for n in NUMBERS:
-                name = f"{task}{kind}{n}-v5"
+                name, version = task.split("-")
+                name = f"{name}{kind}{n}-{version}"
                 if name not in registry:
                     gym.register(name, partial(make, task, kind, n), disable_env_checker=True)
 
