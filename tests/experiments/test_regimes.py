@@ -66,7 +66,7 @@ def test_the_area_is_that_of_the_reports() -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("White", 0.0), ("Drifting", np.exp(-1 / 50))])
 def test_distractors_have_their_correlation_and_a_seed(kind: str, expected: float) -> None:
-    env = load("distractors.py").make("Hopper", kind, 64)
+    env = load("distractors.py").make("Hopper-v5", kind, 64)
     plain, _ = gym.make("Hopper-v5").reset(seed=3)
 
     def observe(n: int) -> Any:
