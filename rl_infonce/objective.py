@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -69,29 +70,54 @@ class ContrastBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class TemporalInfoNCELoss:
-    """The loss and what it says, detached but for `loss`.
+    """The loss and what it says, which is detached, and computed where it is asked for.
 
     Attributes:
         loss: [] nats; sum over terms of the mean over horizons, positions and anchors.
-        accuracy: [K] share of anchors whose positive scores best.
-        mi_lower_bound: [] nats, of the first term (van den Oord et al. 2018, appendix A.1). Equal
-            images stay among its candidates, unlike in the loss. Four things void it still
-            (`rl_infonce.nce.info_nce_bound`): pairs that were trained on before; candidates left
-            out by `min_gap`, whose likeness to the positive it would count; candidates of the
-            anchor's own episode, which are no independent draws and matter where rollouts are
-            short; and, of order 1 / B, what the batch mean of the anchors tells about them.
-        mi_ceiling: [] nats, the largest bound these candidates allow: mean log N. The loss of
-            chance is less where equal images are masked.
-        masked_share: [] share of in-batch negatives that the mask of the loss excludes.
+        scores: [K, B, B] or [K, P, B, B] of the first term.
+        mask: [K, B, B] bool; True where a candidate takes part in the loss.
+        bound_mask: [K, B, B] or [B, B] bool; the same for the bound.
         temperature: [] of the first term's critic.
     """
 
     loss: Tensor
-    accuracy: Tensor
-    mi_lower_bound: Tensor
-    mi_ceiling: Tensor
-    masked_share: Tensor
+    scores: Tensor
+    mask: Tensor
+    bound_mask: Tensor
     temperature: Tensor
+
+    @cached_property
+    def accuracy(self) -> Tensor:
+        """[K] share of anchors whose positive scores best."""
+        accuracy = retrieval_accuracy(self.scores, mask=_like(self.mask, self.scores))
+        return accuracy.flatten(1).mean(1)
+
+    @cached_property
+    def mi_lower_bound(self) -> Tensor:
+        """[] nats, of the first term (van den Oord et al. 2018, appendix A.1).
+
+        Equal images stay among its candidates, unlike in the loss. Four things void it still
+        (`rl_infonce.nce.info_nce_bound`): pairs that were trained on before; candidates left out by
+        `min_gap`, whose likeness to the positive it would count; candidates of the anchor's own
+        episode, which are no independent draws and matter where rollouts are short; and, of order
+        1 / B, what the batch mean of the anchors tells about them.
+        """
+        return info_nce_bound(self.scores, mask=self.bound_mask, validate_args=False).mean()
+
+    @cached_property
+    def mi_ceiling(self) -> Tensor:
+        """[] nats, the largest bound these candidates allow: mean log N.
+
+        The loss of chance is less where equal images are masked.
+        """
+        return log_candidates(self.scores, mask=self.bound_mask, validate_args=False).mean()
+
+    @cached_property
+    def masked_share(self) -> Tensor:
+        """[] share of in-batch negatives that the mask of the loss excludes."""
+        n_problems, n_anchors = self.mask.shape[0], self.mask.shape[-1]
+        n_negatives = n_anchors * (n_anchors - 1) * n_problems
+        return (~self.mask).sum() / max(n_negatives, 1)
 
 
 def make_critic(
@@ -287,18 +313,6 @@ def _like(mask: Tensor, scores: Tensor) -> Tensor:
 def _report(
     loss: Tensor, scores: Tensor, batch: ContrastBatch, temperature: Tensor
 ) -> TemporalInfoNCELoss:
-    mask = batch.mask
-    n_anchors = mask.shape[-1]
-    allowed = _like(mask, scores)
     # Among candidates that all differ from the positive, any information looks like log N.
-    of_bound = allowed if batch.time_mask is None else batch.time_mask
-    accuracy = retrieval_accuracy(scores, mask=allowed)  # [K, B] or [K, P, B]
-    n_negatives = n_anchors * (n_anchors - 1) * mask.shape[0]
-    return TemporalInfoNCELoss(
-        loss=loss,
-        accuracy=accuracy.flatten(1).mean(1),
-        mi_lower_bound=info_nce_bound(scores, mask=of_bound, validate_args=False).mean(),
-        mi_ceiling=log_candidates(scores, mask=of_bound, validate_args=False).mean(),
-        masked_share=(~mask).sum() / max(n_negatives, 1),
-        temperature=temperature,
-    )
+    of_bound = _like(batch.mask, scores) if batch.time_mask is None else batch.time_mask
+    return TemporalInfoNCELoss(loss, scores, batch.mask, of_bound, temperature)

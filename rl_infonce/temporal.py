@@ -168,6 +168,9 @@ def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: 
     check_shape("envs", envs, (len(steps),))
     check_shape("episodes", episodes, (len(steps),))
     check_count("min_gap", min_gap, at_least=0)
+    n_anchors = len(steps)
+    if min_gap <= 1 and len({*zip(steps.tolist(), envs.tolist(), strict=True)}) == n_anchors:
+        return np.ones((n_anchors, n_anchors), dtype=np.bool_)  # nothing is repeated
     same_env = envs[:, None] == envs[None, :]
     same_episode = episodes[:, None] == episodes[None, :]
     close = np.abs(steps[:, None] - steps[None, :]) < min_gap

@@ -166,8 +166,8 @@ def overlap_floors(
 
 
 def scalars_of(result: TemporalInfoNCELoss, horizons: Sequence[int]) -> dict[str, float]:
-    """Return every number of the result by its tag, in one transfer from the device."""
-    tags = ["loss", "mi_lower_bound", "mi_ceiling", "masked_share", "temperature"]
+    """Return the numbers beside the loss by their tags, in one transfer from the device."""
+    tags = ["mi_lower_bound", "mi_ceiling", "masked_share", "temperature"]
     single = torch.stack([getattr(result, tag).detach().float() for tag in tags])
     tags += [f"accuracy_k{k}" for k in horizons]
     return dict(zip(tags, torch.cat([single, result.accuracy]).tolist(), strict=True))

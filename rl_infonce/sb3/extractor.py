@@ -209,7 +209,7 @@ class InfoNCEExtractor(HostedExtractor):
             return
         self._session.shares_encoder = True
         counts.n_host_updates = int(algorithm._n_updates)
-        leader, *followers = alike(self, algorithm.policy)
+        leader, *followers = self._session.once_per_learn("alike", self._alike)
         experience = self.experience() if leader is self else None
         if experience is None or self.own_updates is None:
             return
@@ -217,6 +217,9 @@ class InfoNCEExtractor(HostedExtractor):
             self._update(self.own_updates, experience)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder)
+
+    def _alike(self, algorithm: BaseAlgorithm) -> list[InfoNCEExtractor]:
+        return alike(self, algorithm.policy)
 
     def _update(self, own_updates: OwnUpdates, experience: Experience) -> None:
         loss = self.infonce_loss(experience)

@@ -82,13 +82,15 @@ class HostedExtractor(NatureCNN):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _check_binding(self, session: Session) -> None:
-        algorithm = session.algorithm
-        if algorithm is not None and not is_part_of(self, algorithm):
+        if session.algorithm is not None and not session.once_per_learn("is part", self._is_part):
             session.bind(None)
         if session.algorithm is None and self.auto_bind:
             algorithm = training_algorithm()
             if algorithm is not None and is_part_of(self, algorithm):
                 self.bind(algorithm)
+
+    def _is_part(self, algorithm: BaseAlgorithm) -> bool:
+        return is_part_of(self, algorithm)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _is_updating(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import Tensor, nn
 
 from rl_infonce.nce import is_saturated
@@ -46,10 +47,13 @@ class Reporter:
             auxiliary: The loss.
             session: Counts of updates, and warnings that were given.
         """
-        numbers = scalars_of(result.loss, auxiliary.horizons)
-        numbers["n_pairs"] = float(raw.n_anchors)
+        numbers = {"loss": float(result.loss.loss.detach())}
         if session.counts.n_nonfinite:
             numbers["n_nonfinite"] = float(session.counts.n_nonfinite)
+        # An off-policy algorithm makes thousands of updates between two looks at its curves.
+        if session.counts.details_due or not isinstance(session.algorithm, OffPolicyAlgorithm):
+            numbers |= scalars_of(result.loss, auxiliary.horizons)
+            numbers["n_pairs"] = float(raw.n_anchors)
         if session.counts.details_due:
             numbers |= feature_scalars(result.features) | self._floors(raw, result, auxiliary)
             warn_of_what_lasts(session, result)

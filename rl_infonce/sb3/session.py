@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -25,6 +25,7 @@ DETAILS_FREQ = 16
 LASTING = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
+Found = TypeVar("Found")
 _ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
 
 
@@ -105,6 +106,8 @@ class Session:
             False  # whether the policy's other encoders have had an isolated one's
         )
         self._place: tuple[weakref.ref[nn.Module], str] | None = None
+        self._remembered: dict[str, Any] = {}
+        self._remembered_in: tuple[float, int] | None = None
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
         """Copy the stream alone: the weak reference must not travel."""
@@ -120,8 +123,21 @@ class Session:
         if algorithm is not self.algorithm:
             self.reader = ExperienceReader(self.reader.observation_key)
             self._warned = set()
+            self._remembered_in = None
             self.shares_encoder = False
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
+
+    def once_per_learn(self, name: str, look_up: Callable[[BaseAlgorithm], Found]) -> Found:
+        """Return what a search of the algorithm's policy finds, made once in each `learn()`."""
+        algorithm = self.algorithm
+        assert algorithm is not None  # noqa: S101 (callers have one)
+        now = algorithm.start_time, id(getattr(algorithm, "policy", None))
+        if now != self._remembered_in or not algorithm.start_time:  # outside of `learn`, anew
+            self._remembered, self._remembered_in = {}, now
+        if name not in self._remembered:
+            self._remembered[name] = look_up(algorithm)
+        found: Found = self._remembered[name]
+        return found
 
     @property
     def steering(self) -> Steering:

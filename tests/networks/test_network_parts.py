@@ -140,6 +140,22 @@ def test_call_with_replaces_parameters_for_one_call() -> None:
     assert torch.equal(call_with(layer, "head.", inputs, None), layer(inputs))
 
 
+def test_call_with_replaces_parameters_of_nested_layers() -> None:
+    def network(seed: int) -> nn.Sequential:
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return nn.Sequential(
+                nn.Conv2d(1, 2, 3),
+                nn.Flatten(),
+                nn.Sequential(nn.Linear(8, 3, bias=False), nn.ELU()),
+            )
+
+    own, other, images = network(0), network(1), torch.rand(5, 1, 4, 4)
+    replaced = {f"cnn.{name}": parameter for name, parameter in other.named_parameters()}
+    assert torch.equal(call_with(own, "cnn.", images, replaced), other(images))
+    assert not torch.equal(own(images), other(images))
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 def test_random_shift_is_replicate_padding_and_a_crop(dtype: torch.dtype) -> None:
     images = torch.randint(0, 256, (6, 3, 9, 7), generator=seeded()).to(dtype)

@@ -269,3 +269,22 @@ def test_details_are_due_once_in_a_while() -> None:
         asked.n_updates = n_updates
         due += [n_updates] if asked.details_due else []
     assert due == [1, 1 + DETAILS_FREQ]
+
+
+@pytest.mark.parametrize(("name", "n_reports"), [("PPO", 20), ("SAC", 2)])
+def test_off_policy_algorithms_report_now_and_then(
+    name: str, n_reports: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ALGORITHMS[name](policy_kwargs(n_pairs=8))
+    asked: list[str] = []
+    monkeypatch.setattr(Session, "log", lambda self, numbers, extractor: asked.extend(numbers))
+    extractor = extractors_of(model)[0]
+    model.learn(64)
+    asked.clear()
+    extractor._session.counts.n_updates = 0
+    experience = extractor.experience()
+    assert experience is not None
+    for _ in range(20):
+        extractor.infonce_loss(experience)
+    assert asked.count("loss") == 20
+    assert asked.count("mi_lower_bound") == asked.count("n_pairs") == n_reports
