@@ -151,7 +151,7 @@ def test_call_with_replaces_parameters_of_nested_layers() -> None:
             )
 
     own, other, images = network(0), network(1), torch.rand(5, 1, 4, 4)
-    replaced = {f"cnn.{name}": parameter for name, parameter in other.named_parameters()}
+    replaced = {f"cnn.{n}": p.detach() for n, p in other.named_parameters()}
     assert torch.equal(call_with(own, "cnn.", images, replaced), other(images))
     assert not torch.equal(own(images), other(images))
 
