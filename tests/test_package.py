@@ -64,6 +64,7 @@ def test_metadata_names_version_licence_and_extras() -> None:
     assert described["License-Expression"] == "MIT"
     assert set(described.get_all("Provides-Extra") or []) == {
         "contrib",
+        "dmc",
         "hub",
         "minigrid",
         "mujoco",

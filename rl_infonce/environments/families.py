@@ -1,16 +1,21 @@
-"""Packages of environments whose observations need their usual wrappers: ViZDoom and MiniGrid.
+"""Packages of environments whose observations need their usual wrappers.
 
 What agents see is an image: ViZDoom's screen as in Mnih et al. 2015 (gray, 84x84, four frames,
-each action four times), and MiniGrid's view of the agent in colour, 56x56.
+each action four times), MiniGrid's view of the agent in colour, 56x56, and a picture of
+dm_control's scene (gray, 84x84, four frames).
 """
 
 from __future__ import annotations
 
 import importlib
+import re
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium import spaces, wrappers
+
+from rl_infonce.environments.control_suite import check_mujoco, drawn_at, pictures
 
 _SIZE, _STACK, _SKIP = (84, 84), 4, 4
 
@@ -20,11 +25,23 @@ class Family(NamedTuple):
 
     module: str
     extra: str
+    also: str = ""
 
 
 _VIZDOOM = Family("vizdoom.gymnasium_wrapper", "vizdoom")
 _MINIGRID = Family("minigrid", "minigrid")
-_FAMILIES = {"Vizdoom": _VIZDOOM, "MiniGrid-": _MINIGRID, "BabyAI-": _MINIGRID}
+_DM_CONTROL = Family(
+    "shimmy.dm_control_compatibility",
+    "dmc",
+    " Without a screen, set MUJOCO_GL=egl (Debian: libegl1) or MUJOCO_GL=osmesa (libosmesa6).",
+)
+_FAMILIES = {
+    "Vizdoom": _VIZDOOM,
+    "MiniGrid-": _MINIGRID,
+    "BabyAI-": _MINIGRID,
+    # of the Control Suite: domain-task
+    r"dm_control/\w+-(?!v\d)": _DM_CONTROL,
+}
 
 
 def import_family(env_id: str) -> None:
@@ -34,16 +51,31 @@ def import_family(env_id: str) -> None:
         return
     try:
         importlib.import_module(family.module)
-    except ImportError as error:
+        if family is _DM_CONTROL:
+            check_mujoco(version("mujoco"))
+    except (ImportError, AttributeError, RuntimeError) as error:  # the latter two of OpenGL
         raise ValueError(
-            f"Expected the packages that {env_id} needs, got: {error}. "
-            f'Install them: pip install "rl-infonce[{family.extra}]".'
+            f"Expected the packages that {env_id} needs, got: {str(error).rstrip('.')}."
+            f"{way_out(env_id)}"
         ) from error
+
+
+def way_out(env_id: str) -> str:
+    """Return the sentence that says how to install what an id needs, "" for one of no family."""
+    family = _family_of(env_id)
+    if family is None:
+        return ""
+    return f' Install them: pip install "rl-infonce[{family.extra}]".{family.also}'
 
 
 def made_with(env_id: str) -> dict[str, Any]:
     """Return arguments with which Gymnasium makes an environment."""
-    return {"frame_skip": _SKIP} if _family_of(env_id) is _VIZDOOM else {}
+    family = _family_of(env_id)
+    if family is _VIZDOOM:
+        return {"frame_skip": _SKIP}
+    if family is _DM_CONTROL:
+        return drawn_at(env_id, _SIZE)
+    return {}
 
 
 def as_images(env_id: str, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -51,6 +83,8 @@ def as_images(env_id: str, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     family = _family_of(env_id)
     if family is _VIZDOOM:
         return screens(env)
+    if family is _DM_CONTROL:
+        return _gray_stack(pictures(env_id, env))
     if family is _MINIGRID:
         from minigrid.wrappers import ImgObsWrapper, RGBImgPartialObsWrapper
 
@@ -64,9 +98,13 @@ def screens(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     space = env.observation_space
     assert isinstance(space, spaces.Dict)  # noqa: S101 (of ViZDoom)
     screen = wrappers.TransformObservation(env, lambda seen: seen["screen"], space["screen"])
-    small = wrappers.ResizeObservation(screen, _SIZE)
-    return wrappers.FrameStackObservation(wrappers.GrayscaleObservation(small), _STACK)
+    return _gray_stack(wrappers.ResizeObservation(screen, _SIZE))
+
+
+def _gray_stack(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return wrappers.FrameStackObservation(wrappers.GrayscaleObservation(env), _STACK)
 
 
 def _family_of(env_id: str) -> Family | None:
-    return next((each for start, each in _FAMILIES.items() if env_id.startswith(start)), None)
+    found = (each for start, each in _FAMILIES.items() if re.match(start, env_id))
+    return next(found, None)

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from rl_infonce.atari.games import games, resolve_game
-from rl_infonce.environments.families import as_images, import_family, made_with
+from rl_infonce.environments.families import as_images, import_family, made_with, way_out
 
 _MUJOCO = "gymnasium.envs.mujoco"
 
@@ -82,10 +82,10 @@ def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
     try:
         # an environment that draws nothing need not take the argument
         drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-        return as_images(spec.id, gym.make(spec, **made_with(spec.id), **drawing))
+        return as_images(spec.id, gym.make(spec, **(made_with(spec.id) | drawing)))
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         is_mujoco = _entry_point(spec).startswith(_MUJOCO) and sys.modules.get("mujoco") is None
-        extra = ' Install it: pip install "rl-infonce[mujoco]".' if is_mujoco else ""
+        extra = ' Install it: pip install "rl-infonce[mujoco]".' if is_mujoco else way_out(spec.id)
         raise ValueError(
             f"Expected the packages that {name} needs, got: {_sentence(error)}{extra}"
         ) from error

@@ -1,4 +1,4 @@
-"""ViZDoom and MiniGrid are seen as images, and named with their extra where they are missing."""
+"""Families are seen as images, and named with their extra where they are missing."""
 
 import sys
 from pathlib import Path
@@ -51,13 +51,16 @@ def test_a_screen_becomes_a_stack_of_small_gray_images() -> None:
     [
         ("minigrid", "MiniGrid-Empty-5x5-v0", "minigrid"),
         ("vizdoom", "VizdoomBasic-v1", "vizdoom"),
+        ("shimmy", "dm_control/cartpole-swingup-v0", "dmc"),
+        ("dm_control", "dm_control/cartpole-swingup-v0", "dmc"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, module: str, name: str, extra: str
 ) -> None:
-    for each in [each for each in sys.modules if each.split(".")[0] == module]:
-        monkeypatch.delitem(sys.modules, each)
+    loaded = [each for each in sys.modules if each.split(".")[0] == module]
+    for each in {*loaded, "shimmy.dm_control_compatibility"}:
+        monkeypatch.delitem(sys.modules, each, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ValueError, match=rf'{name} needs, .*pip install "rl-infonce\[{extra}\]"'):
         find_spec(name)
