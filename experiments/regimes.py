@@ -5,10 +5,12 @@ and steps. Several processes may share the folders; what is there is not trained
 
     python experiments/regimes.py train experiments/regimes/GRID.toml --runs RUNS --output OUT
     python experiments/regimes.py table experiments/regimes/GRID.toml --output OUT
+    python experiments/regimes.py map experiments/regimes/*_distractors.toml --output RESULTS
 
 An arm is `extractor = false` for stock Stable-Baselines3, or arguments of `InfoNCEExtractor`.
 Scores are areas under the training curve: the mean return over the budget, in units of the task's
-scale, where 0 is a random agent and 1 is the first arm on the task without distractors.
+scale, where 0 is a random agent and 1 is the first arm on the task without distractors. The map has
+one row for each grid, whose runs lie in RESULTS under its name.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.files.durable import replace_text
+from rl_infonce.report.aggregates import mean
+from rl_infonce.report.bootstrap import bootstrap_difference
 from rl_infonce.report.curves import return_curve
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
@@ -49,6 +53,7 @@ runpy.run_path(str(Path(__file__).with_name("distractors.py")))  # registers its
 
 N_RANDOM_EPISODES = 50
 N_WINDOWS = 100
+LOSS, BASELINE, PLACEBO = "infonce", "baseline", "placebo"
 FEWEST_SEEDS = 5
 """Fewer have no interval, but a lowest and a highest score."""
 
@@ -66,6 +71,7 @@ class Grid(NamedTuple):
         hyperparameters: Arguments of the algorithm.
         arms: Name to arguments of the extractor, or to `extractor = false`.
         unit: Task to the id without distractors, whose first arm has a score of 1.
+        regime: What the grid is about, in words for the map.
     """
 
     algorithm: str
@@ -77,6 +83,7 @@ class Grid(NamedTuple):
     hyperparameters: dict[str, Any]
     arms: dict[str, dict[str, Any]]
     unit: dict[str, str]
+    regime: str
 
 
 def read_grid(path: Path) -> Grid:
@@ -92,6 +99,7 @@ def read_grid(path: Path) -> Grid:
         hyperparameters=found.get("hyperparameters", {}),
         arms=found["arm"],
         unit=found.get("unit", {}),
+        regime=found.get("regime", path.stem),
     )
 
 
@@ -257,18 +265,19 @@ def table(grid: Grid, output: Path) -> str:
     lines += ["", "| arm | less arm | difference in units, all tasks |", "|---|---|---|"]
     for arm, other in product(grid.arms, grid.arms):
         if arm != other:
-            lines.append(f"| {arm} | {other} | {difference(grid, found, scale, arm, other)} |")
+            interval = difference(grid, found, scale, arm, other)
+            lines.append(f"| {arm} | {other} | {_told(interval)} |")
     return "\n".join(lines) + "\n"
 
 
-def difference(
+def paired(
     grid: Grid,
     found: Mapping[tuple[str, str], Mapping[int, float]],
     scale: Mapping[str, tuple[float, float]],
     arm: str,
     other: str,
-) -> str:
-    """Return the mean difference over tasks, of runs paired by seed, with its interval."""
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Return, for each task, the scores of two arms on the seeds that both have."""
     ours: dict[str, list[float]] = {}
     theirs: dict[str, list[float]] = {}
     for task in grid.tasks:
@@ -278,7 +287,125 @@ def difference(
             zero, one = scale[task]
             ours[task] = [(first[seed] - zero) / (one - zero) for seed in seeds]
             theirs[task] = [(second[seed] - zero) / (one - zero) for seed in seeds]
-    return _shown(t_difference(ours, theirs, paired=True), "{:+.3f}") if ours else "missing"
+    return ours, theirs
+
+
+def difference(
+    grid: Grid,
+    found: Mapping[tuple[str, str], Mapping[int, float]],
+    scale: Mapping[str, tuple[float, float]],
+    arm: str,
+    other: str,
+) -> Interval | None:
+    """Return the mean difference over tasks, of runs paired by seed; None without enough runs.
+
+    The unit counts as known: what its runs scatter is in no interval.
+    """
+    ours, theirs = paired(grid, found, scale, arm, other)
+    return t_difference(ours, theirs, paired=True) if ours else None
+
+
+def ratio(ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]) -> Interval | None:
+    """Return how many times the mean score over tasks is that of another arm, with its interval.
+
+    It is a bootstrap over pairs of runs; None where a run of either arm has a score below 0.
+    """
+    if min(min(values) for values in [*ours.values(), *theirs.values()]) <= 0:
+        return None
+    rng = np.random.default_rng(0)
+    of_logarithms = bootstrap_difference(
+        ours, theirs, lambda scores: np.log(mean(scores)), paired=True, rng=rng, widen=True
+    )
+    value, low, high = np.exp(of_logarithms[:3])
+    return Interval(float(value), float(low), float(high))
+
+
+def effect(over_baseline: Interval | None, over_placebo: Interval | None) -> str:
+    """Return in a word what the loss does: it helps if it beats baseline and placebo."""
+    if over_baseline is None or over_placebo is None:
+        return "missing"
+    if min(over_baseline.low, over_placebo.low) > 0:
+        return "helps"
+    return "costs" if over_baseline.high < 0 else "undecided"
+
+
+class Row(NamedTuple):
+    """A regime on the map.
+
+    Attributes:
+        grid: What was trained.
+        n_seeds: Seeds of the loss and of the baseline on all tasks.
+        differences: Arm to what it is above the baseline.
+        over: Arm to what the loss is above it.
+        ratio: The loss over the baseline.
+    """
+
+    grid: Grid
+    n_seeds: int
+    differences: dict[str, Interval | None]
+    over: dict[str, Interval | None]
+    ratio: Interval | None
+
+
+def row_of(grid: Grid, output: Path) -> Row:
+    """Return what a confirmation with the arms `LOSS` and `BASELINE` found."""
+    found = areas(grid, output)
+    scale = scales(grid, found)
+    others = [arm for arm in grid.arms if arm != LOSS]
+    ours, theirs = paired(grid, found, scale, LOSS, BASELINE)
+    return Row(
+        grid=grid,
+        n_seeds=min((len(values) for values in ours.values()), default=0),
+        differences={
+            arm: difference(grid, found, scale, arm, BASELINE)
+            for arm in grid.arms
+            if arm != BASELINE
+        },
+        over={arm: difference(grid, found, scale, LOSS, arm) for arm in others},
+        ratio=ratio(ours, theirs) if ours else None,
+    )
+
+
+def map_table(rows: list[Row]) -> str:
+    """Return the map in Markdown: what the loss is above each other arm, by regime."""
+    others = list(dict.fromkeys(arm for row in rows for arm in row.over))
+    head = ["regime", "tasks", "seeds", *(f"over {arm}" for arm in others), "times baseline", ""]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in rows:
+        cells = [
+            row.grid.regime,
+            ", ".join(row.grid.tasks),
+            str(row.n_seeds),
+            *(_told(row.over.get(arm)) for arm in others),
+            "-" if row.ratio is None else _shown(row.ratio, "{:.2f}"),
+            effect(row.over.get(BASELINE), row.over.get(PLACEBO)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """Draw how far each arm is above the baseline, with its interval, one panel for each regime."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    size = 8, 0.6 + 1.3 * len(rows)
+    figure, axes = plt.subplots(len(rows), 1, figsize=size, layout="constrained", squeeze=False)
+    for row, panel in zip(rows, axes[:, 0], strict=True):
+        shown = [(arm, each) for arm, each in row.differences.items() if each is not None]
+        for place, (arm, each) in enumerate(reversed(shown)):
+            colour = "C0" if arm == LOSS else "0.45"
+            panel.plot([each.low, each.high], [place, place], color=colour, lw=2)
+            panel.plot(each.mean, place, "o", color=colour)
+        panel.set_yticks(range(len(shown)), [arm.replace("_", " ") for arm, _ in reversed(shown)])
+        panel.set_ylim(-0.6, len(shown) - 0.4)
+        panel.axvline(0, color="0.7", lw=1, zorder=0)
+        panel.set_title(row.grid.regime, fontsize=10, loc="left")
+    axes[-1, 0].set_xlabel("score above the same network without the loss, 95 % intervals")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
 
 
 def _spread(values: list[float]) -> str:
@@ -286,6 +413,10 @@ def _spread(values: list[float]) -> str:
     if len(values) >= FEWEST_SEEDS:
         return _shown(t_interval(values), "{:.0f}")
     return f"{np.mean(values):.0f} ({min(values):.0f} to {max(values):.0f})"
+
+
+def _told(interval: Interval | None) -> str:
+    return "missing" if interval is None else _shown(interval, "{:+.3f}")
 
 
 def _shown(interval: Interval, form: str) -> str:
@@ -296,14 +427,19 @@ def _shown(interval: Interval, form: str) -> str:
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("train", "table"))
-    parser.add_argument("grid", type=Path)
+    parser.add_argument("stage", choices=("train", "table", "map"))
+    parser.add_argument("grid", type=Path, nargs="+")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of locks")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, help="some of the grid's seeds")
     parser.add_argument("--n-timesteps", type=int, help="another budget, to try the command")
     arguments = parser.parse_args()
-    grid = read_grid(arguments.grid)
+    if arguments.stage == "map":
+        rows = [row_of(read_grid(each), arguments.output / each.stem) for each in arguments.grid]
+        print(map_table(rows), end="")
+        draw(rows, arguments.output / "map.svg")
+        return
+    grid = read_grid(*arguments.grid)
     if arguments.seeds:
         grid = grid._replace(seeds=tuple(arguments.seeds))
     if arguments.n_timesteps:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rl_infonce.report.curves import area_under_curve
+from rl_infonce.report.statistics import Interval
 from tests.experiments.loading import EXPERIMENTS, RESULTS, load, study_page
 
 pytest.importorskip("mujoco")
@@ -89,3 +90,72 @@ def test_the_page_holds_the_tables_of_the_results(algorithm: str) -> None:
     grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{algorithm}_screen.toml")
     table = regimes.table(grid, RESULTS / "regimes" / f"{algorithm}_screen")
     assert table in study_page("regimes/README.md") + "\n"
+
+
+def confirmed(tmp_path: Path, seeds: int) -> Any:
+    """Write the runs of a study in which the loss doubles scores, and return its row on the map."""
+    regimes = load("regimes.py")
+    arms = {"stock": 1.0, "baseline": 1.1, "placebo": 0.9, "infonce": 2.2}
+    lines = [
+        'algorithm = "SAC"\nn_timesteps = 100\nregime = "SAC, easy"',
+        f'tasks = ["a", "b"]\nseeds = {list(range(seeds))}\nunit = {{ a = "c", b = "c" }}',
+        *(f"[arm.{arm}]\nextractor = {str(arm != 'stock').lower()}" for arm in arms),
+    ]
+    (tmp_path / "grid.toml").write_text("\n".join(lines))
+    grid = regimes.read_grid(tmp_path / "grid.toml")
+    output = tmp_path / "grid"
+    output.mkdir()
+    rng = np.random.default_rng(0)
+    for seed, task, arm in regimes.cells(grid):
+        luck = float(np.random.default_rng(seed).uniform(0, 0.2))
+        score = 1.0 if task == "c" else arms[arm] * (1 + luck)
+        if arm in ("stock", "placebo") and task != "c":
+            score += rng.normal(scale=0.01)
+        run = {"n_steps": 100, "settings": grid.arms[arm], "curve": [10 * score] * 100}
+        (output / f"{task}-{arm}-{seed}.json").write_text(json.dumps(run))
+    return regimes, grid, output
+
+
+def test_the_map_tells_and_draws_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    regimes, grid, output = confirmed(tmp_path, seeds=6)
+    monkeypatch.setattr(regimes, "random_return", lambda task: 0.0)
+    row = regimes.row_of(grid, output)
+    assert row.n_seeds == 6
+    assert row.ratio == pytest.approx((2.0, 2.0, 2.0))  # each run of the loss has twice its partner
+    luck = [np.random.default_rng(seed).uniform(0, 0.2) for seed in range(6)]
+    assert row.over["baseline"].mean == pytest.approx(1.1 * (1 + np.mean(luck)))
+    assert row.differences["placebo"].high < 0 < row.over["placebo"].low
+    text = regimes.map_table([row])
+    assert "| SAC, easy | a, b | 6 |" in text
+    assert text.endswith("| 2.00 (2.00 to 2.00) | helps |\n")
+    regimes.draw([row], tmp_path / "map.svg")
+    assert "<svg" in (tmp_path / "map.svg").read_text()
+
+
+def test_a_study_of_few_runs_has_no_interval_on_the_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regimes, grid, output = confirmed(tmp_path, seeds=4)
+    monkeypatch.setattr(regimes, "random_return", lambda task: 0.0)
+    row = regimes.row_of(grid, output)
+    assert row.over["baseline"] is row.ratio is None
+    assert "| 0 | missing | missing | missing | - | missing |" in regimes.map_table([row])
+
+
+@pytest.mark.parametrize(
+    ("over_baseline", "over_placebo", "expected"),
+    [
+        ((0.2, 0.1, 0.3), (0.2, 0.1, 0.3), "helps"),
+        ((0.2, 0.1, 0.3), (0.2, -0.1, 0.5), "undecided"),
+        ((0.2, -0.1, 0.5), (0.2, 0.1, 0.3), "undecided"),
+        ((-0.2, -0.3, -0.1), (0.2, 0.1, 0.3), "costs"),
+    ],
+)
+def test_a_loss_helps_that_beats_baseline_and_placebo(
+    over_baseline: tuple[float, ...], over_placebo: tuple[float, ...], expected: str
+) -> None:
+    found = load("regimes.py").effect(Interval(*over_baseline), Interval(*over_placebo))
+    assert found == expected
