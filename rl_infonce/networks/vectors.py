@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rl_infonce.checks import check_shape
 
@@ -54,21 +57,48 @@ class RunningNormalizer(nn.Module):
         count.copy_(total)
 
 
+def average_l1_norm(features: Tensor) -> Tensor:
+    """Return features [..., D] whose absolute values have mean 1; zeros stay zeros.
+
+    Fujimoto et al. 2023 (TD7), eq. 6.
+    """
+    return features / features.abs().mean(dim=-1, keepdim=True).clamp_min(1e-8)
+
+
 class AverageL1Norm(nn.Module):
-    """Features over the mean of their absolute values (Fujimoto et al. 2023, TD7, eq. 6)."""
+    """Features over the mean of their absolute values; see `average_l1_norm`."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return features [..., D] whose absolute values have mean 1; zeros stay zeros."""
-        return features / features.abs().mean(dim=-1, keepdim=True).clamp_min(1e-8)
+        """Return features [..., D] whose absolute values have mean 1."""
+        return average_l1_norm(features)
 
 
-def vector_mlp(size: int, features_dim: int, *, hidden: int = 128) -> nn.Sequential:
-    """Return an encoder from n dimensions to D features of average L1 norm 1.
+class VectorMLP(nn.Sequential):
+    """Network from n dimensions to D features of average L1 norm 1.
 
     It is the state encoder of TD7 (Fujimoto et al. 2023, table 2), whose ELU units do not die, with
     one hidden layer instead of two and half its width: beside networks for RL as small as those of
     SB3, the larger one takes most of the time.
+
+    Args:
+        size: n.
+        features_dim: D.
+        hidden: Units of the hidden layer.
     """
-    return nn.Sequential(
-        nn.Linear(size, hidden), nn.ELU(), nn.Linear(hidden, features_dim), AverageL1Norm()
-    )
+
+    def __init__(self, size: int, features_dim: int, *, hidden: int = 128) -> None:
+        super().__init__(
+            nn.Linear(size, hidden), nn.ELU(), nn.Linear(hidden, features_dim), AverageL1Norm()
+        )
+
+    @staticmethod
+    def with_weights(vectors: Tensor, weights: Mapping[str, Tensor], prefix: str = "") -> Tensor:
+        """Return features of vectors [..., n], with tensors that are named as the parameters.
+
+        torch's `functional_call` takes longer than these layers.
+        """
+        first, second = (
+            (weights[f"{prefix}{layer}.weight"], weights[f"{prefix}{layer}.bias"]) for layer in "02"
+        )
+        hidden = functional.elu(functional.linear(vectors, *first))
+        return average_l1_norm(functional.linear(hidden, *second))

@@ -10,6 +10,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 from torch.optim.adam import adam
+from typing_extensions import Self
 
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
@@ -122,6 +123,11 @@ class OwnUpdates(nn.Module):
         if settings.policy_encoder_tau is not None:
             online = dict(encoder.named_parameters())
             self.average = MovingAverage(online, settings.policy_encoder_tau)
+
+    def train(self, mode: bool = True) -> Self:
+        """Note the mode, which changes nothing in the parts; SAC sets it six times a step."""
+        self.training = mode
+        return self
 
     def step(self, encoder: nn.Module, heads: nn.Module, gradients: AuxiliaryGradients) -> None:
         """Move encoder and heads against their gradients, and the average towards the encoder."""

@@ -7,8 +7,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count
-from rl_infonce.networks.moving_average import call_with
-from rl_infonce.networks.vectors import RunningNormalizer, vector_mlp
+from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 
 
@@ -44,7 +43,7 @@ class VectorEncoder(nn.Module):
         self.features_dim = features_dim
         self.output_dim = features_dim + size * with_observation
         self.normalizer = RunningNormalizer(size)
-        self.mlp = vector_mlp(size, features_dim)
+        self.mlp = VectorMLP(size, features_dim)
 
     @property
     def trunk(self) -> nn.Module:
@@ -67,7 +66,11 @@ class VectorEncoder(nn.Module):
             averages: Name to tensor used in place of the encoder's own parameters.
         """
         with autocast(observations.device.type, self.precision):
-            features = call_with(self.mlp, "mlp.", self.prepared(observations), averages)
+            vectors = self.prepared(observations)
+            if averages is None:
+                features = self.mlp(vectors)
+            else:
+                features = self.mlp.with_weights(vectors, averages, "mlp.")
         return Encoded(features.float() if self.precision == "bf16" else features, None)
 
     def output(self, observations: Tensor, encoded: Encoded) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from stable_baselines3.common.utils import get_parameters_by_name
 from torch import nn
 
-from rl_infonce.networks.vectors import AverageL1Norm, RunningNormalizer, vector_mlp
+from rl_infonce.networks.vectors import AverageL1Norm, RunningNormalizer, VectorMLP
 from tests.draws import normal, seeded
 
 SIZES = (1, 7, 64, 3, 200)
@@ -116,8 +116,16 @@ def test_average_l1_norm_leaves_zeros_and_has_a_gradient_there() -> None:
 
 
 def test_features_of_the_mlp_have_an_average_absolute_value_of_1() -> None:
-    network = vector_mlp(6, 16, hidden=32)
+    network = VectorMLP(6, 16, hidden=32)
     features = network(torch.randn(9, 6, generator=seeded()))
     assert features.shape == (9, 16)
     torch.testing.assert_close(features.abs().mean(dim=1), torch.ones(9))
     assert features.min() < 0
+
+
+def test_features_with_other_weights_are_those_of_the_other_network() -> None:
+    own, other = VectorMLP(6, 16, hidden=32), VectorMLP(6, 16, hidden=32)
+    vectors = torch.randn(5, 6, generator=seeded())
+    weights = {f"mlp.{name}": each for name, each in other.named_parameters()}
+    assert torch.equal(own.with_weights(vectors, weights, "mlp."), other(vectors))
+    assert not torch.equal(own(vectors), other(vectors))

@@ -11,7 +11,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.networks.vectors import RunningNormalizer, vector_mlp
+from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
 from tests.sb3.fakes import decode
@@ -125,7 +125,7 @@ class PlainNetwork(BaseFeaturesExtractor):
         size = get_flattened_obs_dim(observation_space)
         super().__init__(observation_space, size + features_dim)
         self.normalizer = RunningNormalizer(size)
-        self.mlp = vector_mlp(size, features_dim)
+        self.mlp = VectorMLP(size, features_dim)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         if self.training and torch.is_grad_enabled():
