@@ -56,6 +56,7 @@ class ContrastBatch(NamedTuple):
         actions: [B, largest horizon, A] encoded actions from the anchor's on, or None.
         anchor_maps: [B, C, H, W] map of the anchor, or None without local terms.
         future_maps: [K, B, C, H, W] maps of the futures, or None without local terms.
+        mask_excludes: False where it is known that `mask` is True everywhere, which saves its time.
     """
 
     context: Tensor
@@ -66,6 +67,7 @@ class ContrastBatch(NamedTuple):
     actions: Tensor | None = None
     anchor_maps: Tensor | None = None
     future_maps: Tensor | None = None
+    mask_excludes: bool = True
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,7 @@ class TemporalInfoNCE(nn.Module):
             )
             for term in self.settings.terms
         }  # global [K, B, B], local [K, P, B, B]
-        loss = torch.stack([_mean_loss(s, _like(batch.mask, s)) for s in scores.values()]).sum()
+        loss = torch.stack([_mean_loss(s, batch) for s in scores.values()]).sum()
         first = self.settings.terms[0]
         return _report(loss, scores[first].detach(), batch, self.temperature)
 
@@ -286,7 +288,8 @@ class TemporalInfoNCE(nn.Module):
         return anchors, futures
 
 
-def _mean_loss(scores: Tensor, mask: Tensor) -> Tensor:
+def _mean_loss(scores: Tensor, batch: ContrastBatch) -> Tensor:
+    mask = _like(batch.mask, scores) if batch.mask_excludes else None
     # NaN passes through: the caller drops such a loss and goes on.
     return info_nce(scores, mask=mask, validate_args=False).mean()
 

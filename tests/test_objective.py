@@ -203,6 +203,23 @@ def test_identical_anchors_and_futures_are_all_retrieved() -> None:
     assert float(result.mi_lower_bound) == pytest.approx(math.log(B), abs=0.1)
 
 
+@pytest.mark.parametrize("terms", [("global",), BOTH])
+def test_a_mask_that_excludes_nothing_costs_nothing_when_that_is_known(
+    terms: tuple[str, ...],
+) -> None:
+    module, batch = objective(InfoNCESettings(terms=terms)), random_batch(masked=False)
+    looked, skipped = (
+        module(batch._replace(mask_excludes=flag), HORIZONS) for flag in (True, False)
+    )
+    assert torch.equal(looked.loss, skipped.loss)
+    parameters = list(module.critics.parameters())
+    for one, other in zip(
+        *(torch.autograd.grad(each.loss, parameters) for each in (looked, skipped)), strict=True
+    ):
+        assert torch.equal(one, other)
+    assert torch.equal(looked.accuracy, skipped.accuracy)
+
+
 def test_reports_count_what_the_mask_leaves_out() -> None:
     batch = random_batch()
     result = objective(InfoNCESettings(temperature=0.2))(batch, HORIZONS)
@@ -382,8 +399,8 @@ def test_gradients_agree_with_finite_differences(
     batch = random_batch(length=2, action_dim=action_dim)
 
     def loss(*given: Tensor) -> Tensor:
-        changed = batch._replace(**dict(zip(inputs, given, strict=True)))
-        result: Tensor = module(changed, HORIZONS).loss
+        changes: dict[str, Any] = dict(zip(inputs, given, strict=True))
+        result: Tensor = module(batch._replace(**changes), HORIZONS).loss
         return result
 
     leaves = [getattr(batch, name).clone().requires_grad_() for name in inputs]

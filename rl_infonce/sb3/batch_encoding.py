@@ -73,6 +73,7 @@ def contrast_batch(
         actions=actions,
         anchor_maps=_maps(past, n_anchors, length)[:, -1] if spatial else None,
         future_maps=_maps(future, -1, n_anchors) if spatial else None,
+        mask_excludes=not raw.mask.all(),  # asked here, where it waits for no device
     )
 
 

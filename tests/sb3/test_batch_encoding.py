@@ -51,3 +51,19 @@ def test_every_observation_keeps_its_place_and_targets_get_no_gradient(with_targ
     assert batch.context.requires_grad
     assert batch.futures.requires_grad != with_target
     assert batch.future_maps.requires_grad != with_target
+
+
+@pytest.mark.parametrize("excluded", [None, (0, 0, 1), (K - 1, B - 1, 0)])
+def test_a_batch_says_whether_its_mask_excludes_anything(
+    excluded: tuple[int, int, int] | None,
+) -> None:
+    raw = raw_batch()
+    if excluded is not None:
+        raw.mask[excluded] = False
+
+    def encode(observations: npt.NDArray[np.generic]) -> Encoded:
+        return Encoded(torch.as_tensor(observations).flatten(1), None)
+
+    batch = contrast_batch(raw, encode, None, spatial=False, actions=None)
+    assert batch.mask_excludes == (excluded is not None)
+    assert isinstance(batch.mask_excludes, bool)
