@@ -84,12 +84,29 @@ def test_distractors_have_their_correlation_and_a_seed(kind: str, expected: floa
     assert gym.spec(f"Hopper{kind}64-v5") is not None
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
-def test_the_page_holds_the_tables_of_the_results(algorithm: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ppo_screen",
+        "sac_screen",
+        "sac_plain_screen",
+        "ppo_drifting_screen",
+        "ppo_distractors",
+        "sac_distractors",
+    ],
+)
+def test_the_page_holds_the_tables_of_the_results(name: str) -> None:
     regimes = load("regimes.py")
-    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{algorithm}_screen.toml")
-    table = regimes.table(grid, RESULTS / "regimes" / f"{algorithm}_screen")
-    assert table in study_page("regimes/README.md") + "\n"
+    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
+    areas, *_ = regimes.table(grid, RESULTS / "regimes" / name).split("\n\n")
+    assert areas.strip() in study_page("regimes/README.md")
+
+
+def test_the_page_holds_the_map_of_the_results() -> None:
+    regimes = load("regimes.py")
+    grid = regimes.read_grid(EXPERIMENTS / "regimes" / "ppo_distractors.toml")
+    row = regimes.row_of(grid, RESULTS / "regimes" / "ppo_distractors")
+    assert regimes.map_table([row]).strip() in study_page("regimes/README.md")
 
 
 def confirmed(tmp_path: Path, seeds: int) -> Any:
