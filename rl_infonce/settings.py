@@ -174,6 +174,12 @@ class InfoNCESettings:
         Count(0),
         "Steps that a negative of the anchor's own episode keeps from the anchor's future.",
     )
+    segment_length: int = setting(
+        1,
+        Count(),
+        "Consecutive steps that are anchors together. Above 1, a future has to be told from those "
+        "shortly before and after it.",
+    )
     augment_observations: bool = setting(
         False,
         Flag(),

@@ -15,6 +15,7 @@ from rl_infonce.temporal import (
     legal_anchors,
     negative_mask,
     sample_pairs,
+    sample_segments,
 )
 
 SHAPES = [(n_steps, n_envs) for n_steps in range(1, 11) for n_envs in range(1, 10 // n_steps + 1)]
@@ -119,6 +120,35 @@ def test_sample_pairs_depend_on_the_generator_only() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
+@LISTED
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 7])
+def test_segments_equal_brute_force(
+    length: int, listed_starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporal, "_LISTED_STARTS", listed_starts)
+    rng = np.random.default_rng(length)
+    for _ in range(60):
+        n_rows, n_envs = (int(rng.integers(1, high)) for high in (14, 4))
+        n_steps, oldest = int(rng.integers(0, n_rows + 1)), int(rng.integers(n_rows))
+        by_age = episode_ids(rng.random((n_rows, n_envs)) < 0.2)
+        ids = np.roll(by_age, oldest, axis=0)
+        horizon, n_pairs = int(rng.integers(0, 4)), int(rng.integers(1, 12))
+        seed = int(rng.integers(1000))
+        ring = {"oldest_row": oldest, "n_steps": n_steps}
+        drawn = sample_pairs(ids, horizon, n_pairs, np.random.default_rng(seed), **ring)
+        found = sample_segments(ids, horizon, n_pairs, length, np.random.default_rng(seed), **ring)
+        expected: list[tuple[int, int]] = []
+        for step, env in zip(*(each.tolist() for each in drawn), strict=True):
+            for near in range(step - length // 2, step - length // 2 + length):
+                spanned = range(min(near, step), max(near, step) + horizon + 1)
+                inside = spanned[0] >= 0 and spanned[-1] < n_steps
+                rows = [(each + oldest) % n_rows for each in spanned]
+                if inside and len({*ids[rows, env].tolist()}) == 1 and (near, env) not in expected:
+                    expected.append((near, env))
+        assert [*zip(*(each.tolist() for each in found), strict=True)] == expected[:n_pairs]
+        assert len(expected[:n_pairs]) == len(drawn[0])
+
+
 @pytest.mark.parametrize("min_gap", [0, 1, 2, 3, 9])
 def test_negative_mask_equals_brute_force(min_gap: int) -> None:
     rng = np.random.default_rng(min_gap)
@@ -202,6 +232,7 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: legal_anchors(ROW, 1), ValueError, r"`episode_ids` of shape \[T, N\]"),
         (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, NO_PAIRS),
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
+        (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
         (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),

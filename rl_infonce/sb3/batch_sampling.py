@@ -23,6 +23,7 @@ class SamplingPlan(NamedTuple):
         with_actions: Whether to gather the actions between anchor and last future.
         shuffled: Whether each anchor gets the futures of another one as its positives; all futures
             but its own are candidates.
+        segment_length: Consecutive steps that are anchors together.
     """
 
     horizons: tuple[int, ...]
@@ -31,6 +32,7 @@ class SamplingPlan(NamedTuple):
     min_gap: int
     with_actions: bool
     shuffled: bool = False
+    segment_length: int = 1
 
 
 def sampling_plan(
@@ -44,6 +46,7 @@ def sampling_plan(
         min_gap=settings.min_gap,
         with_actions=with_actions,
         shuffled=settings.positives == "shuffled",
+        segment_length=settings.segment_length,
     )
 
 
@@ -80,7 +83,9 @@ def sample_batch(
     Returns:
         The batch, of fewer than `n_pairs` anchors if fewer are legal; None if fewer than 2 are.
     """
-    steps, envs = experience.sample_anchors(max(plan.horizons), plan.n_pairs, rng)
+    steps, envs = experience.sample_anchors(
+        max(plan.horizons), plan.n_pairs, rng, plan.segment_length
+    )
     if len(steps) < 2:
         return None
     episodes = experience.episodes(steps, envs)
