@@ -215,6 +215,13 @@ class InfoNCESettings:
         needs=("isolated", True),
         none="reading the encoder that is trained, where the preset has no value",
     )
+    input_sparsity: float = setting(
+        0.0,
+        Number(at_least=0, at_most=1),
+        "Weight of a group lasso on the inputs of the encoder of vectors, in steps of Adam: it "
+        "takes out inputs that the loss has no use for, such as noise.",
+        needs=("isolated", True),
+    )
     with_observation: bool = setting(
         True, Flag(), "Whether the policy receives a vector beside its features."
     )

@@ -73,6 +73,17 @@ class AverageL1Norm(nn.Module):
         return average_l1_norm(features)
 
 
+@torch.no_grad()
+def shrink_columns(weight: Tensor, amount: float) -> None:
+    """Shorten each column of a matrix [m, n] by an amount, in place; a shorter one becomes zero.
+
+    It is the proximal operator of `amount` times the sum of the columns' Euclidean norms, the group
+    lasso (Yuan & Lin 2006; Parikh & Boyd 2014, section 6.5.4).
+    """
+    norms = weight.norm(dim=0).clamp_min(torch.finfo(weight.dtype).tiny)
+    weight.mul_((1 - amount / norms).clamp_min(0))
+
+
 class VectorMLP(nn.Sequential):
     """Network from n dimensions to D features of average L1 norm 1.
 

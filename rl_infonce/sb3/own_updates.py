@@ -15,6 +15,7 @@ from typing_extensions import Self
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.binding import is_of_target_network
+from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 
 MAX_GRAD_NORM = 10.0
@@ -119,6 +120,7 @@ class OwnUpdates(nn.Module):
     def __init__(self, encoder: nn.Module, heads: nn.Module, settings: InfoNCESettings) -> None:
         super().__init__()
         self.adam = OwnAdam(_parameters(encoder, heads), settings.encoder_learning_rate)
+        self.input_shrinkage = settings.input_sparsity * settings.encoder_learning_rate
         self.average: MovingAverage | None = None
         if settings.policy_encoder_tau is not None:
             online = dict(encoder.named_parameters())
@@ -132,6 +134,8 @@ class OwnUpdates(nn.Module):
     def step(self, encoder: nn.Module, heads: nn.Module, gradients: AuxiliaryGradients) -> None:
         """Move encoder and heads against their gradients, and the average towards the encoder."""
         self.adam.step(_parameters(encoder, heads), gradients)
+        if self.input_shrinkage and isinstance(encoder, VectorEncoder):
+            encoder.shrink_inputs(self.input_shrinkage)
         if self.average is not None:
             self.average.update(dict(encoder.named_parameters()))
 

@@ -6,7 +6,7 @@ import torch
 from stable_baselines3.common.utils import get_parameters_by_name
 from torch import nn
 
-from rl_infonce.networks.vectors import AverageL1Norm, RunningNormalizer, VectorMLP
+from rl_infonce.networks.vectors import AverageL1Norm, RunningNormalizer, VectorMLP, shrink_columns
 from tests.draws import normal, seeded
 
 SIZES = (1, 7, 64, 3, 200)
@@ -129,3 +129,23 @@ def test_features_with_other_weights_are_those_of_the_other_network() -> None:
     weights = {f"mlp.{name}": each for name, each in other.named_parameters()}
     assert torch.equal(own.with_weights(vectors, weights, "mlp."), other(vectors))
     assert not torch.equal(own(vectors), other(vectors))
+
+
+@pytest.mark.parametrize("amount", [0.0, 0.5, 2.0])
+def test_shrunken_columns_minimise_the_group_lasso(amount: float) -> None:
+    given = normal(5, 7, seed=3)
+    given[:, 2] = 0.0
+    shrunken = given.clone()
+    shrink_columns(shrunken, amount)
+
+    def objective(weight: torch.Tensor) -> torch.Tensor:
+        distance = (weight - given).square().sum(dim=0) / 2
+        return distance + amount * weight.square().sum(dim=0).sqrt()
+
+    lowest = objective(shrunken)
+    for seed in range(200):
+        nudge = normal(5, 7, seed=seed) * 10.0 ** -(seed % 5)
+        assert (objective(shrunken + nudge) >= lowest - 1e-12).all()
+    short = given.norm(dim=0) <= amount
+    assert torch.equal(shrunken.norm(dim=0) == 0, short | (given.norm(dim=0) == 0))
+    assert shrunken.isfinite().all()

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from gymnasium import spaces
+from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -15,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.func import functional_call
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3.callbacks import trained_extractors
 from rl_infonce.sb3.own_updates import OwnAdam
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
 from tests.sb3.worlds import (
@@ -28,6 +32,7 @@ from tests.sb3.worlds import (
     weights_of,
 )
 
+Vector = npt.NDArray[np.float32]
 OWN_NETWORKS = ("PPO", "A2C", "MaskablePPO", "RecurrentPPO", "TRPO")
 """Algorithms whose value network can have an extractor of its own."""
 
@@ -163,6 +168,39 @@ def test_the_policy_reads_the_average_over_updates(
         torch.testing.assert_close(extractor(vectors)[:, 5:], expected, rtol=1e-4, atol=1e-5)
     own = leader.get_submodule("mlp")(_normal(leader, vectors))
     assert torch.allclose(own, expected, atol=1e-5) == (tau == 1.0)
+
+
+class _Noisy(gym.ObservationWrapper[Vector, Any, Any]):
+    """A pendulum whose three numbers have nine of white noise behind them."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1"))
+        self.observation_space = spaces.Box(-np.inf, np.inf, (12,), np.float32)
+        self.rng = np.random.default_rng(0)
+
+    def observation(self, observation: Vector) -> Vector:
+        return np.concatenate([observation, self.rng.normal(size=9)]).astype(np.float32)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.2])
+def test_sparsity_takes_out_the_inputs_that_the_loss_has_no_use_for(sparsity: float) -> None:
+    updates: dict[str, Any] = {
+        "encoder_updates": 100,
+        "encoder_learning_rate": 0.003,
+        "n_pairs": 64,
+    }
+    kwargs = policy_kwargs(
+        isolated=True, action_conditioning=True, horizons=(1,), input_sparsity=sparsity, **updates
+    )
+    env = DummyVecEnv([_Noisy])
+    model = PPO("MlpPolicy", env, 1e-4, 2048, 512, 1, policy_kwargs=kwargs, seed=0, device="cpu")
+    model.learn(6144)
+    trained_extractors(model.policy)[0].make_updates_due()
+    columns = extractors_of(model)[0].get_submodule("mlp").get_parameter("0.weight")
+    lengths = columns.detach().norm(dim=0)
+    state, noise = float(lengths[:3].min()), float(lengths[3:].max())
+    assert state > 0.1
+    assert (noise < 0.1 * state) == (sparsity > 0), lengths
 
 
 def _unprefixed(parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
