@@ -468,7 +468,7 @@ def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
 
 
 BENCHMARKS = {
-    **dict.fromkeys(("collect_speed", "env_threads", "pretrain_speed"), ("table",)),
+    **dict.fromkeys(("collect_speed", "env_threads", "pretrain_speed", "vector_speed"), ("table",)),
     **dict.fromkeys(("probe_speed", "train_speed"), ("table", "limits_table")),
     "contrast_speed": ("table", "limits_table", "memory_table"),
 }
