@@ -198,15 +198,19 @@ class InfoNCESettings:
         "Whether the loss alone trains the encoder, in updates of its own, and RL's gradient stays "
         "out of it.",
     )
-    encoder_learning_rate: float = setting(
-        0.001, Number(above=0), "Learning rate of those updates.", needs=("isolated", True)
+    encoder_learning_rate: float | None = setting(
+        None,
+        Number(above=0),
+        "Learning rate of those updates.",
+        needs=("isolated", True),
+        none="0.001 after a rollout, and 0.0003 after a gradient step",
     )
     encoder_updates: int | None = setting(
         None,
         Count(),
         "Updates after each rollout, or after each gradient step of an off-policy algorithm.",
         needs=("isolated", True),
-        none="as many as take each row of a rollout for an anchor once, and 1",
+        none="as many as take each row of a rollout for an anchor six times, and 1",
     )
     policy_encoder_tau: float | None = setting(
         None,
@@ -349,6 +353,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         min_gap=1,
         isolated=True,
         policy_encoder_tau=0.01,
+        input_sparsity=0.1,
         with_observation=False,
     ),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.

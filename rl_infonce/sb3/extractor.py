@@ -34,7 +34,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import OwnUpdates, alike, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, alike, learning_rate_for, n_updates_due
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
@@ -213,19 +213,22 @@ class InfoNCEExtractor(HostedExtractor):
         experience = self.experience() if leader is self else None
         if experience is None or self.own_updates is None:
             return
+        rate = learning_rate_for(algorithm, self.settings)
         for _ in range(n_due):
-            self._update(self.own_updates, experience)
+            self._update(self.own_updates, experience, rate)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder)
 
     def _alike(self, algorithm: BaseAlgorithm) -> list[InfoNCEExtractor]:
         return alike(self, algorithm.policy)
 
-    def _update(self, own_updates: OwnUpdates, experience: Experience) -> None:
+    def _update(
+        self, own_updates: OwnUpdates, experience: Experience, learning_rate: float
+    ) -> None:
         loss = self.infonce_loss(experience)
         gradients = None if loss is None else self.weighted_gradients(loss)
         if gradients is not None and self.infonce is not None:
-            own_updates.step(self.encoder, self.infonce, gradients)
+            own_updates.step(self.encoder, self.infonce, gradients, learning_rate)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

@@ -19,8 +19,10 @@ from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 
 MAX_GRAD_NORM = 10.0
-N_PASSES = 1
+N_PASSES = 6
 """How often a row of a rollout is an anchor, on average, where the settings do not say."""
+ON_POLICY_LEARNING_RATE = 1e-3
+OFF_POLICY_LEARNING_RATE = 3e-4
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
 
@@ -37,19 +39,22 @@ class OwnAdam(nn.Module):
 
     Args:
         parameters: What is trained, in the order of every later call.
-        learning_rate: > 0.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__()
-        self.learning_rate = learning_rate
         self.register_buffer("n_steps", torch.zeros(len(parameters), dtype=torch.int64))
         for index, parameter in enumerate(parameters):
             self.register_buffer(f"mean_{index}", torch.zeros_like(parameter))
             self.register_buffer(f"square_{index}", torch.zeros_like(parameter))
 
     @torch.no_grad()
-    def step(self, parameters: Sequence[nn.Parameter], auxiliary: AuxiliaryGradients) -> None:
+    def step(
+        self,
+        parameters: Sequence[nn.Parameter],
+        auxiliary: AuxiliaryGradients,
+        learning_rate: float,
+    ) -> None:
         """Move parameters against gradients, whose norm is clipped at `MAX_GRAD_NORM`.
 
         A parameter without a gradient stays, and so do its moments and its count of steps.
@@ -72,7 +77,7 @@ class OwnAdam(nn.Module):
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,
-            lr=self.learning_rate,
+            lr=learning_rate,
             weight_decay=0.0,
             eps=1e-8,
             maximize=False,
@@ -97,6 +102,17 @@ def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoN
     return (settings.encoder_updates or n_of_passes) if n_new else 0
 
 
+def learning_rate_for(algorithm: BaseAlgorithm, settings: InfoNCESettings) -> float:
+    """Return the learning rate of an isolated encoder: that of the settings, or of its host's kind.
+
+    The policy of an on-policy algorithm can follow an encoder that changes fast, as each rollout
+    tells the features anew. A critic that learns from a replay buffer is slower to follow.
+    """
+    is_on_policy = getattr(algorithm, "rollout_buffer", None) is not None
+    usual = ON_POLICY_LEARNING_RATE if is_on_policy else OFF_POLICY_LEARNING_RATE
+    return settings.encoder_learning_rate or usual
+
+
 def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
     """Return a policy's extractors of the same observation; those of target networks come last."""
     found = {
@@ -114,13 +130,13 @@ class OwnUpdates(nn.Module):
     Args:
         encoder: What policy and loss share.
         heads: What the loss has alone.
-        settings: Learning rate, and speed of the average.
+        settings: Speed of the average, and sparsity of the inputs.
     """
 
     def __init__(self, encoder: nn.Module, heads: nn.Module, settings: InfoNCESettings) -> None:
         super().__init__()
-        self.adam = OwnAdam(_parameters(encoder, heads), settings.encoder_learning_rate)
-        self.input_shrinkage = settings.input_sparsity * settings.encoder_learning_rate
+        self.adam = OwnAdam(_parameters(encoder, heads))
+        self.input_sparsity = settings.input_sparsity
         self.average: MovingAverage | None = None
         if settings.policy_encoder_tau is not None:
             online = dict(encoder.named_parameters())
@@ -131,11 +147,17 @@ class OwnUpdates(nn.Module):
         self.training = mode
         return self
 
-    def step(self, encoder: nn.Module, heads: nn.Module, gradients: AuxiliaryGradients) -> None:
+    def step(
+        self,
+        encoder: nn.Module,
+        heads: nn.Module,
+        gradients: AuxiliaryGradients,
+        learning_rate: float,
+    ) -> None:
         """Move encoder and heads against their gradients, and the average towards the encoder."""
-        self.adam.step(_parameters(encoder, heads), gradients)
-        if self.input_shrinkage and isinstance(encoder, VectorEncoder):
-            encoder.shrink_inputs(self.input_shrinkage)
+        self.adam.step(_parameters(encoder, heads), gradients, learning_rate)
+        if self.input_sparsity and isinstance(encoder, VectorEncoder):
+            encoder.shrink_inputs(self.input_sparsity * learning_rate)
         if self.average is not None:
             self.average.update(dict(encoder.named_parameters()))
 

@@ -153,7 +153,8 @@ def test_the_policy_reads_the_average_over_updates(
         trained.append({n: p.detach().clone() for n, p in leader.encoder.named_parameters()})
 
     monkeypatch.setattr(OwnAdam, "step", recording)
-    model = build(name, policy_encoder_tau=tau, encoder_learning_rate=0.01)
+    settings: dict[str, Any] = {"encoder_learning_rate": 0.01, "input_sparsity": 0.0}
+    model = build(name, policy_encoder_tau=tau, **settings)
     leader = every_extractor(model)[0]
     model.learn(N_STEPS)
     average = trained[0]
@@ -227,9 +228,9 @@ def test_an_encoder_of_images_can_be_isolated(name: str) -> None:
 
 N_UPDATES: list[tuple[str, dict[str, Any], dict[str, Any], int]] = [
     # Three rollouts of 32 steps in 2 environments; the last one is taken when the next begins.
-    ("PPO", {}, {}, 2 * (64 // 16)),
+    ("PPO", {}, {}, 2 * (6 * 64 // 16)),
     ("PPO", {}, {"encoder_updates": 3}, 2 * 3),
-    ("PPO", {}, {"n_pairs": 48}, 2 * 2),
+    ("PPO", {}, {"n_pairs": 48}, 2 * 8),
     ("A2C", {"n_steps": 5}, {"encoder_updates": 1}, 19),
     # 192 steps, of which 60 come before the first update.
     ("SAC", {"train_freq": 1}, {}, 192 - 60 - 1),
@@ -257,8 +258,28 @@ def test_as_many_updates_are_made_as_the_settings_say(
     assert len(computed) > before, "what the last rollout taught was forgotten"
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [("PPO", None, 1e-3), ("SAC", None, 3e-4), ("DQN", None, 3e-4), ("SAC", 0.02, 0.02)],
+)
+def test_a_replay_buffer_has_a_slower_encoder(
+    name: str, given: float | None, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: set[float] = set()
+    step = OwnAdam.step
+
+    def recording(self: OwnAdam, parameters: Any, gradients: Any, rate: float) -> None:
+        rates.add(rate)
+        step(self, parameters, gradients, rate)
+
+    monkeypatch.setattr(OwnAdam, "step", recording)
+    build(name, encoder_learning_rate=given).learn(N_STEPS)
+    assert rates == {expected}
+
+
 def test_a_rollout_teaches_at_least_once() -> None:
-    model = VECTOR_ALGORITHMS["A2C"](policy_kwargs(isolated=True), n_steps=5).learn(30)
+    kwargs = policy_kwargs(isolated=True, n_pairs=64)
+    model = VECTOR_ALGORITHMS["A2C"](kwargs, n_steps=5).learn(30)
     assert extractors_of(model)[0]._session.counts.n_updates == 2
 
 

@@ -39,7 +39,7 @@ def test_steps_are_those_of_torchs_adam_with_clipped_gradients(
     scale: float, learning_rate: float
 ) -> None:
     own, reference = parameters(), parameters()
-    adam = OwnAdam(own, learning_rate)
+    adam = OwnAdam(own)
     expected = torch.optim.Adam(reference, lr=learning_rate)
     for step in range(20):
         gradients: list[Tensor | None] = [
@@ -53,7 +53,7 @@ def test_steps_are_those_of_torchs_adam_with_clipped_gradients(
             parameter.grad = None if gradient is None else gradient.clone()
         nn.utils.clip_grad_norm_(reference, 10.0)
         expected.step()
-        adam.step(own, given(own, gradients))
+        adam.step(own, given(own, gradients), learning_rate)
         for parameter, other in zip(own, reference, strict=True):
             torch.testing.assert_close(parameter, other, rtol=1e-6, atol=1e-7)
     assert all(parameter.grad is None for parameter in own)
@@ -62,14 +62,14 @@ def test_steps_are_those_of_torchs_adam_with_clipped_gradients(
 
 def test_moments_are_buffers_and_no_parameters() -> None:
     own = parameters()
-    adam = OwnAdam(own, 0.1)
+    adam = OwnAdam(own)
     assert not list(adam.parameters())
     gradients: list[Tensor | None] = [torch.ones(shape) for shape in SHAPES]
-    adam.step(own, given(own, gradients))
-    again, theirs = OwnAdam(parameters(), 0.1), copy.deepcopy(own)
+    adam.step(own, given(own, gradients), 0.1)
+    again, theirs = OwnAdam(parameters()), copy.deepcopy(own)
     again.load_state_dict(adam.state_dict())
-    adam.step(own, given(own, gradients))
-    again.step(theirs, given(theirs, gradients))
+    adam.step(own, given(own, gradients), 0.1)
+    again.step(theirs, given(theirs, gradients), 0.1)
     for parameter, other in zip(own, theirs, strict=True):
         assert torch.equal(parameter, other)
 
