@@ -20,7 +20,7 @@ import json
 import runpy
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -194,6 +194,11 @@ def area(curve: list[float | None]) -> float:
     return float(np.mean([known[0]] * (len(curve) - len(known)) + known))
 
 
+def ending(curve: list[float | None]) -> float:
+    """Return the mean of the last tenth of a curve."""
+    return area(curve[-(len(curve) // 10) :])
+
+
 def train_all(grid: Grid, runs: Path, output: Path) -> None:
     """Train every run that has no file yet."""
     for seed, task, arm in cells(grid):
@@ -220,8 +225,10 @@ def random_return(task: str) -> float:
     return total / N_RANDOM_EPISODES
 
 
-def areas(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, float]]:
-    """Return task and arm -> seed -> mean return over the budget."""
+def measured(
+    grid: Grid, output: Path, measure: Callable[[list[float | None]], float] = area
+) -> dict[tuple[str, str], dict[int, float]]:
+    """Return task and arm -> seed -> what is measured of the curve."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for seed, task, arm in cells(grid):
         path = output / f"{task}-{arm}-{seed}.json"
@@ -230,7 +237,7 @@ def areas(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, float]]:
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["n_steps"] != grid.n_timesteps or run["settings"] != grid.arms[arm]:
             raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
-        found.setdefault((task, arm), {})[seed] = area(run["curve"])
+        found.setdefault((task, arm), {})[seed] = measure(run["curve"])
     return found
 
 
@@ -247,11 +254,12 @@ def scales(grid: Grid, found: Mapping[tuple[str, str], Mapping[int, float]]) -> 
 
 def table(grid: Grid, output: Path) -> str:
     """Return areas by task and arm, and the differences between arms over all tasks."""
-    found = areas(grid, output)
+    found = measured(grid, output)
+    endings = measured(grid, output, ending)
     scale = scales(grid, found)
     lines = [
-        "| task | arm | runs | mean return over the budget | of the unit |",
-        "|---|---|---|---|---|",
+        "| task | arm | runs | mean return over the budget | of the unit | in its last tenth |",
+        "|---|---|---|---|---|---|",
     ]
     for (task, arm), own in sorted(found.items(), key=lambda each: each[0][0]):
         mean = _spread(list(own.values()))
@@ -259,7 +267,8 @@ def table(grid: Grid, output: Path) -> str:
         if task in scale:
             zero, one = scale[task]
             part = f"{(float(np.mean(list(own.values()))) - zero) / (one - zero):.2f}"
-        lines.append(f"| {task} | {arm} | {len(own)} | {mean} | {part} |")
+        end = _spread(list(endings[task, arm].values()))
+        lines.append(f"| {task} | {arm} | {len(own)} | {mean} | {part} | {end} |")
     if len(grid.seeds) < FEWEST_SEEDS:
         return "\n".join(lines) + "\n"
     lines += ["", "| arm | less arm | difference in units, all tasks |", "|---|---|---|"]
@@ -349,7 +358,7 @@ class Row(NamedTuple):
 
 def row_of(grid: Grid, output: Path) -> Row:
     """Return what a confirmation with the arms `LOSS` and `BASELINE` found."""
-    found = areas(grid, output)
+    found = measured(grid, output)
     scale = scales(grid, found)
     others = [arm for arm in grid.arms if arm != LOSS]
     ours, theirs = paired(grid, found, scale, LOSS, BASELINE)

@@ -84,22 +84,13 @@ def test_distractors_have_their_correlation_and_a_seed(kind: str, expected: floa
     assert gym.spec(f"Hopper{kind}64-v5") is not None
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ppo_screen",
-        "sac_screen",
-        "sac_plain_screen",
-        "ppo_drifting_screen",
-        "ppo_distractors",
-        "sac_distractors",
-    ],
-)
-def test_the_page_holds_the_tables_of_the_results(name: str) -> None:
+@pytest.mark.parametrize("folder", sorted((RESULTS / "regimes").glob("*/")), ids=lambda f: f.name)
+def test_a_page_holds_the_tables_of_the_results(folder: Path) -> None:
     regimes = load("regimes.py")
-    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
-    areas, *_ = regimes.table(grid, RESULTS / "regimes" / name).split("\n\n")
-    assert areas.strip() in study_page("regimes/README.md")
+    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{folder.name}.toml")
+    areas, *_ = regimes.table(grid, folder).split("\n\n")
+    pages = study_page("regimes/README.md"), study_page("regimes/SCREENINGS.md")
+    assert sum(areas.strip() in page for page in pages) == 1
 
 
 def test_the_page_holds_the_map_of_the_results() -> None:
