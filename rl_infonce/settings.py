@@ -353,7 +353,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         min_gap=1,
         isolated=True,
         policy_encoder_tau=0.01,
-        input_sparsity=0.1,
+        input_sparsity=0.03,
         with_observation=False,
     ),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
