@@ -84,6 +84,23 @@ def shrink_columns(weight: Tensor, amount: float) -> None:
     weight.mul_((1 - amount / norms).clamp_min(0))
 
 
+@torch.no_grad()
+def sparsify_columns(weight: Tensor, amount: float) -> None:
+    """Shorten each column of a matrix [m, n], in place, and scale all back to the former norm.
+
+    The group lasso shortens useful columns also, without end where a later layer makes up for it.
+    At constant norm, short columns lose to long ones: to first order it is a gradient step against
+    the squared group Hoyer measure (Yang et al. 2020, Group-HS), which does not depend on scale.
+
+    Args:
+        weight: [m, n].
+        amount: What columns lose before they are scaled back; at most half of the longest one.
+    """
+    norm = weight.norm()
+    shrink_columns(weight, min(amount, float(weight.norm(dim=0).max()) / 2))
+    weight.mul_(norm / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny))
+
+
 class VectorMLP(nn.Sequential):
     """Network from n dimensions to D features of average L1 norm 1.
 

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count
-from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, shrink_columns
+from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, sparsify_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 
 
@@ -50,14 +50,14 @@ class VectorEncoder(nn.Module):
         """What is learned, from prepared vectors to features."""
         return self.mlp
 
-    def shrink_inputs(self, amount: float) -> None:
+    def sparsify_inputs(self, amount: float) -> None:
         """Shorten the weights of each input by the length of a change of all by `amount`.
 
-        Frozen weights stay.
+        All are then scaled back to their former norm. Frozen weights stay.
         """
         weight = self.mlp.get_parameter("0.weight")
         if weight.requires_grad:
-            shrink_columns(weight, amount * len(weight) ** 0.5)
+            sparsify_columns(weight, amount * len(weight) ** 0.5)
 
     def prepared(self, observations: Tensor) -> Tensor:
         """Return vectors [K, n] as the trunk sees them."""

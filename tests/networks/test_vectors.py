@@ -6,7 +6,13 @@ import torch
 from stable_baselines3.common.utils import get_parameters_by_name
 from torch import nn
 
-from rl_infonce.networks.vectors import AverageL1Norm, RunningNormalizer, VectorMLP, shrink_columns
+from rl_infonce.networks.vectors import (
+    AverageL1Norm,
+    RunningNormalizer,
+    VectorMLP,
+    shrink_columns,
+    sparsify_columns,
+)
 from tests.draws import normal, seeded
 
 SIZES = (1, 7, 64, 3, 200)
@@ -149,3 +155,38 @@ def test_shrunken_columns_minimise_the_group_lasso(amount: float) -> None:
     short = given.norm(dim=0) <= amount
     assert torch.equal(shrunken.norm(dim=0) == 0, short | (given.norm(dim=0) == 0))
     assert shrunken.isfinite().all()
+
+
+def test_columns_are_sparsified_against_the_gradient_of_the_squared_hoyer_measure() -> None:
+    weight = normal(5, 7, seed=4) * torch.tensor([1.0, 2.0, 0.3, 0.6, 1.2, 0.8, 1.5])
+    lengths = weight.norm(dim=0).requires_grad_()
+    measure = lengths.sum().square() / lengths.square().sum()
+    (gradient,) = torch.autograd.grad(measure, [lengths])
+    moved = weight.clone()
+    sparsify_columns(moved, 1e-6)
+    steps = moved.norm(dim=0) - lengths.detach()
+    torch.testing.assert_close(
+        steps / steps.norm(), -gradient / gradient.norm(), rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(moved / moved.norm(dim=0), weight / weight.norm(dim=0))
+
+
+@pytest.mark.parametrize("amount", [0.0, 0.5, 2.0, 1e6])
+def test_sparsified_columns_keep_their_norm_together(amount: float) -> None:
+    given = normal(5, 7, seed=3)
+    given[:, 2] = 0.0
+    sparse = given.clone()
+    sparsify_columns(sparse, amount)
+    torch.testing.assert_close(sparse.norm(), given.norm())
+    assert not sparse[:, 2].any()
+    longest = int(given.norm(dim=0).argmax())
+    assert sparse[:, longest].norm() >= given[:, longest].norm()
+
+
+def test_a_single_column_and_a_matrix_of_zeros_stay_as_they_are() -> None:
+    column, zeros = normal(5, 1, seed=3), torch.zeros(5, 3)
+    given = column.clone()
+    sparsify_columns(column, 0.5)
+    sparsify_columns(zeros, 0.5)
+    torch.testing.assert_close(column, given)
+    assert not zeros.any()

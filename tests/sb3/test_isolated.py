@@ -183,7 +183,7 @@ class _Noisy(gym.ObservationWrapper[Vector, Any, Any]):
         return np.concatenate([observation, self.rng.normal(size=9)]).astype(np.float32)
 
 
-@pytest.mark.parametrize("sparsity", [0.0, 0.2])
+@pytest.mark.parametrize("sparsity", [0.0, 0.5])
 def test_sparsity_takes_out_the_inputs_that_the_loss_has_no_use_for(sparsity: float) -> None:
     updates: dict[str, Any] = {
         "encoder_updates": 100,
