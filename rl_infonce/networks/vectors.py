@@ -85,8 +85,8 @@ def shrink_columns(weight: Tensor, amount: float) -> None:
 
 
 @torch.no_grad()
-def sparsify_columns(weight: Tensor, amount: float) -> None:
-    """Shorten each column of a matrix [m, n], in place, and scale all back to the former norm.
+def sparsify_columns(weight: Tensor, amount: float, least_norm: float) -> None:
+    """Shorten each column of a matrix [m, n], in place, and scale all back to a least norm.
 
     The group lasso shortens useful columns also, without end where a later layer makes up for it.
     At constant norm, short columns lose to long ones: to first order it is a gradient step against
@@ -94,11 +94,12 @@ def sparsify_columns(weight: Tensor, amount: float) -> None:
 
     Args:
         weight: [m, n].
-        amount: What columns lose before they are scaled back; at most half of the longest one.
+        amount: What each column loses before the columns are scaled back.
+        least_norm: Frobenius norm that the matrix keeps if it has as much.
     """
-    norm = weight.norm()
+    kept = weight.norm().clamp_max(least_norm)
     shrink_columns(weight, min(amount, float(weight.norm(dim=0).max()) / 2))
-    weight.mul_(norm / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny))
+    weight.mul_((kept / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny)).clamp_min(1))
 
 
 class VectorMLP(nn.Sequential):

@@ -10,6 +10,9 @@ from rl_infonce.checks import check_choice, check_count
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, sparsify_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 
+LEAST_NORM = 0.5
+"""Share of their first norm that sparse weights of the inputs keep."""
+
 
 class VectorEncoder(nn.Module):
     """Running normalisation `normalizer` and a network `mlp`.
@@ -53,11 +56,12 @@ class VectorEncoder(nn.Module):
     def sparsify_inputs(self, amount: float) -> None:
         """Shorten the weights of each input by the length of a change of all by `amount`.
 
-        All are then scaled back to their former norm. Frozen weights stay.
+        All together keep `LEAST_NORM` of what torch draws. Frozen weights stay.
         """
         weight = self.mlp.get_parameter("0.weight")
         if weight.requires_grad:
-            sparsify_columns(weight, amount * len(weight) ** 0.5)
+            drawn = (len(weight) / 3) ** 0.5  # uniform in +-1 / n ** 0.5, n columns
+            sparsify_columns(weight, amount * len(weight) ** 0.5, LEAST_NORM * drawn)
 
     def prepared(self, observations: Tensor) -> Tensor:
         """Return vectors [K, n] as the trunk sees them."""

@@ -163,7 +163,7 @@ def test_columns_are_sparsified_against_the_gradient_of_the_squared_hoyer_measur
     measure = lengths.sum().square() / lengths.square().sum()
     (gradient,) = torch.autograd.grad(measure, [lengths])
     moved = weight.clone()
-    sparsify_columns(moved, 1e-6)
+    sparsify_columns(moved, 1e-6, 1e6)
     steps = moved.norm(dim=0) - lengths.detach()
     torch.testing.assert_close(
         steps / steps.norm(), -gradient / gradient.norm(), rtol=1e-4, atol=1e-5
@@ -172,21 +172,23 @@ def test_columns_are_sparsified_against_the_gradient_of_the_squared_hoyer_measur
 
 
 @pytest.mark.parametrize("amount", [0.0, 0.5, 2.0, 1e6])
-def test_sparsified_columns_keep_their_norm_together(amount: float) -> None:
+@pytest.mark.parametrize("least_share", [0.0, 0.3, 0.9, 2.0])
+def test_sparsified_columns_keep_a_least_norm_together(amount: float, least_share: float) -> None:
     given = normal(5, 7, seed=3)
     given[:, 2] = 0.0
-    sparse = given.clone()
-    sparsify_columns(sparse, amount)
-    torch.testing.assert_close(sparse.norm(), given.norm())
-    assert not sparse[:, 2].any()
-    longest = int(given.norm(dim=0).argmax())
-    assert sparse[:, longest].norm() >= given[:, longest].norm()
+    sparse, shrunken = given.clone(), given.clone()
+    least = least_share * float(given.norm())
+    sparsify_columns(sparse, amount, least)
+    shrink_columns(shrunken, min(amount, float(given.norm(dim=0).max()) / 2))
+    expected = max(float(shrunken.norm()), min(least, float(given.norm())))
+    torch.testing.assert_close(float(sparse.norm()), expected)
+    torch.testing.assert_close(sparse / sparse.norm(), shrunken / shrunken.norm())
 
 
 def test_a_single_column_and_a_matrix_of_zeros_stay_as_they_are() -> None:
     column, zeros = normal(5, 1, seed=3), torch.zeros(5, 3)
     given = column.clone()
-    sparsify_columns(column, 0.5)
-    sparsify_columns(zeros, 0.5)
+    sparsify_columns(column, 0.5, 1e6)
+    sparsify_columns(zeros, 0.5, 1e6)
     torch.testing.assert_close(column, given)
     assert not zeros.any()
