@@ -222,9 +222,8 @@ class InfoNCESettings:
     input_sparsity: float = setting(
         0.0,
         Number(at_least=0, at_most=1),
-        "Weight of a group lasso on the inputs of the encoder of vectors, in steps of Adam, which "
-        "leaves them half of their first norm: it takes out inputs that the loss has no use for, "
-        "such as noise.",
+        "Weight of a group lasso on the inputs of the encoder of vectors, in steps of Adam: it "
+        "takes out inputs that the loss has no use for, such as noise.",
         needs=("isolated", True),
     )
     with_observation: bool = setting(

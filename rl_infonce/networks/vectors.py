@@ -73,33 +73,27 @@ class AverageL1Norm(nn.Module):
         return average_l1_norm(features)
 
 
-@torch.no_grad()
-def shrink_columns(weight: Tensor, amount: float) -> None:
-    """Shorten each column of a matrix [m, n] by an amount, in place; a shorter one becomes zero.
+def shrunk_columns(weight: Tensor, amount: Tensor) -> Tensor:
+    """Return a matrix [m, n] whose columns are shorter by amounts [n]; shorter ones become zero.
 
-    It is the proximal operator of `amount` times the sum of the columns' Euclidean norms, the group
+    It is the proximal operator of the columns' Euclidean norms, weighted by `amount`, the group
     lasso (Yuan & Lin 2006; Parikh & Boyd 2014, section 6.5.4).
     """
-    norms = weight.norm(dim=0).clamp_min(torch.finfo(weight.dtype).tiny)
-    weight.mul_((1 - amount / norms).clamp_min(0))
+    lengths = weight.norm(dim=0).clamp_min(torch.finfo(weight.dtype).tiny)
+    shares: Tensor = (1 - amount / lengths).clamp_min(0)
+    return weight * shares
 
 
-@torch.no_grad()
-def sparsify_columns(weight: Tensor, amount: float, least_norm: float) -> None:
-    """Shorten each column of a matrix [m, n], in place, and scale all back to a least norm.
+def short_columns(weight: Tensor) -> Tensor:
+    """Return which columns of a matrix [m, n] are shorter than half of the contraharmonic mean.
 
-    The group lasso shortens useful columns also, without end where a later layer makes up for it.
-    At constant norm, short columns lose to long ones: to first order it is a gradient step against
-    the squared group Hoyer measure (Yang et al. 2020, Group-HS), which does not depend on scale.
-
-    Args:
-        weight: [m, n].
-        amount: What each column loses before the columns are scaled back.
-        least_norm: Frobenius norm that the matrix keeps if it has as much.
+    That is the mean of the lengths in which each counts by its length, so that it stays near those
+    of long columns where most are short. Shape [n], of bool.
     """
-    kept = weight.norm().clamp_max(least_norm)
-    shrink_columns(weight, min(amount, float(weight.norm(dim=0).max()) / 2))
-    weight.mul_((kept / weight.norm().clamp_min(torch.finfo(weight.dtype).tiny)).clamp_min(1))
+    lengths = weight.norm(dim=0)
+    total = lengths.sum().clamp_min(torch.finfo(weight.dtype).tiny)
+    is_short: Tensor = lengths < lengths.square().sum() / total / 2
+    return is_short
 
 
 class VectorMLP(nn.Sequential):

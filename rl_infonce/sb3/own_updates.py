@@ -161,7 +161,7 @@ class OwnUpdates(nn.Module):
         """Move encoder and heads against their gradients, and the average towards the encoder."""
         self.adam.step(_parameters(encoder, heads), gradients, learning_rate)
         if self.input_sparsity and isinstance(encoder, VectorEncoder):
-            encoder.sparsify_inputs(self.input_sparsity * learning_rate)
+            encoder.shrink_inputs(self.input_sparsity * learning_rate)
         if self.average is not None:
             self.average.update(dict(encoder.named_parameters()))
 

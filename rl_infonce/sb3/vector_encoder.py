@@ -7,11 +7,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count
-from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, sparsify_columns
+from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, short_columns, shrunk_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
-
-LEAST_NORM = 0.5
-"""Share of their first norm that sparse weights of the inputs keep."""
 
 
 class VectorEncoder(nn.Module):
@@ -53,15 +50,19 @@ class VectorEncoder(nn.Module):
         """What is learned, from prepared vectors to features."""
         return self.mlp
 
-    def sparsify_inputs(self, amount: float) -> None:
+    @torch.no_grad()
+    def shrink_inputs(self, amount: float) -> None:
         """Shorten the weights of each input by the length of a change of all by `amount`.
 
-        All together keep `LEAST_NORM` of what torch draws. Frozen weights stay.
+        When half of the norm is left that torch draws, this goes on for short ones alone: later
+        layers make up for weights that are all short, so that useful ones would vanish also. Frozen
+        weights stay.
         """
         weight = self.mlp.get_parameter("0.weight")
         if weight.requires_grad:
-            drawn = (len(weight) / 3) ** 0.5  # uniform in +-1 / n ** 0.5, n columns
-            sparsify_columns(weight, amount * len(weight) ** 0.5, LEAST_NORM * drawn)
+            drawn = (len(weight) / 3) ** 0.5  # from +-1 / n ** 0.5, for n columns
+            chosen = short_columns(weight) | (weight.norm() > drawn / 2)
+            weight.copy_(shrunk_columns(weight, chosen * amount * len(weight) ** 0.5))
 
     def prepared(self, observations: Tensor) -> Tensor:
         """Return vectors [K, n] as the trunk sees them."""

@@ -10,8 +10,8 @@ from rl_infonce.networks.vectors import (
     AverageL1Norm,
     RunningNormalizer,
     VectorMLP,
-    shrink_columns,
-    sparsify_columns,
+    short_columns,
+    shrunk_columns,
 )
 from tests.draws import normal, seeded
 
@@ -138,57 +138,32 @@ def test_features_with_other_weights_are_those_of_the_other_network() -> None:
 
 
 @pytest.mark.parametrize("amount", [0.0, 0.5, 2.0])
-def test_shrunken_columns_minimise_the_group_lasso(amount: float) -> None:
+def test_shrunk_columns_minimise_the_group_lasso(amount: float) -> None:
     given = normal(5, 7, seed=3)
     given[:, 2] = 0.0
-    shrunken = given.clone()
-    shrink_columns(shrunken, amount)
+    amounts = amount * torch.tensor([1.0, 1.0, 1.0, 0.0, 0.5, 1.0, 1.0])
+    shrunk = shrunk_columns(given, amounts)
 
     def objective(weight: torch.Tensor) -> torch.Tensor:
         distance = (weight - given).square().sum(dim=0) / 2
-        return distance + amount * weight.square().sum(dim=0).sqrt()
+        return distance + amounts * weight.square().sum(dim=0).sqrt()
 
-    lowest = objective(shrunken)
+    lowest = objective(shrunk)
     for seed in range(200):
         nudge = normal(5, 7, seed=seed) * 10.0 ** -(seed % 5)
-        assert (objective(shrunken + nudge) >= lowest - 1e-12).all()
-    short = given.norm(dim=0) <= amount
-    assert torch.equal(shrunken.norm(dim=0) == 0, short | (given.norm(dim=0) == 0))
-    assert shrunken.isfinite().all()
+        assert (objective(shrunk + nudge) >= lowest - 1e-12).all()
+    short = given.norm(dim=0) <= amounts
+    assert torch.equal(shrunk.norm(dim=0) == 0, short | (given.norm(dim=0) == 0))
+    assert shrunk.isfinite().all()
 
 
-def test_columns_are_sparsified_against_the_gradient_of_the_squared_hoyer_measure() -> None:
-    weight = normal(5, 7, seed=4) * torch.tensor([1.0, 2.0, 0.3, 0.6, 1.2, 0.8, 1.5])
-    lengths = weight.norm(dim=0).requires_grad_()
-    measure = lengths.sum().square() / lengths.square().sum()
-    (gradient,) = torch.autograd.grad(measure, [lengths])
-    moved = weight.clone()
-    sparsify_columns(moved, 1e-6, 1e6)
-    steps = moved.norm(dim=0) - lengths.detach()
-    torch.testing.assert_close(
-        steps / steps.norm(), -gradient / gradient.norm(), rtol=1e-4, atol=1e-5
-    )
-    torch.testing.assert_close(moved / moved.norm(dim=0), weight / weight.norm(dim=0))
-
-
-@pytest.mark.parametrize("amount", [0.0, 0.5, 2.0, 1e6])
-@pytest.mark.parametrize("least_share", [0.0, 0.3, 0.9, 2.0])
-def test_sparsified_columns_keep_a_least_norm_together(amount: float, least_share: float) -> None:
-    given = normal(5, 7, seed=3)
-    given[:, 2] = 0.0
-    sparse, shrunken = given.clone(), given.clone()
-    least = least_share * float(given.norm())
-    sparsify_columns(sparse, amount, least)
-    shrink_columns(shrunken, min(amount, float(given.norm(dim=0).max()) / 2))
-    expected = max(float(shrunken.norm()), min(least, float(given.norm())))
-    torch.testing.assert_close(float(sparse.norm()), expected)
-    torch.testing.assert_close(sparse / sparse.norm(), shrunken / shrunken.norm())
-
-
-def test_a_single_column_and_a_matrix_of_zeros_stay_as_they_are() -> None:
-    column, zeros = normal(5, 1, seed=3), torch.zeros(5, 3)
-    given = column.clone()
-    sparsify_columns(column, 0.5, 1e6)
-    sparsify_columns(zeros, 0.5, 1e6)
-    torch.testing.assert_close(column, given)
-    assert not zeros.any()
+def test_short_columns_are_those_below_half_of_a_mean_weighted_by_length() -> None:
+    lengths = [4.0, 4.0, 1.7, 1.8, 0.0, 0.1, 0.1, 0.1]
+    weight = normal(5, 8, seed=3)
+    weight *= torch.tensor(lengths) / weight.norm(dim=0)
+    weighted = sum(each * each for each in lengths) / sum(lengths)
+    expected = [each < weighted / 2 for each in lengths]
+    assert short_columns(weight).tolist() == expected
+    assert sum(expected) == 4
+    assert not short_columns(torch.zeros(5, 3)).any()
+    assert not short_columns(normal(5, 1, seed=3)).any()
