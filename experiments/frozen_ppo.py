@@ -1,12 +1,13 @@
 """What does PPO make of a pretrained encoder that it may not change?
 
-Pretrains an encoder of what agents see with ST-DIM on frames of a random agent, and trains PPO on
-top of it: frozen, fine-tuned, and beside it on a frozen untrained encoder and from scratch. No arm
-has an auxiliary loss. All stages resume, and refuse what was made with other settings; several
-processes may share the folders.
+A study is a TOML file: games, seeds, steps, and the form of the encoder. For each game and seed, an
+encoder of what agents see is pretrained by ST-DIM on frames of a random agent, and PPO trains on
+top of it: frozen, fine-tuned, and beside it on a frozen untrained encoder and from scratch, all of
+the same form. No arm has an auxiliary loss. All stages resume, and refuse what was made with other
+settings; several processes may share the folders, and every process has one thread.
 
-    python experiments/frozen_ppo.py train --runs RUNS --output experiments/results/frozen_ppo
-    python experiments/frozen_ppo.py table --output experiments/results/frozen_ppo
+    python experiments/frozen_ppo.py train experiments/frozen_ppo.toml --runs RUNS --output OUT
+    python experiments/frozen_ppo.py table --output OUT
 """
 
 from __future__ import annotations
@@ -14,39 +15,62 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.checks import differences
 from rl_infonce.files.durable import replace_text
-from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
+from rl_infonce.networks.encoder_file import load_encoder
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
-from rl_infonce.pretraining import (
-    PretrainingSettings,
-    make_objective,
-    parse_budget,
-    pretrain,
-    training_and_validation,
-)
-from rl_infonce.report.statistics import t_interval
+from rl_infonce.report.curves import area_under_curve, final_return
+from rl_infonce.report.return_tables import comparison_table, markdown_table, to_markdown
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
+from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 from rl_infonce.training.make_agent import make_agent
 
-GAME, OBJECTIVE, BUDGET, N_FRAMES = "boxing", "stdim", "250k frames", 100_000
-SEEDS, N_STEPS, N_ENVS = (0, 1, 2), 200_000, 8
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+N_ENVS = 8
 ARMS = ("scratch", "frozen_untrained", "frozen", "fine_tuned")
 PRETRAINED = ("frozen", "fine_tuned")
+LAST = 0.2
+"""Share of a training whose returns are its end."""
+
+
+class Study(NamedTuple):
+    """What is trained.
+
+    Attributes:
+        games: Their names.
+        seeds: Of encoders and agents alike.
+        n_steps: Of each agent.
+        budget: How long an encoder is pretrained.
+        n_frames: Number of frames on which it is.
+        form: What differs from NatureCNN, for all arms.
+    """
+
+    games: tuple[str, ...]
+    seeds: tuple[int, ...]
+    n_steps: int
+    budget: str
+    n_frames: int
+    form: dict[str, Any]
 
 
 class Returns(BaseCallback):
@@ -65,95 +89,93 @@ class Returns(BaseCallback):
         return True
 
 
-def pretraining(budget: str, n_frames: int) -> dict[str, Any]:
-    """Return what an encoder is made of."""
-    return {"game": GAME, "objective": OBJECTIVE, "budget": budget, "n_frames": n_frames}
+def read_study(path: Path) -> Study:
+    """Return the study of a file."""
+    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    games, seeds, form = (found.pop(name, {}) for name in ("games", "seeds", "form"))
+    return Study(tuple(games), tuple(seeds), form=form, **found)
 
 
-def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], flag: str) -> None:
-    """Raise unless a file says that it was made as it would be now."""
-    if listed := differences(found, wanted):
-        raise ValueError(
-            f"Expected {path} to be made with these settings, got {listed}. Choose another {flag}."
-        )
+# -- training --------------------------------------------------------------------------------------
 
 
-def pretrained(runs: Path, budget: str, n_frames: int) -> Path:
-    """Return the file of the encoder, pretrained by the first process that needs it."""
-    path = runs / "encoder.safetensors"
+def pretrained(study: Study, game: str, seed: int, runs: Path) -> Path:
+    """Return the file of an encoder, pretrained by the first process that needs it."""
+    plan = EncoderPlan(
+        game,
+        encoder="nature",
+        policy="random",
+        budget=study.budget,
+        n_frames=study.n_frames,
+        seed=seed,
+        **study.form,
+    )
+    folder = runs / "encoders" / f"{game}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "encoder.safetensors"
     while not path.exists():
-        with claimed(path, runs) as is_missing:
+        with claimed(path, folder) as is_missing:
             if is_missing:
-                make_encoder(path, budget, n_frames)
+                pretrain_encoder(plan, folder)
         time.sleep(0 if path.exists() else 10)
-    check_same(path, read_header(path)["provenance"], pretraining(budget, n_frames), "--runs")
     return path
 
 
-def make_encoder(path: Path, budget: str, n_frames: int) -> None:
-    """Pretrain an encoder and save it."""
-    frames = cached_frames(GAME, n_frames, seed=1, policy="random", view="agent")
-    both = training_and_validation(
-        frames.observations("agent"),
-        frames.episode_ids,
-        np.random.default_rng(0),
-        group_ids=frames.game_ids,
-    )
-    generator = torch.Generator().manual_seed(0)
-    encoder = PixelEncoder((4, 84, 84), generator=generator)
-    objective = make_objective(OBJECTIVE, encoder, generator)
-    settings = PretrainingSettings()
-    about = pretraining(budget, n_frames)
-    progress = pretrain(
-        objective, *both, parse_budget(budget), settings, folder=path.parent, about=about
-    )
-    save_encoder(encoder, path, provenance={**about, **asdict(settings), "steps": progress.step})
-
-
-def build(arm: str, seed: int, encoder: Path | None, n_steps: int) -> BaseAlgorithm:
+def build(
+    study: Study, game: str, arm: str, seed: int, encoder: Path | None = None
+) -> BaseAlgorithm:
     """Return the untrained model of an arm."""
     start: Any = None if encoder is None else load_encoder(encoder)
     if arm == "frozen_untrained":
-        start = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        start = PixelEncoder((4, 84, 84), generator=generator, form=EncoderForm(**study.form))
     return make_agent(
         "ppo",
-        GAME,
-        n_timesteps=n_steps,
+        game,
+        n_timesteps=study.n_steps,
         n_envs=N_ENVS,
         seed=seed,
         device="cpu",
-        extractor={"infonce_coef": 0.0},
+        extractor={"infonce_coef": 0.0, **(study.form if start is None else {})},
         encoder=start,
         freeze=arm.startswith("frozen"),
     )
 
 
-def train(runs: Path, output: Path, n_steps: int, budget: str, n_frames: int) -> None:
-    """Train every run that has no file yet."""
-    for seed, arm in product(SEEDS, ARMS):
-        path = output / f"{arm}-{seed}.json"
-        made_of = pretraining(budget, n_frames) if arm in PRETRAINED else None
-        settings = {"game": GAME, "n_steps": n_steps, "pretraining": made_of}
-        if path.exists():
-            check_same(path, json.loads(path.read_text()), settings, "--output")
+def train(study: Study, runs: Path, output: Path) -> None:
+    """Train every run that has no file yet.
+
+    Raises:
+        ValueError: If a file is of another study.
+    """
+    for seed, game, arm in product(study.seeds, study.games, ARMS):
+        path = output / f"{game}-{arm}-{seed}.json"
+        made_of = {"objective": "stdim", "budget": study.budget, "n_frames": study.n_frames}
+        settings = {
+            "game": game,
+            "n_steps": study.n_steps,
+            "form": study.form,
+            "pretraining": made_of if arm in PRETRAINED else None,
+        }
+        if path.exists() and (listed := differences(json.loads(path.read_text()), settings)):
+            raise ValueError(
+                f"Expected {path} to be made with these settings, got {listed}. Choose another "
+                "--output."
+            )
         with claimed(path, runs) as is_missing:
             if is_missing:
-                encoder = pretrained(runs, budget, n_frames) if made_of else None
-                content = {
-                    "arm": arm,
-                    "seed": seed,
-                    **settings,
-                    **played(arm, seed, encoder, n_steps),
-                }
+                encoder = pretrained(study, game, seed, runs) if arm in PRETRAINED else None
+                found = played(study, game, arm, seed, encoder)
+                content = {"arm": arm, "seed": seed, **settings, **found}
                 replace_text(path, json.dumps(content) + "\n")
                 print(path, flush=True)
 
 
-def played(arm: str, seed: int, encoder: Path | None, n_steps: int) -> dict[str, Any]:
+def played(study: Study, game: str, arm: str, seed: int, encoder: Path | None) -> dict[str, Any]:
     """Train a model and return how that went, and from which encoder."""
-    model, returns = build(arm, seed, encoder, n_steps), Returns()
+    model, returns = build(study, game, arm, seed, encoder), Returns()
     start = time.perf_counter()
-    model.learn(n_steps, callback=returns)
+    model.learn(study.n_steps, callback=returns)
     return {
         "encoder_sha256": encoder and hashlib.sha256(encoder.read_bytes()).hexdigest(),
         "seconds": round(time.perf_counter() - start, 1),
@@ -162,75 +184,102 @@ def played(arm: str, seed: int, encoder: Path | None, n_steps: int) -> dict[str,
     }
 
 
-def last_return(content: dict[str, Any]) -> float:
-    """Return the mean return of the games that ended in the last fifth of training."""
-    first = 0.8 * content["n_steps"]
-    return float(np.mean([value for step, value in content["returns"] if step > first]))
+# -- tables ----------------------------------------------------------------------------------------
+
+Runs = Mapping[tuple[str, str, int], Mapping[str, Any]]
 
 
-def contents(output: Path) -> list[dict[str, Any]]:
-    """Return what all files say.
+def read_runs(output: Path) -> Runs:
+    """Return what all files say, by game, arm and seed.
 
     Raises:
-        ValueError: If they differ in steps, or in the encoder where they have one.
+        ValueError: If they differ in steps, or the two arms of a game and seed that have an encoder
+            in it.
     """
-    found = [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]
-    for key in ("n_steps", "encoder_sha256"):
-        values = {content.get(key) for content in found} - {None}
-        if len(values) > 1:
-            raise ValueError(
-                f"Expected one `{key}` in the files of {output}, got {sorted(values)}. Keep the "
-                "runs of another table in another folder."
-            )
+    contents = [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]
+    steps = {each["n_steps"] for each in contents}
+    encoders: dict[tuple[str, int], set[str]] = {}
+    for each in contents:
+        if each["encoder_sha256"] is not None:
+            encoders.setdefault((each["game"], each["seed"]), set()).add(each["encoder_sha256"])
+    if len(steps) > 1 or any(len(found) > 1 for found in encoders.values()):
+        raise ValueError(
+            f"Expected the files of {output} to have one number of steps, and one encoder for each "
+            f"game and seed, got {sorted(steps)} and {encoders}. Keep the runs of another table in "
+            "another folder."
+        )
+    return {(each["game"], each["arm"], each["seed"]): each for each in contents}
+
+
+def scored(runs: Runs, measure: str) -> dict[str, dict[str, dict[int, float]]]:
+    """Return arm -> game -> seed -> number: "seconds", "end", or "area", the mean over a budget."""
+    found: dict[str, dict[str, dict[int, float]]] = {arm: {} for arm in ARMS}
+    for (game, arm, seed), content in runs.items():
+        found[arm].setdefault(game, {})[seed] = score(content, measure)
     return found
 
 
-def table(output: Path) -> str:
-    """Return the returns of each arm, and its differences from both frozen encoders."""
-    runs = {(content["arm"], content["seed"]): content for content in contents(output)}
-    found = {run: last_return(content) for run, content in runs.items()}
-    minutes = {run: content["seconds"] / 60 for run, content in runs.items()}
-    lines = ["| arm | return, by seed | mean | over frozen_untrained | frozen over it | minutes |"]
-    lines.append("|---" * 6 + "|")
-    for arm in ARMS:
-        seeds = [seed for seed in SEEDS if (arm, seed) in found]
-        values = [found[arm, seed] for seed in seeds]
-        shown = ", ".join(f"{value:.1f}" for value in values) or "missing"
-        mean = f"{np.mean(values):.1f}" if values else "missing"
-        gains = gain(found, arm, "frozen_untrained"), gain(found, "frozen", arm)
-        taken = ", ".join(f"{minutes[arm, seed]:.0f}" for seed in seeds) or "missing"
-        lines.append(f"| {arm} | {shown} | {mean} | {' | '.join(gains)} | {taken} |")
-    return "\n".join(lines)
+def score(content: Mapping[str, Any], measure: str) -> float:
+    """Return one number of a run."""
+    if measure == "seconds":
+        return float(content["seconds"])
+    steps, returns = zip(*content["returns"], strict=True)
+    n_steps = content["n_steps"]
+    done = {"n_steps_done": max(n_steps, *steps)}
+    if measure == "end":
+        return final_return(steps, returns, n_steps, share=LAST, **done)
+    return area_under_curve(steps, returns, n_steps, **done)
 
 
-def gain(found: Mapping[tuple[str, int], float], arm: str, other: str) -> str:
-    """Return what an arm gains over another by seed, with its t interval; "-" without two seeds."""
-    both = [seed for seed in SEEDS if {(arm, seed), (other, seed)} <= found.keys()]
-    if arm == other or len(both) < 2:
-        return "-"
-    middle, low, high = t_interval([found[arm, seed] - found[other, seed] for seed in both])
-    return f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"
+def table(output: Path, rng: np.random.Generator) -> str:
+    """Return the returns of each game and arm, and what arms differ by, in human scores."""
+    runs = read_runs(output)
+    seconds, ends, areas = (scored(runs, each) for each in ("seconds", "end", "area"))
+    rows = [
+        [game, arm, shown(areas[arm][game]), shown(ends[arm][game]), minutes(seconds[arm][game])]
+        for game in sorted({game for game, _, _ in runs})
+        for arm in ARMS
+        if game in ends[arm]
+    ]
+    header = ["game", "arm", "mean return over the budget", "in its last fifth", "minutes"]
+    tables = [markdown_table(header, rows)]
+    for against in ("scratch", "frozen_untrained"):
+        others = [arm for arm in ARMS if arm not in (against, "scratch") and areas[arm]]
+        pairs = {arm: (areas[arm], areas[against]) for arm in others}
+        if pairs and areas[against]:
+            compared = comparison_table(pairs, against, scales=human_scores(), rng=rng)
+            tables.append(to_markdown(compared))
+    return "\n\n".join(tables)
+
+
+def shown(by_seed: Mapping[int, float]) -> str:
+    """Return the mean, the lowest and the highest of some seeds."""
+    values = list(by_seed.values())
+    return f"{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
+def minutes(by_seed: Mapping[int, float]) -> str:
+    """Return the median time of some runs."""
+    return f"{median(by_seed.values()) / 60:.0f}"
 
 
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("train", "table"))
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--n-steps", type=int, default=N_STEPS)
-    parser.add_argument("--budget", default=BUDGET, help="how long to pretrain")
-    parser.add_argument(
-        "--n-frames", type=int, default=N_FRAMES, help="number of frames to pretrain on"
-    )
+    stages = parser.add_subparsers(dest="stage", required=True)
+    training = stages.add_parser("train")
+    training.add_argument("study", type=Path)
+    training.add_argument("--runs", type=Path, default=Path("runs"))
+    for each in (training, stages.add_parser("table")):
+        each.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     if arguments.stage == "table":
-        print(table(arguments.output))
+        print(table(arguments.output, np.random.default_rng(0)))
         return
     torch.set_num_threads(1)
     for folder in (arguments.runs, arguments.output):
         folder.mkdir(parents=True, exist_ok=True)
-    train(arguments.runs, arguments.output, arguments.n_steps, arguments.budget, arguments.n_frames)
+    train(read_study(arguments.study), arguments.runs, arguments.output)
 
 
 if __name__ == "__main__":

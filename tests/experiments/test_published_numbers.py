@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from rl_infonce.atari.human_scores import human_scores
@@ -438,16 +439,16 @@ def test_the_states_seen_in_pretraining_come_from_the_committed_run() -> None:
     assert content["n_probe_frames"] == sizes.n_probe_frames
 
 
-def test_the_table_of_ppo_on_a_pretrained_encoder_comes_from_the_committed_runs() -> None:
+def test_the_tables_of_ppo_on_a_pretrained_encoder_come_from_the_committed_runs() -> None:
     frozen_ppo = load("frozen_ppo.py")
-    table = frozen_ppo.table(RESULTS / "frozen_ppo")
-    assert table in study_page("frozen_ppo/README.md")
-    assert "missing" not in table
-    runs = frozen_ppo.contents(RESULTS / "frozen_ppo")
-    assert {(run["arm"], run["seed"]) for run in runs} == set(
-        itertools.product(frozen_ppo.ARMS, frozen_ppo.SEEDS)
-    )
-    assert {run["n_steps"] for run in runs} == {frozen_ppo.N_STEPS}
+    for name, study in (("boxing", "frozen_boxing"),):
+        output = RESULTS / "frozen_ppo" / name
+        table = frozen_ppo.table(output, np.random.default_rng(0))
+        assert table in study_page("frozen_ppo/README.md")
+        planned = frozen_ppo.read_study(EXPERIMENTS / f"{study}.toml")
+        runs = frozen_ppo.read_runs(output)
+        assert set(runs) == set(itertools.product(planned.games, frozen_ppo.ARMS, planned.seeds))
+        assert {run["n_steps"] for run in runs.values()} == {planned.n_steps}
 
 
 def test_memory_and_files_are_flat_in_the_committed_soak() -> None:
