@@ -5,6 +5,7 @@ and steps. Several processes may share the folders; what is there is not trained
 
     python experiments/regimes.py train experiments/regimes/GRID.toml --runs RUNS --output OUT
     python experiments/regimes.py table experiments/regimes/GRID.toml --output OUT
+    python experiments/regimes.py random experiments/regimes/*.toml
     python experiments/regimes.py map experiments/regimes/*_distractors.toml --output RESULTS
 
 An arm is `extractor = false` for stock Stable-Baselines3, or arguments of `InfoNCEExtractor`.
@@ -52,6 +53,7 @@ else:
 runpy.run_path(str(Path(__file__).with_name("distractors.py")))  # registers its ids
 
 N_RANDOM_EPISODES = 50
+RANDOM_RETURNS = Path(__file__).with_suffix("") / "random_returns.json"
 N_WINDOWS = 100
 LOSS, BASELINE, PLACEBO = "infonce", "baseline", "placebo"
 FEWEST_SEEDS = 5
@@ -212,6 +214,12 @@ def train_all(grid: Grid, runs: Path, output: Path) -> None:
 
 
 def random_return(task: str) -> float:
+    """Return the mean return of a random agent, from its file where the task stands there."""
+    known: dict[str, float] = json.loads(RANDOM_RETURNS.read_text(encoding="utf-8"))
+    return known[task] if task in known else played_at_random(task)
+
+
+def played_at_random(task: str) -> float:
     """Return the mean return of episodes of uniform actions, always the same ones."""
     env = gym.make(task)
     env.action_space.seed(0)
@@ -223,6 +231,15 @@ def random_return(task: str) -> float:
             _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
             total, is_over = total + float(reward), terminated or truncated
     return total / N_RANDOM_EPISODES
+
+
+def note_random_returns(grids: list[Grid]) -> None:
+    """Add to the file what a random agent returns on the tasks of some grids."""
+    tasks = {task for grid in grids for task in (*grid.tasks, *grid.unit.values())}
+    known = json.loads(RANDOM_RETURNS.read_text(encoding="utf-8"))
+    known |= {task: played_at_random(task) for task in tasks - set(known)}
+    text = json.dumps(known, indent=2, sort_keys=True) + "\n"
+    replace_text(RANDOM_RETURNS, text)
 
 
 def measured(
@@ -437,13 +454,16 @@ def _shown(interval: Interval, form: str) -> str:
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("train", "table", "map"))
+    parser.add_argument("stage", choices=("train", "table", "map", "random"))
     parser.add_argument("grid", type=Path, nargs="+")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of locks")
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=Path, default=Path("results"))
     parser.add_argument("--seeds", nargs="+", type=int, help="some of the grid's seeds")
     parser.add_argument("--n-timesteps", type=int, help="another budget, to try the command")
     arguments = parser.parse_args()
+    if arguments.stage == "random":
+        note_random_returns([read_grid(each) for each in arguments.grid])
+        return
     if arguments.stage == "map":
         rows = [row_of(read_grid(each), arguments.output / each.stem) for each in arguments.grid]
         print(map_table(rows), end="")

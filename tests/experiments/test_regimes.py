@@ -93,6 +93,34 @@ def test_a_page_holds_the_tables_of_the_results(folder: Path) -> None:
     assert sum(areas.strip() in page for page in pages) == 1
 
 
+@pytest.mark.parametrize("task", ["CartPole-v1", "InvertedPendulumWhite128-v5"])
+def test_the_file_of_random_returns_says_what_a_random_agent_earns(task: str) -> None:
+    regimes = load("regimes.py")
+    known = json.loads(regimes.RANDOM_RETURNS.read_text())
+    assert (
+        known[task] == regimes.random_return(task) == pytest.approx(regimes.played_at_random(task))
+    )
+
+
+def test_every_task_of_a_grid_has_a_random_return() -> None:
+    regimes = load("regimes.py")
+    known = json.loads(regimes.RANDOM_RETURNS.read_text())
+    for path in sorted((EXPERIMENTS / "regimes").glob("*.toml")):
+        grid = regimes.read_grid(path)
+        assert {*grid.tasks, *grid.unit.values()} <= set(known), path
+
+
+def test_random_returns_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    regimes = load("regimes.py")
+    monkeypatch.setattr(regimes, "RANDOM_RETURNS", tmp_path / "random.json")
+    monkeypatch.setattr(regimes, "played_at_random", {"a": 1.5, "b": 2.0}.__getitem__)
+    (tmp_path / "random.json").write_text('{"b": -1.0}')
+    assert [regimes.random_return(task) for task in "ab"] == [1.5, -1.0]
+    grid = regimes.read_grid(EXPERIMENTS / "regimes" / "ppo_tasks.toml")
+    regimes.note_random_returns([grid._replace(tasks=("a",), unit={"a": "b"})])
+    assert json.loads((tmp_path / "random.json").read_text()) == {"a": 1.5, "b": -1.0}
+
+
 def test_the_page_holds_the_map_of_the_results() -> None:
     regimes = load("regimes.py")
     grid = regimes.read_grid(EXPERIMENTS / "regimes" / "ppo_distractors.toml")
