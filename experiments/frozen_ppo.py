@@ -31,7 +31,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.checks import differences
 from rl_infonce.files.durable import replace_text
-from rl_infonce.networks.encoder_file import load_encoder
+from rl_infonce.networks.encoder_file import load_encoder, read_header
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.report.curves import area_under_curve, final_return
@@ -100,7 +100,11 @@ def read_study(path: Path) -> Study:
 
 
 def pretrained(study: Study, game: str, seed: int, runs: Path) -> Path:
-    """Return the file of an encoder, pretrained by the first process that needs it."""
+    """Return the file of an encoder, pretrained by the first process that needs it.
+
+    Raises:
+        ValueError: If the file that is there was made with other settings.
+    """
     plan = EncoderPlan(
         game,
         encoder="nature",
@@ -118,7 +122,17 @@ def pretrained(study: Study, game: str, seed: int, runs: Path) -> Path:
             if is_missing:
                 pretrain_encoder(plan, folder)
         time.sleep(0 if path.exists() else 10)
+    made_of = {**plan.about(), "budget": study.budget, "seed": seed}
+    check_same(path, read_header(path)["provenance"], made_of, "--runs")
     return path
+
+
+def check_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], flag: str) -> None:
+    """Raise unless a file says that it was made as it would be now."""
+    if listed := differences(found, wanted):
+        raise ValueError(
+            f"Expected {path} to be made with these settings, got {listed}. Choose another {flag}."
+        )
 
 
 def build(
@@ -157,11 +171,8 @@ def train(study: Study, runs: Path, output: Path) -> None:
             "form": study.form,
             "pretraining": made_of if arm in PRETRAINED else None,
         }
-        if path.exists() and (listed := differences(json.loads(path.read_text()), settings)):
-            raise ValueError(
-                f"Expected {path} to be made with these settings, got {listed}. Choose another "
-                "--output."
-            )
+        if path.exists():
+            check_same(path, json.loads(path.read_text()), settings, "--output")
         with claimed(path, runs) as is_missing:
             if is_missing:
                 encoder = pretrained(study, game, seed, runs) if arm in PRETRAINED else None

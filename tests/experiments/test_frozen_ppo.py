@@ -62,6 +62,10 @@ def test_every_arm_trains_what_it_names(
     ):
         with pytest.raises(ValueError, match=message):
             script.train(STUDY._replace(**changes), tmp_path, tmp_path)
+    with pytest.raises(
+        ValueError, match=r"encoder.safetensors .*n_frames=1000 \(not 900\).*--runs"
+    ):
+        script.pretrained(STUDY._replace(n_frames=900), "breakout", 0, tmp_path)
     content = json.loads((tmp_path / "breakout-frozen-0.json").read_text())
     assert content["encoder_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
