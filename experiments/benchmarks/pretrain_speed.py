@@ -2,9 +2,10 @@
 
 `plain stdim` is what one writes from the paper: float32, channels-first, one product and one cross
 entropy for each of the 88 places and each term, in a loop. The other arms are a step of
-`rl_infonce.pretraining` in bfloat16, channels-last, all places at once; `stdim, fp32` is that
-without bfloat16. The arms alternate; frames come from memory. `stdim, loss alone` is the time of
-ST-DIM's losses on encoded frames, without the encoder.
+`rl_infonce.pretraining`, channels-last, all places at once, in bfloat16 where the processor
+multiplies it by itself; `stdim, fp32` is that without bfloat16. The arms alternate; frames come
+from memory. `stdim, loss alone` is the time of ST-DIM's losses on encoded frames, without the
+encoder.
 
     python experiments/benchmarks/pretrain_speed.py --output experiments/results/pretrain_speed.json
 """
@@ -25,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rl_infonce.device import has_fast_bf16
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.pretraining import OBJECTIVES, EpisodeFrames, FrameBatch, make_objective
 from rl_infonce.pretraining.gradients import backward
@@ -126,11 +128,11 @@ def loss_only(data: EpisodeFrames) -> Step:
 
 def compare(rounds: int, steps: int, *, batch_size: int | None = None) -> dict[str, Any]:
     """Alternate the arms and return their median, lowest and highest frames per second."""
-    data = frames()
+    data, half = frames(), has_fast_bf16(torch.device("cpu"))
     arms: dict[str, Step] = {
         "plain stdim": plain_stdim(data, batch_size=batch_size),
         "stdim, fp32": ours("stdim", data, half=False, batch_size=batch_size),
-        **{name: ours(name, data, half=True, batch_size=batch_size) for name in OBJECTIVES},
+        **{name: ours(name, data, half=half, batch_size=batch_size) for name in OBJECTIVES},
         "stdim, loss alone": loss_only(data),
     }
     speeds: dict[str, list[float]] = {name: [] for name in arms}
@@ -143,6 +145,7 @@ def compare(rounds: int, steps: int, *, batch_size: int | None = None) -> dict[s
     return {
         "rounds": rounds,
         "steps": steps,
+        "bf16": half,
         "machine": {
             "cores": os.cpu_count(),
             "torch_threads": torch.get_num_threads(),

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 SIZES = {"ppo": ("384", "2", "32"), "dqn": ("300", "1", "64")}
 SHORT_ROLLOUTS = ("--hyperparams", "n_steps:64", "n_epochs:2", "batch_size:64")
+FEW_UPDATES = ("--hyperparams", "train_freq:16")
 
 
 def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
@@ -47,7 +48,7 @@ def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
         *("train", "--game", "breakout", "--algo", algorithm, "-n", n_steps, "--n-envs", n_envs),
         *("--seed", "0", "--device", "cpu", "--n-pairs", "8", "--num-threads", "1"),
         *("--save-freq", save_freq, "-f", str(folder), "--no-progress"),
-        *(SHORT_ROLLOUTS if algorithm == "ppo" else ()),
+        *(SHORT_ROLLOUTS if algorithm == "ppo" else FEW_UPDATES),
         *more,
     ]
 

@@ -15,6 +15,7 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sweeps.grid import read_grid
 from tests.draws import seeded
 from tests.experiments.loading import load
+from tests.probing.quick import quick_probes
 from tests.sweeps.grids import write_grid
 
 script = load("alive_encoders.py")
@@ -94,17 +95,18 @@ def test_forms_are_trained_pretrained_and_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    quick_probes(monkeypatch)
     monkeypatch.setattr(script, "N_STATES", 50)
     path = write_grid(
         tmp_path / "grid.toml",
         arms=["baseline", "alive"],
-        probe={"n_frames": 1000, "protocol": ["converged"]},
+        probe={"n_frames": 500, "protocol": ["converged"]},
         **{"arm.alive": {"infonce_coef": 0.0, **FORM}},
     )
     runs, output = tmp_path / "runs", tmp_path / "output"
     assert rl_infonce(["sweep", str(path), "-o", str(runs / "sweep")]) == 0
     flags = ["--grid", str(path), "--runs", str(runs), "--output", str(output)]
-    sizes = ["--budget", "128 frames", "--n-frames", "1000"]
+    sizes = ["--budget", "128 frames", "--n-frames", "500"]
     for stage in ("agents", "pretrain"):
         for n_made in (2, 0):
             capsys.readouterr()

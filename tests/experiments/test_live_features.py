@@ -9,6 +9,7 @@ import pytest
 
 from rl_infonce.cli import main as rl_infonce
 from tests.experiments.loading import load
+from tests.probing.quick import quick_probes
 from tests.sweeps.grids import write_grid
 
 script = load("live_features.py")
@@ -59,7 +60,8 @@ def test_a_cell_is_measured_beside_what_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    probe = {"n_frames": 1000, "protocol": ["converged"]}
+    quick_probes(monkeypatch)
+    probe = {"n_frames": 500, "protocol": ["converged"]}
     grid = write_grid(tmp_path / "grid.toml", arms=["baseline"], probe=probe, n_timesteps=64)
     sweep = tmp_path / "sweep"
     assert rl_infonce(["sweep", str(grid), "-o", str(sweep)]) == 0

@@ -11,6 +11,7 @@ from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.experiments.loading import load
+from tests.probing.quick import quick_probes
 from tests.sweeps.finished_cells import finished
 from tests.sweeps.grids import begun_sweep, write_grid
 
@@ -24,7 +25,8 @@ def test_an_encoder_is_pretrained_and_probed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    probe = {"n_frames": 1000, "protocol": ["converged"]}
+    quick_probes(monkeypatch)
+    probe = {"n_frames": 500, "protocol": ["converged"]}
     grid = read_grid(write_grid(tmp_path / "grid.toml", probe=probe))
     (tmp_path / "offline").mkdir()
     for _ in range(2):

@@ -24,7 +24,7 @@ def test_cells_are_filled_once_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    sizes = script.Sizes("2", 800, 2000)
+    sizes = script.Sizes("1", 800, 2000)
     cells = [script.Cell("breakout", name, 0) for name in ("majority", "infonce")]
     runs, output = tmp_path / "runs", tmp_path / "output"
     runs.mkdir()
@@ -34,8 +34,8 @@ def test_cells_are_filled_once_and_shown(
     script.run(cells, sizes, runs, output)
     assert not capsys.readouterr().out
     content = json.loads((output / "breakout-infonce-0.json").read_text())
-    assert content["pretraining"]["step"] == 2
-    with pytest.raises(ValueError, match=r"'budget': '3'.*got .*'budget': '2'"):
+    assert content["pretraining"]["step"] == 1
+    with pytest.raises(ValueError, match=r"'budget': '3'.*got .*'budget': '1'"):
         script.run(cells, script.Sizes("3", 800, 2000), runs, output)
     scores = {name: ProbeScores.from_json(each) for name, each in content["scores"].items()}
     assert [(name, each.protocol) for name, each in scores.items()] == [

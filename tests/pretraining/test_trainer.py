@@ -173,7 +173,7 @@ def test_a_run_without_progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "slow_from"), [(100, None), (100, 40), (20, None)])
+@pytest.mark.parametrize(("seconds", "slow_from"), [(50, None), (50, 20), (20, None)])
 def test_a_budget_in_seconds_is_kept(
     monkeypatch: pytest.MonkeyPatch, seconds: int, slow_from: int | None
 ) -> None:

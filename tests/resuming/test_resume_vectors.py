@@ -32,7 +32,7 @@ def build(name: str, **settings: Any) -> BaseAlgorithm:
     if name == "DQN":
         games = make_vec_env("CartPole-v1", 1, seed=3)
         return DQN("MlpPolicy", games, target_update_interval=40, **given)
-    return SAC("MlpPolicy", pendulum(1), **given)
+    return SAC("MlpPolicy", pendulum(1), train_freq=4, **given)
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_sparsity_leaves_useful_inputs_half_of_the_norm_and_goes_on_with_short_o
 
 
 def _fitted_lengths(sparsity: float) -> torch.Tensor:
-    """Return the length of each input's weights after 900 updates."""
+    """Return the length of each input's weights after 600 updates."""
     updates: dict[str, Any] = {
         "encoder_updates": 300,
         "encoder_learning_rate": 0.003,
@@ -70,8 +70,8 @@ def _fitted_lengths(sparsity: float) -> torch.Tensor:
         isolated=True, action_conditioning=True, horizons=(1,), input_sparsity=sparsity, **updates
     )
     env = DummyVecEnv([_Noisy])
-    model = PPO("MlpPolicy", env, 1e-4, 2048, 512, 1, policy_kwargs=kwargs, seed=0, device="cpu")
-    model.learn(6144)
+    model = PPO("MlpPolicy", env, 1e-4, 1024, 512, 1, policy_kwargs=kwargs, seed=0, device="cpu")
+    model.learn(2048)
     trained_extractors(model.policy)[0].make_updates_due()
     columns = extractors_of(model)[0].get_submodule("mlp").get_parameter("0.weight")
     lengths: torch.Tensor = columns.detach().norm(dim=0)

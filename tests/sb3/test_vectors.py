@@ -40,7 +40,8 @@ JOINT = [world for world in WORLDS if not str(world.id).startswith("TRPO")]
 
 
 def settings_of(*, isolated: bool, **settings: Any) -> dict[str, Any]:
-    return policy_kwargs(isolated=isolated, horizons=(1, 3), **settings)
+    few: dict[str, Any] = {"encoder_updates": 1} if isolated else {}
+    return policy_kwargs(isolated=isolated, horizons=(1, 3), **few, **settings)
 
 
 @pytest.mark.slow

@@ -9,15 +9,15 @@ from rl_infonce.sweeps.grid import Cell
 
 pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
-# A rollout of PPO, a quarter as long as by default, and ten of DQN's steps with updates.
-N_STEPS = {"ppo": 1, "dqn": 140}
+# A rollout of PPO, a quarter as long as by default, and four of DQN's steps with updates.
+N_STEPS = {"ppo": 1, "dqn": 56}
 SHORT = {"hyperparameters": {"ppo": {"n_steps": 32}}}
 
 
 def operations(arm: str, algo: str) -> int:
     """Return the floating-point operations of the first steps of a training."""
     cell = Cell("breakout", algo, arm, 0, merged(SHORT, ARMS[arm], algo))
-    own = {"learning_starts": 100} if algo == "dqn" else {}
+    own = {"learning_starts": 40} if algo == "dqn" else {}
     model = estimate._model(cell, 1000, device="cpu", **own)
     with FlopCounterMode(display=False) as counter:
         model.learn(N_STEPS[algo])
