@@ -69,7 +69,7 @@ def test_what_does_not_fit_exits_2(tmp_path: Path, flags: list[str], message: st
     assert not (tmp_path / "logs").exists()
 
 
-SAC = ("--hyperparams", "learning_starts:60", "batch_size:16")
+SAC = ("--hyperparams", "learning_starts:60", "batch_size:16", "train_freq:4")
 PPO = ("--n-envs", "2", "--hyperparams", "n_steps:16", "n_epochs:2")
 
 
