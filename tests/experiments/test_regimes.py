@@ -121,11 +121,36 @@ def test_random_returns_are_noted_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads((tmp_path / "random.json").read_text()) == {"a": 1.5, "b": -1.0}
 
 
+ARMS = ("baseline", "placebo")
+"""What the loss has to be above, so that it helps."""
+
+
 def test_the_page_holds_the_map_of_the_results() -> None:
     regimes = load("regimes.py")
-    grid = regimes.read_grid(EXPERIMENTS / "regimes" / "ppo_distractors.toml")
-    row = regimes.row_of(grid, RESULTS / "regimes" / "ppo_distractors")
-    assert regimes.map_table([row]).strip() in study_page("regimes/README.md")
+    rows = [
+        regimes.row_of(
+            regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"), RESULTS / "regimes" / name
+        )
+        for name in ("ppo_sparse_distractors", "ppo_distractors")
+    ]
+    assert regimes.map_table(rows).strip() in study_page("regimes/README.md")
+
+
+def test_the_first_page_says_where_the_loss_helps() -> None:
+    regimes = load("regimes.py")
+    name = "ppo_sparse_distractors"
+    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
+    row = regimes.row_of(grid, RESULTS / "regimes" / name)
+    times = "{:.2f} times ({:.2f} to {:.2f})".format(*row.ratio[:3])
+    over = {arm: "by {:.3f} ({:.3f} to {:.3f})".format(*row.over[arm][:3]) for arm in ARMS}
+    page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
+    assert f"PPO scores {times} what the same network does without the loss" in page
+    assert f"network without it {over['baseline']} and above a placebo {over['placebo']}" in page
+    endings = regimes.measured(grid, RESULTS / "regimes" / name, regimes.ending)
+    ours, theirs = (
+        sum(endings[grid.tasks[0], arm].values()) / len(grid.seeds) for arm in ("infonce", ARMS[0])
+    )
+    assert f"ends at {ours:.0f} of 1,000 steps, where the same network ends at {theirs:.0f}" in page
 
 
 def confirmed(tmp_path: Path, seeds: int) -> Any:
