@@ -418,7 +418,9 @@ def draw(rows: list[Row], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     size = 8, 0.6 + 1.3 * len(rows)
-    figure, axes = plt.subplots(len(rows), 1, figsize=size, layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(
+        len(rows), 1, figsize=size, layout="constrained", sharex=True, squeeze=False
+    )
     for row, panel in zip(rows, axes[:, 0], strict=True):
         shown = [(arm, each) for arm, each in row.differences.items() if each is not None]
         for place, (arm, each) in enumerate(reversed(shown)):
