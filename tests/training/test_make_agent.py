@@ -23,15 +23,17 @@ def make(algorithm: str = "ppo", task: str = "pong", **settings: Any) -> Any:
 
 
 SMALL: dict[str, Any] = {"n_pairs": 8, "features_dim": 16}
-SHORT = {"n_steps": 16, "learning_starts": 30}
+
+
+def short(algorithm: str) -> dict[str, Any]:
+    """Return hyperparameters with which an agent has updates within 64 steps."""
+    return {"learning_starts": 30, "train_freq": 4} if N_ENVS[algorithm] == 1 else {"n_steps": 16}
 
 
 def small(algorithm: str, task: str, **settings: Any) -> Any:
     """Return an agent that trains within 64 steps."""
     extractor = {name: each for name, each in SMALL.items() if task != DICT or name == "n_pairs"}
-    few = {"learning_starts": 30, "train_freq": 4}
-    short = few if N_ENVS[algorithm] == 1 else {"n_steps": 16}
-    return make(algorithm, task, extractor=extractor, hyperparameters=short, **settings)
+    return make(algorithm, task, extractor=extractor, hyperparameters=short(algorithm), **settings)
 
 
 @pytest.mark.atari
@@ -82,9 +84,8 @@ def test_every_algorithm_learns_with_the_loss(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "ppo_mask"])
 def test_every_algorithm_learns_from_vectors(algorithm: str) -> None:
     env = "CartPole-v1" if "dqn" in algorithm else "Pendulum-v1"
-    few = {"learning_starts": 30, "train_freq": 4}
-    short = few if N_ENVS[algorithm] == 1 else {"n_steps": 16}
-    model = make(algorithm, env, extractor={"n_pairs": 8}, hyperparameters=short, normalize=True)
+    loss, given = {"n_pairs": 8}, short(algorithm)
+    model = make(algorithm, env, extractor=loss, hyperparameters=given, normalize=True)
     model.learn(64)
     numbers = [each.last_infonce for each in trained_extractors(model.policy)]
     assert any("loss" in each for each in numbers)
