@@ -12,6 +12,10 @@ processes may share the folders. Every process has one thread.
     python experiments/alive_encoders.py pretrain --runs RUNS --output experiments/results/alive_encoders
     python experiments/alive_encoders.py table --output experiments/results/alive_encoders
 
+`choose` prints the form to confirm: of those with fewer than 5 % dead features after ST-DIM, the
+one whose features know most. alive_confirmation.toml holds games and seeds that chose nothing, of
+which `pretrain --arms` trains the form that was chosen, and no other.
+
 A feature is dead that hardly differs between states, and a channel of the convolutional map that
 hardly differs between states and places; see `rl_infonce.sb3.diagnostics.dead_share`.
 """  # noqa: E501 - commands to copy
@@ -36,6 +40,7 @@ from torch import Tensor, nn
 from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.human_scores import human_scores
+from rl_infonce.device import hardware_name, usable_device
 from rl_infonce.files.durable import replace_json
 from rl_infonce.networks.encoder_file import load_encoder, untrained
 from rl_infonce.networks.pixel_encoder import PixelEncoder
@@ -57,6 +62,8 @@ from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 
 GRID = Path(__file__).with_suffix(".toml")
 BUDGET, N_FRAMES, N_STATES = "250k frames", 100_000, 2000
+MOST_DEAD = 0.05
+"""Share of dead features that a form may have at the end to be chosen."""
 KINDS = {"agents": "PPO", "pretrained": "ST-DIM"}
 COLUMNS = {
     "dead_share": ("dead features", ".2f"),
@@ -116,6 +123,7 @@ def record(cell: Cell, grid: Grid, encoder: PixelEncoder, **found: Any) -> dict[
             "trained": measures(encoder, images),
         },
         "n_states": N_STATES,
+        "hardware": hardware_name(usable_device("auto")),
         **found,
         **software(),
     }
@@ -146,19 +154,21 @@ def agents(runs: Path, output: Path) -> None:
 # -- pretraining -----------------------------------------------------------------------------------
 
 
-def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -> None:
-    """Pretrain, probe and measure the encoders that have no file yet.
+def pretrain(cells: Sequence[Cell], grid: Grid, arguments: argparse.Namespace) -> None:
+    """Pretrain, probe and measure the encoders of cells that have no file yet.
 
     Raises:
         RuntimeError: If a probe fails; it has said why.
     """
-    for cell in grid.cells():
+    runs, output = arguments.runs, arguments.output
+    for cell in cells:
         path = output / "pretrained" / f"{cell.name}.json"
         folder = runs / "pretrained" / cell.name
         with claimed(path, folder.parent) as is_missing:
             if is_missing:
                 folder.mkdir(exist_ok=True)
-                replace_json(path, pretrained(cell, grid, folder, budget, n_frames))
+                found = pretrained(cell, grid, folder, arguments.budget, arguments.n_frames)
+                replace_json(path, found)
                 print(cell.name, flush=True)
 
 
@@ -290,6 +300,41 @@ def compared(
         yield to_markdown(comparison_table(pairs, heading, scales=human_scores(), rng=rng))
 
 
+def chosen(output: Path, grid: Grid) -> str:
+    """Return the pretrained form that knows most, among those that stay alive.
+
+    Raises:
+        ValueError: If cells are missing, or no form stays alive.
+    """
+    found = records(output, "pretrained")
+    there = {(each["game"], each["arm"], each["seed"]) for each in found}
+    missing = [c.name for c in grid.cells() if (c.game, c.arm, c.seed) not in there]
+    if missing:
+        raise ValueError(f"Expected every cell in {output}, missed {', '.join(missing)}.")
+    dead = {a: mean_of(by_seed(found, a, "measures", "trained", "dead_share")) for a in grid.arms}
+    known = {
+        arm: mean_of(by_seed(found, arm, "f1", "converged", "trained"))
+        for arm in grid.arms
+        if dead[arm] < MOST_DEAD
+    }
+    if not known:
+        raise ValueError(f"Expected a form with fewer than {MOST_DEAD:.0%} dead, got {dead}.")
+    return max(known, key=lambda arm: known[arm])
+
+
+def cells_of(grid: Grid, arms: Sequence[str] | None) -> list[Cell]:
+    """Return the cells of arms, or of all; the first seed's of every game come first.
+
+    Raises:
+        ValueError: If the grid has no such arm.
+    """
+    unknown = sorted(set(arms or ()) - set(grid.arms))
+    if unknown:
+        raise ValueError(f"Expected --arms among {', '.join(grid.arms)}, got {', '.join(unknown)}.")
+    cells = [cell for cell in grid.cells() if arms is None or cell.arm in arms]
+    return sorted(cells, key=lambda cell: grid.seeds.index(cell.seed))
+
+
 def table(output: Path, grid: Grid) -> str:
     """Return the tables of what there is."""
     rng = np.random.default_rng(0)
@@ -306,18 +351,20 @@ def table(output: Path, grid: Grid) -> str:
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("agents", "pretrain", "table"))
+    parser.add_argument("stage", choices=("agents", "pretrain", "choose", "table"))
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of what is trained")
     parser.add_argument("--output", type=Path, required=True, help="folder of one file per cell")
     parser.add_argument("--grid", type=Path, default=GRID, help="TOML file of the arms")
+    parser.add_argument("--arms", nargs="+", help="arms of `pretrain`, by default all")
     parser.add_argument("--budget", default=BUDGET, help="how long to pretrain")
     parser.add_argument(
         "--n-frames", type=int, default=N_FRAMES, help="number of frames to pretrain on"
     )
     arguments = parser.parse_args()
     grid = read_grid(arguments.grid)
-    if arguments.stage == "table":
-        print(table(arguments.output, grid))
+    if arguments.stage in ("choose", "table"):
+        shown = chosen if arguments.stage == "choose" else table
+        print(shown(arguments.output, grid))
         return
     torch.set_num_threads(1)
     for folder in (arguments.runs, arguments.output):
@@ -326,7 +373,7 @@ def main() -> None:
     if arguments.stage == "agents":
         agents(arguments.runs, arguments.output)
     else:
-        pretrain(grid, arguments.runs, arguments.output, arguments.budget, arguments.n_frames)
+        pretrain(cells_of(grid, arguments.arms), grid, arguments)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,36 @@ def test_tables_are_means_over_games_and_seeds(tmp_path: Path) -> None:
     assert of_pretrained[0].startswith("| ST-DIM | dead features, untrained |")
 
 
+def test_the_form_to_confirm_knows_most_of_those_that_stay_alive(tmp_path: Path) -> None:
+    grid = read_grid(script.GRID)
+    (tmp_path / "pretrained").mkdir()
+    for each in grid.cells():
+        # the deadest knows most; of those with fewer than 5 % dead, the fourth does
+        index = grid.arms.index(each.arm)
+        dead, f1 = (0.06, 0.9) if index == 0 else (0.04, 0.5 + 0.05 * min(index, 6 - index))
+        found = cell("pretrained", each.arm, each.game, each.seed, dead, f1)
+        path = tmp_path / "pretrained" / f"{each.name}.json"
+        path.write_text(json.dumps(found))
+    assert script.chosen(tmp_path, grid) == grid.arms[3]
+    path.unlink()
+    with pytest.raises(ValueError, match=f"missed {path.stem}"):
+        script.chosen(tmp_path, grid)
+
+
+def test_a_confirmation_trains_what_its_command_names() -> None:
+    grid = read_grid(script.GRID.with_name("alive_confirmation.toml"))
+    tuned = read_grid(script.GRID)
+    assert grid.arms == tuned.arms
+    assert not {*grid.games} & {*tuned.games}
+    assert not {*grid.seeds} & {*tuned.seeds}
+    assert len(script.cells_of(grid, None)) == 240
+    cells = script.cells_of(grid, ["elu", "baseline"])
+    assert [each.seed for each in cells] == [seed for seed in range(5) for _ in range(12)]
+    assert {each.arm for each in cells} == {"elu", "baseline"}
+    with pytest.raises(ValueError, match=r"Expected --arms among baseline, elu.*got relu"):
+        script.cells_of(grid, ["relu"])
+
+
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
@@ -118,6 +148,7 @@ def test_forms_are_trained_pretrained_and_measured_once(
         found = {each["arm"]: each for each in script.records(output, kind)}
         assert {arm: each["form"] for arm, each in found.items()} == {"baseline": {}, "alive": FORM}
         for each in found.values():
+            assert each["hardware"]
             assert 0 < each["f1"]["converged"]["trained"] < 1
             assert 0 < each["f1"]["converged"]["untrained"] < 1
             assert each["measures"]["trained"] != each["measures"]["untrained"]
