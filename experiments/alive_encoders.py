@@ -343,6 +343,9 @@ def table(output: Path, grid: Grid) -> str:
         found = records(output, kind)
         there = {each["arm"] for each in found}
         arms = [arm for arm in grid.arms if arm in there]
+        for each in found:
+            asked = (grid.probe or {})["protocol"]
+            each["f1"] = {name: f1 for name, f1 in each["f1"].items() if name in asked}
         if arms:
             tables += [forms_table(kind, found, arms), *compared(kind, found, arms, rng)]
     return "\n\n".join(tables)
