@@ -20,6 +20,7 @@ from tests.sweeps.grids import write_grid
 
 script = load("alive_encoders.py")
 
+CONFIRMATION = script.GRID.with_name("alive_confirmation.toml")
 FORM = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
 
 
@@ -105,7 +106,7 @@ def test_the_form_to_confirm_knows_most_of_those_that_stay_alive(tmp_path: Path)
 
 
 def test_a_confirmation_trains_what_its_command_names() -> None:
-    grid = read_grid(script.GRID.with_name("alive_confirmation.toml"))
+    grid = read_grid(CONFIRMATION)
     tuned = read_grid(script.GRID)
     assert grid.arms == tuned.arms
     assert not {*grid.games} & {*tuned.games}
@@ -116,6 +117,19 @@ def test_a_confirmation_trains_what_its_command_names() -> None:
     assert {each.arm for each in cells} == {"elu", "baseline"}
     with pytest.raises(ValueError, match=r"Expected --arms among baseline, elu.*got relu"):
         script.cells_of(grid, ["relu"])
+
+
+def test_the_page_shows_the_tables_of_the_files_beside_it() -> None:
+    results = script.GRID.parent / "results"
+    page = (results / "alive_encoders" / "README.md").read_text()
+    tuned, fresh = read_grid(script.GRID), read_grid(CONFIRMATION)
+    of_tuned = script.table(results / "alive_encoders", tuned).split("\n\n")[0]
+    assert of_tuned.startswith("| ST-DIM |")
+    assert of_tuned in page
+    assert script.table(results / "alive_confirmation", fresh) in page
+    chosen = script.chosen(results / "alive_encoders", tuned)
+    confirmed = script.records(results / "alive_confirmation", "pretrained")
+    assert {each["arm"] for each in confirmed} == {"baseline", chosen}
 
 
 @pytest.mark.slow
