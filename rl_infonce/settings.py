@@ -413,6 +413,16 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
             )
 
 
+def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
+    """Raise a ValueError if settings need vectors: a weight for each of their dimensions."""
+    if settings.input_sparsity:
+        raise ValueError(
+            f"Expected `input_sparsity` to fit images, got {settings.input_sparsity} with "
+            f"preset={preset!r}: its group lasso takes out dimensions of vectors. Leave the preset "
+            "out, or add input_sparsity=0."
+        )
+
+
 def _needs_images(settings: InfoNCESettings) -> bool:
     return settings.uses_maps or settings.augmentation != "none"
 

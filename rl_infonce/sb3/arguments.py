@@ -18,6 +18,7 @@ from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.settings import (
     PRESET,
     InfoNCESettings,
+    check_fits_images,
     check_fits_vectors,
     current_preset,
     declared,
@@ -124,6 +125,8 @@ def extractor_arguments(
     settings = preset_settings(preset, changes)
     if vectors:
         check_fits_vectors(settings, preset, own.get("encoder"))
+    else:
+        check_fits_images(settings, preset)
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
 
 

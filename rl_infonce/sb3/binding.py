@@ -14,6 +14,7 @@ from torch import nn
 from rl_infonce.sb3.spaces import check_single_frame_skip
 
 _COMPILED = "_orig_mod."  # torch.compile puts it before names
+_ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 _MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
 
 
@@ -95,12 +96,16 @@ def known_action_space(
         look_up: Whether the callers may be looked at.
 
     Raises:
-        TypeError: If `given` is no space.
+        TypeError: If `given` is no space, or one whose actions are no array of a fixed size.
         ValueError: If no space is given and no policy is found.
     """
     if given is not None:
-        if not isinstance(given, spaces.Space):
-            raise TypeError(f"Expected `action_space` to be a gymnasium space, got {given!r}.")
+        if not isinstance(given, _ACTIONS):
+            raise TypeError(
+                "Expected `action_space` to be a gymnasium Box, Discrete, MultiDiscrete or "
+                f"MultiBinary, got {given!r}. Flatten the actions in the environment, or leave "
+                "them out by action_conditioning=False."
+            )
         return given
     builders = _callers(BaseModel, "make_features_extractor") if look_up else iter(())
     policy: BaseModel | None = next(builders, None)

@@ -137,6 +137,32 @@ def test_what_needs_images_is_refused_by_name(settings: dict[str, Any], name: st
         InfoNCEExtractor(VECTOR, **given)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"preset": "action_cpc"}, {"isolated": True, "input_sparsity": 0.03}]
+)
+def test_what_needs_vectors_is_refused_by_name(settings: dict[str, Any]) -> None:
+    given = {"action_space": spaces.Discrete(2), **settings}
+    image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    with pytest.raises(ValueError, match=r"`input_sparsity` to fit images, got 0\.03.*=0"):
+        InfoNCEExtractor(image, **given)
+    assert InfoNCEExtractor(image, **{**given, "input_sparsity": 0.0}).horizons
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        spaces.Dict({"left": spaces.Discrete(2)}),
+        spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)]),
+        spaces.Text(5),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_actions_that_are_no_array_are_refused(actions: spaces.Space[Any]) -> None:
+    with pytest.raises(TypeError, match=r"`action_space`.*Box, Discrete.*Flatten.*False"):
+        InfoNCEExtractor(VECTOR, action_space=actions)
+    assert InfoNCEExtractor(VECTOR, action_space=actions, action_conditioning=False).horizons
+
+
 def test_the_presets_that_the_message_names_fit_vectors() -> None:
     with pytest.raises(ValueError, match="among ") as caught:
         InfoNCEExtractor(VECTOR, preset="atc")
