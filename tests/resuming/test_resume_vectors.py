@@ -10,7 +10,12 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.resuming.test_resume_callback import check_resumed, learn, pendulum
-from tests.sb3.worlds import assert_same_weights, extractors_of, policy_kwargs
+from tests.sb3.worlds import (
+    VECTOR_ALGORITHMS,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+)
 
 KINDS: dict[str, dict[str, Any]] = {
     "isolated": {"isolated": True},
@@ -43,6 +48,16 @@ def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path
         return build(name, **KINDS[kind])
 
     check_resumed(make, tmp_path, [100, 150], 192)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["TD3", "TQC", "CrossQ", "MaskablePPO", "RecurrentPPO"])
+def test_relatives_are_restored_also(name: str, tmp_path: Path) -> None:
+    def make() -> BaseAlgorithm:
+        return VECTOR_ALGORITHMS[name](policy_kwargs(isolated=True))
+
+    last, n_steps = (180, 192) if "PPO" in name else (120, 132)
+    check_resumed(make, tmp_path, [last], n_steps)
 
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])

@@ -5,18 +5,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
-from rl_infonce import InfoNCEExtractor
+from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP
+from rl_infonce.objective import ContrastBatch
 from rl_infonce.sb3.attach import AuxiliaryGradients
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
-from tests.sb3.fakes import decode
+from tests.sb3.fakes import StampedVectorEnv, decode, stamped_vec_env
 from tests.sb3.test_bit_identity import environment_streams
-from tests.sb3.test_experience import FlatteningWatcher, Watcher
+from tests.sb3.test_experience import FlatteningWatcher, StampedGoalEnv, Watcher
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
     N_STEPS,
@@ -99,12 +103,68 @@ def test_no_pair_of_the_loss_crosses_an_episode(
     model = VECTOR_ALGORITHMS[name](settings_of(isolated=isolated), **changes)
     model.learn(N_STEPS)
     model.learn(N_STEPS, reset_num_timesteps=False)
+    check_pairs(drawn)
+
+
+def check_pairs(drawn: list[ObservationBatch]) -> None:
+    """Check that futures are those of their anchors' episodes, one step and three steps later."""
     assert sum(raw.n_anchors for raw in drawn) > 30
     for raw in drawn:
         anchors = decode(raw.context[:, -1])
         for futures, gap in zip(raw.futures, (1, 3), strict=True):
             expected = np.stack(anchors) + np.array([[0], [0], [gap]])
             np.testing.assert_array_equal(np.stack(decode(futures)), expected)
+
+
+OPTIMIZED = {
+    "optimize_memory_usage": True,
+    "replay_buffer_kwargs": {"handle_timeout_termination": False},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "n_envs", "kind"),
+    [
+        pytest.param(SAC, 3, {}, id="three-envs"),
+        pytest.param(DQN, 3, {"n_steps": 3}, id="several-steps"),
+        pytest.param(SAC, 1, OPTIMIZED, id="optimized"),
+        pytest.param(DQN, 3, OPTIMIZED, id="optimized-three-envs"),
+    ],
+)
+def test_no_pair_of_a_full_ring_crosses_an_episode(
+    algorithm: Any, n_envs: int, kind: dict[str, Any], isolated: bool, drawn: list[ObservationBatch]
+) -> None:
+    env = stamped_vec_env(n_envs, StampedVectorEnv, lengths=(4, 9), continuous=algorithm is SAC)
+    sizes = {"buffer_size": 29 * n_envs, "learning_starts": 20, "batch_size": 4, "train_freq": 4}
+    kwargs = settings_of(isolated=isolated)
+    model = algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=0, **sizes, **kind)
+    model.learn(70 * n_envs)
+    model.learn(20 * n_envs, reset_num_timesteps=False)  # an episode is cut within a lap
+    check_pairs(drawn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("name", ["PPO", "SAC", "HER"])
+def test_no_pair_of_a_dictionarys_vector_crosses_an_episode(
+    name: str, isolated: bool, drawn: list[ObservationBatch]
+) -> None:
+    games = [StampedVectorEnv(i, lengths=(4, 9), continuous=name != "PPO") for i in range(2)]
+    env = DummyVecEnv([lambda game=game: StampedGoalEnv(game) for game in games])  # type: ignore[misc]
+    kwargs = settings_of(isolated=isolated, keys=["observation"])
+    settings = kwargs["features_extractor_kwargs"]
+    settings["cnn_output_dim"] = settings.pop("features_dim")
+    kwargs["features_extractor_class"] = InfoNCECombinedExtractor
+    sizes: dict[str, Any] = {"buffer_size": 58, "learning_starts": 20, "batch_size": 4}
+    sizes = {"n_steps": 32, "batch_size": 32, "n_epochs": 1} if name == "PPO" else sizes
+    sizes |= {"replay_buffer_class": HerReplayBuffer} if name == "HER" else {}
+    algorithm: Any = PPO if name == "PPO" else SAC
+    model = algorithm("MultiInputPolicy", env, policy_kwargs=kwargs, seed=0, **sizes)
+    model.learn(140)
+    model.learn(40, reset_num_timesteps=False)
+    check_pairs(drawn)
 
 
 @pytest.mark.slow
@@ -145,7 +205,7 @@ def plain_kwargs() -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", "SAC", "TD3", "CrossQ", "RecurrentPPO"])
+@pytest.mark.parametrize("name", VECTOR_ALGORITHMS)
 def test_coefficient_0_is_the_plain_network(name: str, isolated: bool) -> None:
     plain = VECTOR_ALGORITHMS[name](plain_kwargs()).learn(N_STEPS)
     expected = streams(), environment_streams(plain)
@@ -238,3 +298,53 @@ def test_the_hosts_target_networks_get_the_statistics() -> None:
         assert len(every) > len(extractors_of(model))
         for extractor in every:
             assert float(extractor.get_submodule("normalizer").get_buffer("running_count")) > 30
+
+
+@pytest.mark.parametrize("objective", ["infonce", "self_prediction"])
+def test_stopped_targets_are_the_features_of_now_without_a_gradient(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = AuxiliaryLoss.encode
+    encoded: list[ContrastBatch] = []
+
+    def comparing(self: AuxiliaryLoss, raw: ObservationBatch) -> ContrastBatch:
+        batch = encode(self, raw)
+        encoded.append(batch)
+        vectors = torch.as_tensor(raw.futures).flatten(0, 1)
+        own = self.encoder.encode(vectors).features.detach().view_as(batch.futures)
+        torch.testing.assert_close(batch.futures, own, rtol=1e-5, atol=1e-6)
+        return batch
+
+    monkeypatch.setattr(AuxiliaryLoss, "encode", comparing)
+    settings = {"objective": objective, "target_encoder_tau": 1.0}
+    VECTOR_ALGORITHMS["PPO"](settings_of(isolated=False, **settings)).learn(N_STEPS)
+    assert len(encoded) > 3
+    assert all(batch.context.requires_grad for batch in encoded)
+    assert not any(batch.futures.requires_grad for batch in encoded)
+
+
+def test_diagnostics_and_masks_are_those_of_the_drawn_vectors(
+    drawn: list[ObservationBatch],
+) -> None:
+    model = VECTOR_ALGORITHMS["PPO"](settings_of(isolated=True, min_gap=4))
+    logged = record_logger(model)
+    model.learn(N_STEPS)
+    model.logger.dump()
+    for tag in ("floor_observations_k1", "floor_random_k3", "accuracy_k3"):
+        assert all(0 <= share <= 1 for share in logged[f"infonce/{tag}"])
+    for raw in drawn:
+        env, episode, time = decode(raw.futures)  # [K, B] each
+        same = (env[..., None] == env[:, None]) & (episode[..., None] == episode[:, None])
+        near = same & (abs(time[..., None] - time[:, None]) < 4)
+        itself = np.eye(raw.n_anchors, dtype=bool)
+        np.testing.assert_array_equal(raw.mask, ~near | itself)
+
+
+@pytest.mark.parametrize("name", VECTOR_ALGORITHMS)
+def test_by_default_a_vector_and_its_action_predict_one_step(name: str) -> None:
+    kwargs = policy_kwargs()
+    kwargs["features_extractor_kwargs"] = {}
+    for extractor in extractors_of(VECTOR_ALGORITHMS[name](kwargs)):
+        assert extractor.horizons == (1,)
+        assert extractor.settings.action_conditioning
+        assert extractor.settings.objective == "infonce"
