@@ -7,11 +7,13 @@ and steps. Several processes may share the folders; what is there is not trained
     python experiments/regimes.py table experiments/regimes/GRID.toml --output OUT
     python experiments/regimes.py random experiments/regimes/*.toml
     python experiments/regimes.py map experiments/regimes/*_distractors.toml --output RESULTS
+    python experiments/regimes.py tried experiments/regimes/*_screen.toml --output RESULTS
 
 An arm is `extractor = false` for stock Stable-Baselines3, or arguments of `InfoNCEExtractor`.
 Scores are areas under the training curve: the mean return over the budget, in units of the task's
 scale, where 0 is a random agent and 1 is the first arm on the task without distractors. The map has
-one row for each grid, whose runs lie in RESULTS under its name.
+one row for each grid, whose runs lie in RESULTS under its name. What was tried is counted over all
+grids of an algorithm and a kind of noise: arms of other names or settings are other forms.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ N_RANDOM_EPISODES = 50
 RANDOM_RETURNS = Path(__file__).with_suffix("") / "random_returns.json"
 N_WINDOWS = 100
 LOSS, BASELINE, PLACEBO = "infonce", "baseline", "placebo"
+NOISES = {"White": "white noise", "Drifting": "noise that drifts"}
+"""Words in the ids of tasks, by distractors.py."""
 FEWEST_SEEDS = 5
 """Fewer have no interval, but a lowest and a highest score."""
 
@@ -410,6 +414,26 @@ def map_table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def tried_table(grids: Mapping[str, Grid], output: Path) -> str:
+    """Return how many forms of the loss some screenings tried, by algorithm and kind of noise."""
+    tried: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for name, grid in grids.items():
+        for task, arm in measured(grid, output / name):
+            settings = grid.arms[arm]
+            has_loss = settings.get("extractor", True) and settings.get("infonce_coef", 1.0) > 0
+            if has_loss and settings.get("positives") != "shuffled":
+                kind = next((word for word in NOISES if word in task), "")
+                form = json.dumps([arm, settings], sort_keys=True)
+                tried.setdefault((grid.algorithm, NOISES.get(kind, "no noise")), []).append(
+                    (form, task)
+                )
+    lines = ["| algorithm | beside | forms of the loss | tuning tasks |", "|---|---|---|---|"]
+    for (algorithm, noise), found in sorted(tried.items()):
+        n_forms, tasks = len({form for form, _ in found}), sorted({task for _, task in found})
+        lines.append(f"| {algorithm} | {noise} | {n_forms} | {', '.join(tasks)} |")
+    return "\n".join(lines) + "\n"
+
+
 def draw(rows: list[Row], path: Path) -> None:
     """Draw how far each arm is above the baseline, with its interval, one panel for each regime."""
     import matplotlib
@@ -456,7 +480,7 @@ def _shown(interval: Interval, form: str) -> str:
 def main() -> None:
     """Parse the command line and run a stage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("stage", choices=("train", "table", "map", "random"))
+    parser.add_argument("stage", choices=("train", "table", "map", "tried", "random"))
     parser.add_argument("grid", type=Path, nargs="+")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of locks")
     parser.add_argument("--output", type=Path, default=Path("results"))
@@ -470,6 +494,10 @@ def main() -> None:
         rows = [row_of(read_grid(each), arguments.output / each.stem) for each in arguments.grid]
         print(map_table(rows), end="")
         draw(rows, arguments.output / "map.svg")
+        return
+    if arguments.stage == "tried":
+        grids = {each.stem: read_grid(each) for each in arguments.grid}
+        print(tried_table(grids, arguments.output), end="")
         return
     grid = read_grid(*arguments.grid)
     if arguments.seeds:

@@ -136,6 +136,42 @@ def test_the_page_holds_the_map_of_the_results() -> None:
     assert regimes.map_table(rows).strip() in study_page("regimes/README.md")
 
 
+def test_the_page_counts_the_forms_that_were_tried() -> None:
+    regimes = load("regimes.py")
+    paths = sorted((EXPERIMENTS / "regimes").glob("*_screen.toml"))
+    grids = {path.stem: regimes.read_grid(path) for path in paths}
+    assert regimes.tried_table(grids, RESULTS / "regimes") in study_page("regimes/README.md")
+
+
+def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path) -> None:
+    regimes = load("regimes.py")
+    arms = {
+        "stock": "extractor = false",
+        "baseline": "infonce_coef = 0.0",
+        "placebo": 'positives = "shuffled"',
+        "infonce": "",
+        "wide": "features_dim = 512",
+    }
+    grids = {}
+    for name, task in (("first", "HopperWhite128-v5"), ("second", "HalfCheetahDrifting128-v5")):
+        lines = [
+            f'algorithm = "PPO"\nn_timesteps = 9\ntasks = ["{task}", "Hopper-v5"]\nseeds = [0]'
+        ]
+        lines += [f"[arm.{arm}]\n{setting}" for arm, setting in arms.items()]
+        (tmp_path / f"{name}.toml").write_text("\n".join(lines))
+        grids[name] = grid = regimes.read_grid(tmp_path / f"{name}.toml")
+        (tmp_path / name).mkdir()
+        for arm in arms:
+            run = {"n_steps": 9, "settings": grid.arms[arm], "curve": [1.0] * 100}
+            for trained in (task, "Hopper-v5") if arm != "wide" else (task,):
+                (tmp_path / name / f"{trained}-{arm}-0.json").write_text(json.dumps(run))
+    assert regimes.tried_table(grids, tmp_path).splitlines()[2:] == [
+        "| PPO | no noise | 1 | Hopper-v5 |",
+        "| PPO | noise that drifts | 2 | HalfCheetahDrifting128-v5 |",
+        "| PPO | white noise | 2 | HopperWhite128-v5 |",
+    ]
+
+
 def test_the_first_page_says_where_the_loss_helps() -> None:
     regimes = load("regimes.py")
     name = "ppo_sparse_distractors"
