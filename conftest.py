@@ -10,6 +10,8 @@ import time
 from getpass import getuser
 from pathlib import Path
 
+import pytest
+
 # Before anything imports torch, and for the processes that tests start: two jobs with two threads
 # each are slower on two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -56,6 +58,21 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has its controller's
     use_temporary_folders()
     # As Ctrl-C, so that a session that a time limit ends leaves nothing either.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let further cases of what other tests show run also."""
+    parser.addoption("--thorough", action="store_true", help="run tests marked `thorough` also")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out further cases, unless they are asked for by `--thorough` or `-m`."""
+    if config.getoption("thorough") or "thorough" in config.getoption("markexpr"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
 
 
 def pytest_collection_finish() -> None:

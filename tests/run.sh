@@ -2,6 +2,8 @@
 # Set up an environment of its own in .venv-test and run every check. Arguments go to pytest.
 set -eu
 cd "$(dirname "$0")/.."
+# Tests start processes, which would compile what they import each for itself.
+unset PYTHONDONTWRITEBYTECODE
 [ -x .venv-test/bin/python ] || python3 -m venv .venv-test
 . .venv-test/bin/activate
 installed=.venv-test/installed
@@ -10,16 +12,14 @@ if ! [ "$installed" -nt pyproject.toml ] || ! [ "$installed" -nt constraints.txt
     python -m pip install --quiet --upgrade "pip>=25.1"
     python -m pip install --quiet --no-compile -c constraints.txt --group test --editable ".[contrib,plots]"
     touch "$installed"
-    # pip compiles before all else; here the checks, which have one core, go on meanwhile.
-    python -m compileall -q .venv-test/lib >/dev/null 2>&1 &
+    # pip compiles all there is, and first; this compiles what is used, beside the checks.
+    python -c "import torch._dynamo, sb3_contrib, matplotlib.pyplot, scipy.stats" >/dev/null 2>&1 &
 fi
 ruff format --check .
 ruff check .
 mypy
 lint-imports
 wait
-# Some tests start processes, which would compile the package each for itself.
-unset PYTHONDONTWRITEBYTECODE
 # Checkpoints wait for the disk, thousands of times here; memory has room in seconds for nearly all.
 free_kib=$(df --output=avail /dev/shm 2>/dev/null | tail -n 1 || true)
 [ "${free_kib:-0}" -lt 6000000 ] || export PYTEST_DEBUG_TEMPROOT="${PYTEST_DEBUG_TEMPROOT:-/dev/shm}"

@@ -16,6 +16,7 @@ from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.training.algorithms import algorithm_class
 from tests.cli.running import errors_of, output_of, refusal
 from tests.environments.worlds import CONTINUOUS, DICT, IMAGES
+from tests.further import further
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,12 +58,12 @@ def played_by_sb3(run_dir: Path, algo: str, env: str, *, normalize: bool) -> lis
     ("algo", "env", "normalize"),
     [
         ("sac", CONTINUOUS, True),
-        ("tqc", "Pendulum-v1", True),
+        further("tqc", "Pendulum-v1", True),
         ("ppo", "Pendulum-v1", False),
         ("ppo", DICT, True),
         ("ppo_mask", IMAGES, False),
         ("ppo_lstm", IMAGES, False),
-        ("qrdqn", IMAGES, False),
+        further("qrdqn", IMAGES, False),
     ],
 )
 def test_a_run_returns_what_its_agent_returns(

@@ -25,6 +25,7 @@ from rl_infonce.pretraining import trainer
 from rl_infonce.pretraining.curves import PretrainingCurves
 from rl_infonce.training.atari_encoder import EncoderPlan
 from tests.cli.running import errors_of, output_of, refusal
+from tests.further import further
 from tests.runs.waiting import wait_until
 
 pytestmark = pytest.mark.atari
@@ -136,8 +137,8 @@ def test_no_point_of_the_curves_is_lost_or_drawn_twice(
     ("encoder", "loss"),
     [
         (["nature"], []),
-        (["nature"], ["--infonce-coef", "0"]),
-        (["impala"], []),
+        further(["nature"], ["--infonce-coef", "0"]),
+        further(["impala"], []),
         (["nature", "--normalization", "layer", "--feature-activation", "linear"], []),
     ],
 )
@@ -269,6 +270,7 @@ def test_a_run_that_cannot_be_says_why(here: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_ranks_share_the_work(here: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     flags = [*TINY, "--precision", "fp32", "--budget", "3", "-o", "two"]

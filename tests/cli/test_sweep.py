@@ -270,6 +270,7 @@ def test_flags_reach_the_local_engine(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_slurms_local_executor_trains_what_this_machine_does(tmp_path: Path) -> None:
     grid = str(write_grid(tmp_path / "grid.toml", arms=["infonce"]))
     slurm = ["--engine", "slurm", "--slurm", "cluster:local", "timeout_min:5"]

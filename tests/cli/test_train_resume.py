@@ -32,6 +32,7 @@ from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import read_record, write_record
 from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal
 from tests.files.test_state_file import assert_same
+from tests.further import with_further
 from tests.made_once import made_once
 from tests.runs.waiting import wait_until
 
@@ -86,7 +87,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("algorithm", SIZES)
+@pytest.mark.parametrize("algorithm", with_further(SIZES, {"dqn"}))
 def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algorithm: str) -> None:
     command = [sys.executable, "-m", "rl_infonce", *flags(tmp_path, algorithm)]
     run_dir = tmp_path / algorithm / "breakout_1"

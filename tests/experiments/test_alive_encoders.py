@@ -135,6 +135,7 @@ def test_the_page_shows_the_tables_of_the_files_beside_it() -> None:
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
+@pytest.mark.thorough
 def test_forms_are_trained_pretrained_and_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from tests.experiments.loading import load
 pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 
+@pytest.mark.thorough
 def test_every_arm_runs_and_the_table_holds_their_medians() -> None:
     collect_speed = load("benchmarks/collect_speed.py")
     args = collect_speed.Args(games=("pong",), n_steps=16, n_repetitions=1)

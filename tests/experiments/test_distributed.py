@@ -13,6 +13,7 @@ script = load("distributed.py")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_ranks_are_compared_and_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "N_RANKS", (2,))
     monkeypatch.setenv("PYTHONWARNINGS", "ignore")

@@ -22,6 +22,7 @@ STUDY = script.Study(("breakout",), (0,), 128, "128 frames", 1000, FORM)
 
 @pytest.mark.slow
 @pytest.mark.atari
+@pytest.mark.thorough
 def test_every_arm_trains_what_it_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ TRAIN = {"ppo": {"n_timesteps": 256, **SMALL}}
 
 @pytest.mark.atari
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.thorough
 def test_a_killed_run_is_counted_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

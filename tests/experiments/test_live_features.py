@@ -56,6 +56,7 @@ def test_widths_are_compared_by_game_and_seed() -> None:
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
+@pytest.mark.thorough
 def test_a_cell_is_measured_beside_what_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

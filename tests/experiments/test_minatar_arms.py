@@ -13,6 +13,7 @@ script = load("minatar_arms.py")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_arm_trains_and_notes_its_episodes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ script = load("ppo_arms.py")
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
+@pytest.mark.thorough
 def test_an_encoder_is_pretrained_and_probed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

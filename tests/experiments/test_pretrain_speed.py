@@ -10,6 +10,7 @@ script = load("benchmarks/pretrain_speed.py")
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_objective_is_timed() -> None:
     summary = script.compare(1, 1, batch_size=2)
     assert set(summary["frames_per_second"]) == {

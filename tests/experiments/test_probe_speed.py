@@ -19,6 +19,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_arm_reports_the_same_variables(script: ModuleType) -> None:
     data = script.synthetic(800, 16)
     summary = script.compare(data, rounds=2, peers=("adam, told", "adam"))

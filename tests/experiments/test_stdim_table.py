@@ -20,6 +20,7 @@ script = load("stdim_table.py")
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.filterwarnings("ignore:Expected at least 3 games")
+@pytest.mark.thorough
 def test_cells_are_filled_once_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

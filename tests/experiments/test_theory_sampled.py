@@ -294,6 +294,7 @@ COMMANDS = {
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_several_processes_find_what_one_finds() -> None:
     """In a process of its own: workers import the script by name."""
     program = (

@@ -198,6 +198,7 @@ def steps(folder: Path) -> list[list[int]]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+@pytest.mark.thorough
 def test_torchrun_goes_on_from_the_last_checkpoint_after_a_kill(
     helper: Helper, tmp_path: Path
 ) -> None:

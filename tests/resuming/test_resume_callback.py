@@ -40,8 +40,9 @@ from rl_infonce.runs.checkpoints import (
     write_checkpoint,
 )
 from tests.files.test_state_file import assert_same
+from tests.further import with_further
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
-from tests.sb3.worlds import ALGORITHMS, TRPO_BUILD, extractors_of, policy_kwargs
+from tests.sb3.worlds import ALGORITHMS, RELATIVES, TRPO_BUILD, extractors_of, policy_kwargs
 
 N_STEPS = 192
 
@@ -116,7 +117,7 @@ def others(mode: str) -> list[BaseCallback]:
 
 
 RESUMED = (
-    *ALGORITHMS,
+    *with_further(ALGORITHMS, RELATIVES),
     *(f"{name}, decoupled" for name in ("TRPO", "PPO", "DQN")),
     *("PPO, scheduled", "PPO, atc", "SAC, atc"),
 )

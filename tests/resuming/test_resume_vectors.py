@@ -1,5 +1,6 @@
 """A training with an encoder of vectors that was killed is, to the last bit, one that was not."""
 
+from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.env_util import make_vec_env
 
 from rl_infonce.resuming.resume_callback import ResumeCallback
+from tests.further import further, with_further
 from tests.resuming.test_resume_callback import check_resumed, learn, pendulum
 from tests.sb3.worlds import (
+    RELATIVES,
     VECTOR_ALGORITHMS,
     assert_same_weights,
     extractors_of,
@@ -41,8 +44,14 @@ def build(name: str, **settings: Any) -> BaseAlgorithm:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["PPO", "A2C", "SAC", "DQN"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *product(("PPO", "SAC"), KINDS),
+        *product(("A2C", "DQN"), ("isolated", "joint")),
+        *starmap(further, product(("A2C", "DQN"), ("averaged targets", "read at once"))),
+    ],
+)
 def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path: Path) -> None:
     def make() -> BaseAlgorithm:
         return build(name, **KINDS[kind])
@@ -51,7 +60,9 @@ def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["TD3", "TQC", "CrossQ", "MaskablePPO", "RecurrentPPO"])
+@pytest.mark.parametrize(
+    "name", with_further(["TD3", "TQC", "CrossQ", "MaskablePPO", "RecurrentPPO"], RELATIVES)
+)
 def test_relatives_are_restored_also(name: str, tmp_path: Path) -> None:
     def make() -> BaseAlgorithm:
         return VECTOR_ALGORITHMS[name](policy_kwargs(isolated=True))

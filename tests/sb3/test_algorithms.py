@@ -16,11 +16,13 @@ from torch import nn
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.settings import PRESETS
+from tests.further import with_further
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
     PPO_SIZES,
+    RELATIVES,
     assert_all_moved,
     extractors_of,
     policy_kwargs,
@@ -30,7 +32,7 @@ from tests.sb3.worlds import (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", with_further(ALGORITHMS, RELATIVES))
 def test_every_encoder_and_head_parameter_moves(name: str) -> None:
     model = ALGORITHMS[name]()
     extractors = extractors_of(model)
@@ -48,7 +50,7 @@ def test_every_encoder_and_head_parameter_moves(name: str) -> None:
         assert 0 <= extractor.last_infonce["accuracy_k4"] <= 1
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", with_further(ALGORITHMS, RELATIVES))
 def test_the_host_optimises_the_heads(name: str) -> None:
     model = ALGORITHMS[name]()
     policy: Any = model.policy

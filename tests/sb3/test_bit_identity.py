@@ -16,10 +16,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.settings import PRESETS
+from tests.further import with_further
 from tests.sb3.fakes import StampedEnv, stamped_vec_env
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
+    RELATIVES,
     TRPO_BUILD,
     assert_same_weights,
     extractors_of,
@@ -61,7 +63,7 @@ def environment_streams(model: BaseAlgorithm) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", with_further(ALGORITHMS, RELATIVES))
 def test_training_with_the_loss_draws_as_much_from_every_stream_as_without(name: str) -> None:
     plain = ALGORITHMS[name](policy_kwargs(PlainCNN)).learn(N_STEPS)
     expected = streams(), environment_streams(plain)

@@ -18,12 +18,14 @@ from rl_infonce.objective import ContrastBatch
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
+from tests.further import with_further
 from tests.sb3.fakes import StampedVectorEnv, decode, stamped_vec_env
 from tests.sb3.test_bit_identity import environment_streams
 from tests.sb3.test_experience import FlatteningWatcher, StampedGoalEnv, Watcher
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
     N_STEPS,
+    RELATIVES,
     VECTOR_ALGORITHMS,
     assert_all_moved,
     assert_same_weights,
@@ -37,7 +39,8 @@ from tests.sb3.worlds import (
 CONTINUOUS = ("PPO", "A2C", "RecurrentPPO", "TRPO")
 """Algorithms of discrete actions above that can also have continuous ones."""
 WORLDS = [
-    *(pytest.param(name, {}, id=name) for name in VECTOR_ALGORITHMS),
+    *(pytest.param(name, {}, id=name) for name in VECTOR_ALGORITHMS if name not in RELATIVES),
+    *(pytest.param(name, {}, id=name, marks=pytest.mark.thorough) for name in RELATIVES),
     *(pytest.param(name, {"continuous": True}, id=f"{name}-continuous") for name in CONTINUOUS),
 ]
 JOINT = [world for world in WORLDS if not str(world.id).startswith("TRPO")]
@@ -205,7 +208,7 @@ def plain_kwargs() -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("name", VECTOR_ALGORITHMS)
+@pytest.mark.parametrize("name", with_further(VECTOR_ALGORITHMS, RELATIVES))
 def test_coefficient_0_is_the_plain_network(name: str, isolated: bool) -> None:
     plain = VECTOR_ALGORITHMS[name](plain_kwargs()).learn(N_STEPS)
     expected = streams(), environment_streams(plain)
@@ -217,7 +220,9 @@ def test_coefficient_0_is_the_plain_network(name: str, isolated: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("name", [name for name in VECTOR_ALGORITHMS if name != "TRPO"])
+@pytest.mark.parametrize(
+    "name", with_further([name for name in VECTOR_ALGORITHMS if name != "TRPO"], RELATIVES)
+)
 def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, isolated: bool) -> None:
     """TRPO draws a number for each parameter that it trains, and so fewer beside one isolated."""
     plain = VECTOR_ALGORITHMS[name](plain_kwargs()).learn(N_STEPS)

@@ -104,6 +104,9 @@ VECTOR_ALGORITHMS: dict[str, Build] = {
 }
 """The same on vectors, and TRPO, which trains an isolated encoder."""
 
+RELATIVES = ("QRDQN", "TQC", "CrossQ")
+"""Algorithms that train as DQN or SAC does, and are a further case of the same."""
+
 N_STEPS = 96
 """Enough for every algorithm to train."""
 

@@ -14,6 +14,7 @@ from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS
 from tests.draws import seeded
 from tests.environments.worlds import CONTINUOUS, DICT, IMAGES
+from tests.further import with_further
 from tests.sb3.worlds import noise_images
 
 
@@ -22,6 +23,8 @@ def make(algorithm: str = "ppo", task: str = "pong", **settings: Any) -> Any:
     return make_agent(algorithm, task, **{"extractor": {}, **given, **settings})
 
 
+RELATIVES = ("qrdqn", "tqc", "crossq")
+"""Algorithms that train as DQN or SAC does."""
 SMALL: dict[str, Any] = {"n_pairs": 8, "features_dim": 16}
 
 
@@ -67,7 +70,7 @@ def test_a_replay_buffer_holds_no_more_than_is_trained() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", with_further(ALGORITHMS, RELATIVES))
 def test_every_algorithm_learns_with_the_loss(algorithm: str) -> None:
     is_continuous = algorithm in ("sac", "td3", "tqc", "crossq")
     model = small(algorithm, CONTINUOUS if is_continuous else IMAGES)
@@ -81,7 +84,9 @@ def test_every_algorithm_learns_with_the_loss(algorithm: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "ppo_mask"])
+@pytest.mark.parametrize(
+    "algorithm", with_further([name for name in ALGORITHMS if name != "ppo_mask"], RELATIVES)
+)
 def test_every_algorithm_learns_from_vectors(algorithm: str) -> None:
     env = "CartPole-v1" if "dqn" in algorithm else "Pendulum-v1"
     loss, given = {"n_pairs": 8}, short(algorithm)
