@@ -12,12 +12,25 @@ import torch
 from rl_infonce.networks.encoder_file import load_encoder
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
-from tests.experiments.loading import load
+from rl_infonce.sweeps.grid import read_grid
+from tests.experiments.loading import EXPERIMENTS, load
 
 script = load("frozen_ppo.py")
 
 FORM: dict[str, Any] = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
 STUDY = script.Study(("breakout",), (0,), 128, "128 frames", 1000, FORM)
+
+
+def test_the_study_of_four_games_has_the_encoder_that_stays_alive() -> None:
+    pilot, study = (
+        script.read_study(EXPERIMENTS / f"frozen_{name}.toml") for name in ("boxing", "ppo")
+    )
+    assert len(study.games) == 4
+    assert not {*study.games} & {*pilot.games}
+    alive = load("alive_encoders.py")
+    tuned = read_grid(alive.GRID)
+    chosen = alive.chosen(EXPERIMENTS / "results" / "alive_encoders", tuned)
+    assert study.form == next(alive.form_of(c) for c in tuned.cells() if c.arm == chosen)
 
 
 @pytest.mark.slow

@@ -143,6 +143,13 @@ def test_the_page_counts_the_forms_that_were_tried() -> None:
     assert regimes.tried_table(grids, RESULTS / "regimes") in study_page("regimes/README.md")
 
 
+def test_a_grid_without_a_run_is_named() -> None:
+    grids = {path.stem for path in (EXPERIMENTS / "regimes").glob("*.toml")}
+    trained = {path.name for path in (RESULTS / "regimes").glob("*/")}
+    pages = study_page("regimes/README.md") + study_page("regimes/SCREENINGS.md")
+    assert all(f"`{grid}`" in pages or f"{grid}.toml" in pages for grid in grids - trained)
+
+
 def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path) -> None:
     regimes = load("regimes.py")
     arms = {
