@@ -338,13 +338,13 @@ def cells_of(grid: Grid, arms: Sequence[str] | None) -> list[Cell]:
 def table(output: Path, grid: Grid) -> str:
     """Return the tables of what there is."""
     rng = np.random.default_rng(0)
+    asked = (grid.probe or {})["protocol"]
     tables = []
     for kind in KINDS:
         found = records(output, kind)
         there = {each["arm"] for each in found}
         arms = [arm for arm in grid.arms if arm in there]
         for each in found:
-            asked = (grid.probe or {})["protocol"]
             each["f1"] = {name: f1 for name, f1 in each["f1"].items() if name in asked}
         if arms:
             tables += [forms_table(kind, found, arms), *compared(kind, found, arms, rng)]
