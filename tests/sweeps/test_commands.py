@@ -58,10 +58,10 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     assert given == train
     actions = spaces.Discrete(3)
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **given)
-    assert extractor.settings == preset_settings(
-        "cpc", {name: train[name] for name in own if name in train}
-    )
+    of_images = given | {"input_sparsity": 0.0}  # which is for vectors
+    extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **of_images)
+    expected = {name: of_images[name] for name in own if name in train}
+    assert extractor.settings == preset_settings("cpc", expected)
     own_updates = {"decoupled": True, "decoupled_learning_rate": 0.25}
     (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": own_updates}).cells()
     parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))
