@@ -57,7 +57,7 @@ def played_by_sb3(run_dir: Path, algo: str, env: str, *, normalize: bool) -> lis
 @pytest.mark.parametrize(
     ("algo", "env", "normalize"),
     [
-        ("sac", CONTINUOUS, True),
+        further("sac", CONTINUOUS, True),
         further("tqc", "Pendulum-v1", True),
         ("ppo", "Pendulum-v1", False),
         ("ppo", DICT, True),

@@ -14,6 +14,7 @@ from rl_infonce.runs.checkpoints import latest_checkpoint
 from tests.cli.running import AtStep, ctrl_c, output_of, refusal
 from tests.environments.worlds import CONTINUOUS, IMAGES
 from tests.files.test_state_file import assert_same
+from tests.further import further
 from tests.resuming.test_resume_callback import timeless_copy
 
 
@@ -77,10 +78,10 @@ PPO = ("--n-envs", "2", "--hyperparams", "n_steps:16", "n_epochs:2")
 @pytest.mark.parametrize(
     ("algo", "env", "first_step", "sizes"),
     [
-        ("sac", CONTINUOUS, 96, SAC),
+        further("sac", CONTINUOUS, 96, SAC),
         ("a2c", IMAGES, 64, ("--n-envs", "2", "--hyperparams", "n_steps:16")),
         ("sac", "HalfCheetah-v5", 96, SAC),
-        ("sac", "HalfCheetah-v5", 96, (*SAC, "--infonce-coef", "0")),
+        further("sac", "HalfCheetah-v5", 96, (*SAC, "--infonce-coef", "0")),
         ("sac", "Hopper-v5", 96, (*SAC, "--no-isolated")),
         ("ppo", "Walker2d-v5", 64, PPO),
     ],

@@ -34,6 +34,7 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
     assert "| fp32 | 3 | 1.50 | 1.50 to 1.50 | 1.00 |" in train_speed.table(summary)
 
 
+@pytest.mark.thorough
 def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_speed, "N_STEPS", 32)
     off, on = (
@@ -93,6 +94,7 @@ def test_defaults_probe_reads_a_linear_target_on_held_out_data() -> None:
     assert r2[1] < 0.1
 
 
+@pytest.mark.thorough
 def test_defaults_run_and_table_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = load("defaults.py")
     defaults.CHANGES[:] = [{}]

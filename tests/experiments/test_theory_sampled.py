@@ -16,6 +16,7 @@ from torch import Tensor
 from tests.draws import seeded
 from tests.experiments.loading import EXPERIMENTS, RESULTS, committed, load, study_page
 from tests.experiments.test_theory_exact import NAMES as EXACT
+from tests.further import with_further
 
 # `language_model.py` imports it by name, as a script imports its neighbour
 word_corpora = load("theory/word_corpora.py")
@@ -309,7 +310,7 @@ def test_several_processes_find_what_one_finds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", with_further(COMMANDS, {*list(COMMANDS)[2:]}))
 def test_command_writes_its_numbers_and_draws_them(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

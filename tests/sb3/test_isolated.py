@@ -292,7 +292,7 @@ def monitored(*, continuous: bool) -> DummyVecEnv:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("auto_bind", [True, False])
-@pytest.mark.parametrize("name", ["PPO", "SAC", "DQN", "TRPO"])
+@pytest.mark.parametrize("name", ["PPO", "SAC", further("DQN"), further("TRPO")])
 def test_looks_at_the_policy_make_no_update(
     name: str, auto_bind: bool, computed: list[str]
 ) -> None:
