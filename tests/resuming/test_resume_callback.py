@@ -123,14 +123,14 @@ RESUMED = (
 )
 
 
-def check_resumed(
+def assert_goes_on_exactly(
     build: Callable[[], BaseAlgorithm],
     folder: Path,
     kills: Sequence[int],
     n_steps: int,
     mode: str = "",
 ) -> None:
-    """Check that trainings which were killed at these steps end as the one that was not."""
+    """Assert that trainings which were killed at these steps end as the one that was not."""
     whole, run = build(), ResumeCallback(folder / "whole", save_freq=30)
     killed = {at: Snapshot(folder / "whole", folder / str(at), at) for at in kills}
     learn(whole, run, *others(mode), *killed.values(), n=n_steps)
@@ -157,7 +157,7 @@ def test_killed_and_restored_equals_uninterrupted(name: str, tmp_path: Path) -> 
 
     last, n_steps = (180, 192) if isinstance(build(), OnPolicyAlgorithm) else (120, 132)
     kills = [last, 90] if name in ("PPO", "DQN") else [last]
-    check_resumed(build, tmp_path, kills, n_steps, mode)
+    assert_goes_on_exactly(build, tmp_path, kills, n_steps, mode)
 
 
 def pendulum(n_envs: int = 2) -> Any:
@@ -175,14 +175,14 @@ def sde_sac() -> SAC:
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [sde_ppo, sde_sac])
 def test_normalizers_and_state_dependent_noise_go_on(build: Any, tmp_path: Path) -> None:
-    check_resumed(build, tmp_path, [150], N_STEPS)
+    assert_goes_on_exactly(build, tmp_path, [150], N_STEPS)
 
 
 def test_n_step_returns_go_on(tmp_path: Path) -> None:
     def build() -> BaseAlgorithm:
         return ALGORITHMS["DQN"](policy_kwargs(), n_steps=3)
 
-    check_resumed(build, tmp_path, [120], 132)
+    assert_goes_on_exactly(build, tmp_path, [120], 132)
 
 
 class OwnBuffer(ReplayBuffer):

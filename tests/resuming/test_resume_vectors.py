@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.further import further, with_further
-from tests.resuming.test_resume_callback import check_resumed, learn, pendulum
+from tests.resuming.test_resume_callback import assert_goes_on_exactly, learn, pendulum
 from tests.sb3.worlds import (
     RELATIVES,
     VECTOR_ALGORITHMS,
@@ -56,7 +56,7 @@ def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path
     def make() -> BaseAlgorithm:
         return build(name, **KINDS[kind])
 
-    check_resumed(make, tmp_path, [100, 150], 192)
+    assert_goes_on_exactly(make, tmp_path, [100, 150], 192)
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_relatives_are_restored_also(name: str, tmp_path: Path) -> None:
         return VECTOR_ALGORITHMS[name](policy_kwargs(isolated=True))
 
     last, n_steps = (180, 192) if "PPO" in name else (120, 132)
-    check_resumed(make, tmp_path, [last], n_steps)
+    assert_goes_on_exactly(make, tmp_path, [last], n_steps)
 
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])

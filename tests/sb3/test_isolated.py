@@ -47,6 +47,10 @@ WORLDS = [
     *(pytest.param(name, None, id=name, marks=pytest.mark.thorough) for name in RELATIVES),
     *(pytest.param(name, False, id=f"{name}-apart") for name in OWN_NETWORKS),
     *(pytest.param(name, True, id=f"{name}-shared") for name in ("SAC", "TD3")),
+    *(
+        pytest.param(name, True, id=f"{name}-shared", marks=pytest.mark.thorough)
+        for name in ("TQC", "CrossQ")
+    ),
 ]
 
 

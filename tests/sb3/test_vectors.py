@@ -106,11 +106,11 @@ def test_no_pair_of_the_loss_crosses_an_episode(
     model = VECTOR_ALGORITHMS[name](settings_of(isolated=isolated), **changes)
     model.learn(N_STEPS)
     model.learn(N_STEPS, reset_num_timesteps=False)
-    check_pairs(drawn)
+    assert_futures_are_of_their_episodes(drawn)
 
 
-def check_pairs(drawn: list[ObservationBatch]) -> None:
-    """Check that futures are those of their anchors' episodes, one step and three steps later."""
+def assert_futures_are_of_their_episodes(drawn: list[ObservationBatch]) -> None:
+    """Assert that futures are those of their anchors' episodes, one step and three steps later."""
     assert sum(raw.n_anchors for raw in drawn) > 30
     for raw in drawn:
         anchors = decode(raw.context[:, -1])
@@ -145,7 +145,7 @@ def test_no_pair_of_a_full_ring_crosses_an_episode(
     model = algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=0, **sizes, **kind)
     model.learn(70 * n_envs)
     model.learn(20 * n_envs, reset_num_timesteps=False)  # an episode is cut within a lap
-    check_pairs(drawn)
+    assert_futures_are_of_their_episodes(drawn)
 
 
 @pytest.mark.slow
@@ -167,7 +167,7 @@ def test_no_pair_of_a_dictionarys_vector_crosses_an_episode(
     model = algorithm("MultiInputPolicy", env, policy_kwargs=kwargs, seed=0, **sizes)
     model.learn(140)
     model.learn(40, reset_num_timesteps=False)
-    check_pairs(drawn)
+    assert_futures_are_of_their_episodes(drawn)
 
 
 @pytest.mark.slow
