@@ -12,8 +12,8 @@ if ! [ "$installed" -nt pyproject.toml ] || ! [ "$installed" -nt constraints.txt
     python -m pip install --quiet --upgrade "pip>=25.1"
     python -m pip install --quiet --no-compile -c constraints.txt --group test --editable ".[contrib,plots]"
     touch "$installed"
-    # pip compiles all there is, and first; this compiles what is used, beside the checks.
-    python -c "import torch._dynamo, sb3_contrib, matplotlib.pyplot, scipy.stats" >/dev/null 2>&1 &
+    # Beside mypy, which needs one core: pip compiled nothing, and each worker would for itself.
+    pytest --collect-only >/dev/null 2>&1 &
 fi
 ruff format --check .
 ruff check .

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.further import further
-
 ROOT = Path(__file__).parents[1]
 TRAINS = "tests/sb3/test_control_arms.py::test_augmentation_alone_trains[PPO]"  # SB3 logs somewhere
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [further("0"), "1"])
+@pytest.mark.parametrize("n_workers", ["0", "1"])
 def test_nothing_is_left_in_the_systems_temporary_folder(tmp_path: Path, n_workers: str) -> None:
     own = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", n_workers]

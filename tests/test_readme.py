@@ -148,7 +148,12 @@ def test_the_first_example_trains_with_the_loss_and_draws_every_curve(tmp_path: 
 @pytest.mark.parametrize(
     "block",
     [
-        pytest.param(block, id=f"{page}-{index}", marks=[pytest.mark.atari] * ("env" in block))
+        pytest.param(
+            block,
+            id=f"{page}-{index}",
+            marks=[pytest.mark.atari] * ("env" in block)
+            + [pytest.mark.thorough] * ("ProbeCallback" in block),
+        )
         for page in PAGES[1:]
         for index, block in enumerate(blocks("python", page))
         if "use_encoder" not in block

@@ -75,6 +75,7 @@ assert record["sessions"][0]["loss"]["blurred"] is True
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.atari
 def test_a_setting_is_declared_in_one_place(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "rl_infonce", ignore=shutil.ignore_patterns("__pycache__"))

@@ -20,6 +20,7 @@ from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork
 from rl_infonce.runs.evaluation_file import evaluation_record, read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
+from tests.further import further
 
 GAME, N_ACTIONS = "ms_pacman", 9  # points beyond 1, and several lives
 
@@ -53,7 +54,7 @@ def by_hand(n_envs: int, n_games: int) -> list[list[tuple[float, int]]]:
 
 @pytest.mark.slow
 @pytest.mark.atari
-@pytest.mark.parametrize("training_settings", [True, False])
+@pytest.mark.parametrize("training_settings", [True, further(False)])
 def test_episodes_are_whole_games_in_raw_points(training_settings: bool) -> None:
     env = make_atari_vec_env(
         GAME,

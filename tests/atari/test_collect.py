@@ -35,6 +35,7 @@ from rl_infonce.atari import (
 from rl_infonce.atari.collection import Collection
 from rl_infonce.atari.emulator import Emulator
 from tests.full_disk import no_room
+from tests.further import further
 
 pytestmark = pytest.mark.atari
 
@@ -129,7 +130,12 @@ def test_pong_paddle_and_ball_are_where_ram_says_and_only_then(tmp_path: Path) -
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "n_steps"),
-    [("breakout", 400), ("space_invaders", 500), ("pong", 300), ("seaquest", 400)],
+    [
+        ("breakout", 400),
+        further("space_invaders", 500),
+        ("pong", 300),
+        further("seaquest", 400),
+    ],
 )
 def test_agent_view_is_bit_for_bit_that_of_the_vector_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, game: str, n_steps: int
@@ -385,6 +391,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_the_bar_follows_the_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small(tmp_path, n_steps=3000, n_workers=2, progress=True)
     shown = [int(n) for n in re.findall(r"(\d+)/3000", capsys.readouterr().err)]

@@ -12,6 +12,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
+from tests.further import further
 
 pytestmark = pytest.mark.atari
 
@@ -62,7 +63,12 @@ def test_stack_and_action_set_follow_the_arguments() -> None:
 
 @pytest.mark.parametrize(
     ("game", "noop_max", "frames"),
-    [("pong", 0, {1}), ("pong", 3, {1, 2}), ("freeway", 0, {0}), ("freeway", 3, {0, 1, 2})],
+    [
+        further("pong", 0, {1}),
+        ("pong", 3, {1, 2}),
+        further("freeway", 0, {0}),
+        ("freeway", 3, {0, 1, 2}),
+    ],
 )
 def test_games_start_after_less_than_noop_max_frames_with_fire_among_them(
     game: str, noop_max: int, frames: set[int]
@@ -202,6 +208,7 @@ def test_same_seed_same_trajectory_and_envs_differ() -> None:
     assert len({image.tobytes() for image in starts}) > 1
 
 
+@pytest.mark.thorough
 def test_seed_method_is_applied_at_the_next_reset_only() -> None:
     env = make_atari_vec_env("breakout", n_envs=2)
     assert env.seed(5) == [5, 6]
@@ -213,7 +220,7 @@ def test_seed_method_is_applied_at_the_next_reset_only() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_threads", [None, 3])
+@pytest.mark.parametrize("n_threads", [None, further(3)])
 def test_trajectories_do_not_depend_on_the_number_of_threads(n_threads: int | None) -> None:
     kwargs: dict[str, Any] = {"n_envs": 4, "seed": 3, "repeat_action_probability": 0.25}
     one = trajectory(n_threads=1, **kwargs)

@@ -9,6 +9,7 @@ from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
 from rl_infonce.files.state_file import pack_state, unpack_state
 from tests.atari import test_vec_env
 from tests.atari.test_vec_env import started
+from tests.further import further
 
 pytestmark = pytest.mark.atari
 
@@ -24,7 +25,7 @@ def play(env: AtariVecEnv, n_steps: int, seed: int) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "sticky"), [(None, 0.25), (7, 0.0)])
+@pytest.mark.parametrize(("seed", "sticky"), [(None, 0.25), further(7, 0.0)])
 def test_a_state_carries_on_where_it_was_taken(seed: int | None, sticky: float) -> None:
     given: dict[str, Any] = {"n_envs": 3, "repeat_action_probability": sticky}
     env = started("breakout", seed=seed, **given)
@@ -114,6 +115,7 @@ def test_a_state_before_the_first_reset_holds_the_seeds() -> None:
     assert play(env, 40, seed=0) == play(again, 40, seed=0)
 
 
+@pytest.mark.thorough
 def test_states_of_other_games_are_refused() -> None:
     env = started("pong", 2, seed=0)
     state = env.get_state()

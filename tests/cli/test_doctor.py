@@ -138,6 +138,7 @@ def test_extras_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'rl-infonce[plots]'" in output_of("doctor")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(

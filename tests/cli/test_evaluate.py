@@ -17,6 +17,7 @@ from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
 from tests.cli.models import OwnCNN, save_model
 from tests.cli.running import ctrl_c, errors_of, output_of, refusal
+from tests.further import further
 
 pytestmark = pytest.mark.atari
 
@@ -110,7 +111,7 @@ def test_the_best_model_of_a_run_is_another(models: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "epsilon"),
-    [([], 0.5), (["--deterministic"], 0.0), (["--epsilon", "0.05"], 0.05)],
+    [([], 0.5), further(["--deterministic"], 0.0), further(["--epsilon", "0.05"], 0.05)],
 )
 def test_dqn_explores_as_it_was_saved_unless_told(
     models: Path, tmp_path: Path, flags: list[str], epsilon: float
@@ -120,6 +121,7 @@ def test_dqn_explores_as_it_was_saved_unless_told(
     assert read_evaluation(path)["settings"]["epsilon"] == epsilon
 
 
+@pytest.mark.thorough
 def test_games_that_never_end_are_cut_and_said(models: Path) -> None:
     printed = output_of(*command(models / "breakout_1", "--max-frames", "100", "--deterministic"))
     assert printed.count("  (cut)") == 3

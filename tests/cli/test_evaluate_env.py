@@ -61,8 +61,8 @@ def played_by_sb3(run_dir: Path, algo: str, env: str, *, normalize: bool) -> lis
         further("tqc", "Pendulum-v1", True),
         ("ppo", "Pendulum-v1", False),
         ("ppo", DICT, True),
-        ("ppo_mask", IMAGES, False),
-        ("ppo_lstm", IMAGES, False),
+        further("ppo_mask", IMAGES, False),
+        further("ppo_lstm", IMAGES, False),
         further("qrdqn", IMAGES, False),
     ],
 )

@@ -111,6 +111,7 @@ def test_a_stopped_run_goes_on_and_its_curves_too(
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at", [2, 3])
 def test_no_point_of_the_curves_is_lost_or_drawn_twice(
     here: Path, monkeypatch: pytest.MonkeyPatch, at: int
@@ -139,7 +140,7 @@ def test_no_point_of_the_curves_is_lost_or_drawn_twice(
         (["nature"], []),
         further(["nature"], ["--infonce-coef", "0"]),
         further(["impala"], []),
-        (["nature", "--normalization", "layer", "--feature-activation", "linear"], []),
+        further(["nature", "--normalization", "layer", "--feature-activation", "linear"], []),
     ],
 )
 def test_what_agents_see_is_pretrained_and_trained_on(
@@ -323,6 +324,7 @@ def speeds(path: Path) -> Any:
     return EventAccumulator(str(path)).Reload().Scalars("pretrain/frames_per_second")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds a rank's process in /proc")
 def test_torchrun_restarts_a_killed_rank_which_goes_on(here: Path) -> None:

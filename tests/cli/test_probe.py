@@ -185,6 +185,7 @@ def test_neighbours_and_positions_are_scored_beside_the_probes(here: Path) -> No
     assert "pong: 12 finished before" in output_of(*PROBE, *flags)
 
 
+@pytest.mark.thorough
 def test_a_seed_changes_split_untrained_weights_and_probe(
     here: Path, quick: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +283,7 @@ def test_other_labels_replace_the_scores(
     assert len(quick) == 2
 
 
+@pytest.mark.thorough
 def test_other_frames_replace_the_scores(here: Path, quick: Fitted) -> None:
     flags = ("--game", "pong", "--features-of", "random", "--protocol", "converged")
     assert probe(*flags, "--view", "agent") == 0

@@ -159,6 +159,7 @@ def test_what_cannot_be_tried_here_is_named_in_the_plan(
     assert "Training takes about 1.0 hours" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_disk_is_estimated_from_above(whole: Path) -> None:
     cell = read_grid(whole / "grid.toml").cells()[0]
@@ -471,6 +472,7 @@ def test_mixed_versions_reach_the_cells_that_were_begun(tmp_path: Path, engine: 
     assert asked == [False, False, True, True]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_interrupted_here_and_finished_on_a_cluster_that_loses_a_node(
     whole: Path, tmp_path: Path

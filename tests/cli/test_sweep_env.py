@@ -12,6 +12,7 @@ from tests.sweeps.grids import write_grid
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.thorough
 def test_environments_are_swept_and_reported_beside_each_other(tmp_path: Path) -> None:
     grid = write_grid(
         tmp_path / "grid.toml",

@@ -127,6 +127,7 @@ def test_unwritable_log_folder_exits_2_before_training(tmp_path: Path) -> None:
         assert not folder.is_dir(), "no run was claimed"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_curves_of_two_algorithms_go_to_folders_of_their_own(tmp_path: Path) -> None:
     for algo in ("ppo", "dqn"):

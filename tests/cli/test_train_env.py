@@ -82,8 +82,8 @@ PPO = ("--n-envs", "2", "--hyperparams", "n_steps:16", "n_epochs:2")
         ("a2c", IMAGES, 64, ("--n-envs", "2", "--hyperparams", "n_steps:16")),
         ("sac", "HalfCheetah-v5", 96, SAC),
         further("sac", "HalfCheetah-v5", 96, (*SAC, "--infonce-coef", "0")),
-        ("sac", "Hopper-v5", 96, (*SAC, "--no-isolated")),
-        ("ppo", "Walker2d-v5", 64, PPO),
+        further("sac", "Hopper-v5", 96, (*SAC, "--no-isolated")),
+        further("ppo", "Walker2d-v5", 64, PPO),
     ],
 )
 def test_a_run_that_was_killed_goes_on_exactly(

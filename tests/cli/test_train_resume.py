@@ -32,7 +32,7 @@ from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import read_record, write_record
 from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal
 from tests.files.test_state_file import assert_same
-from tests.further import with_further
+from tests.further import further, with_further
 from tests.made_once import made_once
 from tests.runs.waiting import wait_until
 
@@ -75,20 +75,27 @@ def rows_of(run_dir: Path) -> list[dict[str, str]]:
     return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def train_all(folder: Path) -> None:
+def whole_run(factory: pytest.TempPathFactory, algorithm: str) -> Path:
+    """Return the run directory of a training that nothing stopped."""
+
+    def train_it(folder: Path) -> None:
         threads = torch.get_num_threads()
-        for algorithm in SIZES:
-            assert main(flags(folder, algorithm)) == 0
+        assert main(flags(folder, algorithm)) == 0
         torch.set_num_threads(threads)
 
-    return made_once(tmp_path_factory, "whole_runs", train_all)
+    return made_once(factory, f"whole_{algorithm}", train_it) / algorithm / "breakout_1"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return whole_run(tmp_path_factory, "ppo")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 @pytest.mark.parametrize("algorithm", with_further(SIZES, {"dqn"}))
-def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algorithm: str) -> None:
+def test_a_killed_run_ends_as_one_that_was_not(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, algorithm: str
+) -> None:
     command = [sys.executable, "-m", "rl_infonce", *flags(tmp_path, algorithm)]
     run_dir = tmp_path / algorithm / "breakout_1"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -97,7 +104,7 @@ def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algo
         process.kill()
     assert process.returncode == -signal.SIGKILL
     assert main(["train", "--resume", str(run_dir), "--no-progress"]) == 0
-    expected = whole / algorithm / "breakout_1"
+    expected = whole_run(tmp_path_factory, algorithm)
     assert_same(state_of(run_dir), state_of(expected))
     assert rows_of(run_dir) == rows_of(expected)
     episodes = (run_dir / "episodes.csv").read_text()
@@ -111,7 +118,9 @@ def test_a_killed_run_ends_as_one_that_was_not(whole: Path, tmp_path: Path, algo
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR2])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, further(signal.SIGTERM), further(signal.SIGUSR2)]
+)
 def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
@@ -128,11 +137,11 @@ def test_a_signal_ends_the_run_after_the_update_and_it_goes_on(
         return  # whichever it was, the files are the same, and how they go on is shown once
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
     assert "Resuming at step 256: PPO on breakout (seed 0" in capsys.readouterr().out
-    expected = whole / "ppo" / "breakout_1"
-    assert_same(state_of(run_dir), state_of(expected))
-    assert rows_of(run_dir) == rows_of(expected)
+    assert_same(state_of(run_dir), state_of(whole))
+    assert rows_of(run_dir) == rows_of(whole)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_a_run_that_was_stopped_before_its_last_update_is_not_done(tmp_path: Path) -> None:
     kill = AtStep(150, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -145,6 +154,7 @@ def test_a_run_that_was_stopped_before_its_last_update_is_not_done(tmp_path: Pat
     assert (record["status"], record["n_timesteps_done"]) == ("done", 384)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
 def test_a_decoupled_run_is_stopped_and_goes_on_as_one(tmp_path: Path) -> None:
     own = ("--decoupled", "--decoupled-learning-rate", "3e-4")
@@ -165,7 +175,7 @@ def test_a_decoupled_run_is_stopped_and_goes_on_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("at", [50, 150])
+@pytest.mark.parametrize("at", [50, further(150)])
 def test_a_run_keeps_the_encoder_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
@@ -197,12 +207,12 @@ def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
     newest, *_ = checkpoints(run_dir / "checkpoints")
     shutil.rmtree(newest)  # so that curves are ahead of the checkpoint
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
-    assert curve(run_dir) == curve(whole / "ppo" / "breakout_1")
+    assert curve(run_dir) == curve(whole)
 
 
 def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "breakout_1"
-    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    shutil.copytree(whole, run_dir)
 
     def written() -> dict[Path, int]:
         files = [path for path in run_dir.rglob("*") if path.is_file()]
@@ -255,6 +265,7 @@ def test_a_run_whose_model_finds_no_room_is_not_done(
     assert PPO.load(run_dir / "model.zip").num_timesteps == 128
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_disk_that_stays_full_costs_no_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -288,7 +299,7 @@ def test_a_disk_that_stays_full_costs_no_model(
 
 def test_the_best_model_is_named_at_the_end(whole: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    shutil.copytree(whole, run_dir)
     model = PPO("MlpPolicy", "CartPole-v1")
     model.num_timesteps = 384
     model.ep_info_buffer = deque([{"r": 2.5}], maxlen=1)
@@ -298,6 +309,7 @@ def test_the_best_model_is_named_at_the_end(whole: Path, tmp_path: Path) -> None
     assert f"Best:   {path} (step 384, mean return 2.5)\n" in said
 
 
+@pytest.mark.thorough
 def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path) -> None:
     # A checkpoint is due with the first rollout, which does not come to its end.
     assert train(*flags(tmp_path), "--save-freq", "1", callback=AtStep(6, ctrl_c)) == 130
@@ -305,7 +317,7 @@ def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path)
     (session,) = json.loads((run_dir / "run.json").read_text())["sessions"]
     assert (session["last_step"], session["saved_step"]) == (6, None)
     assert train("train", "--resume", str(run_dir), "--no-progress", "--save-freq", "16") == 0
-    assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
+    assert_same(state_of(run_dir), state_of(whole))
 
 
 def test_the_same_command_starts_a_run_and_goes_on(tmp_path: Path) -> None:
@@ -323,11 +335,11 @@ def test_the_same_command_starts_a_run_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_named_or_passed_over(whole: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "breakout_1"
-    shutil.copytree(whole / "ppo" / "breakout_1", run_dir)
+    shutil.copytree(whole, run_dir)
     newest, _ = checkpoints(run_dir / "checkpoints")
     with (newest / "state.json").open("ab") as file:
         file.write(b" ")
     write_record(run_dir, {**read_record(run_dir), "status": "running"})  # as if killed at the end
     assert "state.json with" in errors_of("train", "--resume", str(run_dir), "--no-progress")
     assert main(["train", "--resume", str(run_dir), "--no-progress", "--fall-back"]) == 0
-    assert_same(state_of(run_dir), state_of(whole / "ppo" / "breakout_1"))
+    assert_same(state_of(run_dir), state_of(whole))

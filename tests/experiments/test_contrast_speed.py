@@ -66,6 +66,7 @@ def test_contrast_speed_compares_equal_losses(script: ModuleType) -> None:
         torch.testing.assert_close(one_way, script.linear_cross_entropy(anchors, candidates))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_contrast_speed_measures_memory_of_a_process_of_its_own(script: ModuleType) -> None:
     n = 3000
@@ -73,6 +74,7 @@ def test_contrast_speed_measures_memory_of_a_process_of_its_own(script: ModuleTy
     assert 4 * n * script.DIM / 1e6 < extra < 4 * n * n / 1e6
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_contrast_speed_says_what_to_install() -> None:
     code = "import sys; sys.modules['info_nce'] = None; import contrast_speed as script; "

@@ -30,6 +30,7 @@ positives = "shuffled"
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_small_grid_trains_its_arms_once_and_is_told_in_a_table(tmp_path: Path) -> None:
     regimes = load("regimes.py")

@@ -107,6 +107,7 @@ def test_defaults_run_and_table_agree(tmp_path: Path, monkeypatch: pytest.Monkey
     assert f"| base | {found['mean_r2']:.3f}" in defaults.table(tmp_path)
 
 
+@pytest.mark.thorough
 def test_pong_curve_draws_learned_accuracy_beside_both_floors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ def test_arms_are_what_they_are_called(arm: str, coef: float) -> None:
     assert not isinstance(stock, InfoNCEExtractor)
 
 
+@pytest.mark.thorough
 def test_every_arm_has_a_turn_in_every_round() -> None:
     measured = script.compare("SAC", "Pendulum-v1", 60, rounds=2)
     assert set(script.ARMS) <= measured["steps_per_second"].keys()

@@ -555,6 +555,7 @@ def test_the_commands_push_and_pull(
     assert (tmp_path / "pong" / "pull.json").is_file()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_process_of_its_own_asks_the_endpoint_it_is_given(pushed: StandIn) -> None:
     answer = subprocess.run(

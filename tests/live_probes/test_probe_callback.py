@@ -30,6 +30,7 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from tests.further import further
 from tests.sb3.labelled import stamped_observations
 from tests.sb3.worlds import ALGORITHMS, N_STEPS, assert_same_weights, policy_kwargs, record_logger
 
@@ -85,12 +86,12 @@ def streams(model: BaseAlgorithm) -> tuple[Any, ...]:
 @pytest.mark.parametrize(
     ("name", "extractor"),
     [
-        ("PPO", NatureCNN),
+        further("PPO", NatureCNN),
         ("PPO", InfoNCEExtractor),
-        ("DQN", NatureCNN),
+        further("DQN", NatureCNN),
         ("DQN", InfoNCEExtractor),
-        ("SAC", NatureCNN),
-        ("QRDQN", InfoNCEExtractor),
+        further("SAC", NatureCNN),
+        further("QRDQN", InfoNCEExtractor),
     ],
 )
 def test_weights_and_streams_are_the_same_to_the_last_bit(
@@ -307,6 +308,7 @@ def test_figures_and_projector_reach_tensorboard(tmp_path: Path) -> None:
     assert (tmp_path / "progress.csv").read_text().count("probe/f1_mean") == 1
 
 
+@pytest.mark.thorough
 def test_no_figure_outlives_its_probe(tmp_path: Path) -> None:
     matplotlib_figure = pytest.importorskip("matplotlib.figure")
     model = logged(ALGORITHMS["PPO"](), tmp_path, "tensorboard")
@@ -354,6 +356,7 @@ def pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.atari
 def test_pong_is_collected_once_whatever_the_training_seed(pong: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rl_infonce.probing import make_task
 ROWS, COLUMNS = slice(16, 76), slice(14, 70)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.atari
 def test_rings_are_drawn_around_pongs_ball(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from rl_infonce.pretraining.gradients import backward
 from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.full_disk import full_disk
-from tests.further import with_further
+from tests.further import further, with_further
 
 SETTINGS = PretrainingSettings(batch_size=4, precision="fp32", n_validation_frames=16, patience=99)
 
@@ -100,7 +100,7 @@ def without_times(progress: Progress) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", ["stdim", "vae", "supervised"])
+@pytest.mark.parametrize("name", ["stdim", further("vae"), further("supervised")])
 def test_a_resumed_run_equals_one_that_was_never_stopped(
     tmp_path: Path, name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +174,7 @@ def test_a_run_without_progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "slow_from"), [(50, None), (50, 20), (20, None)])
+@pytest.mark.parametrize(("seconds", "slow_from"), [(50, None), further(50, 20), further(20, None)])
 def test_a_budget_in_seconds_is_kept(
     monkeypatch: pytest.MonkeyPatch, seconds: int, slow_from: int | None
 ) -> None:

@@ -60,9 +60,13 @@ def area(run: Run) -> float:
     return float(np.mean([run.returns[each[-1] if len(each) else 0] for each in last]))
 
 
-def report(runs: list[Run], **changes: Any) -> Report:
+def report(runs: list[Run], *, with_charts: bool = False, **changes: Any) -> Report:
+    """Return a report, by default without its charts, whose drawing takes most of the time."""
     settings: dict[str, Any] = {"missing": [], "scales": SCALES, "rng": np.random.default_rng(0)}
-    return make_report("Sweep <x>", runs, **(settings | changes))
+    with pytest.MonkeyPatch.context() as patch:
+        if not with_charts:
+            patch.setattr("rl_infonce.report.report.charts_of", lambda *_: [])
+        return make_report("Sweep <x>", runs, **(settings | changes))
 
 
 @cache
@@ -452,7 +456,7 @@ def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
 
 def test_an_arm_that_one_algorithm_lacks_is_not_hidden_nor_do_their_definitions_meet() -> None:
     dqn = [replace(r, algo="dqn") for r in RUNS if r.arm != "placebo"]
-    made = report([*RUNS, *dqn])
+    made = report([*RUNS, *dqn], with_charts=True)
     names = re.findall(r'\bid="([^"]+)"', made.html)
     assert len(names) == len(set(names)) > 0
     markdown = made.markdown
@@ -503,7 +507,7 @@ def test_curves_logged_at_different_steps_share_an_axis() -> None:
     assert ratio.note == "Without a curve: infonce seeds 1."
     bound = by_text["bound on mutual information, nats on pong: no run has such a curve"]
     assert not bound.svg
-    page = report([runs[0], silent, runs[2]]).html
+    page = report([runs[0], silent, runs[2]], with_charts=True).html
     assert f"<figcaption>{ratio.note}</figcaption>" in page
     assert f"<p>{bound.text}.</p>" in page
     curves = logged_curves(runs, "infonce/grad_ratio")
@@ -518,7 +522,7 @@ def test_a_run_without_an_episode_drops_no_other() -> None:
     np.testing.assert_array_equal(curves.values, return_curves([runs[0], runs[2]]).values)
     assert [run.seed for run in curves.without] == [1]
     given = [replace(r, **NO_EPISODE) if (r.arm, r.seed) == ("infonce", 1) else r for r in RUNS]
-    html = report(given).html
+    html = report(given, with_charts=True).html
     assert 'aria-label="return on pong: baseline ends at ' in html
     assert "<figcaption>Without a curve: infonce seeds 1.</figcaption>" in html
     assert np.isfinite(curves.values[-1]).all()

@@ -22,6 +22,7 @@ from rl_infonce import make_atari_vec_env
 from rl_infonce.files.state_file import pack_state, unpack_state
 from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_env_state
 from tests.files.test_state_file import assert_same
+from tests.further import with_further
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
 
 
@@ -99,7 +100,7 @@ def test_the_physics_of_mujoco_goes_on(env_id: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.atari
-@pytest.mark.parametrize("name", ENVS)
+@pytest.mark.parametrize("name", with_further(ENVS, {"atari, SB3", "atari, Gymnasium"}))
 def test_a_state_carries_on_where_it_was_taken(name: str) -> None:
     env = ENVS[name](0)
     env.reset()

@@ -40,7 +40,7 @@ from rl_infonce.runs.checkpoints import (
     write_checkpoint,
 )
 from tests.files.test_state_file import assert_same
-from tests.further import with_further
+from tests.further import further, with_further
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
 from tests.sb3.worlds import ALGORITHMS, RELATIVES, TRPO_BUILD, extractors_of, policy_kwargs
 
@@ -118,8 +118,8 @@ def others(mode: str) -> list[BaseCallback]:
 
 RESUMED = (
     *with_further(ALGORITHMS, RELATIVES),
-    *(f"{name}, decoupled" for name in ("TRPO", "PPO", "DQN")),
-    *("PPO, scheduled", "PPO, atc", "SAC, atc"),
+    *("PPO, decoupled", "PPO, scheduled", "PPO, atc"),
+    *map(further, ("TRPO, decoupled", "DQN, decoupled", "SAC, atc")),
 )
 
 
@@ -172,6 +172,7 @@ def sde_sac() -> SAC:
     return SAC("MlpPolicy", pendulum(1), use_sde=True, learning_starts=50, batch_size=16, seed=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("build", [sde_ppo, sde_sac])
 def test_normalizers_and_state_dependent_noise_go_on(build: Any, tmp_path: Path) -> None:
@@ -189,6 +190,7 @@ class OwnBuffer(ReplayBuffer):
     """Of a class whose rows nobody knows how to save."""
 
 
+@pytest.mark.thorough
 def test_a_buffer_that_was_not_saved_fills_before_updates_go_on(tmp_path: Path) -> None:
     def build() -> tuple[BaseAlgorithm, ResumeCallback]:
         model = ALGORITHMS["DQN"](policy_kwargs(), replay_buffer_class=OwnBuffer)
@@ -232,6 +234,7 @@ def test_a_progress_bar_hides_no_callback(tmp_path: Path, monkeypatch: pytest.Mo
         model.learn(64, callback=[run, later], progress_bar=True)
 
 
+@pytest.mark.thorough
 def test_killed_again_and_again(tmp_path: Path) -> None:
     whole = ALGORITHMS["DQN"](policy_kwargs())
     learn(whole, ResumeCallback(tmp_path / "whole", save_freq=30), n=N_STEPS)

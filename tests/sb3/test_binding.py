@@ -26,6 +26,7 @@ from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.sb3.batch_sampling import sample_batch
 from rl_infonce.sb3.callbacks import trained_extractors
 from rl_infonce.sb3.session import DETAILS_FREQ
+from tests.further import further
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv, decode, stamped_vec_env
 from tests.sb3.test_gradients import n_hooks
 from tests.sb3.worlds import (
@@ -51,7 +52,7 @@ def test_the_constructing_algorithm_is_found(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "RecurrentPPO"])
+@pytest.mark.parametrize("name", ["PPO", "DQN", further("SAC"), further("RecurrentPPO")])
 def test_save_load_learn_rebinds_and_keeps_heads(name: str, tmp_path: Path) -> None:
     model = ALGORITHMS[name](policy_kwargs(preset="atc")).learn(N_STEPS)
     model.save(tmp_path / "model")
@@ -181,7 +182,7 @@ def look(model: BaseAlgorithm) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+@pytest.mark.parametrize("name", ["PPO", further("DQN"), further("SAC")])
 def test_a_look_at_the_policy_after_training_changes_nothing(name: str) -> None:
     models = []
     for looks in (True, False):  # one after the other, as they share SB3's random streams
@@ -234,7 +235,7 @@ def test_a_deep_copy_of_the_model_binds_to_the_copy(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", ["PPO", further("DQN")])
 def test_two_copies_of_a_model_train_alike(name: str) -> None:
     model = ALGORITHMS[name]()
     copies = [copy.deepcopy(model), copy.deepcopy(model)]
@@ -276,6 +277,7 @@ def test_a_policy_moved_into_another_model_follows_that_model() -> None:
     assert bound(extractors_of(second)[0]) is second
 
 
+@pytest.mark.thorough
 def test_several_models_read_their_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [ALGORITHMS["PPO"](), ALGORITHMS["DQN"](), ALGORITHMS["PPO"]()]
     read: list[tuple[int, int]] = []
@@ -304,6 +306,7 @@ def test_the_algorithm_is_held_weakly() -> None:
     assert bound(policy.features_extractor) is None  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_the_callback_binds_a_compiled_policy() -> None:
     model = ALGORITHMS["PPO"](policy_kwargs(auto_bind=False))
     model.policy = torch.compile(model.policy, backend="eager")  # type: ignore[assignment]

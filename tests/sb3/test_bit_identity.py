@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.settings import PRESETS
-from tests.further import with_further
+from tests.further import further, with_further
 from tests.sb3.fakes import StampedEnv, stamped_vec_env
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -167,7 +167,7 @@ def test_prediction_and_evaluation_never_compute_the_loss(computed: list[str]) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("share", [True, further(False)])
 def test_trpo_warns_once_and_equals_the_plain_network(share: bool) -> None:
     plain = TRPO_BUILD(policy_kwargs(ChannelsLastCNN) | {"share_features_extractor": share})
     plain.learn(N_STEPS)

@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.sb3.session import Session
 from rl_infonce.settings import PRESETS
+from tests.further import further
 from tests.sb3.test_bit_identity import train_ars
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
@@ -68,7 +69,7 @@ def test_the_coefficient_follows_its_schedule(given: Any, expected: list[float])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+@pytest.mark.parametrize("name", ["PPO", "DQN", further("SAC")])
 def test_the_coefficient_goes_with_the_learning_rate(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +144,7 @@ def test_trpo_without_the_decoupled_mode_is_refused() -> None:
         TRPO_BUILD().learn(N_STEPS, callback=InfoNCECallback())
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "TRPO"])
+@pytest.mark.parametrize("name", ["PPO", "SAC", further("DQN"), further("TRPO")])
 def test_the_decoupled_mode_trains_encoder_and_heads_outside_the_hosts_backward(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +338,7 @@ def test_the_same_schedule_serves_a_second_learn_and_another_model() -> None:
         assert recorded.seen == pytest.approx(expected)
 
 
+@pytest.mark.thorough
 def test_the_same_decoupled_callback_serves_a_second_learn_and_another_model(
     computed: list[str],
 ) -> None:

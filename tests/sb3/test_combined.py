@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
 from rl_infonce.sb3.binding import place_of
 from rl_infonce.sb3.callbacks import trained_extractors
+from tests.further import further
 from tests.sb3.fakes import (
     IMAGE_SHAPE,
     VECTOR_SHAPE,
@@ -216,7 +217,7 @@ class TwoSensors(StampedDictEnv):
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize(
     ("name", "wrapper"),
-    [*((name, TwoSensors) for name in ("PPO", "DQN", "SAC")), ("SAC", StampedGoalEnv)],
+    [("PPO", TwoSensors), ("DQN", TwoSensors), further("SAC", TwoSensors), ("SAC", StampedGoalEnv)],
 )
 def test_vectors_in_dictionaries_have_a_loss_each(
     name: str, wrapper: type[StampedDictEnv], isolated: bool

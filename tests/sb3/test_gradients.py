@@ -15,6 +15,7 @@ from rl_infonce.sb3.attach import (
     watch_gradients,
 )
 from rl_infonce.sb3.session import DETAILS_FREQ
+from tests.further import further
 from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 Gradients = dict[str, torch.Tensor]
@@ -45,7 +46,7 @@ def first_gradients(
         ("PPO", {"max_grad_norm": 1e9}),
         ("A2C", {"max_grad_norm": 1e9}),
         ("DQN", {"max_grad_norm": 1e9}),
-        ("SAC", {}),
+        further("SAC", {}),
     ],
 )
 def test_attached_gradient_is_rl_plus_coef_times_auxiliary(

@@ -184,7 +184,7 @@ def _normal(extractor: InfoNCEExtractor, vectors: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
+@pytest.mark.parametrize("name", ["PPO", further("DQN")])
 def test_an_encoder_of_images_can_be_isolated(name: str) -> None:
     model = ALGORITHMS[name](policy_kwargs(isolated=True))
     watch = EncoderWatch(("cnn.", "linear."))
@@ -203,7 +203,7 @@ N_UPDATES: list[Any] = [
     ("PPO", {}, {"n_pairs": 48}, 2 * 8),
     ("A2C", {"n_steps": 5}, {"encoder_updates": 1}, 19),
     # 192 steps, of which 60 come before the first update.
-    ("SAC", {"train_freq": 1}, {}, 192 - 60 - 1),
+    further("SAC", {"train_freq": 1}, {}, 192 - 60 - 1),
     further("SAC", {"train_freq": 1, "gradient_steps": 2}, {}, 2 * (192 - 60 - 1)),
     ("SAC", {"gradient_steps": -1}, {}, 192 - 60 - 4),
     ("DQN", {}, {}, (192 - 60) // 4 - 1),
@@ -319,7 +319,7 @@ def test_looks_at_the_policy_make_no_update(
         assert_trained_alike(model, plain)
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "TRPO"])
+@pytest.mark.parametrize("name", ["PPO", "DQN", further("TRPO")])
 def test_a_model_that_the_callback_binds_trains_as_one_that_was_found(name: str) -> None:
     found = build(name, preset="cpc").learn(N_STEPS)
     model = build(name, preset="cpc", auto_bind=False)

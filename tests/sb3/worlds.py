@@ -104,8 +104,8 @@ VECTOR_ALGORITHMS: dict[str, Build] = {
 }
 """The same on vectors, and TRPO, which trains an isolated encoder."""
 
-RELATIVES = ("QRDQN", "TQC", "CrossQ")
-"""Algorithms that train as DQN or SAC does, and are a further case of the same."""
+RELATIVES = ("QRDQN", "TD3", "TQC", "CrossQ", "MaskablePPO")
+"""Algorithms that train as DQN, SAC or PPO does, and are a further case of the same."""
 
 N_STEPS = 96
 """Enough for every algorithm to train."""

@@ -6,7 +6,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.arms import ARMS, merged
 from rl_infonce.sweeps.grid import Cell
-from tests.further import further
 
 pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
@@ -26,9 +25,8 @@ def operations(arm: str, algo: str) -> int:
     return int(counter.get_total_flops())
 
 
-@pytest.mark.parametrize(
-    ("algo", "lowest", "highest"), [further("ppo", 0.98, 1.02), ("dqn", 0.75, 0.85)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("algo", "lowest", "highest"), [("ppo", 0.98, 1.02), ("dqn", 0.75, 0.85)])
 def test_controls_compute_what_the_loss_does(algo: str, lowest: float, highest: float) -> None:
     with_loss = operations("infonce", algo)
     assert operations("placebo", algo) == with_loss

@@ -76,6 +76,7 @@ def test_ray_that_starts_for_it(tmp_path: Path) -> None:
     assert not ray.is_initialized()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = ray_is_here()
@@ -581,6 +582,7 @@ def test_what_slurm_refuses_is_no_traceback(
         list(run_on_slurm(jobs_of(tmp_path), folder=tmp_path, cluster="local"))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_as_many_jobs_at_once_as_asked_for_on_a_ray_that_starts_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

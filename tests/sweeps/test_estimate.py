@@ -88,6 +88,7 @@ def test_the_room_is_that_of_the_disk_which_a_folder_will_be_on(
     assert asked == [tmp_path, tmp_path]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_decoupled_arm_is_tried_with_its_own_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -309,6 +309,7 @@ def test_without_study_or_optuna_it_says_so(
         next(run_study(folder, grid(), Trainer(folder), None))
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.atari
 def test_the_command_trains_trials_and_names_the_best(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def make(algorithm: str = "ppo", task: str = "pong", **settings: Any) -> Any:
     return make_agent(algorithm, task, **{"extractor": {}, **given, **settings})
 
 
-RELATIVES = ("qrdqn", "tqc", "crossq")
-"""Algorithms that train as DQN or SAC does."""
+RELATIVES = ("qrdqn", "td3", "tqc", "crossq", "ppo_mask", "ppo_lstm")
+"""Algorithms that train as DQN, SAC or PPO does."""
 SMALL: dict[str, Any] = {"n_pairs": 8, "features_dim": 16}
 
 
