@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.report.test_report import RUNS, report, whole
+from tests.report.test_report import RUNS, report
 
 pytest.importorskip("matplotlib")
 
@@ -43,7 +43,7 @@ class Reader(HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_nothing_else() -> None:
-    html = whole().html
+    html = report(RUNS, with_charts=True).html
     reader = Reader()
     reader.feed(html)
     assert not reader.open
@@ -57,7 +57,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert "found in 4 of 5" in html
     assert "no interval is corrected for the number of comparisons" in html
     assert "<code>found in 4 of 5</code> is how large" in html
-    assert html == report(RUNS).html, "the same runs make the same page"
+    assert html == report(RUNS, with_charts=True).html, "the same runs make the same page"
 
 
 def test_it_is_readable_on_a_phone_and_on_a_desk(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_it_is_readable_on_a_phone_and_on_a_desk(tmp_path: Path) -> None:
         pytest.skip("needs Chromium")
     path = tmp_path / "report.html"
     runs = [replace(each, commits=("5ff65a5de31db2819387dc99661f68a662220b48",)) for each in RUNS]
-    path.write_text(report(runs).html, encoding="utf-8")
+    path.write_text(report(runs, with_charts=True).html, encoding="utf-8")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for width in (390, 1280):
