@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.environments.worlds import CONTINUOUS, IMAGES
 from tests.files.test_state_file import assert_same
 from tests.further import further
 from tests.resuming.test_resume_callback import timeless_copy
+
+os.environ.setdefault("MUJOCO_GL", "egl")  # read once, when dm_control is imported
 
 
 def words(folder: Path, env: str, *flags: str) -> list[str]:
@@ -84,12 +87,15 @@ PPO = ("--n-envs", "2", "--hyperparams", "n_steps:16", "n_epochs:2")
         further("sac", "HalfCheetah-v5", 96, (*SAC, "--infonce-coef", "0")),
         further("sac", "Hopper-v5", 96, (*SAC, "--no-isolated")),
         further("ppo", "Walker2d-v5", 64, PPO),
+        further("sac", "dm_control/cartpole-swingup-v0", 96, SAC),
     ],
 )
 def test_a_run_that_was_killed_goes_on_exactly(
     tmp_path: Path, algo: str, env: str, first_step: int, sizes: tuple[str, ...]
 ) -> None:
-    name = env.rpartition(":")[2]
+    if env.startswith("dm_control"):
+        pytest.importorskip("dm_control")
+    name = env.rpartition(":")[2].replace("/", "-")
     flags = ("--algo", algo, "-n", "112", "--save-freq", "48", "--normalize", *sizes)
     assert main(words(tmp_path / "whole", env, *flags)) == 0
     whole = tmp_path / "whole" / algo / f"{name}_1"
