@@ -246,11 +246,9 @@ def note_random_returns(grids: list[Grid]) -> None:
     replace_text(RANDOM_RETURNS, text)
 
 
-def measured(
-    grid: Grid, output: Path, measure: Callable[[list[float | None]], float] = area
-) -> dict[tuple[str, str], dict[int, float]]:
-    """Return task and arm -> seed -> what is measured of the curve."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+def runs_of(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
+    """Return task and arm -> seed -> what was written of the run."""
+    found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
     for seed, task, arm in cells(grid):
         path = output / f"{task}-{arm}-{seed}.json"
         if not path.exists():
@@ -258,8 +256,68 @@ def measured(
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["n_steps"] != grid.n_timesteps or run["settings"] != grid.arms[arm]:
             raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
-        found.setdefault((task, arm), {})[seed] = measure(run["curve"])
+        found.setdefault((task, arm), {})[seed] = run
     return found
+
+
+def measured(
+    grid: Grid, output: Path, measure: Callable[[list[float | None]], float] = area
+) -> dict[tuple[str, str], dict[int, float]]:
+    """Return task and arm -> seed -> what is measured of the curve."""
+    return {
+        cell: {seed: measure(run["curve"]) for seed, run in own.items()}
+        for cell, own in runs_of(grid, output).items()
+    }
+
+
+def cost(grid: Grid, output: Path, task: str) -> float | None:
+    """Return how many times the baseline's processor time the loss takes; None without runs.
+
+    It is the median over pairs of a seed, as other programs ran beside these.
+    """
+    runs = runs_of(grid, output)
+    ours, theirs = runs.get((task, LOSS), {}), runs.get((task, BASELINE), {})
+    ratios = [
+        ours[seed]["processor_seconds"] / theirs[seed]["processor_seconds"]
+        for seed in ours.keys() & theirs.keys()
+    ]
+    return float(np.median(ratios)) if ratios else None
+
+
+def at_equal_time(grid: Grid, output: Path) -> Interval | None:
+    """Return how far the loss is above the baseline over the time of the faster one of both."""
+    found = measured(grid, output)
+    scale = scales(grid, found)
+    for task in grid.tasks:
+        times = cost(grid, output, task) or 1.0
+        slower, share = (LOSS, 1 / times) if times > 1 else (BASELINE, times)
+        n_windows = max(1, round(share * N_WINDOWS))
+        if (task, slower) in found:
+            cut = measured(grid, output, lambda curve, n=n_windows: area(curve[:n]))  # type: ignore[misc]
+            found[task, slower] = cut[task, slower]
+    return difference(grid, found, scale, LOSS, BASELINE)
+
+
+class OnTask(NamedTuple):
+    """What the loss does on one task, and its processor time over that of the baseline."""
+
+    over_baseline: Interval | None
+    over_placebo: Interval | None
+    cost: float | None
+
+
+def on_tasks(grid: Grid, output: Path) -> dict[str, OnTask]:
+    """Return what the loss does on each task alone."""
+    found = measured(grid, output)
+    scale = scales(grid, found)
+
+    def over(task: str, arm: str) -> Interval | None:
+        return difference(grid._replace(tasks=(task,)), found, scale, LOSS, arm)
+
+    return {
+        task: OnTask(over(task, BASELINE), over(task, PLACEBO), cost(grid, output, task))
+        for task in grid.tasks
+    }
 
 
 def scales(grid: Grid, found: Mapping[tuple[str, str], Mapping[int, float]]) -> dict[str, Any]:
@@ -368,6 +426,8 @@ class Row(NamedTuple):
         differences: Arm to what it is above the baseline.
         over: Arm to what the loss is above it.
         ratio: The loss over the baseline.
+        at_equal_time: What the loss is above the baseline over equal processor time.
+        on_tasks: Task to what the loss does there.
     """
 
     grid: Grid
@@ -375,6 +435,8 @@ class Row(NamedTuple):
     differences: dict[str, Interval | None]
     over: dict[str, Interval | None]
     ratio: Interval | None
+    at_equal_time: Interval | None
+    on_tasks: dict[str, OnTask]
 
 
 def row_of(grid: Grid, output: Path) -> Row:
@@ -393,13 +455,16 @@ def row_of(grid: Grid, output: Path) -> Row:
         },
         over={arm: difference(grid, found, scale, LOSS, arm) for arm in others},
         ratio=ratio(ours, theirs) if ours else None,
+        at_equal_time=at_equal_time(grid, output),
+        on_tasks=on_tasks(grid, output),
     )
 
 
 def map_table(rows: list[Row]) -> str:
     """Return the map in Markdown: what the loss is above each other arm, by regime."""
     others = list(dict.fromkeys(arm for row in rows for arm in row.over))
-    head = ["regime", "tasks", "seeds", *(f"over {arm}" for arm in others), "times baseline", ""]
+    head = ["regime", "tasks", "seeds", *(f"over {arm}" for arm in others), "times baseline"]
+    head += ["over baseline at equal time", ""]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for row in rows:
         cells = [
@@ -408,9 +473,24 @@ def map_table(rows: list[Row]) -> str:
             str(row.n_seeds),
             *(_told(row.over.get(arm)) for arm in others),
             "-" if row.ratio is None else _shown(row.ratio, "{:.2f}"),
+            _told(row.at_equal_time),
             effect(row.over.get(BASELINE), row.over.get(PLACEBO)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def tasks_table(rows: list[Row]) -> str:
+    """Return in Markdown what the loss does on each task of each regime, and what it costs."""
+    lines = [
+        "| regime | task | over baseline | over placebo | processor time of baseline's |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        for task, each in row.on_tasks.items():
+            over = f"{_told(each.over_baseline)} | {_told(each.over_placebo)}"
+            times = "missing" if each.cost is None else f"{each.cost:.2f}"
+            lines.append(f"| {row.grid.regime} | {task} | {over} | {times} |")
     return "\n".join(lines) + "\n"
 
 
@@ -492,7 +572,7 @@ def main() -> None:
         return
     if arguments.stage == "map":
         rows = [row_of(read_grid(each), arguments.output / each.stem) for each in arguments.grid]
-        print(map_table(rows), end="")
+        print(map_table(rows), tasks_table(rows), sep="\n", end="")
         draw(rows, arguments.output / "map.svg")
         return
     if arguments.stage == "tried":

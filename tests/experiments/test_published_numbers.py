@@ -264,7 +264,7 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
             "it is {} by `converged`",
         ),
         ("anand2019", "baseline", "infonce"): ("is undecided ({})", "is undecided ({})"),
-        ("anand2019", "untrained", "infonce"): ("CNN is not ({})", ""),
+        ("anand2019", "untrained", "infonce"): ("CNN is not ({})", "an untrained CNN's ({})"),
         ("anand2019", "placebo", "infonce"): ("under `anand2019` ({}).", ""),
         ("anand2019", "untrained", "stdim_offline"): ("({} over the untrained CNN,", "({})"),
         ("anand2019", "baseline", "stdim_offline"): ("{} over PPO)", ""),

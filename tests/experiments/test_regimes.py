@@ -134,7 +134,9 @@ def test_the_page_holds_the_map_of_the_results() -> None:
         )
         for name in ("ppo_sparse_distractors", "ppo_distractors")
     ]
-    assert regimes.map_table(rows).strip() in study_page("regimes/README.md")
+    page = study_page("regimes/README.md")
+    assert regimes.map_table(rows).strip() in page
+    assert regimes.tasks_table(rows).strip() in page
 
 
 def test_the_page_counts_the_forms_that_were_tried() -> None:
@@ -185,11 +187,17 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     name = "ppo_sparse_distractors"
     grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
     row = regimes.row_of(grid, RESULTS / "regimes" / name)
-    times = "{:.2f} times ({:.2f} to {:.2f})".format(*row.ratio[:3])
-    over = {arm: "by {:.3f} ({:.3f} to {:.3f})".format(*row.over[arm][:3]) for arm in ARMS}
+    pendulum, reacher = row.on_tasks.values()
     page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
-    assert f"PPO scores {times} what the same network does without the loss" in page
-    assert f"network without it {over['baseline']} and above a placebo {over['placebo']}" in page
+    for words, interval, form in (
+        ("same network without the loss by {}", reacher.over_baseline, "{:.3f} ({:.3f} to {:.3f})"),
+        ("above the placebo's by {}", reacher.over_placebo, "{:.3f} ({:.3f} to {:.3f})"),
+        ("the mean is the same ({})", pendulum.over_baseline, "{:.3f}, {:.3f} to {:.3f}"),
+        ("the score is {} that of", row.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
+        ("no gain is detected ({})", row.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
+    ):
+        assert words.format(form.format(*interval[:3])) in page
+    assert f"takes {pendulum.cost:.2f} and {reacher.cost:.2f} times the processor time" in page
     endings = regimes.measured(grid, RESULTS / "regimes" / name, regimes.ending)
     ours, theirs = (
         sum(endings[grid.tasks[0], arm].values()) / len(grid.seeds) for arm in ("infonce", ARMS[0])
@@ -216,7 +224,12 @@ def confirmed(tmp_path: Path, seeds: int) -> Any:
         score = 1.0 if task == "c" else arms[arm] * (1 + luck)
         if arm in ("stock", "placebo") and task != "c":
             score += rng.normal(scale=0.01)
-        run = {"n_steps": 100, "settings": grid.arms[arm], "curve": [10 * score] * 100}
+        run = {
+            "n_steps": 100,
+            "settings": grid.arms[arm],
+            "curve": np.linspace(0, 20 * score, 100).tolist(),  # its mean is ten scores
+            "processor_seconds": 2.0 if arm == "infonce" else 1.0,
+        }
         (output / f"{task}-{arm}-{seed}.json").write_text(json.dumps(run))
     return regimes, grid, output
 
@@ -235,7 +248,16 @@ def test_the_map_tells_and_draws_what_helps(
     assert row.differences["placebo"].high < 0 < row.over["placebo"].low
     text = regimes.map_table([row])
     assert "| SAC, easy | a, b | 6 |" in text
-    assert text.endswith("| 2.00 (2.00 to 2.00) | helps |\n")
+    assert "| 2.00 (2.00 to 2.00) | " in text
+    assert text.endswith(" | helps |\n")
+    # In half of the steps a rising curve has a little less than half of its mean.
+    half = np.mean(np.linspace(0, 2, 100)[:50])
+    assert row.at_equal_time.mean == pytest.approx((2.2 * half - 1.1) * (1 + np.mean(luck)))
+    assert row.on_tasks["a"].cost == 2.0
+    assert row.on_tasks["b"].over_baseline.mean == pytest.approx(row.over["baseline"].mean)
+    (_, _, first, second) = regimes.tasks_table([row]).splitlines()
+    assert first.startswith("| SAC, easy | a | +")
+    assert second.endswith(" | 2.00 |")
     regimes.draw([row], tmp_path / "map.svg")
     assert "<svg" in (tmp_path / "map.svg").read_text()
 
@@ -247,7 +269,7 @@ def test_a_study_of_few_runs_has_no_interval_on_the_map(
     monkeypatch.setattr(regimes, "random_return", lambda task: 0.0)
     row = regimes.row_of(grid, output)
     assert row.over["baseline"] is row.ratio is None
-    assert "| 0 | missing | missing | missing | - | missing |" in regimes.map_table([row])
+    assert "| 0 | missing | missing | missing | - | missing | missing |" in regimes.map_table([row])
 
 
 @pytest.mark.parametrize(
