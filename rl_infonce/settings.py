@@ -98,7 +98,8 @@ class InfoNCESettings:
     infonce_coef: float = setting(
         0.01,
         Number(at_least=0),
-        "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline.",
+        "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline. An isolated encoder "
+        "tells 0 from more alone, as its Adam cancels a constant weight.",
     )
     horizons: Sequence[int] | None = setting(
         None,
@@ -414,7 +415,12 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
 
 
 def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
-    """Raise a ValueError if settings need vectors: a weight for each of their dimensions."""
+    """Raise a ValueError if settings need vectors, or moved images are seen by no loss of RL."""
+    if settings.augment_observations and settings.isolated:
+        raise ValueError(
+            "Expected `augment_observations` with an encoder that RL trains, got it with "
+            "isolated=True, where RL's loss does not reach the encoder. Leave one of them out."
+        )
     if settings.input_sparsity:
         raise ValueError(
             f"Expected `input_sparsity` to fit images, got {settings.input_sparsity} with "
@@ -461,6 +467,12 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
                 f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out."
             )
     _check_predictor(settings)
+    if 1 < settings.segment_length <= settings.min_gap:
+        raise ValueError(
+            f"Expected `min_gap` below segment_length={settings.segment_length}, got "
+            f"{settings.min_gap}, which leaves all futures of a segment out of its negatives. Add "
+            "min_gap=1."
+        )
     if "context" in given and settings.context != "none" and settings.terms == ("local_local",):
         raise ValueError(
             f"Expected `context`={settings.context!r} with a term that predicts from features, got "

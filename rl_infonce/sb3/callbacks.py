@@ -45,13 +45,15 @@ class InfoNCECallback(BaseCallback):
         infonce_coef: Weight of the loss: a number, a function of the remaining progress (1 to 0)
             at each update, as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None
             keeps the extractor's own, which also returns when `learn()` ends. Adam cancels a
-            constant factor: in decoupled mode the schedule's first value multiplies the gradient
-            before clipping, and what becomes of it multiplies the learning rate.
+            constant factor: in decoupled mode and for isolated encoders, what becomes of the
+            schedule's first value multiplies the learning rate. In decoupled mode that value
+            multiplies the gradient before clipping.
         decoupled: Whether to train the encoder in updates of its own.
-        learning_rate: Learning rate of the decoupled Adam where the schedule begins, > 0.
+        learning_rate: Learning rate of the decoupled Adam where the schedule begins, > 0; None
+            means 0.001.
         n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
             off-policy.
-        max_grad_norm: Decoupled updates clip their gradient to this norm, > 0.
+        max_grad_norm: Decoupled updates clip their gradient to this norm, > 0; None means 10.
         verbose: 1 prints which extractors are bound.
 
     Raises:
@@ -66,17 +68,25 @@ class InfoNCECallback(BaseCallback):
         infonce_coef: float | str | Schedule | None = None,
         *,
         decoupled: bool = False,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         n_updates: int | None = None,
-        max_grad_norm: float = 10.0,
+        max_grad_norm: float | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         check_flag("decoupled", decoupled)
+        given = {
+            "learning_rate": learning_rate,
+            "n_updates": n_updates,
+            "max_grad_norm": max_grad_norm,
+        }
+        learning_rate = 1e-3 if learning_rate is None else learning_rate
+        max_grad_norm = 10.0 if max_grad_norm is None else max_grad_norm
         check_number("learning_rate", learning_rate, above=0)
         check_number("max_grad_norm", max_grad_norm, above=0)
         if n_updates is not None:
             check_count("n_updates", n_updates)
+        _check_decoupled(decoupled, given)
         self.coef_schedule = _schedule(infonce_coef)
         self.decoupled = decoupled
         self.learning_rate = learning_rate
@@ -95,6 +105,7 @@ class InfoNCECallback(BaseCallback):
                 'policy_kwargs={"features_extractor_class": InfoNCEExtractor}.'
             )
         self._check_algorithm(self.model)
+        self._check_schedule()
         self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
             if self.decoupled:
@@ -110,6 +121,17 @@ class InfoNCECallback(BaseCallback):
         attaches = not self.decoupled and not all(each.is_isolated for each in self.extractors)
         if reason is not None and (is_gradient_free(model) or attaches):
             raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
+
+    def _check_schedule(self) -> None:
+        """Raise if nothing would ever train an encoder that RL does not train."""
+        if self.coef_schedule is None or not any(each.is_isolated for each in self.extractors):
+            return
+        if not any(self.coef_schedule(tenths / 10) for tenths in range(11)):
+            raise ValueError(
+                "Expected a schedule of `infonce_coef` above 0 with an isolated encoder, which RL "
+                "does not train, got 0. Pass infonce_coef=0 in features_extractor_kwargs: then RL "
+                "trains it."
+            )
 
     def _on_training_start(self) -> None:
         if isinstance(self.parent, EventCallback):  # which tells nothing of rollouts
@@ -130,7 +152,8 @@ class InfoNCECallback(BaseCallback):
             remaining = 1.0 - self.num_timesteps / self.model._total_timesteps
             coef = self.coef_schedule(max(remaining, 0.0))
             for extractor in self.extractors:
-                extractor.steer(decoupled=self.decoupled, infonce_coef=coef)
+                share = self._share_of_first(coef) if extractor.is_isolated else 1.0
+                extractor.steer(decoupled=self.decoupled, infonce_coef=coef, share=share)
         if not self.decoupled or self.num_timesteps <= getattr(self.model, "learning_starts", 0):
             return
         # Read now: the next rollout replaces the arrays before its callback runs.
@@ -201,6 +224,17 @@ class InfoNCECallback(BaseCallback):
             optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
             self._optimizers[index] = optimizer
         return optimizer
+
+
+def _check_decoupled(decoupled: bool, settings: Mapping[str, Any]) -> None:
+    """Raise a ValueError if settings of decoupled updates are given, and there are none."""
+    given = [name for name, value in settings.items() if value is not None]
+    if given and not decoupled:
+        raise ValueError(
+            f"Expected `{given[0]}` with decoupled=True, got it without: in RL's own updates the "
+            "loss has RL's learning rate and clipping, and an isolated encoder has "
+            "encoder_learning_rate and encoder_updates. Add decoupled=True, or leave it out."
+        )
 
 
 def _check_unbounded(max_grad_ratio: float | None) -> None:

@@ -50,7 +50,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
     Args:
         observation_space: A dictionary with at least one channels-first image or vector.
         cnn_output_dim: Features of each encoded entry, >= 1; None means 256 of images and what
-            `InfoNCEExtractor` has for vectors, beside which their observation stands.
+            `InfoNCEExtractor` has for vectors.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
         keys: Entries that are encoded; None means all images, and all vectors where there is none.
         settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and

@@ -213,22 +213,24 @@ class InfoNCEExtractor(HostedExtractor):
         experience = self.experience() if leader is self else None
         if experience is None or self.own_updates is None:
             return
-        rate = learning_rate_for(algorithm, self.settings)
-        for _ in range(n_due):
-            self._update(self.own_updates, experience, rate)
+        share = self._session.steering.share
+        rate = share * learning_rate_for(algorithm, self.settings)
+        for _ in range(n_due if share > 0 else 0):
+            self._update(self.own_updates, experience, rate, share)
         for follower in followers:
-            self.own_updates.hand_over(self.encoder, follower.encoder)
+            self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 
     def _alike(self, algorithm: BaseAlgorithm) -> list[InfoNCEExtractor]:
         return alike(self, algorithm.policy)
 
     def _update(
-        self, own_updates: OwnUpdates, experience: Experience, learning_rate: float
+        self, own_updates: OwnUpdates, experience: Experience, learning_rate: float, share: float
     ) -> None:
         loss = self.infonce_loss(experience)
-        gradients = None if loss is None else self.weighted_gradients(loss)
-        if gradients is not None and self.infonce is not None:
-            own_updates.step(self.encoder, self.infonce, gradients, learning_rate)
+        found = None if loss is None else self.weighted_gradients(loss)
+        if found is not None and self.infonce is not None:
+            unscaled = found._replace(gradients=tuple(each / share for each in found.gradients))
+            own_updates.step(self.encoder, self.infonce, unscaled, learning_rate)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

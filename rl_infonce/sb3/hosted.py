@@ -61,8 +61,10 @@ class HostedExtractor(NatureCNN):
                 skips frames twice.
         """
         check_host(model, self.horizons if self.infonce_coef > 0 else ())
+        # Of an algorithm that is known, updates may be due since its last `learn`.
+        if model is not self._session.algorithm:
+            self._session.counts.n_host_updates = int(model._n_updates)
         self._session.bind(model)
-        self._session.counts.n_host_updates = int(model._n_updates)
         chance, self._chance_seed = self._chance_seed, None
         if chance is not None and model.seed is not None:
             self._session.rng = stream_of(model.seed)
@@ -115,10 +117,16 @@ class HostedExtractor(NatureCNN):
         check_number("infonce_coef", coef, at_least=0)
         self._own_coef = coef
 
-    def steer(self, *, decoupled: bool = False, infonce_coef: float | None = None) -> None:
-        """Change the loss until `learn()` ends; without a weight the extractor's own holds."""
+    def steer(
+        self, *, decoupled: bool = False, infonce_coef: float | None = None, share: float = 1.0
+    ) -> None:
+        """Change the loss until `learn()` ends; without a weight the extractor's own holds.
+
+        `share` is the weight over the schedule's first: what an isolated encoder has of its
+        learning rate.
+        """
         check_number("infonce_coef", infonce_coef or 0.0, at_least=0)
-        self._session.steer(Steering(decoupled, infonce_coef))
+        self._session.steer(Steering(decoupled, infonce_coef, share))
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded; None, after one warning, if unreadable."""

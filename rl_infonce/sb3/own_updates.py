@@ -171,13 +171,18 @@ class OwnUpdates(nn.Module):
         return average.averages() if average is not None and average.has_begun else None
 
     @torch.no_grad()
-    def hand_over(self, leader: nn.Module, follower: nn.Module) -> None:
-        """Give an encoder the numbers that the policy reads of another one."""
+    def hand_over(self, leader: nn.Module, follower: nn.Module, other: OwnUpdates | None) -> None:
+        """Give an encoder the numbers that the policy reads of another one.
+
+        Its average gets them also: SB3 copies parameters to target networks, and not what is read.
+        """
         read = self.averages() or dict(leader.named_parameters())
         for name, own in follower.named_parameters():
             own.copy_(read[name])
         for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
             buffer.copy_(new)
+        if self.average is not None and other is not None and other.average is not None:
+            other.average.load_state_dict(self.average.state_dict())
 
 
 def _parameters(encoder: nn.Module, heads: nn.Module) -> list[nn.Parameter]:

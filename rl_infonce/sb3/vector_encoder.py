@@ -55,7 +55,8 @@ class VectorEncoder(nn.Module):
         """Shorten the weights of each input by the length of a change of all by `amount`.
 
         When half of the norm is left that torch draws, this goes on for short ones alone: later
-        layers make up for weights that are all short, so that useful ones would vanish also. Frozen
+        layers make up for weights that are all short, so that useful ones would vanish also. SB3
+        redraws the weights of PPO and its relatives, and the same norm is the end there. Frozen
         weights stay.
         """
         weight = self.mlp.get_parameter("0.weight")

@@ -111,6 +111,8 @@ def test_a_rollout_past_the_end_has_no_progress_below_0() -> None:
         ({"max_grad_norm": -1.0}, ValueError, r"`max_grad_norm`.*-1"),
         ({"n_updates": 0}, ValueError, r"`n_updates`.*0"),
         ({"n_updates": 1.5}, TypeError, r"`n_updates`.*1\.5"),
+        ({"n_updates": 3}, ValueError, r"`n_updates` with decoupled=True, got it without"),
+        ({"learning_rate": 1e-4}, ValueError, r"`learning_rate` with decoupled=True.*encoder_lea"),
     ],
 )
 def test_unfit_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:

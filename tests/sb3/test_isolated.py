@@ -372,11 +372,74 @@ def test_observations_of_nan_leave_the_encoder_alone_and_are_warned_of() -> None
     assert are_same(before, weights_of(extractor))
 
 
-def test_a_schedule_reaches_updates_of_its_own() -> None:
-    """Adam cancels a factor; what is left of the schedule is what its numbers say."""
-    model = build("PPO")
-    model.learn(N_STEPS, callback=InfoNCECallback("lin_0.1"))
-    assert 0 < extractors_of(model)[0].last_infonce["coef"] < 0.1
+def test_a_schedule_scales_the_rate_of_updates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Adam cancels a factor of the loss; where the schedule is 0, there is no update."""
+    rates: list[float] = []
+    norms: list[float] = []
+    step = OwnAdam.step
+
+    def recording(self: OwnAdam, given: Any, auxiliary: Any, learning_rate: float) -> None:
+        rates.append(learning_rate)
+        norms.append(float(torch.nn.utils.get_total_norm(auxiliary.gradients)))
+        step(self, given, auxiliary, learning_rate)
+
+    monkeypatch.setattr(OwnAdam, "step", recording)
+    model = build("PPO", encoder_updates=1)
+    shares = {0.8: 0.1, 0.6: 0.05, 0.4: 0.0, 0.2: 0.001}  # of progress when a rollout of 64 ends
+    callback = InfoNCECallback(lambda left: 0.1 if left == 1 else shares.get(round(left, 1), 0.1))
+    model.learn(320, callback=callback)
+    assert rates == pytest.approx([1e-3, 5e-4, 1e-5])
+    assert min(norms) > 0.1 * max(norms), "Adam's moments have one unit"
+    assert extractors_of(model)[0].last_infonce["coef"] == 0.001
+
+
+def test_a_schedule_of_nothing_is_refused() -> None:
+    for nothing in (0.0, "lin_0.0", lambda _: 0.0):
+        with pytest.raises(ValueError, match=r"isolated encoder.*infonce_coef=0 in features_extr"):
+            build("PPO").learn(N_STEPS, callback=InfoNCECallback(nothing))
+    joint = VECTOR_ALGORITHMS["PPO"](policy_kwargs(isolated=False))
+    joint.learn(N_STEPS, callback=InfoNCECallback(0.0))
+
+
+def test_updates_that_are_due_come_with_the_next_learn_whoever_binds() -> None:
+    """A rollout in each `learn` leaves its updates to the next one."""
+    n_updates = []
+    for callback in (None, InfoNCECallback()):
+        model = build("PPO", encoder_updates=1)
+        for _ in range(4):
+            model.learn(64, reset_num_timesteps=False, callback=callback)
+        n_updates.append(extractors_of(model)[0]._session.counts.n_updates)
+    assert n_updates == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("DQN", {"target_update_interval": 2, "train_freq": 16, "gradient_steps": 4}),
+        ("TD3", {"train_freq": 16, "gradient_steps": 4}),
+        ("SAC", {"train_freq": 16, "gradient_steps": 4}),
+    ],
+)
+def test_target_networks_read_the_encoder_that_the_others_read(
+    name: str, changes: dict[str, Any]
+) -> None:
+    """SB3 copies into them the weights that are trained, in rollouts and between updates."""
+    model = VECTOR_ALGORITHMS[name](policy_kwargs(isolated=True), **changes)
+    observations = torch.as_tensor(np.stack([model.observation_space.sample() for _ in range(8)]))
+    n_compared = 0
+
+    def compare(*_: Any) -> None:
+        nonlocal n_compared
+        first, *others = [each(observations.float()) for each in every_extractor(model)]
+        assert others
+        for other in others:  # but for what SB3's average of equal numbers rounds
+            torch.testing.assert_close(first, other)
+        n_compared += 1
+
+    for optimizer in optimizers(model):
+        optimizer.register_step_pre_hook(compare)
+    model.learn(3 * N_STEPS)
+    assert n_compared > 20
 
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])

@@ -148,6 +148,13 @@ def test_what_needs_vectors_is_refused_by_name(settings: dict[str, Any]) -> None
     assert InfoNCEExtractor(image, **{**given, "input_sparsity": 0.0}).horizons
 
 
+def test_moved_images_that_no_loss_of_rl_sees_are_refused() -> None:
+    image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    with pytest.raises(ValueError, match="`augment_observations` with an encoder that RL trains"):
+        InfoNCEExtractor(image, augment_observations=True, isolated=True)
+    assert InfoNCEExtractor(image, augment_observations=True).horizons
+
+
 @pytest.mark.parametrize(
     "actions",
     [
