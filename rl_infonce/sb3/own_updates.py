@@ -182,7 +182,9 @@ class OwnUpdates(nn.Module):
         for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
             buffer.copy_(new)
         if self.average is not None and other is not None and other.average is not None:
-            other.average.load_state_dict(self.average.state_dict())
+            averages = self.average.buffers(), other.average.buffers()
+            for new, buffer in zip(*averages, strict=True):
+                buffer.copy_(new)
 
 
 def _parameters(encoder: nn.Module, heads: nn.Module) -> list[nn.Parameter]:
