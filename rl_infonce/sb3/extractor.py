@@ -50,8 +50,8 @@ class InfoNCEExtractor(HostedExtractor):
 
     By default `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is
     one of NatureCNN. SB3 chooses the hidden layers by the extractor's class: to compare with
-    `NatureCNN`, pass `net_arch=[]` (PPO, A2C, DQN and their relatives) or `[256, 256]` (TD3) on
-    both sides.
+    `NatureCNN` on images, pass `net_arch=[]` (PPO, A2C, DQN and their relatives) or `[256, 256]`
+    (TD3) on both sides.
 
     Example:
         >>> from stable_baselines3 import PPO
