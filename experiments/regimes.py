@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -62,6 +62,8 @@ NOISES = {"White": "white noise", "Drifting": "noise that drifts"}
 """Words in the ids of tasks, by distractors.py."""
 FEWEST_SEEDS = 5
 """Fewer have no interval, but a lowest and a highest score."""
+Runs: TypeAlias = dict[tuple[str, str], dict[int, dict[str, Any]]]
+"""Task and arm -> seed -> what was written of the run."""
 
 
 class Grid(NamedTuple):
@@ -246,9 +248,9 @@ def note_random_returns(grids: list[Grid]) -> None:
     replace_text(RANDOM_RETURNS, text)
 
 
-def runs_of(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
+def runs_of(grid: Grid, output: Path) -> Runs:
     """Return task and arm -> seed -> what was written of the run."""
-    found: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
+    found: Runs = {}
     for seed, task, arm in cells(grid):
         path = output / f"{task}-{arm}-{seed}.json"
         if not path.exists():
@@ -261,21 +263,20 @@ def runs_of(grid: Grid, output: Path) -> dict[tuple[str, str], dict[int, dict[st
 
 
 def measured(
-    grid: Grid, output: Path, measure: Callable[[list[float | None]], float] = area
+    runs: Runs, measure: Callable[[list[float | None]], float] = area
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return task and arm -> seed -> what is measured of the curve."""
     return {
         cell: {seed: measure(run["curve"]) for seed, run in own.items()}
-        for cell, own in runs_of(grid, output).items()
+        for cell, own in runs.items()
     }
 
 
-def cost(grid: Grid, output: Path, task: str) -> float | None:
+def cost(runs: Runs, task: str) -> float | None:
     """Return how many times the baseline's processor time the loss takes; None without runs.
 
     It is the median over pairs of a seed, as other programs ran beside these.
     """
-    runs = runs_of(grid, output)
     ours, theirs = runs.get((task, LOSS), {}), runs.get((task, BASELINE), {})
     ratios = [
         ours[seed]["processor_seconds"] / theirs[seed]["processor_seconds"]
@@ -284,17 +285,17 @@ def cost(grid: Grid, output: Path, task: str) -> float | None:
     return float(np.median(ratios)) if ratios else None
 
 
-def at_equal_time(grid: Grid, output: Path) -> Interval | None:
+def at_equal_time(grid: Grid, runs: Runs) -> Interval | None:
     """Return how far the loss is above the baseline over the time of the faster one of both."""
-    found = measured(grid, output)
+    found = measured(runs)
     scale = scales(grid, found)
     for task in grid.tasks:
-        times = cost(grid, output, task) or 1.0
-        slower, share = (LOSS, 1 / times) if times > 1 else (BASELINE, times)
-        n_windows = max(1, round(share * N_WINDOWS))
-        if (task, slower) in found:
-            cut = measured(grid, output, lambda curve, n=n_windows: area(curve[:n]))  # type: ignore[misc]
-            found[task, slower] = cut[task, slower]
+        times = cost(runs, task)
+        if times is not None:
+            slower, share = (LOSS, 1 / times) if times > 1 else (BASELINE, times)
+            within = max(1, round(share * N_WINDOWS))
+            own = runs[task, slower]
+            found[task, slower] = {seed: area(own[seed]["curve"][:within]) for seed in own}
     return difference(grid, found, scale, LOSS, BASELINE)
 
 
@@ -306,16 +307,16 @@ class OnTask(NamedTuple):
     cost: float | None
 
 
-def on_tasks(grid: Grid, output: Path) -> dict[str, OnTask]:
+def on_tasks(grid: Grid, runs: Runs) -> dict[str, OnTask]:
     """Return what the loss does on each task alone."""
-    found = measured(grid, output)
+    found = measured(runs)
     scale = scales(grid, found)
 
     def over(task: str, arm: str) -> Interval | None:
         return difference(grid._replace(tasks=(task,)), found, scale, LOSS, arm)
 
     return {
-        task: OnTask(over(task, BASELINE), over(task, PLACEBO), cost(grid, output, task))
+        task: OnTask(over(task, BASELINE), over(task, PLACEBO), cost(runs, task))
         for task in grid.tasks
     }
 
@@ -333,8 +334,8 @@ def scales(grid: Grid, found: Mapping[tuple[str, str], Mapping[int, float]]) -> 
 
 def table(grid: Grid, output: Path) -> str:
     """Return areas by task and arm, and the differences between arms over all tasks."""
-    found = measured(grid, output)
-    endings = measured(grid, output, ending)
+    runs = runs_of(grid, output)
+    found, endings = measured(runs), measured(runs, ending)
     scale = scales(grid, found)
     lines = [
         "| task | arm | runs | mean return over the budget | of the unit | in its last tenth |",
@@ -441,7 +442,8 @@ class Row(NamedTuple):
 
 def row_of(grid: Grid, output: Path) -> Row:
     """Return what a confirmation with the arms `LOSS` and `BASELINE` found."""
-    found = measured(grid, output)
+    runs = runs_of(grid, output)
+    found = measured(runs)
     scale = scales(grid, found)
     others = [arm for arm in grid.arms if arm != LOSS]
     ours, theirs = paired(grid, found, scale, LOSS, BASELINE)
@@ -455,8 +457,8 @@ def row_of(grid: Grid, output: Path) -> Row:
         },
         over={arm: difference(grid, found, scale, LOSS, arm) for arm in others},
         ratio=ratio(ours, theirs) if ours else None,
-        at_equal_time=at_equal_time(grid, output),
-        on_tasks=on_tasks(grid, output),
+        at_equal_time=at_equal_time(grid, runs),
+        on_tasks=on_tasks(grid, runs),
     )
 
 
@@ -498,7 +500,7 @@ def tried_table(grids: Mapping[str, Grid], output: Path) -> str:
     """Return how many forms of the loss some screenings tried, by algorithm and kind of noise."""
     tried: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for name, grid in grids.items():
-        for task, arm in measured(grid, output / name):
+        for task, arm in runs_of(grid, output / name):
             settings = grid.arms[arm]
             has_loss = settings.get("extractor", True) and settings.get("infonce_coef", 1.0) > 0
             if has_loss and settings.get("positives") != "shuffled":

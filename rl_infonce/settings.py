@@ -98,8 +98,8 @@ class InfoNCESettings:
     infonce_coef: float = setting(
         0.01,
         Number(at_least=0),
-        "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline. An isolated encoder "
-        "tells 0 from more alone, as its Adam cancels a constant weight.",
+        "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline. Isolated encoders "
+        "train alike with all values above 0, as Adam cancels a constant factor.",
     )
     horizons: Sequence[int] | None = setting(
         None,

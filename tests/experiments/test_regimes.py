@@ -198,7 +198,8 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     ):
         assert words.format(form.format(*interval[:3])) in page
     assert f"takes {pendulum.cost:.2f} and {reacher.cost:.2f} times the processor time" in page
-    endings = regimes.measured(grid, RESULTS / "regimes" / name, regimes.ending)
+    runs = regimes.runs_of(grid, RESULTS / "regimes" / name)
+    endings = regimes.measured(runs, regimes.ending)
     ours, theirs = (
         sum(endings[grid.tasks[0], arm].values()) / len(grid.seeds) for arm in ("infonce", ARMS[0])
     )

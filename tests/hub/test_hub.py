@@ -298,7 +298,7 @@ def test_encoders_have_rows_of_their_own_beside_their_own_seeds_and_architecture
 # -- faults -----------------------------------------------------------------------------------
 
 
-def refused(folder: Path, kind: type[Exception], match: str, **settings: Any) -> Exception:
+def assert_refused(folder: Path, kind: type[Exception], match: str, **settings: Any) -> Exception:
     """Pull, expect an error, and that nothing at all was left behind."""
     before = sorted(folder.iterdir())
     with pytest.raises(kind, match=match) as raised:
@@ -313,17 +313,21 @@ def test_401_says_how_to_log_in(
     pushed.private = True
     assert pull(REPO, tmp_path / "ours").commit == COMMIT
     monkeypatch.setenv("HF_TOKEN", "wrong")
-    error = refused(tmp_path, HubError, r"401 to http://127.*/api/models/me/pong.*hf auth login")
+    error = assert_refused(
+        tmp_path, HubError, r"401 to http://127.*/api/models/me/pong.*hf auth login"
+    )
     assert isinstance(error, HubError)
     assert error.status == 401
     assert "wrong" not in str(error)
 
 
 def test_404_names_the_url(hub: StandIn, made: Path, tmp_path: Path) -> None:
-    refused(tmp_path, HubError, rf"404 to {hub.url}/api/models/me/pong/revision/main.*no such")
+    assert_refused(
+        tmp_path, HubError, rf"404 to {hub.url}/api/models/me/pong/revision/main.*no such"
+    )
     push(REPO, make_bundle(**everything(made)))
     hub.refusals["resolve.*scores.json"] = [(404, {"X-Error-Code": "EntryNotFound"})]
-    refused(tmp_path, HubError, rf"404 to {hub.url}/{REPO}/resolve/{COMMIT}/scores.json")
+    assert_refused(tmp_path, HubError, rf"404 to {hub.url}/{REPO}/resolve/{COMMIT}/scores.json")
 
 
 @pytest.mark.parametrize("path", ["/api/models", "/resolve/.*model.zip"])
@@ -341,7 +345,7 @@ def test_a_busy_hub_is_asked_again(
 
 def test_429_for_ever_ends_with_the_status(pushed: StandIn, tmp_path: Path) -> None:
     pushed.refusals["/api/models"] = 9 * BUSY[:1]
-    refused(tmp_path, HubError, "429 to .*Too many requests")
+    assert_refused(tmp_path, HubError, "429 to .*Too many requests")
     assert len(pushed.asked) == 5
 
 
@@ -352,7 +356,7 @@ def test_no_hub_is_an_error_with_its_url(
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
-        error = refused(
+        error = assert_refused(
             tmp_path, HubError, f"no complete answer from {url}/api/models/me/pong.*refused"
         )
     assert isinstance(error, HubError)
@@ -362,7 +366,7 @@ def test_no_hub_is_an_error_with_its_url(
 @pytest.mark.parametrize("name", ["model.zip", "encoder.safetensors", "README.md"])
 def test_a_partial_download_leaves_nothing(pushed: StandIn, tmp_path: Path, name: str) -> None:
     pushed.cut.add(name)
-    refused(
+    assert_refused(
         tmp_path, HubError, rf"no complete answer from {pushed.url}/{REPO}/resolve/{COMMIT}/{name}"
     )
 
@@ -371,9 +375,9 @@ def test_a_shorter_file_is_noticed_and_a_longer_one_stopped(
     pushed: StandIn, tmp_path: Path
 ) -> None:
     pushed.sent["README.md"] = b"short"
-    refused(tmp_path, HubError, r"bytes from .*README.md, got 5")
+    assert_refused(tmp_path, HubError, r"bytes from .*README.md, got 5")
     pushed.sent["README.md"] = bytes(2**22)
-    refused(tmp_path, ValueError, "README.md, got more")
+    assert_refused(tmp_path, ValueError, "README.md, got more")
 
 
 @pytest.mark.parametrize("is_listed_as_lfs", [True, False])
@@ -385,7 +389,7 @@ def test_a_pointer_is_not_taken_for_the_file(
         pushed.sent["model.zip"] = POINTER
     else:
         pushed.repos[REPO]["model.zip"] = POINTER
-    refused(tmp_path, ValueError, "model.zip, got a pointer of Git LFS")
+    assert_refused(tmp_path, ValueError, "model.zip, got a pointer of Git LFS")
 
 
 @pytest.mark.parametrize(("is_lfs", "words"), [(True, "file of SHA-256"), (False, "git's blob")])
@@ -396,13 +400,15 @@ def test_a_changed_file_is_noticed(
     changed = bytearray(pushed.repos[REPO]["encoder.safetensors"])
     changed[-1] ^= 1
     pushed.sent["encoder.safetensors"] = bytes(changed)
-    refused(tmp_path, HubError, rf"{words} \w+ from .*encoder.safetensors, got ")
+    assert_refused(tmp_path, HubError, rf"{words} \w+ from .*encoder.safetensors, got ")
 
 
 def test_large_files_are_refused_before_a_byte_is_asked(pushed: StandIn, tmp_path: Path) -> None:
-    refused(tmp_path, ValueError, r"at most 1,000 bytes, got .*--max-bytes", most_bytes=1000)
+    assert_refused(tmp_path, ValueError, r"at most 1,000 bytes, got .*--max-bytes", most_bytes=1000)
     pushed.sizes["README.md"] = 2**21
-    refused(tmp_path, ValueError, "README.md of me/pong to have at most 1,048,576 bytes, got 2,097")
+    assert_refused(
+        tmp_path, ValueError, "README.md of me/pong to have at most 1,048,576 bytes, got 2,097"
+    )
     assert not [path for _, path in pushed.asked if "resolve" in path]
 
 
@@ -419,7 +425,7 @@ def test_other_names_are_left_out(pushed: StandIn, tmp_path: Path) -> None:
 
 def test_a_repository_of_others_names_is_none_of_ours(hub: StandIn, tmp_path: Path) -> None:
     hub.repos[REPO] = {"../model.zip": b"", "pytorch_model.bin": b""}
-    refused(tmp_path, ValueError, r"hold encoder.safetensors or model.zip.*'\.\./model.zip'")
+    assert_refused(tmp_path, ValueError, r"hold encoder.safetensors or model.zip.*'\.\./model.zip'")
 
 
 @pytest.mark.parametrize("name", [*MOST_BYTES])
@@ -431,14 +437,14 @@ def test_no_payload_is_executed_whatever_name_it_has(
         pushed.repos[REPO][name] = payload
         if name == "README.md" and payload.isascii():
             continue  # text, which nothing reads
-        refused(tmp_path, ValueError, f"{name} of {REPO} cannot be used")
+        assert_refused(tmp_path, ValueError, f"{name} of {REPO} cannot be used")
     assert not mark.exists()
 
 
 def test_what_is_there_is_not_touched(pushed: StandIn, tmp_path: Path) -> None:
     (tmp_path / "back").mkdir()
     (tmp_path / "back" / "mine").touch()
-    refused(tmp_path, FileExistsError, "new folder")
+    assert_refused(tmp_path, FileExistsError, "new folder")
     assert [path.name for path in (tmp_path / "back").iterdir()] == ["mine"]
     assert pushed.asked == []
 
@@ -638,7 +644,7 @@ def test_an_answer_that_is_not_the_hubs_is_named(
     with pytest.raises(HubError, match=f"from {pushed.url}/{REPO}, got one that cannot be read"):
         push(REPO, make_bundle(encoder=made / "encoder.safetensors"))
     pushed.refusals["api/models"] = [(200, {})]
-    refused(tmp_path, HubError, "HF_ENDPOINT")
+    assert_refused(tmp_path, HubError, "HF_ENDPOINT")
 
 
 def test_the_card_of_the_best_model_has_its_own_steps(made: Path, tmp_path: Path) -> None:

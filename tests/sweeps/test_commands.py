@@ -58,7 +58,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     assert given == train
     actions = spaces.Discrete(3)
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    # Which are for vectors, or for an encoder that RL trains.
+    # One of these two is for vectors, and the other for an encoder that RL trains.
     of_images = given | {"input_sparsity": 0.0, "augment_observations": False}
     extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **of_images)
     expected = {name: of_images[name] for name in own if name in train}

@@ -53,7 +53,7 @@ def jobs_of(folder: Path) -> list[Job]:
     ]
 
 
-def check(found: Iterator[tuple[str, int]], folder: Path) -> None:
+def assert_all_done_but_bad(found: Iterator[tuple[str, int]], folder: Path) -> None:
     assert dict(found) == {"good": 0, "bad": 2, "other": 0}
     assert (folder / "good" / "output.log").read_text().count("rl_infonce ") == 2
     log = (folder / "bad" / "output.log").read_text()
@@ -62,7 +62,7 @@ def check(found: Iterator[tuple[str, int]], folder: Path) -> None:
 
 
 def test_local_processes(tmp_path: Path) -> None:
-    check(run_locally(jobs_of(tmp_path), n_jobs=2), tmp_path)
+    assert_all_done_but_bad(run_locally(jobs_of(tmp_path), n_jobs=2), tmp_path)
 
 
 def ray_is_here() -> Any:
@@ -72,7 +72,7 @@ def ray_is_here() -> Any:
 @pytest.mark.slow
 def test_ray_that_starts_for_it(tmp_path: Path) -> None:
     ray = ray_is_here()
-    check(run_on_ray(jobs_of(tmp_path)), tmp_path)
+    assert_all_done_but_bad(run_on_ray(jobs_of(tmp_path)), tmp_path)
     assert not ray.is_initialized()
 
 
@@ -128,7 +128,7 @@ def test_slurm_through_submitits_local_executor(tmp_path: Path) -> None:
     parameters = {"timeout_min": 5}
     settings: dict[str, Any] = {"folder": tmp_path / "slurm", "cluster": "local"}
     settings["parameters"] = parameters
-    check(run_on_slurm(jobs_of(tmp_path), **settings), tmp_path)
+    assert_all_done_but_bad(run_on_slurm(jobs_of(tmp_path), **settings), tmp_path)
     for wrong in ({"no_such": 1}, {"timeout_min": 1.5}, {"timeout_min": "240"}):
         with pytest.raises(ValueError, match=f"as submitit takes them, got .*{next(iter(wrong))}"):
             next(run_on_slurm(jobs_of(tmp_path), **{**settings, "parameters": wrong}))
