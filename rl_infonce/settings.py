@@ -464,7 +464,8 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
             other, value = needs
             raise ValueError(
                 f"Expected `{name}` with {other}={value!r} alone, got it with "
-                f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out."
+                f"{other}={getattr(settings, other)!r}, which does not use it. Leave it out, or "
+                f"add {other}={value!r}."
             )
     _check_predictor(settings)
     if 1 < settings.segment_length <= settings.min_gap:

@@ -1,5 +1,6 @@
 """A setting is declared once: everything that takes, checks, notes or explains it reads there."""
 
+import argparse
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.former_names import FORMER_PRESETS, with_present_names
 from rl_infonce.kinds import PATH, Choice, Choices, Count, Counts, Flag, Kind, Number, is_legal
 from rl_infonce.settings import (
@@ -101,6 +103,16 @@ def test_defaults_are_legal_and_have_a_meaning() -> None:
 def test_what_is_of_no_legal_kind_is_refused_by_name(name: str) -> None:
     with pytest.raises((TypeError, ValueError), match=f"`{name}`"):
         preset_settings("cpc", {name: object()})
+
+
+def test_what_others_leave_unused_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ValueError, match=r"`max_grad_ratio` .*isolated=True.*add isolated=False"):
+        preset_settings("action_cpc", {"max_grad_ratio": 0.5})
+    parser = argparse.ArgumentParser()
+    add_settings(parser.add_argument, declared(InfoNCESettings))
+    words = " ".join(parser.format_help().split())
+    assert "norms of the RL gradient. Needs --no-isolated." in words
+    assert "Needs --critic cosine." in words
 
 
 KINDS: list[tuple[Kind, list[Any], list[Any]]] = [

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl_infonce.cli.arguments import flag, say_renamed
+from rl_infonce.cli.arguments import flag, flag_words, say_renamed
 from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
 from rl_infonce.settings import Horizons, Setting
@@ -19,8 +19,7 @@ def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Set
         help_text = f"{setting.meaning} ({choices})" if choices else setting.meaning
         if setting.needs is not None:
             other, value = setting.needs
-            words = "" if value is True else f" {value}"
-            help_text = f"{help_text} Needs --{other.replace('_', '-')}{words}."
+            help_text = f"{help_text} Needs {' '.join(flag_words({other: value}))}."
         add(flag(name), **_parsing(name, setting.kind), help=help_text)
 
 
