@@ -67,7 +67,7 @@ def test_stack_and_action_set_follow_the_arguments() -> None:
         further("pong", 0, {1}),
         ("pong", 3, {1, 2}),
         further("freeway", 0, {0}),
-        ("freeway", 3, {0, 1, 2}),
+        further("freeway", 3, {0, 1, 2}),
     ],
 )
 def test_games_start_after_less_than_noop_max_frames_with_fire_among_them(
@@ -115,7 +115,7 @@ def test_a_lost_life_ends_the_episode_but_not_the_game() -> None:
     assert n_lost >= 2
 
 
-@pytest.mark.parametrize("terminal_on_life_loss", [True, False])
+@pytest.mark.parametrize("terminal_on_life_loss", [True, further(False)])
 def test_game_over_reports_the_raw_return_and_restarts(terminal_on_life_loss: bool) -> None:
     env = started("breakout", 2, seed=2, terminal_on_life_loss=terminal_on_life_loss)
     returns, lengths, n_dones, n_games = np.zeros(2), np.zeros(2, int), 0, 0
@@ -141,7 +141,7 @@ def test_game_over_reports_the_raw_return_and_restarts(terminal_on_life_loss: bo
     assert (n_dones > n_games) == terminal_on_life_loss
 
 
-@pytest.mark.parametrize("game", ["amidar", "gravitar"])
+@pytest.mark.parametrize("game", ["amidar", further("gravitar")])
 def test_no_lives_are_left_at_game_over_wherever_the_counter_was(game: str) -> None:
     env = started(game, 2, seed=0)
     before = [0, 0]

@@ -51,6 +51,7 @@ def test_the_observation_comes_back_too() -> None:
     assert np.asarray(last).tobytes() == seen[-1][0]
 
 
+@pytest.mark.thorough
 def test_resets_are_part_of_the_history_until_new_seeds_make_it_irrelevant() -> None:
     env = started("breakout", 2, seed=3)
     play(env, 40, seed=0)
@@ -105,6 +106,7 @@ def test_a_state_needs_no_pending_step() -> None:
         env.get_state()
 
 
+@pytest.mark.thorough
 def test_a_state_before_the_first_reset_holds_the_seeds() -> None:
     env = make_atari_vec_env("breakout", n_envs=2, seed=7)
     again = started("breakout", 2, seed=1)

@@ -90,6 +90,7 @@ def _durations(video: Any) -> list[int]:
     return durations
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_scores_and_another_others(
     models: Path, tmp_path: Path

@@ -215,6 +215,7 @@ def test_supervised_learns_labels_of_the_game(here: Path) -> None:
     assert n_outputs >= 3 * 256
 
 
+@pytest.mark.thorough
 def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

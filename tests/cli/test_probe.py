@@ -469,6 +469,7 @@ def test_all_games_are_those_with_labels(here: Path, monkeypatch: pytest.MonkeyP
     assert len(asked) == len(set(asked)) == 22
 
 
+@pytest.mark.thorough
 def test_frames_go_into_a_cache_that_the_settings_name(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
     assert (done / "run.json").read_bytes() == before, "what is done is left alone"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_dry_run_prints_the_plan_and_trains_nothing(tmp_path: Path) -> None:
     said = output_of("sweep", *small(tmp_path, "--dry-run", "--n-jobs", "2", seeds=[0, 1, 2]))

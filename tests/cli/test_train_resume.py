@@ -174,8 +174,9 @@ def test_a_decoupled_run_is_stopped_and_goes_on_as_one(tmp_path: Path) -> None:
     assert [each["decoupled_learning_rate"] for each in losses] == [3e-4, 3e-4]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("at", [50, further(150)])
+@pytest.mark.parametrize("at", [50, 150])
 def test_a_run_keeps_the_encoder_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
     assert latest_checkpoint(run_dir / "checkpoints").step == 512
 
 
+@pytest.mark.thorough
 def test_a_budget_below_what_is_trained_is_refused(tmp_path: Path) -> None:
     stop = AtStep(160, lambda: signal.raise_signal(signal.SIGINT))
     assert train(*flags(tmp_path), callback=stop) == 75

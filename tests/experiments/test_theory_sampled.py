@@ -310,7 +310,7 @@ def test_several_processes_find_what_one_finds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", with_further(COMMANDS, {*list(COMMANDS)[2:]}))
+@pytest.mark.parametrize("name", with_further(COMMANDS, {"language_model", *list(COMMANDS)[2:]}))
 def test_command_writes_its_numbers_and_draws_them(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,7 @@ from rl_infonce.pretraining.batches import batch_of_rows
 from rl_infonce.pretraining.ranks import Ranks, check_same_on_ranks, checksum, name_of_life
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.experiments.loading import load
+from tests.further import further
 from tests.pretraining import failing_rank
 from tests.pretraining.forked import ENVIRONMENT, ROOT, Helper
 
@@ -166,7 +167,7 @@ def test_ranks_that_differ_or_meet_nan_stop_together(helper: Helper, tmp_path: P
         assert expected in f"{kind}: {message}"
 
 
-@pytest.mark.parametrize("scenario", ["raises", "dies", "hangs"])
+@pytest.mark.parametrize("scenario", ["raises", "dies", further("hangs")])
 def test_a_rank_that_is_lost_is_named_at_once(
     helper: Helper, tmp_path: Path, scenario: str
 ) -> None:

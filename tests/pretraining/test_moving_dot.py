@@ -3,11 +3,14 @@
 import pytest
 
 from tests.experiments.loading import load
+from tests.further import further
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("arm", "least", "most"), [("stdim", 0.8, 1.0), ("untrained", 0.0, 0.6)])
+@pytest.mark.parametrize(
+    ("arm", "least", "most"), [further("stdim", 0.8, 1.0), ("untrained", 0.0, 0.6)]
+)
 def test_stdim_finds_the_dot_and_an_untrained_encoder_does_not(
     monkeypatch: pytest.MonkeyPatch, arm: str, least: float, most: float
 ) -> None:

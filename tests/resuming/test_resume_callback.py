@@ -117,7 +117,7 @@ def others(mode: str) -> list[BaseCallback]:
 
 
 RESUMED = (
-    *with_further(ALGORITHMS, RELATIVES),
+    *with_further(ALGORITHMS, {*RELATIVES, "SAC", "RecurrentPPO"}),
     *("PPO, decoupled", "PPO, scheduled", "PPO, atc"),
     *map(further, ("TRPO, decoupled", "DQN, decoupled", "SAC, atc")),
 )

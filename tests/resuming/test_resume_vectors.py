@@ -47,7 +47,7 @@ def build(name: str, **settings: Any) -> BaseAlgorithm:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *product(("PPO", "SAC"), ("isolated", "joint")),
+        *(("PPO", "isolated"), ("PPO", "joint"), ("SAC", "isolated"), further("SAC", "joint")),
         *starmap(further, product(("PPO", "SAC"), ("averaged targets", "read at once"))),
         *starmap(further, product(("A2C", "DQN"), KINDS)),
     ],

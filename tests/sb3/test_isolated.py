@@ -205,7 +205,7 @@ N_UPDATES: list[Any] = [
     # 192 steps, of which 60 come before the first update.
     further("SAC", {"train_freq": 1}, {}, 192 - 60 - 1),
     further("SAC", {"train_freq": 1, "gradient_steps": 2}, {}, 2 * (192 - 60 - 1)),
-    ("SAC", {"gradient_steps": -1}, {}, 192 - 60 - 4),
+    further("SAC", {"gradient_steps": -1}, {}, 192 - 60 - 4),
     ("DQN", {}, {}, (192 - 60) // 4 - 1),
     ("DQN", {}, {"encoder_updates": 2}, 2 * ((192 - 60) // 4 - 1)),
 ]

@@ -28,6 +28,7 @@ ACTIONS: list[spaces.Space[Any]] = [
 ]
 
 
+@pytest.mark.thorough
 def test_names_are_those_of_rl_zoo() -> None:
     # In a process of its own: rl_zoo3 patches gymnasium's TimeLimit when it is imported.
     show = (

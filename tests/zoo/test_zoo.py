@@ -14,7 +14,6 @@ import rl_infonce
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_policy import read_policy
-from tests.further import further
 
 pytestmark = pytest.mark.slow
 
@@ -43,8 +42,9 @@ def zoo_train(algorithm: str, config: str, folder: Path) -> Path:
 
 
 @needs_the_zoo
+@pytest.mark.thorough
 @pytest.mark.atari
-@pytest.mark.parametrize(("algorithm", "route"), [("ppo", "yaml"), further("dqn", "module")])
+@pytest.mark.parametrize(("algorithm", "route"), [("ppo", "yaml"), ("dqn", "module")])
 def test_the_zoo_trains_with_the_loss(algorithm: str, route: str, tmp_path: Path) -> None:
     configs = {
         "module": f"rl_infonce.zoo.{algorithm}",
