@@ -408,9 +408,12 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
     for name, given in needs_images.items():
         if given and given != usual.get(name):
             fit = [each for each in PRESETS if not _needs_images(PRESETS[each])]
+            is_of_preset = getattr(PRESETS[preset], name, None) == given
+            way_out = f"Take a preset among {', '.join(fit)}." if is_of_preset else "Leave it out."
+            source = f" of preset={preset!r}" if is_of_preset else ""
             raise ValueError(
-                f"Expected `{name}` to fit vectors, got {given!r} with preset={preset!r}, which "
-                f"needs images. Leave it out, or take a preset among {', '.join(fit)}."
+                f"Expected `{name}` to fit vectors, got {given!r}{source}, which needs images. "
+                f"{way_out}"
             )
 
 

@@ -67,7 +67,8 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
     Raises:
         NotRebuildableError: If the extractor is of another class, or its settings are not readable;
             the message names them.
-        ValueError: If the file is not a model, is damaged, malicious, or without that extractor.
+        ValueError: If the file is not a model, observes vectors, is damaged, malicious, or without
+            that extractor.
         OSError: If the file cannot be read.
     """
     path = Path(path)
@@ -129,6 +130,11 @@ def _image_arguments(
     space = mapping_of(text.get("observation_space"))
     kind = class_name(space.get(":type:"))
     shape, dtype = _image_shape(space.get("_shape")), space.get("dtype")
+    if kind == "Box" and _is_of_vectors(space.get("_shape")):
+        raise ValueError(
+            f"Expected {path} to be an agent that observes images, got one that observes vectors "
+            f"{space['_shape']}. The `load` of its algorithm reads it."
+        )
     if kind != "Box" or shape is None or dtype != "uint8":
         raise _not_rebuildable(
             path,
@@ -152,6 +158,10 @@ def _image_shape(shape: Any) -> tuple[int, int, int] | None:
             if all(type(size) is int and 0 < size <= _LARGEST_SIDE for size in shape):
                 return channels, height, width
     return None
+
+
+def _is_of_vectors(shape: Any) -> bool:
+    return isinstance(shape, list) and len(shape) == 1
 
 
 def _settings(path: Path, kind: str, policy_kwargs: Mapping[str, Any]) -> dict[str, Any]:

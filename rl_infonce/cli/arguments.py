@@ -28,6 +28,14 @@ def add_game(add: Callable[..., Any], **how: Any) -> None:
     add("--game", "--env", type=game_argument, help='Game, in any spelling, e.g. "pong".', **how)
 
 
+def _game_of_task(name: str) -> str:
+    from rl_infonce.environments.ids import is_atari, is_registered
+
+    if is_registered(name) and not is_atari(name):
+        raise argparse.ArgumentTypeError(f"{name} is no Atari game. Did you mean --env {name}?")
+    return game_argument(name)
+
+
 class _Environment(argparse.Action):
     """Take an Atari game in any spelling for `--game`, and check that there is any other id."""
 
@@ -56,7 +64,7 @@ def add_task(parser: argparse.ArgumentParser, usual: str = "") -> None:
     `usual` says in brackets what is taken without them.
     """
     add = parser.add_mutually_exclusive_group().add_argument
-    add("--game", type=game_argument, help=f'Atari game, in any spelling, e.g. "pong"{usual}.')
+    add("--game", type=_game_of_task, help=f'Atari game, in any spelling, e.g. "pong"{usual}.')
     add(
         "--env",
         action=_Environment,

@@ -75,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--video",
         type=Path,
         metavar="FILE",
-        help=f"Video of one game, of at most {_MOST_SECONDS} seconds: .gif, or .mp4 if "
+        help=f"Video of one Atari game, of at most {_MOST_SECONDS} seconds: .gif, or .mp4 if "
         "imageio-ffmpeg is installed.",
     )
     add(

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 _NOT_GIVEN = object()
 
 
 class NotingParser(argparse.ArgumentParser):
-    """Adds `given` to what it returns: the names of the flags that were on the command line."""
+    """Adds `given` to what it returns: the names of the flags that were on the command line.
+
+    `elsewhere` holds, for a flag that a reader may expect and there is none, what does its work.
+    """
+
+    elsewhere: Mapping[str, str] = MappingProxyType({})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as `argparse` does; see there."""
@@ -35,5 +42,7 @@ class NotingParser(argparse.ArgumentParser):
 
     def _meant(self, unknown: str) -> str:
         flag = unknown.partition("=")[0]
+        if flag in self.elsewhere:
+            return f" Did you mean {self.elsewhere[flag]}?"
         near = get_close_matches(flag, self._option_string_actions, n=1)
         return f" Did you mean {near[0]}?" if near else f" See {self.prog} --help."

@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--model",
         type=Path,
         metavar="PATH",
-        help="An agent saved by SB3, or the directory of a run.",
+        help="An agent of images saved by SB3, or the directory of its run.",
     )
     add("--best", action="store_true", help="Take the run's model whose episodes returned most.")
     add("--game", "--env", type=game_argument, help="Game (that of the run or the evaluation).")

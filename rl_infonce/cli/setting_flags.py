@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl_infonce.cli.arguments import flag, flag_words, say_renamed
 from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
-from rl_infonce.settings import Horizons, Setting
+from rl_infonce.settings import Horizons, InfoNCESettings, Setting, defaults, other_presets
 
 
 def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:
@@ -20,7 +21,17 @@ def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Set
         if setting.needs is not None:
             other, value = setting.needs
             help_text = f"{help_text} Needs {' '.join(flag_words({other: value}))}."
+        help_text += _presets_words(name)
         add(flag(name), **_parsing(name, setting.kind), help=help_text)
+
+
+def _presets_words(name: str) -> str:
+    """Return the value of a setting in the usual preset, and which presets have another."""
+    usual = defaults(InfoNCESettings).get(name)
+    values = [] if usual is None else [str(usual)]
+    values += filter(None, [other_presets(name)])
+    words = re.sub(r",?\)|[(`']", "", "; ".join(values))  # a list without the marks of Python's
+    return f" ({words})" if values else ""
 
 
 def _parsing(name: str, kind: Kind) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from rl_infonce.cli.arguments import (
     flag_words,
     shows_progress,
 )
+from rl_infonce.cli.noting_parser import NotingParser
 from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.runs.run_directory import made_folder, read_record
 from rl_infonce.settings import LOSS_SETTINGS, declared, defaults
 from rl_infonce.training.plan import OF_A_SESSION, TrainingPlan
-from rl_infonce.training.rl_zoo import ALGORITHMS
+from rl_infonce.training.rl_zoo import ALGORITHMS, USUAL_HYPERPARAMETERS
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -75,9 +76,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add(add, "save_freq", type=int, metavar="N")
     _add(add, "on_nan", choices=("stop", "skip"))
     add_progress(add)
-    group = parser.add_argument_group("InfoNCE (a setting not given comes from the preset)")
+    group = parser.add_argument_group(
+        "InfoNCE (a setting not given comes from the preset: cpc of images, action_cpc of vectors)"
+    )
     add_settings(group.add_argument, LOSS_SETTINGS)
     parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+    if isinstance(parser, NotingParser):
+        parser.elsewhere = {
+            flag(name): f"--hyperparams {name}:VALUE" for name in USUAL_HYPERPARAMETERS
+        }
 
 
 def _add(add: Callable[..., Any], name: str, *short: str, **how: Any) -> None:

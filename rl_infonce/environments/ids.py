@@ -19,14 +19,18 @@ _MUJOCO = "gymnasium.envs.mujoco"
 def is_atari(name: str) -> bool:
     """Return whether a name is one of an Atari game, in a spelling that `resolve_game` knows.
 
-    An id with a module, "my_envs:Pong-v0", never is.
+    An id with a module, "my_envs:Pong-v0", never is, nor one of another environment that Gymnasium
+    registers, "Blackjack-v1".
 
     Example:
         >>> is_atari("ALE/Pong-v5"), is_atari("my_envs:Pong-v0"), is_atari("CartPole-v1")
         (True, False, False)
     """
+    spec = gym.registry.get(name)
+    if ":" in name or (spec is not None and not _entry_point(spec).startswith("ale_py")):
+        return False
     try:
-        return ":" not in name and resolve_game(name) in games()
+        return resolve_game(name) in games()
     except ValueError:
         return False
 

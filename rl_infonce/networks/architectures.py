@@ -126,9 +126,11 @@ def make_trunk(
     build, smallest = ENCODERS[name]
     channels, height, width = image_shape
     if min(height, width) < smallest:
+        small = [other for other, (_, side) in ENCODERS.items() if side <= min(height, width)]
+        choose = f", or choose encoder={small[0]!r}, which accepts them" if small else ""
         raise ValueError(
             f"Expected images of at least {smallest}x{smallest} pixels for encoder={name!r}, "
-            f"got {height}x{width}. Resize the observations, or choose another encoder."
+            f"got {height}x{width}. Resize the observations{choose}."
         )
     return build(channels, form)
 

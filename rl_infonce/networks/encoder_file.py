@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from torch import Tensor, nn
@@ -101,9 +102,15 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
+        got = "a folder. Name a file in it" if path.is_dir() else "no such file"
         raise FileNotFoundError(
-            f"Expected a saved encoder at {path}, got no such file. "
+            f"Expected a saved encoder at {path}, got {got}. "
             "rl-infonce pretrain writes one, encoder.safetensors, and pull downloads one."
+        )
+    if is_zipfile(path):
+        raise ValueError(
+            f"Expected a saved encoder at {path}, got a zip file, as models of SB3 are. "
+            "save_encoder(read_encoder(path), file) of rl_infonce saves the encoder of one."
         )
     with opened_tensors(path) as file:
         return _parse_header(path, file.metadata() or {})

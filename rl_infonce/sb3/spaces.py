@@ -56,22 +56,34 @@ def _way_to_a_box(space: spaces.Space[Any]) -> str:
     return "gymnasium.wrappers.FlattenObservation makes a vector of it."
 
 
+def _way_to_channels(space: spaces.Box) -> str:
+    flat = "gymnasium.wrappers.FlattenObservation makes a vector of it."
+    if len(space.shape) != 2:
+        return flat
+    return (
+        "Of images without a channel, gymnasium.wrappers.FrameStackObservation(env, 4) makes "
+        f"images of 4; {flat}"
+    )
+
+
 def _check_image(space: spaces.Box, *, normalized_image: bool) -> None:
     if len(space.shape) != 3:
         raise ValueError(
             "Expected `observation_space` to hold vectors [n] or channels-first images [C, H, W], "
-            f"got shape {space.shape}. gymnasium.wrappers.FlattenObservation makes a vector of it."
+            f"got shape {space.shape}. {_way_to_channels(space)}"
         )
     if not is_image_space(space, check_channels=False, normalized_image=normalized_image):
         raise ValueError(
             "Expected `observation_space` to be uint8 with bounds 0 and 255, got "
             f"{space.dtype} with bounds {space.low.min()} and {space.high.max()}. For images that "
-            "are normalised already (VecNormalize), pass policy_kwargs normalize_images=False."
+            "are normalised already (VecNormalize), pass policy_kwargs normalize_images=False, and "
+            "observe them channels-first, as SB3 transposes images of uint8 alone."
         )
     if not is_image_space_channels_first(space):
         raise ValueError(
             f"Expected `observation_space` to be channels-first [C, H, W], got {space.shape}. "
-            "SB3 transposes images given as an environment; otherwise use VecTransposeImage."
+            "SB3 transposes images of uint8 in the environment of an algorithm; transpose others "
+            "in a wrapper of your own."
         )
 
 

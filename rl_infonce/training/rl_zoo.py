@@ -45,6 +45,19 @@ DQN_SETTINGS: dict[str, Any] = {
     "exploration_fraction": 0.1,
     "exploration_final_eps": 0.01,
 }
+USUAL_HYPERPARAMETERS = (
+    *PPO_SETTINGS,
+    *DQN_SETTINGS,
+    "gamma",
+    "gae_lambda",
+    "max_grad_norm",
+    "target_kl",
+    "normalize_advantage",
+    "use_sde",
+    "tau",
+    "policy_delay",
+)
+"""Arguments of an algorithm that users of SB3 change."""
 
 
 def constant_ppo() -> dict[str, Any]:

@@ -143,6 +143,13 @@ def test_reading_leaves_the_random_stream_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_an_agent_that_observes_vectors_is_refused_without_advice_to_trust(tmp_path: Path) -> None:
+    model = PPO("MlpPolicy", "CartPole-v1", policy_kwargs=policy_kwargs())
+    with pytest.raises(ValueError, match=r"observes images, got .* vectors \[4\]") as refusal:
+        read_encoder(saved(tmp_path, model))
+    assert not isinstance(refusal.value, NotRebuildableError)
+
+
 def test_an_extractor_of_the_users_is_refused_by_name_and_read_when_trusted(tmp_path: Path) -> None:
     path = saved(tmp_path, ALGORITHMS["PPO"](policy_kwargs(OwnCNN)))
     with pytest.raises(NotRebuildableError, match=r"OwnCNN.*--trust-pickle"):

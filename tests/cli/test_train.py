@@ -61,6 +61,14 @@ def test_flags_that_were_given_are_known_though_they_say_the_default() -> None:
     assert parse().given == {"command"}
 
 
+def test_help_says_what_each_preset_sets(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "the futures of the others are the negatives. (32; action_cpc: 256)" in said
+    assert "(global; spatial_cpc: global_local, local_local; positional_cpc:" in said
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for flag, part in (("--version", __version__), ("--help", "train")):
         with pytest.raises(SystemExit) as leaving:

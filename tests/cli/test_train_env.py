@@ -64,6 +64,10 @@ def test_an_atari_spelling_of_env_is_a_game_as_ever(spelling: str) -> None:
         (["--game", "pong", "--env", "CartPole-v1"], "--env: not allowed with argument --game"),
         (["--game", "pong", "--normalize"], "`--normalize` with --env alone"),
         (["--env", "FrozenLake-v1"], "observations of FrozenLake-v1 to be numbers"),
+        (["--env", "Blackjack-v1"], "observations of Blackjack-v1 to be numbers"),
+        (["--game", "CartPole-v1"], "Did you mean --env CartPole-v1?"),
+        (["--env", CONTINUOUS, "--n-steps", "8"], "Did you mean --hyperparams n_steps:VALUE?"),
+        (["--env", CONTINUOUS, "--gamma=0.9"], "Did you mean --hyperparams gamma:VALUE?"),
         (["--env", IMAGES, "--algo", "ppo_mask", "--hyperparams", "a:1"], "`hyperparameter`"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,14 @@ def test_foreign_and_missing_files_are_named(path: Path) -> None:
         load_encoder(path)
     save_file({"a": torch.zeros(2)}, path)
     with pytest.raises(ValueError, match=r"save_encoder, got a safetensors file with format=None"):
+        load_encoder(path)
+    with pytest.raises(FileNotFoundError, match=rf"{path.parent}, got a folder. Name a file in it"):
+        load_encoder(path.parent)
+    with zipfile.ZipFile(path, "w") as model:
+        model.writestr("data", "{}")
+    with pytest.raises(
+        ValueError, match=r"got a zip file, as models of SB3 are. save_encoder\(read"
+    ):
         load_encoder(path)
     path.write_bytes(b"PK" * 50)
     with pytest.raises(ValueError, match=rf"safetensors file at {path}"):

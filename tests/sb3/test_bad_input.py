@@ -45,7 +45,14 @@ IMAGE = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
             ValueError,
             r"`observation_space`.*channels-first.*\(84, 84, 4\)",
         ),
-        (spaces.Box(0, 255, (4, 30, 40), np.uint8), ValueError, r"at least 36x36.*30x40"),
+        (
+            spaces.Box(0, 255, (4, 30, 40), np.uint8),
+            ValueError,
+            r"at least 36x36.*30x40.*encoder='impala', which accepts them",
+        ),
+        (spaces.Box(0, 255, (4, 6, 6), np.uint8), ValueError, r"6x6. Resize the observations\.$"),
+        (spaces.Box(0, 255, (84, 84), np.uint8), ValueError, "FrameStackObservation.*images of 4"),
+        (spaces.Box(0, 1, (2, 3, 4, 5)), ValueError, r"\(2, 3, 4, 5\). gymnasium.*Flatten"),
     ],
 )
 def test_unfit_observation_spaces(

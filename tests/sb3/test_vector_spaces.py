@@ -121,10 +121,6 @@ def test_observations_without_a_size_are_refused(space: spaces.Space[Any]) -> No
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
-        ({"preset": "atc"}, "augmentation"),
-        ({"preset": "curl"}, "augmentation"),
-        ({"preset": "spatial_cpc"}, "terms"),
-        ({"preset": "positional_cpc"}, "terms"),
         ({"preset": "cpc", "terms": ("local_local",)}, "terms"),
         ({"augmentation": "random_shift"}, "augmentation"),
         ({"encoder": "impala"}, "encoder"),
@@ -133,8 +129,24 @@ def test_observations_without_a_size_are_refused(space: spaces.Space[Any]) -> No
 )
 def test_what_needs_images_is_refused_by_name(settings: dict[str, Any], name: str) -> None:
     given = {"action_space": spaces.Discrete(2), **settings}
-    with pytest.raises(ValueError, match=rf"`{name}` to fit vectors.*needs images.*action_cpc"):
+    words = rf"`{name}` to fit vectors, got [^=]*, which needs images. Leave it out.$"
+    with pytest.raises(ValueError, match=words):
         InfoNCEExtractor(VECTOR, **given)
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [
+        ("atc", "augmentation"),
+        ("curl", "augmentation"),
+        ("spatial_cpc", "terms"),
+        ("positional_cpc", "terms"),
+    ],
+)
+def test_a_preset_that_needs_images_is_refused_by_name(preset: str, name: str) -> None:
+    words = rf"`{name}` to fit vectors, got .* of preset='{preset}'.*preset among cpc, action_cpc"
+    with pytest.raises(ValueError, match=words):
+        InfoNCEExtractor(VECTOR, preset=preset)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is said of the algorithms is what RL Zoo and SB3 say."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from rl_infonce.training.algorithms import (
     check_hyperparameters,
     network_for,
 )
-from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS
+from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS, USUAL_HYPERPARAMETERS
 from tests.environments.worlds import CONTINUOUS, IMAGES
 
 ACTIONS: list[spaces.Space[Any]] = [
@@ -41,6 +42,11 @@ def test_names_are_those_of_rl_zoo() -> None:
     assert ours.pop("ppo_mask") == "MaskablePPO", "which RL Zoo does not have"
     assert ours == {name: each for name, each in theirs.items() if name in ours}
     assert set(theirs) - set(ours) == {"ars", "ddpg"}
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(USUAL_HYPERPARAMETERS))
+def test_usual_hyperparameters_are_arguments_of_an_algorithm(name: str) -> None:
+    assert any(name in inspect.signature(algorithm_class(each)).parameters for each in ALGORITHMS)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

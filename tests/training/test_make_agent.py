@@ -158,3 +158,9 @@ def test_the_form_of_a_pretrained_encoder_is_taken_over() -> None:
     assert model.policy.features_extractor.settings.normalization == "layer"
     with pytest.raises(ValueError, match=r"`activation` of the pretrained .* 'elu', got 'crelu'"):
         make(encoder=encoder, extractor={"activation": "crelu"})
+
+
+def test_an_encoder_of_images_is_refused_where_vectors_are_observed() -> None:
+    encoder = PixelEncoder((4, 84, 84), generator=seeded(0))
+    with pytest.raises(ValueError, match=r"`--pretrained`.*got it with Pendulum-v1.*vectors"):
+        make("sac", "Pendulum-v1", encoder=encoder)
