@@ -50,8 +50,11 @@ class Reporter:
         numbers = {"loss": float(result.loss.loss.detach())}
         if session.counts.n_nonfinite:
             numbers["n_nonfinite"] = float(session.counts.n_nonfinite)
-        # An off-policy algorithm makes thousands of updates between two looks at its curves.
-        if session.counts.details_due or not isinstance(session.algorithm, OffPolicyAlgorithm):
+        # Dozens or thousands of updates are made between two looks at the curves.
+        has_many = auxiliary.heads.settings.isolated or isinstance(
+            session.algorithm, OffPolicyAlgorithm
+        )
+        if session.counts.details_due or not has_many:
             numbers |= scalars_of(result.loss, auxiliary.horizons)
             numbers["n_pairs"] = float(raw.n_anchors)
         if session.counts.details_due:

@@ -271,11 +271,13 @@ def test_details_are_due_once_in_a_while() -> None:
     assert due == [1, 1 + DETAILS_FREQ]
 
 
-@pytest.mark.parametrize(("name", "n_reports"), [("PPO", 20), ("SAC", 2)])
-def test_off_policy_algorithms_report_now_and_then(
-    name: str, n_reports: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "isolated", "n_reports"), [("PPO", False, 20), ("PPO", True, 2), ("SAC", False, 2)]
+)
+def test_many_updates_between_two_looks_at_the_curves_report_now_and_then(
+    name: str, isolated: bool, n_reports: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = ALGORITHMS[name](policy_kwargs(n_pairs=8))
+    model = ALGORITHMS[name](policy_kwargs(n_pairs=8, isolated=isolated))
     asked: list[str] = []
     monkeypatch.setattr(Session, "log", lambda self, numbers, extractor: asked.extend(numbers))
     extractor = extractors_of(model)[0]
