@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from rl_infonce.networks.recurrent import GRUSummary
 from rl_infonce.networks.transition import MLPTransition
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE, centred
-from rl_infonce.settings import PRESETS, InfoNCESettings, preset_settings
+from rl_infonce.presets import PRESETS, preset_settings
+from rl_infonce.settings import InfoNCESettings
 from tests import oracles
 from tests.draws import normal, seeded
 

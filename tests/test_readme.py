@@ -20,9 +20,10 @@ from rl_infonce.cli import make_parser
 from rl_infonce.cli.pretrain import encoder_plan
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
+from rl_infonce.presets import PRESETS, settings_table
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.sb3.arguments import ExtractorArguments
-from rl_infonce.settings import PRESETS, InfoNCESettings, declared, settings_table
+from rl_infonce.settings import InfoNCESettings, declared
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.search import STUDY_SETTINGS

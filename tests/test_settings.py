@@ -15,14 +15,8 @@ import pytest
 from rl_infonce.cli.setting_flags import add_settings
 from rl_infonce.former_names import FORMER_PRESETS, with_present_names
 from rl_infonce.kinds import PATH, Choice, Choices, Count, Counts, Flag, Kind, Number, is_legal
-from rl_infonce.settings import (
-    PRESETS,
-    InfoNCESettings,
-    check_fits_vectors,
-    declared,
-    defaults,
-    preset_settings,
-)
+from rl_infonce.presets import PRESETS, check_fits_vectors, preset_settings
+from rl_infonce.settings import InfoNCESettings, declared, defaults
 from rl_infonce.sweeps.former_grids import with_present_spelling
 
 PACKAGE = Path(__file__).parents[1] / "rl_infonce"
@@ -39,7 +33,8 @@ from gymnasium import spaces
 import rl_infonce
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.cli import main, make_parser
-from rl_infonce.settings import InfoNCESettings, settings_table
+from rl_infonce.presets import settings_table
+from rl_infonce.settings import InfoNCESettings
 from rl_infonce.sweeps.commands import train_command
 from rl_infonce.sweeps.grid import GridError, make_grid
 

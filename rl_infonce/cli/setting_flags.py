@@ -10,7 +10,8 @@ from typing import Any
 from rl_infonce.cli.arguments import flag, flag_words, say_renamed
 from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
-from rl_infonce.settings import Horizons, InfoNCESettings, Setting, defaults, other_presets
+from rl_infonce.presets import other_presets
+from rl_infonce.settings import Horizons, InfoNCESettings, Setting, defaults
 
 
 def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:

@@ -20,8 +20,9 @@ from rl_infonce.cli.arguments import (
 )
 from rl_infonce.cli.noting_parser import NotingParser
 from rl_infonce.cli.setting_flags import add_settings
+from rl_infonce.presets import LOSS_SETTINGS
 from rl_infonce.runs.run_directory import made_folder, read_record
-from rl_infonce.settings import LOSS_SETTINGS, declared, defaults
+from rl_infonce.settings import declared, defaults
 from rl_infonce.training.plan import OF_A_SESSION, TrainingPlan
 from rl_infonce.training.rl_zoo import ALGORITHMS, USUAL_HYPERPARAMETERS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE
+from rl_infonce.presets import PRESETS
 from rl_infonce.pretraining.base_objective import (
     Encoded,
     Encoder,
@@ -12,7 +13,6 @@ from rl_infonce.pretraining.base_objective import (
     PretrainingLoss,
     PretrainingObjective,
 )
-from rl_infonce.settings import PRESETS
 
 
 class GlobalInfoNCE(PretrainingObjective):

@@ -15,19 +15,16 @@ from gymnasium import spaces
 from rl_infonce.former_names import FORMER_ARGUMENTS
 from rl_infonce.kinds import Choice, Count, Flag, Typed
 from rl_infonce.networks.architectures import ENCODERS
-from rl_infonce.settings import (
+from rl_infonce.presets import (
     PRESET,
-    InfoNCESettings,
     check_fits_images,
     check_fits_vectors,
     current_preset,
-    declared,
-    defaults,
     other_presets,
     preset_settings,
-    setting,
     usual_preset,
 )
+from rl_infonce.settings import InfoNCESettings, declared, defaults, setting
 
 _P = ParamSpec("_P")
 

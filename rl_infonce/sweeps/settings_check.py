@@ -21,16 +21,11 @@ from rl_infonce.kinds import (
     Number,
     is_legal,
 )
+from rl_infonce.presets import LOSS_SETTINGS, preset_settings, usual_preset
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frame_source import find_frames
-from rl_infonce.settings import (
-    LOSS_SETTINGS,
-    InfoNCESettings,
-    declared,
-    preset_settings,
-    usual_preset,
-)
+from rl_infonce.settings import InfoNCESettings, declared
 from rl_infonce.training.plan import TrainingPlan
 from rl_infonce.training.rl_zoo import ALGORITHMS
 

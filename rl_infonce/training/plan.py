@@ -13,15 +13,10 @@ from typing import Any
 from rl_infonce.checks import check_choice
 from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.kinds import PATH, TEXT, Choice, Count, Flag, Texts, is_legal
+from rl_infonce.presets import LOSS_SETTINGS
 from rl_infonce.runs.checkpoints import checkpoints
 from rl_infonce.runs.run_directory import RECORD, new_record, read_record
-from rl_infonce.settings import (
-    LOSS_SETTINGS,
-    InfoNCESettings,
-    declared,
-    defaults,
-    setting,
-)
+from rl_infonce.settings import InfoNCESettings, declared, defaults, setting
 from rl_infonce.training.rl_zoo import N_ENVS
 
 ENCODER = "encoder.safetensors"

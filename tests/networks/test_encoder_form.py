@@ -16,7 +16,8 @@ from rl_infonce.networks import encoder_form
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
 from rl_infonce.networks.encoder_form import CReLU, EncoderForm, SimplicialEmbedding
 from rl_infonce.networks.pixel_encoder import PixelEncoder
-from rl_infonce.settings import ENCODER_SETTINGS, InfoNCESettings, preset_settings
+from rl_infonce.presets import preset_settings
+from rl_infonce.settings import ENCODER_SETTINGS, InfoNCESettings
 from tests.draws import seeded
 
 FORMS: dict[str, dict[str, Any]] = {

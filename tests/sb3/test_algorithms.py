@@ -14,8 +14,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
-from rl_infonce.settings import PRESETS
 from tests.further import with_further
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv
 from tests.sb3.worlds import (

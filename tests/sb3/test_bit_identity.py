@@ -15,7 +15,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.settings import PRESETS
+from rl_infonce.presets import PRESETS
 from tests.further import further, with_further
 from tests.sb3.fakes import StampedEnv, stamped_vec_env
 from tests.sb3.worlds import (

@@ -13,8 +13,8 @@ from stable_baselines3.common.logger import HumanOutputFormat, Logger, configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.session import Session
-from rl_infonce.settings import PRESETS
 from tests.further import further
 from tests.sb3.test_bit_identity import train_ars
 from tests.sb3.test_gradients import Gradients, first_gradients

@@ -13,9 +13,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import sample_batch, sampling_plan
-from rl_infonce.settings import PRESETS
 from tests.sb3.worlds import N_STEPS, PPO_SIZES, extractors_of, policy_kwargs
 
 VECTOR = spaces.Box(-1.0, 1.0, (8,))

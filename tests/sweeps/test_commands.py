@@ -9,7 +9,8 @@ from gymnasium import spaces
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.cli import make_parser
 from rl_infonce.hyperparameters import parse_hyperparameters
-from rl_infonce.settings import InfoNCESettings, declared, preset_settings
+from rl_infonce.presets import preset_settings
+from rl_infonce.settings import InfoNCESettings, declared
 from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import GridError, make_grid
