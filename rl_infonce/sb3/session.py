@@ -105,9 +105,8 @@ class Session:
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
-        self.shares_encoder = (
-            False  # whether the policy's other encoders have had an isolated one's
-        )
+        # whether the policy's other encoders have had an isolated one's
+        self.shares_encoder = False
         self._place: tuple[weakref.ref[nn.Module], str] | None = None
         self._remembered: dict[str, Any] = {}
         self._remembered_in: tuple[float, int] | None = None
