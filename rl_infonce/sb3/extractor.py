@@ -215,7 +215,7 @@ class InfoNCEExtractor(HostedExtractor):
             return
         share = self._session.steering.share
         rate = share * learning_rate_for(algorithm, self.settings)
-        for _ in range(n_due if share > 0 else 0):
+        for _ in range(n_due if rate > 0 else 0):
             self._update(self.own_updates, experience, rate, share)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
