@@ -62,7 +62,8 @@ class OwnAdam(nn.Module):
         given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
         moved = [index for index, each in enumerate(parameters) if id(each) in given]
         trained = [parameters[index] for index in moved]
-        gradients = [given[id(each)] for each in trained]
+        # fused Adam walks through memory and looks at no strides, which convolutions may change
+        gradients = [torch.empty_like(each).copy_(given[id(each)]) for each in trained]
         norm = nn.utils.get_total_norm(gradients)
         torch._foreach_mul_(gradients, (MAX_GRAD_NORM / (norm + 1e-6)).clamp_max(1.0))
         n_steps = self.get_buffer("n_steps")

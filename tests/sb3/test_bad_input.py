@@ -237,7 +237,8 @@ def test_horizons_longer_than_a_rollout_are_refused() -> None:
 
 def test_a_baseline_may_have_the_horizons_of_any_rival() -> None:
     kwargs = policy_kwargs(horizons=(8,), infonce_coef=0.0)
-    A2C("CnnPolicy", stamped_vec_env(2), n_steps=5, policy_kwargs=kwargs).learn(20)
+    model = A2C("CnnPolicy", stamped_vec_env(2), n_steps=5, policy_kwargs=kwargs)
+    assert model.learn(20).num_timesteps == 20
 
 
 def test_without_a_look_at_the_stack_actions_need_their_space() -> None:
@@ -358,7 +359,8 @@ def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
         return MaxAndSkipEnv(env)
 
     env = SubprocVecEnv([make])
-    PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES).learn(32)
+    model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(), **PPO_SIZES).learn(32)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
     env.close()
 
 

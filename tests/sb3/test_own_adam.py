@@ -100,3 +100,16 @@ def test_a_saved_model_goes_on_as_the_one_that_was_saved(tmp_path: Path) -> None
         each.learn(N_STEPS)
     assert own._session.counts.n_updates > 10
     assert_same_weights(model.policy, again.policy, with_own=True)
+
+
+def test_a_gradient_may_lie_channels_last_in_memory() -> None:
+    gradient = normal(8, 4, 3, 3).float()
+    moved = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        parameter = nn.Parameter(torch.zeros(8, 4, 3, 3))
+        adam = OwnAdam([parameter])
+        for share in (1.0, 0.5):
+            laid_out = (share * gradient).contiguous(memory_format=layout)
+            adam.step([parameter], given([parameter], [laid_out]), 0.1)
+        moved.append(parameter.detach())
+    assert torch.equal(*moved)
