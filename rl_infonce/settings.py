@@ -226,6 +226,13 @@ class InfoNCESettings:
         needs=("isolated", True),
         none="reading the encoder that is trained, where the preset has no value",
     )
+    align_features: bool = setting(
+        False,
+        Flag(),
+        "Whether the updates after a rollout are followed by a rotation and a shift that bring "
+        "features closest to what the policy read before. Off-policy algorithms have no rollouts.",
+        needs=("isolated", True),
+    )
     input_sparsity: float = setting(
         0.0,
         Number(at_least=0, at_most=1),

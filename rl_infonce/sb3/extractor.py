@@ -34,7 +34,13 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import OwnUpdates, alike, learning_rate_for, n_updates_due
+from rl_infonce.sb3.own_updates import (
+    OwnUpdates,
+    alike,
+    last_rollout,
+    learning_rate_for,
+    n_updates_due,
+)
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
@@ -150,9 +156,8 @@ class InfoNCEExtractor(HostedExtractor):
         """
         if self.own_updates is not None and self.is_isolated:
             self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
-            with torch.no_grad():
-                encoded = self.encoder.encode(observations, self.own_updates.averages())
-                return self.encoder.output(observations, encoded)
+            encoded = self.own_updates.read(self.encoder, observations)
+            return self.encoder.output(observations, encoded)
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
@@ -209,19 +214,20 @@ class InfoNCEExtractor(HostedExtractor):
             return
         self._session.shares_encoder = True
         counts.n_host_updates = int(algorithm._n_updates)
-        leader, *followers = self._session.once_per_learn("alike", self._alike)
+        found = self._session.once_per_learn("alike", lambda host: alike(self, host.policy))
+        leader, *followers = found
         experience = self.experience() if leader is self else None
-        if experience is None or self.own_updates is None:
+        if experience is None or self.own_updates is None or self.infonce is None:
             return
         share = self._session.steering.share
         rate = share * learning_rate_for(algorithm, self.settings)
-        for _ in range(n_due if rate > 0 else 0):
-            self._update(self.own_updates, experience, rate, share)
+        if rate > 0:
+            rows = last_rollout(algorithm, experience, self._auxiliary_loss(self.infonce))
+            with self.own_updates.keeping_features(self.encoder, rows):
+                for _ in range(n_due):
+                    self._update(self.own_updates, experience, rate, share)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
-
-    def _alike(self, algorithm: BaseAlgorithm) -> list[InfoNCEExtractor]:
-        return alike(self, algorithm.policy)
 
     def _update(
         self, own_updates: OwnUpdates, experience: Experience, learning_rate: float, share: float

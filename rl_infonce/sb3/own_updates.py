@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 from torch.optim.adam import adam
 from typing_extensions import Self
 
+from rl_infonce.networks.alignment import Alignment
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
+from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.binding import is_of_target_network
+from rl_infonce.sb3.encoders import Encoder
+from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 
@@ -23,6 +30,8 @@ N_PASSES = 6
 """How often a row of a rollout is an anchor, on average, where the settings do not say."""
 ON_POLICY_LEARNING_RATE = 1e-3
 OFF_POLICY_LEARNING_RATE = 3e-4
+N_ALIGNED = 1024
+"""Observations of a rollout, at most, on which features are aligned."""
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
 
@@ -103,6 +112,21 @@ def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoN
     return (settings.encoder_updates or n_of_passes) if n_new else 0
 
 
+def last_rollout(
+    algorithm: BaseAlgorithm, experience: Experience, auxiliary: AuxiliaryLoss
+) -> Tensor | None:
+    """Return up to `N_ALIGNED` preprocessed observations; None of an off-policy algorithm.
+
+    They are spread evenly over steps and environments.
+    """
+    if _rollouts_of(algorithm) is None:
+        return None
+    n_rows = experience.n_steps * experience.n_envs
+    rows = np.linspace(0, n_rows - 1, min(n_rows, N_ALIGNED)).astype(np.int64)
+    observations = experience.observations(rows // experience.n_envs, rows % experience.n_envs)
+    return auxiliary.inputs(observations, augment=False)
+
+
 def _rollouts_of(algorithm: BaseAlgorithm) -> Any:
     """Return the buffer of an on-policy algorithm, and None of an off-policy one."""
     return getattr(algorithm, "rollout_buffer", None)
@@ -135,15 +159,15 @@ def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
 
 
 class OwnUpdates(nn.Module):
-    """What updates of an isolated encoder need: Adam, and the average that the policy reads.
+    """What updates of an isolated encoder need: Adam, and what the policy reads instead.
 
     Args:
         encoder: What policy and loss share.
         heads: What the loss has alone.
-        settings: Speed of the average, and sparsity of the inputs.
+        settings: Speed of the average, alignment, and sparsity of the inputs.
     """
 
-    def __init__(self, encoder: nn.Module, heads: nn.Module, settings: InfoNCESettings) -> None:
+    def __init__(self, encoder: Encoder, heads: nn.Module, settings: InfoNCESettings) -> None:
         super().__init__()
         self.adam = OwnAdam(_parameters(encoder, heads))
         self.input_sparsity = settings.input_sparsity
@@ -151,6 +175,7 @@ class OwnUpdates(nn.Module):
         if settings.policy_encoder_tau is not None:
             online = dict(encoder.named_parameters())
             self.average = MovingAverage(online, settings.policy_encoder_tau)
+        self.alignment = Alignment(encoder.features_dim) if settings.align_features else None
 
     def train(self, mode: bool = True) -> Self:
         """Note the mode, which changes nothing in the parts; SAC sets it six times a step."""
@@ -177,6 +202,31 @@ class OwnUpdates(nn.Module):
         return average.averages() if average is not None and average.has_begun else None
 
     @torch.no_grad()
+    def read(self, encoder: Encoder, observations: Tensor) -> Encoded:
+        """Return what the policy reads of preprocessed observations, averaged and aligned."""
+        encoded = encoder.encode(observations, self.averages())
+        if self.alignment is None:
+            return encoded
+        return encoded._replace(features=self.alignment(encoded.features))
+
+    @contextlib.contextmanager
+    def keeping_features(self, encoder: Encoder, observations: Tensor | None) -> Iterator[None]:
+        """Bring features of observations back to where they were, after updates in a context.
+
+        Args:
+            encoder: What is updated.
+            observations: [K, ...], preprocessed; None aligns nothing.
+        """
+        if self.alignment is None or observations is None or len(observations) < 2:
+            yield
+            return
+        former = self.read(encoder, observations).features
+        yield
+        with torch.no_grad():
+            features = encoder.encode(observations, self.averages()).features
+        self.alignment.follow(features, former)
+
+    @torch.no_grad()
     def hand_over(self, leader: nn.Module, follower: nn.Module, other: OwnUpdates | None) -> None:
         """Give an encoder the numbers that the policy reads of another one.
 
@@ -187,10 +237,12 @@ class OwnUpdates(nn.Module):
             own.copy_(read[name])
         for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
             buffer.copy_(new)
-        if self.average is not None and other is not None and other.average is not None:
-            averages = self.average.buffers(), other.average.buffers()
-            for new, buffer in zip(*averages, strict=True):
-                buffer.copy_(new)
+        if other is None:
+            return
+        for mine, theirs in ((self.average, other.average), (self.alignment, other.alignment)):
+            if mine is not None and theirs is not None:
+                for new, buffer in zip(mine.buffers(), theirs.buffers(), strict=True):
+                    buffer.copy_(new)
 
 
 def _parameters(encoder: nn.Module, heads: nn.Module) -> list[nn.Parameter]:

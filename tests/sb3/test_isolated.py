@@ -157,6 +157,7 @@ def test_the_policy_reads_the_average_over_updates(
 
     monkeypatch.setattr(OwnAdam, "step", recording)
     settings: dict[str, Any] = {"encoder_learning_rate": 0.01, "input_sparsity": 0.0}
+    settings["align_features"] = False
     model = build(name, policy_encoder_tau=tau, **settings)
     leader = every_extractor(model)[0]
     model.learn(N_STEPS)
