@@ -229,8 +229,8 @@ class InfoNCESettings:
     align_features: bool = setting(
         False,
         Flag(),
-        "Whether the updates after a rollout are followed by a rotation and a shift that bring "
-        "features closest to what the policy read before. Off-policy algorithms have no rollouts.",
+        "Whether 8 updates or more are followed by the rotation and the shift that bring features "
+        "closest to what the policy read before them.",
         needs=("isolated", True),
     )
     input_sparsity: float = setting(

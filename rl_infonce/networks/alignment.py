@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from rl_infonce.networks.moving_average import MovingAverage
+
 TIE = 0.001
 """Weight of the former rotation, in mean variances of a feature: noise turns no unused direction"""
 
@@ -36,15 +38,20 @@ def procrustes(features: Tensor, former: Tensor, rotation: Tensor) -> tuple[Tens
 class Alignment(nn.Module):
     """A rotation and a shift of features, which are buffers: no optimiser moves them.
 
-    Distances between features stay, and so does the infonce loss of their encoder, which does not
-    see the alignment.
+    Distances between features stay, and so does the loss of their encoder, which does not see the
+    alignment.
 
     Args:
         features_dim: Number D of features.
+        parameters: Those of the encoder, by name.
+
+    Attributes:
+        reference: The encoder at the last alignment.
     """
 
-    def __init__(self, features_dim: int) -> None:
+    def __init__(self, features_dim: int, parameters: dict[str, nn.Parameter]) -> None:
         super().__init__()
+        self.reference = MovingAverage(parameters, tau=1.0)
         self.register_buffer("rotation", torch.eye(features_dim))
         self.register_buffer("shift", torch.zeros(features_dim))
 

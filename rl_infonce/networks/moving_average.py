@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -50,7 +52,7 @@ class MovingAverage(nn.Module):
         return bool(self.get_buffer("n_updates"))
 
     @torch.no_grad()
-    def follow(self, parameters: dict[str, nn.Parameter]) -> None:
+    def follow(self, parameters: Mapping[str, Tensor]) -> None:
         """Update once for the same weights, since SAC calls its critic twice per step."""
         sums = torch.stack([parameter.float().sum() for parameter in parameters.values()]).tolist()
         if sums != self.followed:
@@ -58,7 +60,7 @@ class MovingAverage(nn.Module):
             self.followed = sums
 
     @torch.no_grad()
-    def update(self, parameters: dict[str, nn.Parameter]) -> None:
+    def update(self, parameters: Mapping[str, Tensor]) -> None:
         """Move every average towards the online parameters: a <- a + tau (p - a)."""
         n_updates = self.get_buffer("n_updates")
         weight = self.tau if int(n_updates) else 1.0

@@ -34,13 +34,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import (
-    OwnUpdates,
-    alike,
-    last_rollout,
-    learning_rate_for,
-    n_updates_due,
-)
+from rl_infonce.sb3.own_updates import OwnUpdates, alike, learning_rate_for, n_updates_due
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
@@ -221,11 +215,10 @@ class InfoNCEExtractor(HostedExtractor):
             return
         share = self._session.steering.share
         rate = share * learning_rate_for(algorithm, self.settings)
+        for _ in range(n_due if rate > 0 else 0):
+            self._update(self.own_updates, experience, rate, share)
         if rate > 0:
-            rows = last_rollout(algorithm, experience, self._auxiliary_loss(self.infonce))
-            with self.own_updates.keeping_features(self.encoder, rows):
-                for _ in range(n_due):
-                    self._update(self.own_updates, experience, rate, share)
+            self.own_updates.align(self._auxiliary_loss(self.infonce), experience, n_due)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.sb3.encoders import Encoder
+from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
@@ -30,8 +30,10 @@ N_PASSES = 6
 """How often a row of a rollout is an anchor, on average, where the settings do not say."""
 ON_POLICY_LEARNING_RATE = 1e-3
 OFF_POLICY_LEARNING_RATE = 3e-4
-N_ALIGNED = 1024
-"""Observations of a rollout, at most, on which features are aligned."""
+ALIGN_FREQ = 8
+"""Updates from one alignment of features to the next, or those after a rollout if they are more."""
+N_ALIGNED = 512
+"""Observations, at most, on which features are aligned."""
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
 
@@ -112,19 +114,11 @@ def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoN
     return (settings.encoder_updates or n_of_passes) if n_new else 0
 
 
-def last_rollout(
-    algorithm: BaseAlgorithm, experience: Experience, auxiliary: AuxiliaryLoss
-) -> Tensor | None:
-    """Return up to `N_ALIGNED` preprocessed observations; None of an off-policy algorithm.
-
-    They are spread evenly over steps and environments.
-    """
-    if _rollouts_of(algorithm) is None:
-        return None
+def _spread_observations(experience: Experience) -> Array:
+    """Return up to `N_ALIGNED` observations, spread evenly over steps and environments."""
     n_rows = experience.n_steps * experience.n_envs
     rows = np.linspace(0, n_rows - 1, min(n_rows, N_ALIGNED)).astype(np.int64)
-    observations = experience.observations(rows // experience.n_envs, rows % experience.n_envs)
-    return auxiliary.inputs(observations, augment=False)
+    return experience.observations(rows // experience.n_envs, rows % experience.n_envs)
 
 
 def _rollouts_of(algorithm: BaseAlgorithm) -> Any:
@@ -175,7 +169,9 @@ class OwnUpdates(nn.Module):
         if settings.policy_encoder_tau is not None:
             online = dict(encoder.named_parameters())
             self.average = MovingAverage(online, settings.policy_encoder_tau)
-        self.alignment = Alignment(encoder.features_dim) if settings.align_features else None
+        self.alignment: Alignment | None = None
+        if settings.align_features:
+            self.alignment = Alignment(encoder.features_dim, dict(encoder.named_parameters()))
 
     def train(self, mode: bool = True) -> Self:
         """Note the mode, which changes nothing in the parts; SAC sets it six times a step."""
@@ -209,22 +205,26 @@ class OwnUpdates(nn.Module):
             return encoded
         return encoded._replace(features=self.alignment(encoded.features))
 
-    @contextlib.contextmanager
-    def keeping_features(self, encoder: Encoder, observations: Tensor | None) -> Iterator[None]:
-        """Bring features of observations back to where they were, after updates in a context.
+    @torch.no_grad()
+    def align(self, auxiliary: AuxiliaryLoss, experience: Experience, n_updates: int) -> None:
+        """Bring features to where they were at the last alignment, every `ALIGN_FREQ` updates.
 
         Args:
-            encoder: What is updated.
-            observations: [K, ...], preprocessed; None aligns nothing.
+            auxiliary: The loss, on the encoder that was updated.
+            experience: On whose observations features are to stay.
+            n_updates: Updates that were made just now.
         """
-        if self.alignment is None or observations is None or len(observations) < 2:
-            yield
+        n_steps = int(self.adam.get_buffer("n_steps").max())
+        is_due = n_steps // ALIGN_FREQ > max(n_steps - n_updates, 0) // ALIGN_FREQ
+        if self.alignment is None or not is_due:
             return
-        former = self.read(encoder, observations).features
-        yield
-        with torch.no_grad():
-            features = encoder.encode(observations, self.averages()).features
-        self.alignment.follow(features, former)
+        encoder, reference = auxiliary.encoder, self.alignment.reference
+        now = self.averages() or dict(encoder.named_parameters())
+        if reference.has_begun:
+            inputs = auxiliary.inputs(_spread_observations(experience), augment=False)
+            former = self.alignment(encoder.encode(inputs, reference.averages()).features)
+            self.alignment.follow(encoder.encode(inputs, now).features, former)
+        reference.update(now)
 
     @torch.no_grad()
     def hand_over(self, leader: nn.Module, follower: nn.Module, other: OwnUpdates | None) -> None:
@@ -241,7 +241,7 @@ class OwnUpdates(nn.Module):
             return
         for mine, theirs in ((self.average, other.average), (self.alignment, other.alignment)):
             if mine is not None and theirs is not None:
-                for new, buffer in zip(mine.buffers(), theirs.buffers(), strict=True):
+                for new, buffer in zip(mine.buffers(False), theirs.buffers(False), strict=True):
                     buffer.copy_(new)
 
 

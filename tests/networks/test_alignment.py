@@ -62,7 +62,7 @@ def test_directions_in_which_features_do_not_vary_stay_as_they_were_turned() -> 
 
 
 def test_distances_stay_however_often_features_are_aligned() -> None:
-    alignment = Alignment(4)
+    alignment = Alignment(4, {})
     features = drawn(30, 4)
     assert torch.equal(alignment(features), features)
     for seed in range(200):
@@ -75,7 +75,7 @@ def test_distances_stay_however_often_features_are_aligned() -> None:
 
 @pytest.mark.parametrize("spoilt", ["features", "former"])
 def test_features_that_are_not_finite_turn_nothing(spoilt: str) -> None:
-    alignment = Alignment(3)
+    alignment = Alignment(3, {})
     given = {"features": drawn(5, 3), "former": drawn(5, 3, seed=1)}
     given[spoilt][2, 1] = math.nan
     alignment.follow(**given)
@@ -84,7 +84,7 @@ def test_features_that_are_not_finite_turn_nothing(spoilt: str) -> None:
 
 
 def test_constant_features_are_shifted_alone() -> None:
-    alignment = Alignment(3)
+    alignment = Alignment(3, {})
     alignment.follow(torch.zeros(4, 3), torch.ones(4, 3))
     assert torch.equal(alignment.get_buffer("rotation"), torch.eye(3))
     assert torch.equal(alignment(torch.zeros(2, 3)), torch.ones(2, 3))
