@@ -24,7 +24,6 @@ NORMALIZATIONS = ("none", "layer")
 FEATURE_ACTIVATIONS = (*ACTIVATIONS, "linear", "average_l1", "simplicial")
 OBJECTIVES = ("infonce", "self_prediction")
 PREDICTORS = ("none", "gru", "mlp")
-SCHEDULES = ("constant", "linear")
 
 
 @dataclass(frozen=True)
@@ -204,13 +203,6 @@ class InfoNCESettings:
         "Learning rate of those updates.",
         needs=("isolated", True),
         none="0.001 after a rollout, and 0.0003 after a gradient step",
-    )
-    encoder_schedule: str = setting(
-        "constant",
-        Choice(SCHEDULES),
-        "Whether that learning rate stays, or falls to 0 at the end of `learn`, as those of RL Zoo "
-        "do.",
-        needs=("isolated", True),
     )
     encoder_updates: int | None = setting(
         None,

@@ -127,18 +127,13 @@ def _rollouts_of(algorithm: BaseAlgorithm) -> Any:
 
 
 def learning_rate_for(algorithm: BaseAlgorithm, settings: InfoNCESettings) -> float:
-    """Return the learning rate of an isolated encoder now.
+    """Return the learning rate of an isolated encoder: that of the settings, or of its host's kind.
 
-    It begins with that of the settings, or of its host's kind; the usual ones were chosen by
-    screenings of PPO and of SAC on vectors. A linear schedule multiplies it by what remains of the
-    host's budget.
+    The usual ones were chosen by screenings of PPO and of SAC on vectors.
     """
     on_policy = _rollouts_of(algorithm) is not None
     usual = ON_POLICY_LEARNING_RATE if on_policy else OFF_POLICY_LEARNING_RATE
-    rate = settings.encoder_learning_rate or usual
-    if settings.encoder_schedule == "linear":
-        rate *= max(float(algorithm._current_progress_remaining), 0.0)
-    return rate
+    return settings.encoder_learning_rate or usual
 
 
 def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:

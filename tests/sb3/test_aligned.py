@@ -15,6 +15,7 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.own_updates import ALIGN_FREQ, OwnUpdates
 from rl_infonce.settings import InfoNCESettings
+from tests.further import further
 from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, extractors_of, policy_kwargs
 
 
@@ -65,7 +66,7 @@ class Change(BaseCallback):
         return True
 
 
-@pytest.mark.parametrize(("name", "n_steps"), [("PPO", 1280), ("SAC", 240)])
+@pytest.mark.parametrize(("name", "n_steps"), [("PPO", 1280), further("SAC", 240)])
 def test_features_move_less_between_rollouts(name: str, n_steps: int) -> None:
     means = {}
     for aligns in (False, True):

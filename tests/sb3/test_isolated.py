@@ -248,28 +248,6 @@ def test_a_replay_buffer_has_a_slower_encoder(
     assert rates == {expected}
 
 
-@pytest.mark.parametrize("name", ["PPO", "SAC"])
-def test_a_linear_schedule_falls_with_the_budget(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates: list[float] = []
-    step = OwnAdam.step
-
-    def recording(self: OwnAdam, parameters: Any, gradients: Any, rate: float) -> None:
-        rates.append(rate)
-        step(self, parameters, gradients, rate)
-
-    monkeypatch.setattr(OwnAdam, "step", recording)
-    model = build(name, encoder_schedule="linear", encoder_learning_rate=0.01)
-    model.learn(4 * N_STEPS)
-    # after a rollout of 32 steps in 2 environments, or the first 4 steps beyond the warm-up of 60
-    assert rates[0] == pytest.approx(0.01 * (1 - 64 / (4 * N_STEPS)))
-    assert rates == sorted(rates, reverse=True)
-    assert 0 < rates[-1] <= 0.01 / 4
-    extractors_of(model)[0].make_updates_due()  # the budget is used up
-    assert min(rates) > 0
-
-
 def test_a_rollout_teaches_at_least_once() -> None:
     kwargs = policy_kwargs(isolated=True, n_pairs=64)
     model = VECTOR_ALGORITHMS["A2C"](kwargs, n_steps=5).learn(30)

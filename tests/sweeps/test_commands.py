@@ -46,7 +46,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"positives": "shuffled", "precision": "bf16"},
         **{"augment_observations": True, "objective": "infonce", "predictor": "mlp"},
         **{"isolated": True, "encoder_learning_rate": 0.01, "encoder_updates": 3},
-        **{"encoder_schedule": "linear", "segment_length": 4, "input_sparsity": 0.1},
+        **{"segment_length": 4, "input_sparsity": 0.1},
         **{"policy_encoder_tau": 0.25, "align_features": True, "with_observation": False},
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
         **{"simplex_size": 4, "simplex_temperature": 0.5},
