@@ -22,7 +22,7 @@ from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, extractors_of, policy_k
 def build(name: str, **settings: Any) -> BaseAlgorithm:
     kwargs = policy_kwargs(with_observation=False, n_pairs=64, **settings)
     if name == "PPO":
-        return PPO("MlpPolicy", "CartPole-v1", n_steps=256, policy_kwargs=kwargs, seed=0)
+        return PPO("MlpPolicy", "CartPole-v1", n_steps=128, policy_kwargs=kwargs, seed=0)
     rounds: dict[str, Any] = {"learning_starts": 64, "train_freq": 16, "gradient_steps": 16}
     return SAC("MlpPolicy", "Pendulum-v1", policy_kwargs=kwargs, seed=0, **rounds)
 
@@ -72,7 +72,7 @@ def test_features_move_less_between_rollouts(name: str, n_steps: int) -> None:
     for aligns in (False, True):
         change = Change()
         build(name, align_features=aligns).learn(n_steps, callback=change)
-        changes = change.changes[1:]  # the first alignment has nothing to go by
+        changes = change.changes[-4:]  # at first an encoder has more to learn than to turn
         means[aligns] = sum(changes) / len(changes)
     assert means[True] < 0.7 * means[False]
 
@@ -119,7 +119,7 @@ def test_an_encoder_that_merely_turns_changes_nothing(tau: float | None) -> None
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])
 def test_a_saved_model_reads_the_same_features(name: str, tmp_path: Path) -> None:
-    model = build(name).learn(800 if name == "PPO" else 160)
+    model = build(name).learn(400 if name == "PPO" else 160)
     extractor = extractors_of(model)[0]
     assert not torch.equal(rotation_of(extractor), torch.eye(32))
     model.save(tmp_path / "model")

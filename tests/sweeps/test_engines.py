@@ -103,7 +103,7 @@ def test_jobs_share_a_gpu_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert {text.split(" ", 2)[2] for text in seen} == {str(thread_limits(2))}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_job_that_is_lost_too_often_fails_alone_on_ray(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
