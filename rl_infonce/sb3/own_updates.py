@@ -209,9 +209,10 @@ class OwnUpdates(nn.Module):
             experience: On whose observations features are to stay.
             n_updates: Updates that were made just now.
         """
+        if self.alignment is None:
+            return
         n_steps = int(self.adam.get_buffer("n_steps").max())
-        is_due = n_steps // ALIGN_FREQ > max(n_steps - n_updates, 0) // ALIGN_FREQ
-        if self.alignment is None or not is_due:
+        if n_steps // ALIGN_FREQ == max(n_steps - n_updates, 0) // ALIGN_FREQ:
             return
         encoder, reference = auxiliary.encoder, self.alignment.reference
         now = self.averages() or dict(encoder.named_parameters())
