@@ -65,5 +65,5 @@ class MovingAverage(nn.Module):
         n_updates = self.get_buffer("n_updates")
         weight = self.tau if int(n_updates) else 1.0
         for name, average in self.averages().items():
-            average.lerp_(parameters[name].detach(), weight)
+            average.lerp_(parameters[name], weight)
         n_updates += 1

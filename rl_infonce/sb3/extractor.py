@@ -226,10 +226,9 @@ class InfoNCEExtractor(HostedExtractor):
         self, own_updates: OwnUpdates, experience: Experience, learning_rate: float, share: float
     ) -> None:
         loss = self.infonce_loss(experience)
-        found = None if loss is None else self.weighted_gradients(loss)
+        found = None if loss is None else self.weighted_gradients(loss, share)
         if found is not None and self.infonce is not None:
-            unscaled = found._replace(gradients=tuple(each / share for each in found.gradients))
-            own_updates.step(self.encoder, self.infonce, unscaled, learning_rate)
+            own_updates.step(self.encoder, self.infonce, found, learning_rate)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 
@@ -255,12 +254,14 @@ class InfoNCEExtractor(HostedExtractor):
         self._publish({**numbers, "coef": self.infonce_coef})
         return result.loss
 
-    def weighted_gradients(self, result: TemporalInfoNCELoss) -> AuxiliaryGradients | None:
-        """Return the gradients of `infonce_coef` times the loss; see `finite_gradients`."""
+    def weighted_gradients(
+        self, result: TemporalInfoNCELoss, share: float = 1.0
+    ) -> AuxiliaryGradients | None:
+        """Return the gradients of `infonce_coef / share` times the loss; see `finite_gradients`."""
         if self.infonce is None:
             return None
         auxiliary = self._auxiliary_loss(self.infonce)
-        return finite_gradients(auxiliary, self.infonce_coef * result.loss, self._session)
+        return finite_gradients(auxiliary, self.infonce_coef / share * result.loss, self._session)
 
     def _auxiliary_loss(self, heads: TemporalInfoNCE) -> AuxiliaryLoss:
         policy = getattr(self._session.algorithm, "policy", None)

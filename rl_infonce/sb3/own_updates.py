@@ -73,16 +73,23 @@ class OwnAdam(nn.Module):
         given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
         moved = [index for index, each in enumerate(parameters) if id(each) in given]
         trained = [parameters[index] for index in moved]
+        norm = nn.utils.get_total_norm(auxiliary.gradients)
+        clip = (MAX_GRAD_NORM / (norm + 1e-6)).clamp_max(1.0)
+        clipped = torch._foreach_mul([given[id(each)] for each in trained], clip)
         # fused Adam walks through memory and looks at no strides, which convolutions may change
-        gradients = [torch.empty_like(each).copy_(given[id(each)]) for each in trained]
-        norm = nn.utils.get_total_norm(gradients)
-        torch._foreach_mul_(gradients, (MAX_GRAD_NORM / (norm + 1e-6)).clamp_max(1.0))
-        n_steps = self.get_buffer("n_steps")
+        gradients = [
+            gradient
+            if gradient.stride() == each.stride()
+            else torch.empty_like(each).copy_(gradient)
+            for gradient, each in zip(clipped, trained, strict=True)
+        ]
+        buffers = dict(self.named_buffers())
+        n_steps = buffers["n_steps"]
         adam(
             trained,  # type: ignore[arg-type]
             gradients,
-            [self.get_buffer(f"mean_{index}") for index in moved],
-            [self.get_buffer(f"square_{index}") for index in moved],
+            [buffers[f"mean_{index}"] for index in moved],
+            [buffers[f"square_{index}"] for index in moved],
             [],
             list(n_steps[moved].float().unbind()),
             fused=True,

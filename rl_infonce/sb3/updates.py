@@ -9,7 +9,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import Tensor
 
 from rl_infonce.sb3.attach import AuxiliaryGradients
-from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, trained
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.session import Session
@@ -49,13 +49,13 @@ def finite_gradients(
             "alone. Its curves go on; infonce_coef=0 saves its time.",
         )
         return None
-    if not trained(auxiliary.encoder.parameters()):
+    gradients = auxiliary.gradients(weighted)
+    if not gradients.n_shared:
         session.warn_once(
             "frozen encoder",
             "The encoder is frozen: the InfoNCE loss trains its own heads alone, and their "
             "gradient counts where the algorithm clips. infonce_coef=0 leaves it out.",
         )
-    gradients = auxiliary.gradients(weighted)
     norm = torch.nn.utils.get_total_norm(gradients.gradients)
     finite = math.isfinite(float(norm + weighted.detach()))
     session.counts.count_finite(finite=finite)

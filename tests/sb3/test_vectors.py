@@ -259,7 +259,7 @@ def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
     auxiliary: list[Gradients] = []
     original = type(extractor).weighted_gradients
 
-    def recording(self: Any, result: Any) -> AuxiliaryGradients | None:
+    def recording(self: Any, result: Any, *share: float) -> AuxiliaryGradients | None:
         if self is extractor and not auxiliary:
             auxiliary.append(gradients_of(result.loss, self))
         return original(self, result)
