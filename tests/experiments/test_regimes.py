@@ -7,10 +7,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import regime_units
+from distractors import make
+from regime_grids import Grid, cells, read_grid, runs_of
+from regime_pages import draw, map_table, table, tasks_table, tried_table
+from regime_scores import area, effect, ending, measured, row_of
+from regime_training import curve_of, train_all
 
 from rl_infonce.report.curves import area_under_curve
 from rl_infonce.report.statistics import Interval
-from tests.experiments.loading import EXPERIMENTS, RESULTS, load, study_page
+from tests.experiments.loading import EXPERIMENTS, RESULTS, study_page
 
 pytest.importorskip("mujoco")
 GRID = """
@@ -33,12 +39,11 @@ positives = "shuffled"
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_a_small_grid_trains_its_arms_once_and_is_told_in_a_table(tmp_path: Path) -> None:
-    regimes = load("regimes.py")
     (tmp_path / "grid.toml").write_text(GRID)
-    grid = regimes.read_grid(tmp_path / "grid.toml")
+    grid = read_grid(tmp_path / "grid.toml")
     output = tmp_path / "out"
     output.mkdir()
-    regimes.train_all(grid, tmp_path, output)
+    train_all(grid, tmp_path, output)
     files = {path.name: path.read_bytes() for path in output.glob("*.json")}
     of_task = {f"InvertedPendulumWhite64-v5-{arm}-0.json" for arm in grid.arms}
     assert files.keys() == of_task | {"InvertedPendulum-v5-stock-0.json"}
@@ -46,29 +51,28 @@ def test_a_small_grid_trains_its_arms_once_and_is_told_in_a_table(tmp_path: Path
     assert run["last_infonce"]["loss"] > 0
     assert len(run["curve"]) == 100
     assert run["n_episodes"] > 1
-    regimes.train_all(grid, tmp_path, output)
+    train_all(grid, tmp_path, output)
     assert {path.name: path.read_bytes() for path in output.glob("*.json")} == files
-    table = regimes.table(grid, output)
-    assert "| InvertedPendulum-v5 | stock | 1 |" in table
-    assert table.count("\n") == 2 + 4
+    page = table(grid, output)
+    assert "| InvertedPendulum-v5 | stock | 1 |" in page
+    assert page.count("\n") == 2 + 4
 
 
 def test_the_area_is_that_of_the_reports() -> None:
-    regimes = load("regimes.py")
     rng = np.random.default_rng(0)
     episodes = [(int(end), float(rng.normal())) for end in np.sort(rng.integers(300, 4000, 60))]
-    curve = regimes.curve_of(episodes, 4000, 4096)
+    curve = curve_of(episodes, 4000, 4096)
     assert curve[0] is None
     steps, returns = zip(*episodes, strict=True)
     expected = area_under_curve(steps, returns, 4000, n_steps_done=4096)
-    assert regimes.area(curve) == pytest.approx(expected, abs=0.01)
+    assert area(curve) == pytest.approx(expected, abs=0.01)
     with pytest.raises(ValueError, match="Expected an episode"):
-        regimes.curve_of([], 4000, 4096)
+        curve_of([], 4000, 4096)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("White", 0.0), ("Drifting", np.exp(-1 / 50))])
 def test_distractors_have_their_correlation_and_a_seed(kind: str, expected: float) -> None:
-    env = load("distractors.py").make("Hopper-v5", kind, 64)
+    env = make("Hopper-v5", kind, 64)
     plain, _ = gym.make("Hopper-v5").reset(seed=3)
 
     def observe(n: int) -> Any:
@@ -87,38 +91,36 @@ def test_distractors_have_their_correlation_and_a_seed(kind: str, expected: floa
 
 @pytest.mark.parametrize("folder", sorted((RESULTS / "regimes").glob("*/")), ids=lambda f: f.name)
 def test_a_page_holds_the_tables_of_the_results(folder: Path) -> None:
-    regimes = load("regimes.py")
-    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{folder.name}.toml")
-    areas, *_ = regimes.table(grid, folder).split("\n\n")
+    grid = read_grid(EXPERIMENTS / "regimes" / f"{folder.name}.toml")
+    areas, *_ = table(grid, folder).split("\n\n")
     pages = study_page("regimes/README.md"), study_page("regimes/SCREENINGS.md")
     assert sum(areas.strip() in page for page in pages) == 1
 
 
 @pytest.mark.parametrize("task", ["CartPole-v1", "InvertedPendulumWhite128-v5"])
 def test_the_file_of_random_returns_says_what_a_random_agent_earns(task: str) -> None:
-    regimes = load("regimes.py")
-    known = json.loads(regimes.RANDOM_RETURNS.read_text())
+    known = json.loads(regime_units.RANDOM_RETURNS.read_text())
     assert (
-        known[task] == regimes.random_return(task) == pytest.approx(regimes.played_at_random(task))
+        known[task]
+        == regime_units.random_return(task)
+        == pytest.approx(regime_units.played_at_random(task))
     )
 
 
 def test_every_task_of_a_grid_has_a_random_return() -> None:
-    regimes = load("regimes.py")
-    known = json.loads(regimes.RANDOM_RETURNS.read_text())
+    known = json.loads(regime_units.RANDOM_RETURNS.read_text())
     for path in sorted((EXPERIMENTS / "regimes").glob("*.toml")):
-        grid = regimes.read_grid(path)
+        grid = read_grid(path)
         assert {*grid.tasks, *grid.unit.values()} <= set(known), path
 
 
 def test_random_returns_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    regimes = load("regimes.py")
-    monkeypatch.setattr(regimes, "RANDOM_RETURNS", tmp_path / "random.json")
-    monkeypatch.setattr(regimes, "played_at_random", {"a": 1.5, "b": 2.0}.__getitem__)
+    monkeypatch.setattr(regime_units, "RANDOM_RETURNS", tmp_path / "random.json")
+    monkeypatch.setattr(regime_units, "played_at_random", {"a": 1.5, "b": 2.0}.__getitem__)
     (tmp_path / "random.json").write_text('{"b": -1.0}')
-    assert [regimes.random_return(task) for task in "ab"] == [1.5, -1.0]
-    grid = regimes.read_grid(EXPERIMENTS / "regimes" / "ppo_tasks.toml")
-    regimes.note_random_returns([grid._replace(tasks=("a",), unit={"a": "b"})])
+    assert [regime_units.random_return(task) for task in "ab"] == [1.5, -1.0]
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_tasks.toml")
+    regime_units.note_random_returns([grid._replace(tasks=("a",), unit={"a": "b"})])
     assert json.loads((tmp_path / "random.json").read_text()) == {"a": 1.5, "b": -1.0}
 
 
@@ -127,23 +129,22 @@ ARMS = ("baseline", "placebo")
 
 
 def test_the_page_holds_the_map_of_the_results() -> None:
-    regimes = load("regimes.py")
     rows = [
-        regimes.row_of(
-            regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"), RESULTS / "regimes" / name
+        row_of(
+            read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"),
+            RESULTS / "regimes" / name,
         )
         for name in ("ppo_sparse_distractors", "ppo_distractors")
     ]
     page = study_page("regimes/README.md")
-    assert regimes.map_table(rows).strip() in page
-    assert regimes.tasks_table(rows).strip() in page
+    assert map_table(rows).strip() in page
+    assert tasks_table(rows).strip() in page
 
 
 def test_the_page_counts_the_forms_that_were_tried() -> None:
-    regimes = load("regimes.py")
     paths = sorted((EXPERIMENTS / "regimes").glob("*_screen.toml"))
-    grids = {path.stem: regimes.read_grid(path) for path in paths}
-    assert regimes.tried_table(grids, RESULTS / "regimes") in study_page("regimes/README.md")
+    grids = {path.stem: read_grid(path) for path in paths}
+    assert tried_table(grids, RESULTS / "regimes") in study_page("regimes/README.md")
 
 
 def test_a_grid_without_a_run_is_named() -> None:
@@ -154,7 +155,6 @@ def test_a_grid_without_a_run_is_named() -> None:
 
 
 def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path) -> None:
-    regimes = load("regimes.py")
     arms = {
         "stock": "extractor = false",
         "baseline": "infonce_coef = 0.0",
@@ -169,24 +169,29 @@ def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path
         ]
         lines += [f"[arm.{arm}]\n{setting}" for arm, setting in arms.items()]
         (tmp_path / f"{name}.toml").write_text("\n".join(lines))
-        grids[name] = grid = regimes.read_grid(tmp_path / f"{name}.toml")
+        grids[name] = grid = read_grid(tmp_path / f"{name}.toml")
         (tmp_path / name).mkdir()
         for arm in arms:
             run = {"n_steps": 9, "settings": grid.arms[arm], "curve": [1.0] * 100}
             for trained in (task, "Hopper-v5") if arm != "wide" else (task,):
                 (tmp_path / name / f"{trained}-{arm}-0.json").write_text(json.dumps(run))
-    assert regimes.tried_table(grids, tmp_path).splitlines()[2:] == [
+    assert tried_table(grids, tmp_path).splitlines()[2:] == [
         "| PPO | no noise | 1 | Hopper-v5 |",
         "| PPO | noise that drifts | 2 | HalfCheetahDrifting128-v5 |",
         "| PPO | white noise | 2 | HopperWhite128-v5 |",
     ]
 
 
+def present(interval: Interval | None) -> Interval:
+    """Return an interval that is not missing."""
+    assert interval is not None
+    return interval
+
+
 def test_the_first_page_says_where_the_loss_helps() -> None:
-    regimes = load("regimes.py")
     name = "ppo_sparse_distractors"
-    grid = regimes.read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
-    row = regimes.row_of(grid, RESULTS / "regimes" / name)
+    grid = read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
+    row = row_of(grid, RESULTS / "regimes" / name)
     pendulum, reacher = row.on_tasks.values()
     page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
     for words, interval, form in (
@@ -196,19 +201,18 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
         ("the score is {} that of", row.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
         ("no gain is detected ({})", row.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
     ):
-        assert words.format(form.format(*interval[:3])) in page
+        assert words.format(form.format(*present(interval)[:3])) in page
     assert f"takes {pendulum.cost:.2f} and {reacher.cost:.2f} times the processor time" in page
-    runs = regimes.runs_of(grid, RESULTS / "regimes" / name)
-    endings = regimes.measured(runs, regimes.ending)
+    runs = runs_of(grid, RESULTS / "regimes" / name)
+    endings = measured(runs, ending)
     ours, theirs = (
         sum(endings[grid.tasks[0], arm].values()) / len(grid.seeds) for arm in ("infonce", ARMS[0])
     )
     assert f"ends at {ours:.0f} of 1,000 steps, where the same network ends at {theirs:.0f}" in page
 
 
-def confirmed(tmp_path: Path, seeds: int) -> Any:
-    """Write the runs of a study in which the loss doubles scores, and return its row on the map."""
-    regimes = load("regimes.py")
+def confirmed(tmp_path: Path, seeds: int) -> tuple[Grid, Path]:
+    """Write the runs of a study in which the loss doubles scores, and return grid and folder."""
     arms = {"stock": 1.0, "baseline": 1.1, "placebo": 0.9, "infonce": 2.2}
     lines = [
         'algorithm = "SAC"\nn_timesteps = 100\nregime = "SAC, easy"',
@@ -216,11 +220,11 @@ def confirmed(tmp_path: Path, seeds: int) -> Any:
         *(f"[arm.{arm}]\nextractor = {str(arm != 'stock').lower()}" for arm in arms),
     ]
     (tmp_path / "grid.toml").write_text("\n".join(lines))
-    grid = regimes.read_grid(tmp_path / "grid.toml")
+    grid = read_grid(tmp_path / "grid.toml")
     output = tmp_path / "grid"
     output.mkdir()
     rng = np.random.default_rng(0)
-    for seed, task, arm in regimes.cells(grid):
+    for seed, task, arm in cells(grid):
         luck = float(np.random.default_rng(seed).uniform(0, 0.2))
         score = 1.0 if task == "c" else arms[arm] * (1 + luck)
         if arm in ("stock", "placebo") and task != "c":
@@ -232,45 +236,48 @@ def confirmed(tmp_path: Path, seeds: int) -> Any:
             "processor_seconds": 2.0 if arm == "infonce" else 1.0,
         }
         (output / f"{task}-{arm}-{seed}.json").write_text(json.dumps(run))
-    return regimes, grid, output
+    return grid, output
 
 
 def test_the_map_tells_and_draws_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    regimes, grid, output = confirmed(tmp_path, seeds=6)
-    monkeypatch.setattr(regimes, "random_return", lambda task: 0.0)
-    row = regimes.row_of(grid, output)
+    grid, output = confirmed(tmp_path, seeds=6)
+    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    row = row_of(grid, output)
     assert row.n_seeds == 6
     assert row.ratio == pytest.approx((2.0, 2.0, 2.0))  # each run of the loss has twice its partner
     luck = [np.random.default_rng(seed).uniform(0, 0.2) for seed in range(6)]
-    assert row.over["baseline"].mean == pytest.approx(1.1 * (1 + np.mean(luck)))
-    assert row.differences["placebo"].high < 0 < row.over["placebo"].low
-    text = regimes.map_table([row])
+    over_baseline = present(row.over["baseline"]).mean
+    assert over_baseline == pytest.approx(1.1 * (1 + np.mean(luck)))
+    assert present(row.differences["placebo"]).high < 0 < present(row.over["placebo"]).low
+    text = map_table([row])
     assert "| SAC, easy | a, b | 6 |" in text
     assert "| 2.00 (2.00 to 2.00) | " in text
     assert text.endswith(" | helps |\n")
     # In half of the steps a rising curve has a little less than half of its mean.
     half = np.mean(np.linspace(0, 2, 100)[:50])
-    assert row.at_equal_time.mean == pytest.approx((2.2 * half - 1.1) * (1 + np.mean(luck)))
+    assert present(row.at_equal_time).mean == pytest.approx(
+        (2.2 * half - 1.1) * (1 + np.mean(luck))
+    )
     assert row.on_tasks["a"].cost == 2.0
-    assert row.on_tasks["b"].over_baseline.mean == pytest.approx(row.over["baseline"].mean)
-    (_, _, first, second) = regimes.tasks_table([row]).splitlines()
+    assert present(row.on_tasks["b"].over_baseline).mean == pytest.approx(over_baseline)
+    (_, _, first, second) = tasks_table([row]).splitlines()
     assert first.startswith("| SAC, easy | a | +")
     assert second.endswith(" | 2.00 |")
-    regimes.draw([row], tmp_path / "map.svg")
+    draw([row], tmp_path / "map.svg")
     assert "<svg" in (tmp_path / "map.svg").read_text()
 
 
 def test_a_study_of_few_runs_has_no_interval_on_the_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    regimes, grid, output = confirmed(tmp_path, seeds=4)
-    monkeypatch.setattr(regimes, "random_return", lambda task: 0.0)
-    row = regimes.row_of(grid, output)
+    grid, output = confirmed(tmp_path, seeds=4)
+    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    row = row_of(grid, output)
     assert row.over["baseline"] is row.ratio is None
-    assert "| 0 | missing | missing | missing | - | missing | missing |" in regimes.map_table([row])
+    assert "| 0 | missing | missing | missing | - | missing | missing |" in map_table([row])
 
 
 @pytest.mark.parametrize(
@@ -285,5 +292,5 @@ def test_a_study_of_few_runs_has_no_interval_on_the_map(
 def test_a_loss_helps_that_beats_baseline_and_placebo(
     over_baseline: tuple[float, ...], over_placebo: tuple[float, ...], expected: str
 ) -> None:
-    found = load("regimes.py").effect(Interval(*over_baseline), Interval(*over_placebo))
+    found = effect(Interval(*over_baseline), Interval(*over_placebo))
     assert found == expected

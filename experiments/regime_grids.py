@@ -1,0 +1,88 @@
+"""What a study of regimes trains, and what is there of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+N_WINDOWS = 100
+"""Points of a curve, each the mean return over its share of the budget."""
+Runs: TypeAlias = dict[tuple[str, str], dict[int, dict[str, Any]]]
+"""Task and arm -> seed -> what was written of the run."""
+
+
+class Grid(NamedTuple):
+    """What is trained.
+
+    Attributes:
+        algorithm: Name of its class, in Stable-Baselines3 or sb3-contrib.
+        n_timesteps: Budget of a run.
+        n_envs: Environments at once.
+        normalize: Whether `VecNormalize` stands between environments and agent.
+        tasks: Ids.
+        seeds: Seeds of every task and arm.
+        hyperparameters: Arguments of the algorithm.
+        arms: Name to arguments of the extractor, or to `extractor = false`.
+        unit: Task to the id without distractors, whose first arm has a score of 1.
+        regime: What the grid is about, in words for the map.
+    """
+
+    algorithm: str
+    n_timesteps: int
+    n_envs: int
+    normalize: bool
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    hyperparameters: dict[str, Any]
+    arms: dict[str, dict[str, Any]]
+    unit: dict[str, str]
+    regime: str
+
+
+def read_grid(path: Path) -> Grid:
+    """Return the grid of a file."""
+    found = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Grid(
+        algorithm=found["algorithm"],
+        n_timesteps=found["n_timesteps"],
+        n_envs=found.get("n_envs", 1),
+        normalize=found.get("normalize", False),
+        tasks=tuple(found["tasks"]),
+        seeds=tuple(found["seeds"]),
+        hyperparameters=found.get("hyperparameters", {}),
+        arms=found["arm"],
+        unit=found.get("unit", {}),
+        regime=found.get("regime", path.stem),
+    )
+
+
+def cells(grid: Grid) -> list[tuple[int, str, str]]:
+    """Return seed, task and arm of every run: all arms of a seed before the next seed."""
+    planned = list(product(grid.seeds, grid.tasks, grid.arms))
+    first = next(iter(grid.arms))
+    units = [
+        (seed, task, first) for seed in grid.seeds for task in dict.fromkeys(grid.unit.values())
+    ]
+    return planned + [each for each in units if each not in planned]
+
+
+def runs_of(grid: Grid, output: Path) -> Runs:
+    """Return task and arm -> seed -> what was written of the run."""
+    found: Runs = {}
+    for seed, task, arm in cells(grid):
+        path = output / f"{task}-{arm}-{seed}.json"
+        if not path.exists():
+            continue
+        run = json.loads(path.read_text(encoding="utf-8"))
+        if run["n_steps"] != grid.n_timesteps or run["settings"] != grid.arms[arm]:
+            raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
+        found.setdefault((task, arm), {})[seed] = run
+    return found
