@@ -221,8 +221,8 @@ class InfoNCESettings:
     align_features: bool = setting(
         False,
         Flag(),
-        "Whether 8 updates or more are followed by the rotation and the shift that bring features "
-        "closest to what the policy read before them.",
+        "Whether features are turned and shifted back, after 8 updates or more, to where they were "
+        "before these, so that the policy need not learn them anew.",
         needs=("isolated", True),
     )
     input_sparsity: float = setting(

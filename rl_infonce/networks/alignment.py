@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from rl_infonce.networks.moving_average import MovingAverage
 
 TIE = 0.001
-"""Weight of the former rotation, in mean variances of a feature: noise turns no unused direction"""
+"""Weight of the former rotation, in mean variances of a feature, where features do not vary."""
 
 
 def procrustes(features: Tensor, former: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,31 +45,47 @@ class Alignment(nn.Module):
 
     Args:
         features_dim: Number D of features.
-        parameters: Those of the encoder, by name.
+        tensors: Parameters and buffers of the encoder, by name.
 
     Attributes:
-        reference: The encoder at the last alignment.
+        reference: A copy of the tensors at the last alignment.
     """
 
-    def __init__(self, features_dim: int, parameters: dict[str, nn.Parameter]) -> None:
+    def __init__(self, features_dim: int, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.reference = MovingAverage(parameters, tau=1.0)
+        self.reference = MovingAverage(tensors, tau=1.0)  # which only ever copies
         self.register_buffer("rotation", torch.eye(features_dim))
         self.register_buffer("shift", torch.zeros(features_dim))
+        self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
 
     def forward(self, features: Tensor) -> Tensor:
         """Return features [K, D], turned and shifted."""
         return torch.addmm(self.get_buffer("shift"), features, self.get_buffer("rotation"))
 
+    @property
+    def last(self) -> int:
+        """Updates of the encoder before the last alignment."""
+        return int(self.get_buffer("n_updates"))
+
+    def remember(self, tensors: Mapping[str, Tensor], n_updates: int) -> None:
+        """Take the encoder after `n_updates` for the one to which later features are aligned."""
+        self.reference.update(tensors)
+        self.get_buffer("n_updates").fill_(n_updates)
+
     @torch.no_grad()
-    def follow(self, features: Tensor, former: Tensor) -> None:
-        """Bring features to where they were, unless they are not finite.
+    def turn_back(self, features: Tensor, former: Tensor) -> bool:
+        """Bring features to where they were, and return whether they could be.
+
+        They cannot if there are fewer than two, or if their squares are not finite.
 
         Args:
-            features: [K, D] of the encoder now, K >= 2.
+            features: [K, D] of the encoder now.
             former: [K, D] that the policy read of the same observations before.
         """
-        if torch.isfinite(features).all() and torch.isfinite(former).all():
-            rotation, shift = procrustes(features, former, self.get_buffer("rotation"))
-            self.get_buffer("rotation").copy_(rotation)
-            self.get_buffer("shift").copy_(shift)
+        squares = features.square().sum() + former.square().sum()
+        if len(features) < 2 or not torch.isfinite(squares):
+            return False
+        rotation, shift = procrustes(features, former, self.get_buffer("rotation"))
+        self.get_buffer("rotation").copy_(rotation)
+        self.get_buffer("shift").copy_(shift)
+        return True

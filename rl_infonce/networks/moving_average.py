@@ -32,7 +32,7 @@ class MovingAverage(nn.Module):
     after construction.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], tau: float) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], tau: float) -> None:
         super().__init__()
         self.tau = tau
         self.followed: list[float] = []  # sums of the parameters that it last moved towards

@@ -105,8 +105,9 @@ class InfoNCEExtractor(HostedExtractor):
 
     @property
     def is_isolated(self) -> bool:
-        """Whether the loss alone trains the encoder; without a loss RL trains it."""
-        return self.settings.isolated and self._own_coef > 0 and self.infonce is not None
+        """Whether RL's gradient stays out of the encoder: the loss trains it, or has done so."""
+        own = self.own_updates
+        return own is not None and (self._own_coef > 0 or own.n_updates(self.encoder) > 0)
 
     def _add_encoder(self, encoder: Encoder) -> None:
         """Take over the parts of an encoder under their own names, which are NatureCNN's."""
@@ -213,22 +214,20 @@ class InfoNCEExtractor(HostedExtractor):
         experience = self.experience() if leader is self else None
         if experience is None or self.own_updates is None or self.infonce is None:
             return
-        share = self._session.steering.share
-        rate = share * learning_rate_for(algorithm, self.settings)
-        for _ in range(n_due if rate > 0 else 0):
-            self._update(self.own_updates, experience, rate, share)
-        if rate > 0:
-            self.own_updates.align(self._auxiliary_loss(self.infonce), experience, n_due)
+        rate = learning_rate_for(algorithm, self.settings)
+        self.own_updates.begin_alignment(self.encoder)
+        for _ in range(n_due if self.infonce_coef > 0 else 0):
+            self._update(self.own_updates, experience, rate)
+        self.own_updates.align(self._auxiliary_loss(self.infonce), experience)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 
-    def _update(
-        self, own_updates: OwnUpdates, experience: Experience, learning_rate: float, share: float
-    ) -> None:
+    def _update(self, own_updates: OwnUpdates, experience: Experience, rate: float) -> None:
         loss = self.infonce_loss(experience)
+        share = self._session.steering.share
         found = None if loss is None else self.weighted_gradients(loss, share)
         if found is not None and self.infonce is not None:
-            own_updates.step(self.encoder, self.infonce, found, learning_rate)
+            own_updates.step(self.encoder, self.infonce, found, share * rate)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ N_PASSES = 6
 ON_POLICY_LEARNING_RATE = 1e-3
 OFF_POLICY_LEARNING_RATE = 3e-4
 ALIGN_FREQ = 8
-"""Updates from one alignment of features to the next, or those after a rollout if they are more."""
+"""Updates from one alignment of features to the next, at least."""
 N_ALIGNED = 512
 """Observations, at most, on which features are aligned."""
 _Keyed = TypeVar("_Keyed", bound="HasKey")
@@ -123,9 +123,9 @@ def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoN
 
 def _spread_observations(experience: Experience) -> Array:
     """Return up to `N_ALIGNED` observations, spread evenly over steps and environments."""
-    n_rows = experience.n_steps * experience.n_envs
-    rows = np.linspace(0, n_rows - 1, min(n_rows, N_ALIGNED)).astype(np.int64)
-    return experience.observations(rows // experience.n_envs, rows % experience.n_envs)
+    rows = np.arange(min(experience.n_steps * experience.n_envs, N_ALIGNED))
+    steps = rows * experience.n_steps // max(len(rows), 1)
+    return experience.observations(steps, rows % experience.n_envs)
 
 
 def _rollouts_of(algorithm: BaseAlgorithm) -> Any:
@@ -173,7 +173,7 @@ class OwnUpdates(nn.Module):
             self.average = MovingAverage(online, settings.policy_encoder_tau)
         self.alignment: Alignment | None = None
         if settings.align_features:
-            self.alignment = Alignment(encoder.features_dim, dict(encoder.named_parameters()))
+            self.alignment = Alignment(encoder.features_dim, self._what_is_read(encoder))
 
     def train(self, mode: bool = True) -> Self:
         """Note the mode, which changes nothing in the parts; SAC sets it six times a step."""
@@ -207,27 +207,41 @@ class OwnUpdates(nn.Module):
             return encoded
         return encoded._replace(features=self.alignment(encoded.features))
 
+    def n_updates(self, encoder: nn.Module) -> int:
+        """Return how many updates have moved the encoder."""
+        return int(self.adam.get_buffer("n_steps")[: len(list(encoder.parameters()))].max())
+
+    def begin_alignment(self, encoder: Encoder) -> None:
+        """Take the features before the first update for those to which later ones are aligned."""
+        if self.alignment is not None and not self.alignment.reference.has_begun:
+            self.alignment.remember(self._what_is_read(encoder), self.n_updates(encoder))
+
     @torch.no_grad()
-    def align(self, auxiliary: AuxiliaryLoss, experience: Experience, n_updates: int) -> None:
-        """Bring features to where they were at the last alignment, every `ALIGN_FREQ` updates.
+    def align(self, auxiliary: AuxiliaryLoss, experience: Experience) -> None:
+        """Bring features to where they were at the last alignment, after `ALIGN_FREQ` updates.
+
+        A buffer of fewer observations than features (or than `N_ALIGNED`) says too little of them.
 
         Args:
             auxiliary: The loss, on the encoder that was updated.
             experience: On whose observations features are to stay.
-            n_updates: Updates that were made just now.
         """
-        if self.alignment is None:
+        encoder, alignment = auxiliary.encoder, self.alignment
+        n_updates = self.n_updates(encoder)
+        if alignment is None or n_updates < alignment.last + ALIGN_FREQ:
             return
-        n_steps = int(self.adam.get_buffer("n_steps").max())
-        if n_steps // ALIGN_FREQ == max(n_steps - n_updates, 0) // ALIGN_FREQ:
+        if experience.n_steps * experience.n_envs < min(encoder.features_dim, N_ALIGNED):
             return
-        encoder, reference = auxiliary.encoder, self.alignment.reference
-        now = self.averages() or dict(encoder.named_parameters())
-        if reference.has_begun:
-            inputs = auxiliary.inputs(_spread_observations(experience), augment=False)
-            former = self.alignment(encoder.encode(inputs, reference.averages()).features)
-            self.alignment.follow(encoder.encode(inputs, now).features, former)
-        reference.update(now)
+        now = self._what_is_read(encoder)
+        inputs = auxiliary.inputs(_spread_observations(experience), augment=False)
+        former = alignment(encoder.encode(inputs, alignment.reference.averages()).features)
+        if alignment.turn_back(encoder.encode(inputs, now).features, former):
+            alignment.remember(now, n_updates)
+
+    def _what_is_read(self, encoder: nn.Module) -> dict[str, Tensor]:
+        """Return all tensors on which the features depend that the policy reads."""
+        tensors = self.averages() or dict(encoder.named_parameters())
+        return {**tensors, **dict(encoder.named_buffers())}
 
     @torch.no_grad()
     def hand_over(self, leader: nn.Module, follower: nn.Module, other: OwnUpdates | None) -> None:

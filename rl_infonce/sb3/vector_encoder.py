@@ -7,6 +7,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count
+from rl_infonce.networks.moving_average import call_with
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, short_columns, shrunk_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 
@@ -78,10 +79,14 @@ class VectorEncoder(nn.Module):
 
         Args:
             observations: [K, n] floats.
-            averages: Name to tensor used in place of the encoder's own parameters.
+            averages: Name to tensor used in place of the encoder's own parameters, and in place of
+                what normalises if that is among them.
         """
         with autocast(observations.device.type, self.precision):
-            vectors = self.prepared(observations)
+            if averages is None or "normalizer.running_mean" not in averages:
+                vectors = self.prepared(observations)
+            else:
+                vectors = call_with(self.normalizer, "normalizer.", observations, averages)
             if averages is None:
                 features = self.mlp(vectors)
             else:

@@ -68,23 +68,33 @@ def test_distances_stay_however_often_features_are_aligned() -> None:
     for seed in range(200):
         former = alignment(features)
         features = features + 0.1 * drawn(30, 4, seed=seed)
-        alignment.follow(features, former)
+        assert alignment.turn_back(features, former)
     rotation = alignment.get_buffer("rotation")
     torch.testing.assert_close(rotation @ rotation.T, torch.eye(4), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("spoilt", ["features", "former"])
-def test_features_that_are_not_finite_turn_nothing(spoilt: str) -> None:
-    alignment = Alignment(3, {})
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 1e20])
+def test_features_that_are_not_finite_turn_nothing(spoilt: str, value: float) -> None:
     given = {"features": drawn(5, 3), "former": drawn(5, 3, seed=1)}
-    given[spoilt][2, 1] = math.nan
-    alignment.follow(**given)
+    given[spoilt][2, 1] = value
+    assert_nothing_turns(**given)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_fewer_than_two_observations_turn_nothing(n_rows: int) -> None:
+    assert_nothing_turns(drawn(n_rows, 3), drawn(n_rows, 3, seed=1))
+
+
+def assert_nothing_turns(features: Tensor, former: Tensor) -> None:
+    alignment = Alignment(3, {})
+    assert not alignment.turn_back(features, former)
     assert torch.equal(alignment.get_buffer("rotation"), torch.eye(3))
     assert torch.equal(alignment.get_buffer("shift"), torch.zeros(3))
 
 
 def test_constant_features_are_shifted_alone() -> None:
     alignment = Alignment(3, {})
-    alignment.follow(torch.zeros(4, 3), torch.ones(4, 3))
+    assert alignment.turn_back(torch.zeros(4, 3), torch.ones(4, 3))
     assert torch.equal(alignment.get_buffer("rotation"), torch.eye(3))
     assert torch.equal(alignment(torch.zeros(2, 3)), torch.ones(2, 3))

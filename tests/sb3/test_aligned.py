@@ -1,11 +1,14 @@
 """Aligned features: updates of the encoder between those of RL change the policy little."""
 
+import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -13,7 +16,8 @@ from torch import Tensor, nn
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.sb3.batch_encoding import Encoded
-from rl_infonce.sb3.own_updates import ALIGN_FREQ, OwnUpdates
+from rl_infonce.sb3.own_updates import ALIGN_FREQ, N_ALIGNED, OwnUpdates, _spread_observations
+from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 from tests.further import further
 from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, extractors_of, policy_kwargs
@@ -59,7 +63,7 @@ class Change(BaseCallback):
         on_policy = hasattr(model, "rollout_buffer")
         buffer = model.rollout_buffer if on_policy else model.replay_buffer
         stored = torch.as_tensor(buffer.observations[: buffer.size()]).flatten(0, 1).float()
-        if len(stored) > 64:
+        if len(stored) >= 64:
             self.observations, self.before = stored, self.features(stored)
 
     def _on_step(self) -> bool:
@@ -72,49 +76,115 @@ def test_features_move_less_between_rollouts(name: str, n_steps: int) -> None:
     for aligns in (False, True):
         change = Change()
         build(name, align_features=aligns).learn(n_steps, callback=change)
-        changes = change.changes[-4:]  # at first an encoder has more to learn than to turn
-        means[aligns] = sum(changes) / len(changes)
+        means[aligns] = sum(change.changes) / len(change.changes)
     assert means[True] < 0.7 * means[False]
 
 
 class Linear(nn.Module):
-    """An encoder whose features are sums of its inputs."""
+    """An encoder whose features are sums of its inputs, which are shifted by a buffer."""
 
     features_dim = 4
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(5, 4, generator=torch.Generator().manual_seed(0)))
+        self.register_buffer("mean", torch.zeros(5))
 
     def encode(self, inputs: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
-        return Encoded(inputs @ (averages or {"weight": self.weight})["weight"], None)
+        tensors = {"weight": self.weight, "mean": self.get_buffer("mean"), **(averages or {})}
+        return Encoded((inputs - tensors["mean"]) @ tensors["weight"], None)
+
+
+class Turned:
+    """An encoder that updates turn and shift, on observations that stay.
+
+    Args:
+        tau: Speed of the average that the policy reads.
+        n_rows: Number of observations.
+    """
+
+    def __init__(self, tau: float | None = None, n_rows: int = 40) -> None:
+        encoder: Any = Linear()
+        self.encoder = encoder
+        settings = InfoNCESettings(isolated=True, align_features=True, policy_encoder_tau=tau)
+        self.own_updates = OwnUpdates(self.encoder, nn.Module(), settings)
+        with torch.no_grad():
+            encoder.weight.neg_()  # SB3 draws weights anew
+        self.stored = torch.randn(n_rows, 1, 5, generator=torch.Generator().manual_seed(1)) + 3
+        self.experience: Any = SimpleNamespace(
+            n_steps=n_rows, n_envs=1, observations=lambda steps, envs: self.stored[steps, envs]
+        )
+        self.auxiliary: Any = SimpleNamespace(
+            encoder=self.encoder, inputs=lambda rows, augment: rows
+        )
+        self.turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(2)))[
+            0
+        ]
+
+    @property
+    def rotation(self) -> Tensor:
+        assert self.own_updates.alignment is not None
+        return self.own_updates.alignment.get_buffer("rotation")
+
+    def read(self) -> Tensor:
+        return self.own_updates.read(self.encoder, self.stored.flatten(0, 1)).features
+
+    @torch.no_grad()
+    def update(self, n_updates: int) -> Tensor:
+        self.own_updates.begin_alignment(self.encoder)
+        self.encoder.weight.copy_(self.encoder.weight @ self.turn)
+        self.encoder.get_buffer("mean").add_(0.5)
+        if self.own_updates.average is not None:
+            self.own_updates.average.update(dict(self.encoder.named_parameters()))
+        self.own_updates.adam.get_buffer("n_steps").add_(n_updates)
+        self.own_updates.align(self.auxiliary, self.experience)
+        return self.read()
 
 
 @pytest.mark.parametrize("tau", [None, 1.0])
 def test_an_encoder_that_merely_turns_changes_nothing(tau: float | None) -> None:
-    encoder: Any = Linear()
-    settings = InfoNCESettings(isolated=True, align_features=True, policy_encoder_tau=tau)
-    own_updates = OwnUpdates(encoder, nn.Module(), settings)
-    stored = torch.randn(20, 2, 5, generator=torch.Generator().manual_seed(1)) + 3
-    experience: Any = SimpleNamespace(
-        n_steps=20, n_envs=2, observations=lambda steps, envs: stored[steps, envs]
-    )
-    auxiliary: Any = SimpleNamespace(encoder=encoder, inputs=lambda rows, augment: rows)
-    turn = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(2)))[0]
-
-    def update(n_updates: int) -> Tensor:
-        with torch.no_grad():
-            encoder.weight.copy_(encoder.weight @ turn)
-        if own_updates.average is not None:
-            own_updates.average.update(dict(encoder.named_parameters()))
-        own_updates.adam.get_buffer("n_steps").add_(n_updates)
-        own_updates.align(auxiliary, experience, n_updates)
-        return own_updates.read(encoder, stored.flatten(0, 1)).features
-
-    before = update(ALIGN_FREQ)
-    assert not torch.allclose(update(ALIGN_FREQ - 1), before, atol=0.1), "too early"
+    turned = Turned(tau)
+    before = turned.read()
+    torch.testing.assert_close(turned.update(ALIGN_FREQ), before, rtol=0, atol=0.03)
+    assert not torch.allclose(turned.update(ALIGN_FREQ - 1), before, atol=0.1), "too early"
     for n_updates in (1, ALIGN_FREQ, 3 * ALIGN_FREQ):
-        torch.testing.assert_close(update(n_updates), before, rtol=0, atol=0.03)
+        torch.testing.assert_close(turned.update(n_updates), before, rtol=0, atol=0.03)
+
+
+def test_without_updates_nothing_is_aligned_again() -> None:
+    turned = Turned()
+    turned.update(ALIGN_FREQ)
+    rotation = turned.rotation.clone()
+    for _ in range(2):
+        turned.update(0)
+    assert torch.equal(turned.rotation, rotation)
+
+
+@pytest.mark.parametrize("n_rows", [0, 3])
+def test_few_observations_align_nothing_until_there_are_more(n_rows: int) -> None:
+    turned = Turned()
+    before, stored = turned.read(), turned.stored
+    turned.experience.n_steps = n_rows
+    turned.update(ALIGN_FREQ)
+    assert torch.equal(turned.rotation, torch.eye(4))
+    turned.experience.n_steps = len(stored)
+    torch.testing.assert_close(turned.update(1), before, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize(("n_steps", "n_envs"), [(16, 4), (512, 1), (256, 8), (100, 7), (600, 3)])
+def test_observations_are_spread_over_steps_and_environments(n_steps: int, n_envs: int) -> None:
+    seen: list[tuple[int, int]] = []
+    experience: Any = SimpleNamespace(
+        n_steps=n_steps,
+        n_envs=n_envs,
+        observations=lambda steps, envs: seen.extend(zip(steps, envs, strict=True)),
+    )
+    _spread_observations(experience)
+    assert len({*seen}) == len(seen) == min(n_steps * n_envs, N_ALIGNED)
+    for env in range(n_envs):
+        own = sorted(step for step, other in seen if other == env)
+        gaps = np.diff([0, *own, n_steps - 1])
+        assert max(gaps) <= -(-n_steps * n_envs // len(seen)) + 1
 
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])
@@ -131,10 +201,43 @@ def test_a_saved_model_reads_the_same_features(name: str, tmp_path: Path) -> Non
 def test_actor_and_critic_with_encoders_of_their_own_read_the_same() -> None:
     kwargs = policy_kwargs(with_observation=False, encoder_learning_rate=0.01)
     model = VECTOR_ALGORITHMS["PPO"](kwargs | {"share_features_extractor": False})
-    model.learn(4 * N_STEPS, callback=Change())  # which compares them
+    change = Change()
+    model.learn(4 * N_STEPS, callback=change)
+    assert change.changes, "nothing was compared"
     first, second = extractors_of(model)
     assert not torch.equal(rotation_of(first), torch.eye(32))
     assert torch.equal(rotation_of(first), rotation_of(second))
+
+
+def test_an_encoder_reads_with_all_of_its_former_tensors() -> None:
+    space = spaces.Box(-1.0, 1.0, (3,))
+    encoder = VectorEncoder(space, 4, precision="fp32", with_observation=False)
+    vectors = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    former = {
+        name: tensor.detach().clone()
+        for name, tensor in [*encoder.named_parameters(), *encoder.named_buffers()]
+    }
+    before = encoder.encode(vectors).features
+    encoder.watch(3 * vectors + 1)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.mul_(2)
+    assert not torch.allclose(encoder.encode(vectors).features, before, atol=0.1)
+    torch.testing.assert_close(encoder.encode(vectors, former).features, before)
+
+
+def test_the_policy_reads_the_same_features_where_the_loss_ends() -> None:
+    model = VECTOR_ALGORITHMS["PPO"](policy_kwargs(with_observation=False)).learn(4 * N_STEPS)
+    (extractor,) = extractors_of(model)
+    vectors = torch.as_tensor(model.observation_space.sample())[None]
+    before, weights = extractor(vectors), copy.deepcopy(extractor.encoder.state_dict())
+    extractor.infonce_coef = 0.0
+    assert torch.equal(extractor(vectors), before)
+    model.learn(2 * N_STEPS, reset_num_timesteps=False)
+    assert torch.equal(extractor(vectors), before)
+    assert all(
+        torch.equal(weights[name], each) for name, each in extractor.encoder.state_dict().items()
+    )
 
 
 def test_without_a_loss_nothing_is_aligned() -> None:
