@@ -65,8 +65,8 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
         extractor: One of `extractor_names(...)`; None takes the one that chooses actions.
 
     Raises:
-        NotRebuildableError: If the extractor is of another class, or its settings are not readable;
-            the message names them.
+        NotRebuildableError: If the extractor is of another class, its encoder is isolated, or its
+            settings are not readable; the message says which.
         ValueError: If the file is not a model, observes vectors, is damaged, malicious, or without
             that extractor.
         OSError: If the file cannot be read.
@@ -213,6 +213,10 @@ def _extractor_tensors(
         check_choice("extractor", extractor, names)
     prefix = (extractor or names[0]) + "."
     own = {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
+    if any(name.startswith("own_updates.") for name in own):
+        raise _not_rebuildable(
+            path, f"{kind} with isolated=True, whose policy reads an average of the encoder, turned"
+        )
     return {n: t for n, t in own.items() if not n.startswith(_HEADS[kind])}
 
 

@@ -258,6 +258,12 @@ def test_arguments_that_cannot_be_read_are_refused(tmp_path: Path, given: Any) -
         read_encoder(path)
 
 
+def test_an_isolated_encoder_is_refused_in_words(tmp_path: Path) -> None:
+    path = saved(tmp_path, ALGORITHMS["PPO"](policy_kwargs(isolated=True)))
+    with pytest.raises(NotRebuildableError, match=r"with isolated=True, .*--trust-pickle"):
+        read_encoder(path)
+
+
 def test_the_architecture_is_described_in_few_words(tmp_path: Path) -> None:
     path = saved(tmp_path, ALGORITHMS["PPO"](deepcopy(EXTRACTORS["bf16"])))
     assert describe(read_encoder(path)) == "nature 32 on 4x36x36, bf16"
