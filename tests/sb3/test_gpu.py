@@ -45,3 +45,16 @@ def test_dqn_trains_there() -> None:
     )
     model.learn(96)
     assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_isolated_encoder_of_vectors_trains_there(precision: str) -> None:
+    kwargs = policy_kwargs(precision=precision)
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=128, policy_kwargs=kwargs, device="cuda")
+    model.learn(512)
+    (extractor,) = extractors_of(model)
+    assert extractor.own_updates is not None
+    assert extractor.own_updates.alignment is not None
+    rotation = extractor.own_updates.alignment.get_buffer("rotation")
+    assert rotation.device.type == "cuda"
+    assert not torch.equal(rotation.cpu(), torch.eye(len(rotation)))
