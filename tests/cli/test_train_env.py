@@ -16,7 +16,7 @@ from tests.cli.running import AtStep, ctrl_c, output_of, refusal
 from tests.environments.worlds import CONTINUOUS, IMAGES
 from tests.files.test_state_file import assert_same
 from tests.further import further
-from tests.resuming.test_resume_callback import timeless_copy
+from tests.resuming.killing import timeless_copy
 
 os.environ.setdefault("MUJOCO_GL", "egl")  # read once, when dm_control is imported
 

@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.further import further, with_further
-from tests.resuming.test_resume_callback import assert_goes_on_exactly, learn, pendulum
+from tests.resuming.killing import assert_goes_on_exactly, learn, pendulum
 from tests.sb3.worlds import (
     RELATIVES,
     VECTOR_ALGORITHMS,

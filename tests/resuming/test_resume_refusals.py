@@ -1,0 +1,105 @@
+"""What a restored run refuses, or goes on with on request."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.utils import LinearSchedule
+
+from rl_infonce.resuming.resume_callback import ResumeCallback
+from rl_infonce.runs.checkpoints import (
+    latest_checkpoint,
+)
+from tests.files.test_state_file import assert_same
+from tests.resuming.killing import (
+    everything,
+    learn,
+)
+from tests.sb3.worlds import ALGORITHMS, policy_kwargs
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": "A2C"}, r"algorithm is 'A2C' \(was 'PPO'\)"),
+        ({"n_epochs": 5}, r"n_epochs is 5 \(was 2\)"),
+        (
+            {"gamma": 0.5, "ent_coef": 0.1},
+            r"ent_coef is 0.1 \(was 0.0\); gamma is 0.5 \(was 0.99\)",
+        ),
+        ({"clip_range": 0.1}, r"clip_range.value_schedule.val is 0.1 \(was 0.2\)"),
+        (
+            {"learning_rate": LinearSchedule(3e-4, 0.0, 1.0)},
+            r"learning_rate is None \(was 0.0003\); learning_rate.end is 0.0 \(was None\)",
+        ),
+        (
+            {"kwargs": policy_kwargs(positives="shuffled", n_pairs=8)},
+            r"policy_kwargs.features_extractor_kwargs.n_pairs is 8 \(was 16\); "
+            r"policy_kwargs.features_extractor_kwargs.positives is 'shuffled' \(was None\)",
+        ),
+        (
+            {"kwargs": {**policy_kwargs(), "activation_fn": torch.nn.ReLU, "net_arch": [8]}},
+            r"activation_fn is 'ReLU' \(was None\); policy_kwargs.net_arch.0 is 8 \(was None\); "
+            r"policy_kwargs.net_arch.length is 1 \(was 0\)",
+        ),
+    ],
+)
+def test_other_settings_are_listed(change: dict[str, Any], message: str, finished: Path) -> None:
+    build = ALGORITHMS[change.get("algorithm", "PPO")]
+    own = {name: value for name, value in change.items() if name != "algorithm"}
+    model = build(**{"kwargs": policy_kwargs(), **own})
+    with pytest.raises(ValueError, match=message):
+        ResumeCallback(finished).restore(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"gamma": 0.5}, "gamma is 0.5"), ({"clip_range": 0.1}, "clip_range")],
+)
+def test_other_settings_are_possible_on_request(
+    change: dict[str, Any], message: str, finished: Path
+) -> None:
+    model, run = ALGORITHMS["PPO"](policy_kwargs(), **change), ResumeCallback(finished)
+    before = everything(model)
+    with pytest.raises(ValueError, match=message):
+        run.restore(model)
+    assert_same(everything(model), before)
+    assert run.restore(model, inexact=True)
+    assert model.num_timesteps == 192
+    assert not run.is_exact
+    learn(model, run, n=256)
+    assert latest_checkpoint(finished).about["is_exact"] is False
+
+
+def test_other_versions_are_listed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    software = {"versions": {"torch": "1.0"}, "git_commit": None}
+    monkeypatch.setattr("rl_infonce.resuming.resume_callback.software", lambda: software)
+    with pytest.raises(ValueError, match=r"torch is 1\.0 \(was 2"):
+        ResumeCallback(finished).restore(ALGORITHMS["PPO"](policy_kwargs()))
+
+
+def test_another_number_of_gpus_is_listed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_infonce.resuming.model_state.n_gpus", lambda: 16)
+    monkeypatch.setattr("rl_infonce.runs.random_streams.n_gpus", lambda: 16)
+    model, run = ALGORITHMS["PPO"](policy_kwargs()), ResumeCallback(finished)
+    with pytest.raises(ValueError, match=r"number of GPUs is 16 \(was \d\)"):
+        run.restore(model)
+    assert run.restore(model, inexact=True)
+    learn(model, run, n=model.num_timesteps + 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [({"save_freq": 0}, ValueError), ({"n_kept": 0}, ValueError), ({"save_zip": 1}, TypeError)],
+)
+def test_bad_arguments_are_named(given: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(given))):
+        ResumeCallback("runs", **given)
+
+
+def test_without_a_checkpoint_nothing_is_restored(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"](policy_kwargs())
+    before = everything(model)
+    assert not ResumeCallback(tmp_path).restore(model)
+    assert_same(everything(model), before)
