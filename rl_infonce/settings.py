@@ -103,7 +103,8 @@ class InfoNCESettings:
         None,
         Horizons(),
         "Agent steps from anchor to positive.",
-        none="the frame stack, at least 4: stacked frames then share no pixels",
+        none="1 for vectors, and for images the frame stack, at least 4: stacked frames then share "
+        "no pixels",
     )
     n_pairs: int = setting(
         32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
@@ -209,7 +210,7 @@ class InfoNCESettings:
         Count(),
         "Updates after each rollout, or after each gradient step of an off-policy algorithm.",
         needs=("isolated", True),
-        none="as many as take each row of a rollout for an anchor six times, and 1",
+        none="six times the rows of a rollout over n_pairs, and 1",
     )
     policy_encoder_tau: float | None = setting(
         None,

@@ -81,7 +81,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 def small(block: str, n_steps: int) -> str:
     """Shrink the budget, and nothing else, of a python block."""
-    block = re.sub(r'PPO\(\s*"CnnPolicy",', 'PPO("CnnPolicy", n_steps=64, n_epochs=4, env=', block)
+    shrunk = r'PPO("\1Policy", n_steps=64, n_epochs=4, env='
+    block = re.sub(r'PPO\(\s*"(Cnn|Mlp)Policy",', shrunk, block)
     block = block.replace('ProbeCallback("pong")', 'ProbeCallback("pong", n_frames=1000)')
     return re.sub(r"(?<=learn\()[\d_]+", str(n_steps), block).replace("n_envs=8", "n_envs=2")
 
@@ -116,7 +117,7 @@ def test_the_first_pages_are_short() -> None:
 
 
 def test_the_first_page_begins_with_the_two_commands() -> None:
-    assert [language for language, _ in fences(README)] == ["bash", "python", "bash"]
+    assert [language for language, _ in fences(README)] == ["bash", "python", "python", "bash"]
 
 
 def test_the_first_page_leads_to_the_page_of_every_room() -> None:
@@ -132,9 +133,9 @@ def test_a_page_opens_with_an_example(page: str) -> None:
 
 
 @pytest.mark.atari
-def test_the_first_example_trains_with_the_loss_and_draws_every_curve(tmp_path: Path) -> None:
+def test_the_example_of_images_trains_with_the_loss_and_draws_every_curve(tmp_path: Path) -> None:
     # Curves of an update are written one rollout later.
-    names = run_block(blocks("python", README)[0], n_steps=256)
+    names = run_block(blocks("python", README)[1], n_steps=256)
     check_trained_with_the_loss(names["model"])
     (written,) = (tmp_path / "logs").iterdir()
     tags = set(EventAccumulator(str(written)).Reload().Tags()["scalars"])
@@ -143,6 +144,17 @@ def test_the_first_example_trains_with_the_loss_and_draws_every_curve(tmp_path: 
     assert {tag for tag in tags if tag.startswith("infonce/")} == {
         f"infonce/{name}" for name in explained - {"n_nonfinite"}
     }
+
+
+def test_the_example_of_vectors_trains_with_the_loss_and_draws_the_curves_of_its_own(
+    tmp_path: Path,
+) -> None:
+    names = run_block(blocks("python", README)[0], n_steps=256)
+    check_trained_with_the_loss(names["model"])
+    (written,) = (tmp_path / "logs").iterdir()
+    tags = set(EventAccumulator(str(written)).Reload().Tags()["scalars"])
+    assert {"infonce/accuracy_k1", "infonce/floor_observations_k1"} <= tags
+    assert not any(tag.startswith("infonce/grad") for tag in tags)
 
 
 @pytest.mark.slow

@@ -211,12 +211,13 @@ def _verdict(model: BaseAlgorithm) -> str:
     numbers = extractor.last_infonce
     horizon = f"k{extractor.horizons[0]}"
     n_terms = len(extractor.settings.terms)  # the loss is their sum
-    if f"floor_pixels_{horizon}" not in numbers:  # the loss was off, or found no pairs
+    inputs = "pixels" if f"floor_pixels_{horizon}" in numbers else "observations"
+    if f"floor_{inputs}_{horizon}" not in numbers:  # the loss was off, or found no pairs
         return ""
     return (
         f"InfoNCE: loss {numbers['loss']:.2f} nats, chance {n_terms * numbers['mi_ceiling']:.2f}; "
-        f"{numbers[f'accuracy_{horizon}']:.0%} of futures found, raw pixels "
-        f"{numbers[f'floor_pixels_{horizon}']:.0%}, random encoder "
+        f"{numbers[f'accuracy_{horizon}']:.0%} of futures found, raw {inputs} "
+        f"{numbers[f'floor_{inputs}_{horizon}']:.0%}, random encoder "
         f"{numbers[f'floor_random_{horizon}']:.0%}\n"
     )
 

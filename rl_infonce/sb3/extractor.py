@@ -42,11 +42,10 @@ from rl_infonce.sb3.updates import draw, finite_gradients
 class InfoNCEExtractor(HostedExtractor):
     """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
 
-    While the host trains, every forward draws anchors from the host's own buffer, encodes them and
-    their futures, and lets the host's backward carry `infonce_coef` times the gradient of the
-    InfoNCE loss (van den Oord et al. 2018). Rollouts, evaluation and target networks stay as they
-    were, and so do SB3's random streams. With `infonce_coef=0` training is bit-identical to the
-    same network without the loss.
+    The loss is InfoNCE (van den Oord et al. 2018) on pairs from the algorithm's own buffer. On
+    images the backward of the algorithm carries `infonce_coef` times its gradient. On vectors
+    (`isolated=True`) it alone trains the encoder, when the next rollout begins. SB3's random
+    streams stay as they were; `infonce_coef=0` trains the same network bit for bit without it.
 
     By default `cnn` and `linear` are NatureCNN's, so a state dict without the `infonce.` entries is
     one of NatureCNN. SB3 chooses the hidden layers by the extractor's class: to compare with
@@ -63,7 +62,7 @@ class InfoNCEExtractor(HostedExtractor):
         True
 
     Args:
-        observation_space: One channels-first uint8 image, at least 36x36 for "nature".
+        observation_space: A vector, or a channels-first uint8 image, at least 36x36 for "nature".
         arguments: The fields of `ExtractorArguments`, as keywords. The defaults shown are those of
             the preset "cpc"; a setting that is not given, or is None, takes the preset's value.
 
@@ -141,7 +140,7 @@ class InfoNCEExtractor(HostedExtractor):
     # -- forward ---------------------------------------------------------------------------------
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return features [K, D], or vectors [K, n] with their features behind them.
+        """Return features [K, D], behind vectors [K, n] if `with_observation` says so.
 
         While the host trains, the backward through what is returned carries the loss, unless the
         encoder is isolated.

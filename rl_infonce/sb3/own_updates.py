@@ -248,6 +248,7 @@ class OwnUpdates(nn.Module):
         """Give an encoder the numbers that the policy reads of another one.
 
         Its average gets them also: SB3 copies parameters to target networks, and not what is read.
+        Its count of steps says from then on that the loss has trained it.
         """
         read = self.averages() or dict(leader.named_parameters())
         for name, own in follower.named_parameters():
@@ -256,6 +257,7 @@ class OwnUpdates(nn.Module):
             buffer.copy_(new)
         if other is None:
             return
+        other.adam.get_buffer("n_steps").copy_(self.adam.get_buffer("n_steps"))
         for mine, theirs in ((self.average, other.average), (self.alignment, other.alignment)):
             if mine is not None and theirs is not None:
                 for new, buffer in zip(mine.buffers(False), theirs.buffers(False), strict=True):

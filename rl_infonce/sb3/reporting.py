@@ -81,8 +81,9 @@ def warn_of_what_lasts(session: Session, result: AuxiliaryResult) -> None:
     """Warn of features and of a bound that have shown nothing for a while."""
     session.warn_if_it_lasts(
         "collapse",
-        "The features have collapsed: they hardly differ between observations. Lower "
-        "infonce_coef or the learning rate, and look at infonce/feature_std.",
+        "The features have collapsed: they hardly differ between observations. Lower the learning "
+        "rate, which is encoder_learning_rate where the encoder is isolated, or infonce_coef where "
+        "it is not, and look at infonce/feature_std.",
         happens=has_collapsed(result.features),
     )
     saturated = is_saturated(result.loss.mi_lower_bound, result.loss.mi_ceiling)

@@ -80,8 +80,8 @@ class UpdateCounts:
             raise FloatingPointError(
                 f"{counts}. Training stops; none of them changed a weight. Where the weights are "
                 "finite, model.save() keeps them; where they are not, the RL loss diverged also: "
-                "go on from a checkpoint. Lower infonce_coef or the learning rate, or look for NaN "
-                "in the observations."
+                "go on from a checkpoint. Lower the learning rate (encoder_learning_rate of an "
+                "isolated encoder) or infonce_coef, or look for NaN in the observations."
             )
         if self.n_nonfinite in (1, 10, 100):
             message = f"{counts}. These steps trained the RL loss alone."

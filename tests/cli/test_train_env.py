@@ -3,13 +3,14 @@
 import csv
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_infonce.cli import main, make_parser
-from rl_infonce.cli.train import run
+from rl_infonce.cli.train import _verdict, run
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import latest_checkpoint
 from tests.cli.running import AtStep, ctrl_c, output_of, refusal
@@ -17,6 +18,7 @@ from tests.environments.worlds import CONTINUOUS, IMAGES
 from tests.files.test_state_file import assert_same
 from tests.further import further
 from tests.resuming.killing import timeless_copy
+from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, policy_kwargs
 
 os.environ.setdefault("MUJOCO_GL", "egl")  # read once, when dm_control is imported
 
@@ -44,6 +46,12 @@ def state_of(run_dir: Path) -> dict[str, Any]:
     state: dict[str, Any] = timeless_copy(unpack_state(StateBytes(*files)))
     kept = ("parameters", "observed", "env", "streams", "extractors", "statistics", "replay")
     return {"step": checkpoint.step, **{name: state[name] for name in kept}}
+
+
+def test_the_end_says_what_the_loss_found_on_vectors() -> None:
+    model = VECTOR_ALGORITHMS["PPO"](policy_kwargs()).learn(4 * N_STEPS)
+    found = r"InfoNCE: loss \d\.\d\d nats, chance .* raw observations \d+%, random encoder \d+%"
+    assert re.match(found, _verdict(model))
 
 
 @pytest.mark.parametrize("spelling", ["ALE/MsPacman-v5", "MsPacmanNoFrameskip-v4", "ms pacman"])

@@ -202,7 +202,8 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
         ("no gain is detected ({})", row.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
     ):
         assert words.format(form.format(*present(interval)[:3])) in page
-    assert f"takes {pendulum.cost:.2f} and {reacher.cost:.2f} times the processor time" in page
+    costs = f"{pendulum.cost:.2f} (InvertedPendulum) and {reacher.cost:.2f} (Reacher)"
+    assert f"The loss takes {costs} times the processor time" in page
     runs = runs_of(grid, RESULTS / "regimes" / name)
     endings = measured(runs, ending)
     ours, theirs = (
