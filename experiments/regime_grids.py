@@ -32,6 +32,7 @@ class Grid(NamedTuple):
         hyperparameters: Arguments of the algorithm.
         arms: Name to arguments of the extractor, or to `extractor = false`.
         unit: Task to the id without distractors, whose first arm has a score of 1.
+        tuned_on: Tasks on which a setting of the default was chosen: they confirm nothing.
         regime: What the grid is about, in words for the map.
     """
 
@@ -44,6 +45,7 @@ class Grid(NamedTuple):
     hyperparameters: dict[str, Any]
     arms: dict[str, dict[str, Any]]
     unit: dict[str, str]
+    tuned_on: tuple[str, ...]
     regime: str
 
 
@@ -60,6 +62,7 @@ def read_grid(path: Path) -> Grid:
         hyperparameters=found.get("hyperparameters", {}),
         arms=found["arm"],
         unit=found.get("unit", {}),
+        tuned_on=tuple(found.get("tuned_on", ())),
         regime=found.get("regime", path.stem),
     )
 
@@ -84,5 +87,9 @@ def runs_of(grid: Grid, output: Path) -> Runs:
         run = json.loads(path.read_text(encoding="utf-8"))
         if run["n_steps"] != grid.n_timesteps or run["settings"] != grid.arms[arm]:
             raise ValueError(f"Expected {path} to be of this grid, got other steps or settings.")
-        found.setdefault((task, arm), {})[seed] = run
+        of_cell = found.setdefault((task, arm), {})
+        losses = [each["loss"] for each in [*of_cell.values(), run] if "loss" in each]
+        if any(loss != losses[0] for loss in losses):
+            raise ValueError(f"Expected {path} to have the loss of the other seeds, got another.")
+        of_cell[seed] = run
     return found

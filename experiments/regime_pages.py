@@ -78,14 +78,16 @@ def map_table(rows: list[Row]) -> str:
 def tasks_table(rows: list[Row]) -> str:
     """Return in Markdown what the loss does on each task of each regime, and what it costs."""
     lines = [
-        "| regime | task | over baseline | over placebo | processor time of baseline's |",
-        "|---|---|---|---|---|",
+        "| regime | task | over baseline | over placebo | over baseline at equal time "
+        "| processor time of baseline's |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
         for task, each in row.on_tasks.items():
-            over = f"{_told(each.over_baseline)} | {_told(each.over_placebo)}"
+            over = " | ".join(map(_told, each[:3]))
             times = "missing" if each.cost is None else f"{each.cost:.2f}"
-            lines.append(f"| {row.grid.regime} | {task} | {over} | {times} |")
+            name = f"{task}, tuned on" if task in row.grid.tuned_on else task
+            lines.append(f"| {row.grid.regime} | {name} | {over} | {times} |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def train(grid: Grid, task: str, arm: str, seed: int) -> dict[str, Any]:
         "processor_seconds": round(seconds[1], 1),
         "n_episodes": len(episodes),
         "curve": curve_of(episodes, grid.n_timesteps, model.num_timesteps),
+        "loss": asdict(extractors[0].settings) if extractors else {},
         "last_infonce": extractors[0].last_infonce if extractors else {},
         **software(),
     }

@@ -1,6 +1,7 @@
 """The study of regimes: its distractors, a small run of it, and its tables beside its results."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,23 @@ def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path
     ]
 
 
+def test_the_page_counts_the_seeds_that_fell() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_sparse_distractors.toml")
+    runs = runs_of(grid, RESULTS / "regimes" / "ppo_sparse_distractors")
+
+    def falls(curve: list[float | None]) -> bool:
+        known = np.array([each for each in curve if each is not None])
+        means = np.convolve(known, np.ones(5) / 5, mode="valid")
+        return bool((means[np.argmax(means > 500) :] < 150).any())
+
+    fell = [
+        sum(falls(run["curve"]) for run in runs[grid.tasks[0], arm].values())
+        for arm in ("infonce", "baseline")
+    ]
+    page = " ".join(study_page("regimes/README.md").split())
+    assert f"in {fell[0]} of ten seeds with the loss and in {fell[1]} without it" in page
+
+
 def present(interval: Interval | None) -> Interval:
     """Return an interval that is not missing."""
     assert interval is not None
@@ -212,11 +230,11 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     assert f"ends at {ours:.0f} of 1,000 steps, where the same network ends at {theirs:.0f}" in page
 
 
-def confirmed(tmp_path: Path, seeds: int) -> tuple[Grid, Path]:
+def confirmed(tmp_path: Path, seeds: int, head: str = "") -> tuple[Grid, Path]:
     """Write the runs of a study in which the loss doubles scores, and return grid and folder."""
     arms = {"stock": 1.0, "baseline": 1.1, "placebo": 0.9, "infonce": 2.2}
     lines = [
-        'algorithm = "SAC"\nn_timesteps = 100\nregime = "SAC, easy"',
+        f'algorithm = "SAC"\nn_timesteps = 100\nregime = "SAC, easy"\n{head}',
         f'tasks = ["a", "b"]\nseeds = {list(range(seeds))}\nunit = {{ a = "c", b = "c" }}',
         *(f"[arm.{arm}]\nextractor = {str(arm != 'stock').lower()}" for arm in arms),
     ]
@@ -266,6 +284,7 @@ def test_the_map_tells_and_draws_what_helps(
     assert present(row.on_tasks["b"].over_baseline).mean == pytest.approx(over_baseline)
     (_, _, first, second) = tasks_table([row]).splitlines()
     assert first.startswith("| SAC, easy | a | +")
+    assert " | -0.01" in first, "the loss takes all its gain at twice the time"
     assert second.endswith(" | 2.00 |")
     draw([row], tmp_path / "map.svg")
     assert "<svg" in (tmp_path / "map.svg").read_text()
@@ -279,6 +298,55 @@ def test_a_study_of_few_runs_has_no_interval_on_the_map(
     row = row_of(grid, output)
     assert row.over["baseline"] is row.ratio is None
     assert "| 0 | missing | missing | missing | - | missing | missing |" in map_table([row])
+
+
+def test_a_task_without_enough_runs_leaves_no_interval_over_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, output = confirmed(tmp_path, seeds=6)
+    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    for seed in (0, 1):
+        (output / f"b-baseline-{seed}.json").unlink()
+    row = row_of(grid, output)
+    assert row.over["baseline"] is row.ratio is row.at_equal_time is None
+    assert present(row.over["placebo"]).low > 0
+    assert present(row.on_tasks["a"].over_baseline).low > 0
+
+
+def test_a_task_on_which_settings_were_chosen_is_in_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, output = confirmed(tmp_path, seeds=6, head='tuned_on = ["b"]')
+    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    row = row_of(grid, output)
+    assert "| SAC, easy | a | 6 |" in map_table([row])
+    assert row.over["baseline"] == row.on_tasks["a"].over_baseline
+    assert "| SAC, easy | b, tuned on | +" in tasks_table([row])
+
+
+def test_at_equal_time_what_the_loss_costs_is_as_uncertain_as_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid, output = confirmed(tmp_path, seeds=6)
+    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    certain = present(row_of(grid, output).at_equal_time)
+    for task, seed in product(grid.tasks, range(6)):
+        path = output / f"{task}-infonce-{seed}.json"
+        run = json.loads(path.read_text())
+        path.write_text(json.dumps(run | {"processor_seconds": 1.2 + 0.32 * seed}))
+    uncertain = present(row_of(grid, output).at_equal_time)
+    assert uncertain.mean == pytest.approx(certain.mean, abs=0.02)  # their median is 2.0
+    assert uncertain.low < certain.low - 0.1
+    assert certain.high + 0.1 < uncertain.high
+
+
+def test_runs_of_another_loss_are_refused(tmp_path: Path) -> None:
+    grid, output = confirmed(tmp_path, seeds=6)
+    for seed, n_pairs in ((2, 256), (4, 32)):
+        path = output / f"a-infonce-{seed}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"loss": {"n_pairs": n_pairs}}))
+    with pytest.raises(ValueError, match=r"a-infonce-4.json to have the loss of the other seeds"):
+        runs_of(grid, output)
 
 
 @pytest.mark.parametrize(
