@@ -106,7 +106,7 @@ class InfoNCEExtractor(HostedExtractor):
     def is_isolated(self) -> bool:
         """Whether RL's gradient stays out of the encoder: the loss trains it, or has done so."""
         own = self.own_updates
-        return own is not None and (self._own_coef > 0 or own.n_updates(self.encoder) > 0)
+        return own is not None and (self._own_coef > 0 or own.have_begun)
 
     def _add_encoder(self, encoder: Encoder) -> None:
         """Take over the parts of an encoder under their own names, which are NatureCNN's."""

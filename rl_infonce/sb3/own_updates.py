@@ -207,6 +207,11 @@ class OwnUpdates(nn.Module):
             return encoded
         return encoded._replace(features=self.alignment(encoded.features))
 
+    @property
+    def have_begun(self) -> bool:
+        """Whether there was an update, of this encoder or of the one that it follows."""
+        return bool(self.adam.get_buffer("n_steps").any())
+
     def n_updates(self, encoder: nn.Module) -> int:
         """Return how many updates have moved the encoder."""
         return int(self.adam.get_buffer("n_steps")[: len(list(encoder.parameters()))].max())
