@@ -64,7 +64,8 @@ class ExtractorArguments(InfoNCESettings):
     seed: int | None = setting(
         None,
         Count(0),
-        "Seed of pairs, augmentations and heads, which `set_random_seed` does not reach.",
+        "Seed of pairs, augmentations and the loss's own layers, which `set_random_seed` does not "
+        "reach.",
         none="that of the algorithm, and chance where that has none",
     )
     auto_bind: bool = setting(
