@@ -215,7 +215,7 @@ def _extractor_tensors(
     own = {n.removeprefix(prefix): t for n, t in saved.items() if n.startswith(prefix)}
     if any(name.startswith("own_updates.") for name in own):
         raise _not_rebuildable(
-            path, f"{kind} with isolated=True, whose policy reads an average of the encoder, turned"
+            path, f"{kind} with isolated=True, whose policy reads an average of it, turned back"
         )
     return {n: t for n, t in own.items() if not n.startswith(_HEADS[kind])}
 

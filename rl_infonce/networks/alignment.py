@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rl_infonce.networks.moving_average import MovingAverage
 
 TIE = 0.001
-"""Weight of the former rotation, in mean variances of a feature, where features do not vary."""
+"""Weight of the former rotation, in mean variances of a feature: it decides where none varies."""
 
 
 def procrustes(features: Tensor, former: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor]:
