@@ -18,6 +18,7 @@ from regime_scores import (
     difference,
     effect,
     ending,
+    in_units,
     measured,
 )
 from regime_units import scales
@@ -47,10 +48,11 @@ def table(grid: Grid, output: Path) -> str:
         lines.append(f"| {task} | {arm} | {len(own)} | {mean} | {part} | {end} |")
     if len(grid.seeds) < FEWEST_SEEDS:
         return "\n".join(lines) + "\n"
+    scores = in_units(grid, found)
     lines += ["", "| arm | less arm | difference in units, all tasks |", "|---|---|---|"]
     for arm, other in product(grid.arms, grid.arms):
         if arm != other:
-            interval = difference(grid, found, scale, arm, other)
+            interval = difference(grid.tasks, scores, arm, other)
             lines.append(f"| {arm} | {other} | {_told(interval)} |")
     return "\n".join(lines) + "\n"
 

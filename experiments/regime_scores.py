@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,25 @@ from regime_units import scales
 
 from rl_infonce.report.aggregates import mean
 from rl_infonce.report.bootstrap import bootstrap_difference
-from rl_infonce.report.statistics import Interval, scipy_stats, t_difference
+from rl_infonce.report.statistics import Interval, t_difference
 
 LOSS, BASELINE, PLACEBO = "infonce", "baseline", "placebo"
 FEWEST_SEEDS = 5
 """Fewer have no interval, but a lowest and a highest score."""
-N_RESAMPLES = 2000
-FloatArray = npt.NDArray[np.float64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+Scores: TypeAlias = Mapping[tuple[str, str], Mapping[int, float]]
+"""Task and arm -> seed -> score."""
+
+
+def whole(curve: list[float | None]) -> list[float]:
+    """Return a curve whose unknown beginning has the first value that is known."""
+    known = [each for each in curve if each is not None]
+    return [known[0]] * (len(curve) - len(known)) + known
 
 
 def area(curve: list[float | None]) -> float:
-    """Return the mean of a curve whose unknown beginning has the first value that is known."""
-    known = [each for each in curve if each is not None]
-    return float(np.mean([known[0]] * (len(curve) - len(known)) + known))
+    """Return the mean of a whole curve."""
+    return float(np.mean(whole(curve)))
 
 
 def ending(curve: list[float | None]) -> float:
@@ -43,12 +49,24 @@ def measured(
     }
 
 
+def in_units(grid: Grid, found: Scores) -> Scores:
+    """Return task and arm -> seed -> score in the task's unit, of tasks that have one.
+
+    The unit counts as known: what its runs scatter is in no interval.
+    """
+    scale = scales(grid, found)
+    return {
+        (task, arm): {
+            seed: (each - scale[task][0]) / (scale[task][1] - scale[task][0])
+            for seed, each in own.items()
+        }
+        for (task, arm), own in found.items()
+        if task in scale
+    }
+
+
 def paired(
-    grid: Grid,
-    found: Mapping[tuple[str, str], Mapping[int, float]],
-    scale: Mapping[str, tuple[float, float]],
-    arm: str,
-    other: str,
+    tasks: Sequence[str], scores: Scores, arm: str, other: str
 ) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Return, for each task, the scores of two arms on the seeds that both have.
 
@@ -56,28 +74,19 @@ def paired(
     """
     ours: dict[str, list[float]] = {}
     theirs: dict[str, list[float]] = {}
-    for task in grid.tasks:
-        first, second = found.get((task, arm), {}), found.get((task, other), {})
-        seeds = sorted({*first} & {*second})
-        if len(seeds) >= FEWEST_SEEDS and task in scale:
-            zero, one = scale[task]
-            ours[task] = [(first[seed] - zero) / (one - zero) for seed in seeds]
-            theirs[task] = [(second[seed] - zero) / (one - zero) for seed in seeds]
-    return (ours, theirs) if len(ours) == len(grid.tasks) else ({}, {})
+    for task in tasks:
+        first, second = scores.get((task, arm), {}), scores.get((task, other), {})
+        seeds = sorted(first.keys() & second.keys())
+        if len(seeds) < FEWEST_SEEDS:
+            return {}, {}
+        ours[task] = [first[seed] for seed in seeds]
+        theirs[task] = [second[seed] for seed in seeds]
+    return ours, theirs
 
 
-def difference(
-    grid: Grid,
-    found: Mapping[tuple[str, str], Mapping[int, float]],
-    scale: Mapping[str, tuple[float, float]],
-    arm: str,
-    other: str,
-) -> Interval | None:
-    """Return the mean difference over tasks, of runs paired by seed; None without enough runs.
-
-    The unit counts as known: what its runs scatter is in no interval.
-    """
-    ours, theirs = paired(grid, found, scale, arm, other)
+def difference(tasks: Sequence[str], scores: Scores, arm: str, other: str) -> Interval | None:
+    """Return the mean difference over tasks, of runs paired by seed; None without enough runs."""
+    ours, theirs = paired(tasks, scores, arm, other)
     return t_difference(ours, theirs, paired=True) if ours else None
 
 
@@ -96,71 +105,51 @@ def ratio(ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]) ->
     return Interval(float(value), float(low), float(high))
 
 
-class Pairs(NamedTuple):
-    """The loss and the baseline on one task, at the seeds that both have.
-
-    Attributes:
-        ours, theirs: [n_seeds, N_WINDOWS] curves; an unknown beginning has the first known value.
-        costs: [n_seeds] processor time of the loss over that of the baseline.
-    """
-
-    ours: FloatArray
-    theirs: FloatArray
-    costs: FloatArray
-
-
-def pairs_of(runs: Runs, task: str) -> Pairs:
-    """Return the curves of the loss and the baseline on a task, and what the loss costs."""
+def costs_of(runs: Runs, task: str) -> FloatArray:
+    """Return [n_seeds] how many times the baseline's processor time the loss takes."""
     ours, theirs = runs.get((task, LOSS), {}), runs.get((task, BASELINE), {})
-    seeds = sorted(ours.keys() & theirs.keys())
-
-    def curves(runs: Mapping[int, Mapping[str, Any]]) -> FloatArray:
-        known = (next(each for each in runs[seed]["curve"] if each is not None) for seed in seeds)
-        filled = [
-            [first if each is None else each for each in runs[seed]["curve"]]
-            for seed, first in zip(seeds, known, strict=True)
-        ]
-        return np.array(filled, dtype=np.float64).reshape(len(seeds), N_WINDOWS)
-
-    seconds = [[each[seed]["processor_seconds"] for seed in seeds] for each in (ours, theirs)]
-    return Pairs(curves(ours), curves(theirs), np.divide(*np.array(seconds, dtype=np.float64)))
-
-
-def gained(pairs: Pairs) -> float:
-    """Return how far the loss is above the baseline over the time of the faster one of both.
-
-    What the loss costs is the median over pairs, as other programs ran beside these.
-    """
-    times = float(np.median(pairs.costs))
-    within = (max(1, round(min(1.0, share) * N_WINDOWS)) for share in (1 / times, times))
-    ours, theirs = (
-        float(curves[:, :end].mean()) for curves, end in zip(pairs[:2], within, strict=True)
-    )
-    return ours - theirs
+    ratios = [
+        ours[seed]["processor_seconds"] / theirs[seed]["processor_seconds"]
+        for seed in sorted(ours.keys() & theirs.keys())
+    ]
+    return np.array(ratios, dtype=np.float64)
 
 
 def at_equal_time(grid: Grid, runs: Runs) -> Interval | None:
-    """Return what `gained` says, in units and as a mean over tasks; None without enough runs.
+    """Return how far the loss is above the baseline over the time of the faster one of both.
 
-    The interval is a bootstrap over pairs of runs, each of whose resamples has a cost of its own.
-    It is widened as a mean of so few runs would be (`rl_infonce.report.bootstrap`).
+    What the loss costs is the median over pairs of runs, as other programs ran beside these. It is
+    resampled with them, so that the interval holds how uncertain it is.
     """
-    scale, rng = scales(grid, measured(runs)), np.random.default_rng(0)
-    gains, n_fewest = np.zeros(1 + N_RESAMPLES), N_RESAMPLES
+    scale = scales(grid, measured(runs))
+    ours: dict[str, FloatArray] = {}
+    theirs: dict[str, FloatArray] = {}
     for task in grid.tasks:
-        pairs = pairs_of(runs, task)
-        n_fewest = min(n_fewest, len(pairs.costs))
-        if n_fewest < FEWEST_SEEDS or task not in scale:
+        costs = costs_of(runs, task)
+        if len(costs) < FEWEST_SEEDS or task not in scale:
             return None
-        draws = rng.integers(len(pairs.costs), size=(N_RESAMPLES, len(pairs.costs)))
-        each = [gained(pairs), *(gained(Pairs(*(part[own] for part in pairs))) for own in draws)]
         zero, one = scale[task]
-        gains += np.array(each) / (one - zero) / len(grid.tasks)
-    value, (low, high) = float(gains[0]), np.quantile(gains[1:], [0.025, 0.975])
-    stats = scipy_stats()
-    widening = (n_fewest / (n_fewest - 1)) ** 0.5
-    widening *= stats.t.ppf(0.975, n_fewest - 1) / stats.norm.ppf(0.975)
-    return Interval(value, value + widening * (low - value), value + widening * (high - value))
+        seeds = sorted(runs[task, LOSS].keys() & runs[task, BASELINE].keys())
+        for arms, arm, shares in ((ours, LOSS, 1 / costs), (theirs, BASELINE, costs)):
+            curves = np.array([whole(runs[task, arm][seed]["curve"]) for seed in seeds])
+            arms[task] = np.vstack([(curves.T - zero) / (one - zero), shares])
+    rng = np.random.default_rng(0)
+    return bootstrap_difference(ours, theirs, cut_area, paired=True, rng=rng, widen=True)
+
+
+def cut_area(scores: Mapping[str, FloatArray]) -> FloatArray:
+    """Return the mean over tasks and runs [..., N_WINDOWS + 1, n_runs] of curves that are cut.
+
+    The last row is the share of the windows that each run has time for; their median cuts all.
+    """
+    areas = []
+    for each in scores.values():
+        means = each[..., :-1, :].mean(axis=-1).cumsum(axis=-1) / np.arange(1, N_WINDOWS + 1)
+        shares = np.median(each[..., -1, :], axis=-1)
+        ends = np.clip(np.round(shares * N_WINDOWS).astype(int), 1, N_WINDOWS)
+        areas.append(np.take_along_axis(means, ends[..., None] - 1, axis=-1)[..., 0])
+    mean_area: FloatArray = np.mean(areas, axis=0)
+    return mean_area
 
 
 class OnTask(NamedTuple):
@@ -174,16 +163,14 @@ class OnTask(NamedTuple):
 
 def on_tasks(grid: Grid, runs: Runs) -> dict[str, OnTask]:
     """Return what the loss does on each task alone."""
-    found = measured(runs)
-    scale = scales(grid, found)
+    scores = in_units(grid, measured(runs))
 
     def on_task(task: str) -> OnTask:
-        alone = grid._replace(tasks=(task,))
-        costs = pairs_of(runs, task).costs
+        costs = costs_of(runs, task)
         return OnTask(
-            over_baseline=difference(alone, found, scale, LOSS, BASELINE),
-            over_placebo=difference(alone, found, scale, LOSS, PLACEBO),
-            at_equal_time=at_equal_time(alone, runs),
+            over_baseline=difference([task], scores, LOSS, BASELINE),
+            over_placebo=difference([task], scores, LOSS, PLACEBO),
+            at_equal_time=at_equal_time(grid._replace(tasks=(task,)), runs),
             cost=float(np.median(costs)) if len(costs) else None,
         )
 
@@ -224,21 +211,19 @@ class Row(NamedTuple):
 def row_of(grid: Grid, output: Path) -> Row:
     """Return what a confirmation with the arms `LOSS` and `BASELINE` found."""
     runs = runs_of(grid, output)
-    found = measured(runs)
-    scale = scales(grid, found)
-    of_all_tasks = on_tasks(grid, runs)
+    scores, of_all_tasks = in_units(grid, measured(runs)), on_tasks(grid, runs)
     grid = grid._replace(tasks=tuple(each for each in grid.tasks if each not in grid.tuned_on))
     others = [arm for arm in grid.arms if arm != LOSS]
-    ours, theirs = paired(grid, found, scale, LOSS, BASELINE)
+    ours, theirs = paired(grid.tasks, scores, LOSS, BASELINE)
     return Row(
         grid=grid,
         n_seeds=min((len(values) for values in ours.values()), default=0),
         differences={
-            arm: difference(grid, found, scale, arm, BASELINE)
+            arm: difference(grid.tasks, scores, arm, BASELINE)
             for arm in grid.arms
             if arm != BASELINE
         },
-        over={arm: difference(grid, found, scale, LOSS, arm) for arm in others},
+        over={arm: difference(grid.tasks, scores, LOSS, arm) for arm in others},
         ratio=ratio(ours, theirs) if ours else None,
         at_equal_time=at_equal_time(grid, runs),
         on_tasks=of_all_tasks,

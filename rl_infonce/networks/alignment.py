@@ -56,21 +56,21 @@ class Alignment(nn.Module):
         self.reference = MovingAverage(tensors, tau=1.0)  # which only ever copies
         self.register_buffer("rotation", torch.eye(features_dim))
         self.register_buffer("shift", torch.zeros(features_dim))
-        self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("aligned_at", torch.zeros((), dtype=torch.int64))
 
     def forward(self, features: Tensor) -> Tensor:
         """Return features [K, D], turned and shifted."""
         return torch.addmm(self.get_buffer("shift"), features, self.get_buffer("rotation"))
 
     @property
-    def last(self) -> int:
+    def n_updates(self) -> int:
         """Updates of the encoder before the last alignment."""
-        return int(self.get_buffer("n_updates"))
+        return int(self.get_buffer("aligned_at"))
 
     def remember(self, tensors: Mapping[str, Tensor], n_updates: int) -> None:
         """Take the encoder after `n_updates` for the one to which later features are aligned."""
         self.reference.update(tensors)
-        self.get_buffer("n_updates").fill_(n_updates)
+        self.get_buffer("aligned_at").fill_(n_updates)
 
     @torch.no_grad()
     def turn_back(self, features: Tensor, former: Tensor) -> bool:

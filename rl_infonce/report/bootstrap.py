@@ -100,7 +100,8 @@ def bootstrap_difference(
 ) -> Interval:
     """Return statistic(x) - statistic(y) and its percentile interval for other seeds.
 
-    x and y map the same tasks to [n_runs], at least 2 each. With `paired`, run i of x and run i of
+    x and y map the same tasks to [n_runs], at least 2 each, or to [..., n_runs] where the statistic
+    makes one number of all rows. With `paired`, run i of x and run i of
     y of a task have the same seed; they are drawn together, so that what they share cancels.
     `widen` makes up for few runs.
     """
@@ -156,7 +157,8 @@ def _compared(
     else:
         other_draws = _draws(theirs, rng, n_resamples)
     resampled = compare(_taken(ours, draws), _taken(theirs, other_draws))
-    factor = _widening(groups, confidence) if widen else np.ones(())
+    # one number of several rows of scores has the factor of the row that lacks most
+    factor = _widening(groups, confidence).max() if widen else np.ones(())
     band = _band(compare(ours, theirs), resampled, n_resamples, confidence, factor)
     if band.value.shape:
         raise ValueError(

@@ -233,7 +233,7 @@ class OwnUpdates(nn.Module):
         """
         encoder, alignment = auxiliary.encoder, self.alignment
         n_updates = self.n_updates(encoder)
-        if alignment is None or n_updates < alignment.last + ALIGN_FREQ:
+        if alignment is None or n_updates < alignment.n_updates + ALIGN_FREQ:
             return
         if experience.n_steps * experience.n_envs < min(encoder.features_dim, N_ALIGNED):
             return

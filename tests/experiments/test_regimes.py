@@ -230,8 +230,11 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     assert f"ends at {ours:.0f} of 1,000 steps, where the same network ends at {theirs:.0f}" in page
 
 
-def confirmed(tmp_path: Path, seeds: int, head: str = "") -> tuple[Grid, Path]:
+def confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int = 6, head: str = ""
+) -> tuple[Grid, Path]:
     """Write the runs of a study in which the loss doubles scores, and return grid and folder."""
+    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
     arms = {"stock": 1.0, "baseline": 1.1, "placebo": 0.9, "infonce": 2.2}
     lines = [
         f'algorithm = "SAC"\nn_timesteps = 100\nregime = "SAC, easy"\n{head}',
@@ -262,8 +265,7 @@ def test_the_map_tells_and_draws_what_helps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    grid, output = confirmed(tmp_path, seeds=6)
-    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    grid, output = confirmed(tmp_path, monkeypatch)
     row = row_of(grid, output)
     assert row.n_seeds == 6
     assert row.ratio == pytest.approx((2.0, 2.0, 2.0))  # each run of the loss has twice its partner
@@ -293,8 +295,7 @@ def test_the_map_tells_and_draws_what_helps(
 def test_a_study_of_few_runs_has_no_interval_on_the_map(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid, output = confirmed(tmp_path, seeds=4)
-    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    grid, output = confirmed(tmp_path, monkeypatch, seeds=4)
     row = row_of(grid, output)
     assert row.over["baseline"] is row.ratio is None
     assert "| 0 | missing | missing | missing | - | missing | missing |" in map_table([row])
@@ -303,8 +304,7 @@ def test_a_study_of_few_runs_has_no_interval_on_the_map(
 def test_a_task_without_enough_runs_leaves_no_interval_over_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid, output = confirmed(tmp_path, seeds=6)
-    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    grid, output = confirmed(tmp_path, monkeypatch)
     for seed in (0, 1):
         (output / f"b-baseline-{seed}.json").unlink()
     row = row_of(grid, output)
@@ -316,8 +316,7 @@ def test_a_task_without_enough_runs_leaves_no_interval_over_all(
 def test_a_task_on_which_settings_were_chosen_is_in_no_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid, output = confirmed(tmp_path, seeds=6, head='tuned_on = ["b"]')
-    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    grid, output = confirmed(tmp_path, monkeypatch, head='tuned_on = ["b"]')
     row = row_of(grid, output)
     assert "| SAC, easy | a | 6 |" in map_table([row])
     assert row.over["baseline"] == row.on_tasks["a"].over_baseline
@@ -327,8 +326,7 @@ def test_a_task_on_which_settings_were_chosen_is_in_no_row(
 def test_at_equal_time_what_the_loss_costs_is_as_uncertain_as_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid, output = confirmed(tmp_path, seeds=6)
-    monkeypatch.setattr(regime_units, "random_return", lambda task: 0.0)
+    grid, output = confirmed(tmp_path, monkeypatch)
     certain = present(row_of(grid, output).at_equal_time)
     for task, seed in product(grid.tasks, range(6)):
         path = output / f"{task}-infonce-{seed}.json"
@@ -340,8 +338,8 @@ def test_at_equal_time_what_the_loss_costs_is_as_uncertain_as_its_runs(
     assert certain.high + 0.1 < uncertain.high
 
 
-def test_runs_of_another_loss_are_refused(tmp_path: Path) -> None:
-    grid, output = confirmed(tmp_path, seeds=6)
+def test_runs_of_another_loss_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid, output = confirmed(tmp_path, monkeypatch)
     for seed, n_pairs in ((2, 256), (4, 32)):
         path = output / f"a-infonce-{seed}.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"loss": {"n_pairs": n_pairs}}))

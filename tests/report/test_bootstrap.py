@@ -170,6 +170,23 @@ def test_every_value_of_a_band_is_widened_by_its_own_scatter() -> None:
     np.testing.assert_allclose((wide.high - wide.low) / (band.high - band.low), expected)
 
 
+def test_one_number_of_several_rows_is_widened_by_the_row_that_lacks_most() -> None:
+    drawn = np.random.default_rng(3).normal(size=(2, 2, 5, 3)) * np.linspace(0.1, 2, 5)[:, None]
+    x = {"a": drawn[0, 0], "b": drawn[0, 1][::-1]}
+    y = {"a": drawn[1, 0], "b": drawn[1, 1][::-1]}
+
+    def of_all_rows(runs: Mapping[str, FloatArray]) -> FloatArray:
+        total: FloatArray = sum(each.mean(axis=(-2, -1)) for each in runs.values())
+        return total
+
+    plain, wide = (
+        bootstrap_difference(x, y, of_all_rows, paired=True, rng=rng(), widen=widen)
+        for widen in (False, True)
+    )
+    factors = [factor_of([x[task][row] - y[task][row] for task in "ab"]) for row in range(5)]
+    assert (wide.high - wide.low) / (plain.high - plain.low) == pytest.approx(max(factors))
+
+
 def test_runs_without_scatter_are_not_widened() -> None:
     same = {"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0]}
     assert [*bootstrap_band(same, mean, rng=rng(), widen=True)] == [1.5, 1.5, 1.5]

@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_infonce.resuming.resume_callback import ResumeCallback
-from tests.resuming.killing import (
-    N_STEPS,
-    learn,
-)
+from tests.resuming.killing import N_STEPS, learn
 from tests.sb3.worlds import ALGORITHMS, policy_kwargs
 
 
