@@ -29,7 +29,6 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         min_gap=1,
         isolated=True,
         policy_encoder_tau=0.01,
-        align_features=True,
         input_sparsity=0.03,
         with_observation=False,
     ),

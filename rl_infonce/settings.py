@@ -50,7 +50,7 @@ class Setting:
         kind: Which values are legal, beside None where that is the default.
         meaning: One sentence for help texts and tables.
         needs: Another setting and the value that it must have; None if nothing is needed.
-        none: What None means, where that is the default; flags do not say it.
+        none: What None means, where that is the default, so that it follows a colon.
     """
 
     kind: Kind
@@ -219,12 +219,13 @@ class InfoNCESettings:
         needs=("isolated", True),
         none="reading the encoder that is trained, where the preset has no value",
     )
-    align_features: bool = setting(
-        False,
+    align_features: bool | None = setting(
+        None,
         Flag(),
         "Whether features are turned and shifted back, after 8 updates or more, to where they were "
         "before these, so that the policy need not learn them anew.",
         needs=("isolated", True),
+        none="doing so after the rollouts of on-policy algorithms alone",
     )
     input_sparsity: float = setting(
         0.0,

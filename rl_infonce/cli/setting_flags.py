@@ -22,6 +22,8 @@ def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Set
         if setting.needs is not None:
             other, value = setting.needs
             help_text = f"{help_text} Needs {' '.join(flag_words({other: value}))}."
+        if setting.none:
+            help_text = f"{help_text} Without it: {setting.none.replace('`', '')}."
         help_text += _presets_words(name)
         add(flag(name), **_parsing(name, setting.kind), help=help_text)
 

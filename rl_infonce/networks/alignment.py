@@ -63,6 +63,11 @@ class Alignment(nn.Module):
         return torch.addmm(self.get_buffer("shift"), features, self.get_buffer("rotation"))
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there are features to which later ones are aligned."""
+        return self.reference.has_begun
+
+    @property
     def n_updates(self) -> int:
         """Updates of the encoder before the last alignment."""
         return int(self.get_buffer("aligned_at"))

@@ -34,7 +34,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import OwnUpdates, alike, learning_rate_for, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, aligns, alike, learning_rate_for, n_updates_due
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
@@ -214,7 +214,8 @@ class InfoNCEExtractor(HostedExtractor):
         if experience is None or self.own_updates is None or self.infonce is None:
             return
         rate = learning_rate_for(algorithm, self.settings)
-        self.own_updates.begin_alignment(self.encoder)
+        if aligns(algorithm, self.settings):
+            self.own_updates.begin_alignment(self.encoder)
         for _ in range(n_due if self.infonce_coef > 0 else 0):
             self._update(self.own_updates, experience, rate)
         self.own_updates.align(self._auxiliary_loss(self.infonce), experience)

@@ -143,6 +143,13 @@ def learning_rate_for(algorithm: BaseAlgorithm, settings: InfoNCESettings) -> fl
     return settings.encoder_learning_rate or usual
 
 
+def aligns(algorithm: BaseAlgorithm, settings: InfoNCESettings) -> bool:
+    """Return whether features are aligned: as the settings say, or after rollouts alone."""
+    if settings.align_features is None:
+        return _rollouts_of(algorithm) is not None
+    return settings.align_features
+
+
 def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
     """Return a policy's extractors of the same observation; those of target networks come last."""
     found = {
@@ -172,7 +179,7 @@ class OwnUpdates(nn.Module):
             online = dict(encoder.named_parameters())
             self.average = MovingAverage(online, settings.policy_encoder_tau)
         self.alignment: Alignment | None = None
-        if settings.align_features:
+        if settings.align_features is not False:  # by default its host decides, when there is one
             self.alignment = Alignment(encoder.features_dim, self._what_is_read(encoder))
 
     def train(self, mode: bool = True) -> Self:
@@ -203,7 +210,7 @@ class OwnUpdates(nn.Module):
     def read(self, encoder: Encoder, observations: Tensor) -> Encoded:
         """Return what the policy reads of preprocessed observations, averaged and aligned."""
         encoded = encoder.encode(observations, self.averages())
-        if self.alignment is None:
+        if self.alignment is None or not self.alignment.has_begun:
             return encoded
         return encoded._replace(features=self.alignment(encoded.features))
 
@@ -218,7 +225,7 @@ class OwnUpdates(nn.Module):
 
     def begin_alignment(self, encoder: Encoder) -> None:
         """Take the features before the first update for those to which later ones are aligned."""
-        if self.alignment is not None and not self.alignment.reference.has_begun:
+        if self.alignment is not None and not self.alignment.has_begun:
             self.alignment.remember(self._what_is_read(encoder), self.n_updates(encoder))
 
     @torch.no_grad()
@@ -232,8 +239,10 @@ class OwnUpdates(nn.Module):
             experience: On whose observations features are to stay.
         """
         encoder, alignment = auxiliary.encoder, self.alignment
+        if alignment is None or not alignment.has_begun:
+            return
         n_updates = self.n_updates(encoder)
-        if alignment is None or n_updates < alignment.n_updates + ALIGN_FREQ:
+        if n_updates < alignment.n_updates + ALIGN_FREQ:
             return
         if experience.n_steps * experience.n_envs < min(encoder.features_dim, N_ALIGNED):
             return
@@ -264,8 +273,8 @@ class OwnUpdates(nn.Module):
             return
         other.adam.get_buffer("n_steps").copy_(self.adam.get_buffer("n_steps"))
         for mine, theirs in ((self.average, other.average), (self.alignment, other.alignment)):
-            if mine is not None and theirs is not None:
-                for new, buffer in zip(mine.buffers(False), theirs.buffers(False), strict=True):
+            if mine is not None and theirs is not None and mine.has_begun:
+                for new, buffer in zip(mine.buffers(), theirs.buffers(), strict=True):
                     buffer.copy_(new)
 
 

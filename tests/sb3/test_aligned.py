@@ -188,7 +188,7 @@ def test_observations_are_spread_over_steps_and_environments(n_steps: int, n_env
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])
 def test_a_saved_model_reads_the_same_features(name: str, tmp_path: Path) -> None:
-    model = build(name).learn(400 if name == "PPO" else 160)
+    model = build(name, align_features=True).learn(400 if name == "PPO" else 160)
     extractor = extractors_of(model)[0]
     assert not torch.equal(rotation_of(extractor), torch.eye(32))
     model.save(tmp_path / "model")
@@ -239,6 +239,17 @@ def test_the_policy_reads_the_same_features_where_the_loss_ends(shares: bool) ->
     model.learn(2 * N_STEPS, reset_num_timesteps=False)
     for extractor, features in zip(extractors, before, strict=True):
         assert torch.equal(extractor(vectors), features)
+
+
+@pytest.mark.parametrize(("name", "aligns"), [("PPO", True), ("SAC", False)])
+def test_features_are_aligned_after_rollouts_alone(name: str, aligns: bool) -> None:
+    model = build(name).learn(400 if name == "PPO" else 160)
+    extractor = extractors_of(model)[0]
+    assert torch.equal(rotation_of(extractor), torch.eye(32)) is not aligns
+    vectors = torch.as_tensor(model.observation_space.sample())[None]
+    assert extractor.own_updates is not None
+    averaged = extractor.encoder.encode(vectors, extractor.own_updates.averages()).features
+    assert torch.equal(extractor(vectors), averaged) is not aligns
 
 
 def test_without_a_loss_nothing_is_aligned() -> None:
