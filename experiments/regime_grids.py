@@ -48,6 +48,11 @@ class Grid(NamedTuple):
     tuned_on: tuple[str, ...]
     regime: str
 
+    @property
+    def fresh_tasks(self) -> tuple[str, ...]:
+        """Tasks on which nothing was chosen."""
+        return tuple(task for task in self.tasks if task not in self.tuned_on)
+
 
 def read_grid(path: Path) -> Grid:
     """Return the grid of a file."""

@@ -30,7 +30,7 @@ NOISES = {"White": "white noise", "Drifting": "noise that drifts"}
 
 
 def table(grid: Grid, output: Path) -> str:
-    """Return areas by task and arm, and the differences between arms over all tasks."""
+    """Return areas by task and arm, and differences between arms over all fresh tasks."""
     runs = runs_of(grid, output)
     found, endings = measured(runs), measured(runs, ending)
     scale = scales(grid, found)
@@ -49,10 +49,10 @@ def table(grid: Grid, output: Path) -> str:
     if len(grid.seeds) < FEWEST_SEEDS:
         return "\n".join(lines) + "\n"
     scores = in_units(grid, found)
-    lines += ["", "| arm | less arm | difference in units, all tasks |", "|---|---|---|"]
+    lines += ["", "| arm | less arm | difference in units, all fresh tasks |", "|---|---|---|"]
     for arm, other in product(grid.arms, grid.arms):
         if arm != other:
-            interval = difference(grid.tasks, scores, arm, other)
+            interval = difference(grid.fresh_tasks, scores, arm, other)
             lines.append(f"| {arm} | {other} | {_told(interval)} |")
     return "\n".join(lines) + "\n"
 

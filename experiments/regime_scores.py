@@ -212,7 +212,7 @@ def row_of(grid: Grid, output: Path) -> Row:
     """Return what a confirmation with the arms `LOSS` and `BASELINE` found."""
     runs = runs_of(grid, output)
     scores, of_all_tasks = in_units(grid, measured(runs)), on_tasks(grid, runs)
-    grid = grid._replace(tasks=tuple(each for each in grid.tasks if each not in grid.tuned_on))
+    grid = grid._replace(tasks=grid.fresh_tasks)
     others = [arm for arm in grid.arms if arm != LOSS]
     ours, theirs = paired(grid.tasks, scores, LOSS, BASELINE)
     return Row(
