@@ -214,7 +214,7 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
     for words, interval, form in (
         ("same network without the loss by {}", walker.over_baseline, "{:.3f} ({:.3f} to {:.3f})"),
-        ("above the placebo's by {}. Training", walker.over_placebo, "{:.3f} ({:.3f} to {:.3f})"),
+        ("above the placebo's by {}. The last", walker.over_placebo, "{:.3f} ({:.3f} to {:.3f})"),
         ("the same network by {}", reacher.over_baseline, "{:.3f} ({:.3f} to {:.3f})"),
         ("above the placebo's by {}. - **Both", reacher.over_placebo, "{:.3f} ({:.3f} to {:.3f})"),
         ("the score is {} that of", row.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
@@ -230,7 +230,7 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
         sum(endings[grid.fresh_tasks[0], arm].values()) / len(grid.seeds)
         for arm in ("infonce", ARMS[0])
     )
-    assert f"Training ends at {ours:.0f}, and without the loss at {theirs:.0f}." in page
+    assert f"training returns {ours:.0f} with the loss and {theirs:.0f} without it." in page
 
 
 def confirmed(
@@ -324,6 +324,8 @@ def test_a_task_on_which_settings_were_chosen_is_in_no_row(
     assert "| SAC, easy | a | 6 |" in map_table([row])
     assert row.over["baseline"] == row.on_tasks["a"].over_baseline
     assert "| SAC, easy | b, tuned on | +" in tasks_table([row])
+    told = "{:+.3f} ({:+.3f} to {:+.3f})".format(*present(row.over["baseline"])[:3])
+    assert f"| infonce | baseline | {told} |" in table(grid, output)
 
 
 def test_at_equal_time_what_the_loss_costs_is_as_uncertain_as_its_runs(
