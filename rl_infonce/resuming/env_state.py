@@ -78,6 +78,18 @@ def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
         _set_layer_state(layer, each)
 
 
+def get_moments(normalizer: VecNormalize) -> dict[str, Any]:
+    """Return the running means and variances of observations and returns, and their counts."""
+    kept = [name for name in ("obs_rms", "ret_rms") if hasattr(normalizer, name)]
+    return {name: _moments(getattr(normalizer, name)) for name in kept}
+
+
+def set_moments(normalizer: VecNormalize, moments: Mapping[str, Any]) -> None:
+    """Set the running moments of what is normalised now, and was when they were read."""
+    for name in moments.keys() & get_moments(normalizer).keys():
+        _set_moments(getattr(normalizer, name), moments[name])
+
+
 def _layers(env: Any) -> Iterator[Any]:
     """Yield an environment and those inside it, the outermost first."""
     yield env
@@ -119,8 +131,7 @@ def _inner_state(layer: Any) -> dict[str, Any]:
     if isinstance(layer, VecFrameStack):
         return {"stack": _copied(layer.stacked_obs.stacked_obs)}
     if isinstance(layer, VecNormalize):
-        kept = [key for key in ("obs_rms", "ret_rms") if hasattr(layer, key)]
-        return {"means": {key: _moments(getattr(layer, key)) for key in kept}}
+        return {"means": get_moments(layer)}
     return {}
 
 
@@ -135,8 +146,7 @@ def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
     if isinstance(layer, VecFrameStack):
         layer.stacked_obs.stacked_obs = _copied(state["stack"])
     if isinstance(layer, VecNormalize):
-        for key, moments in state["means"].items():
-            _set_moments(getattr(layer, key), moments)
+        set_moments(layer, state["means"])
 
 
 def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
@@ -226,8 +236,8 @@ def _moments(statistics: Any) -> Any:
 
 def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments: Any) -> None:
     if isinstance(statistics, dict):
-        for key, each in statistics.items():
-            _set_moments(each, moments[key])
+        for key in statistics.keys() & moments.keys():
+            _set_moments(statistics[key], moments[key])
         return
     for key, value in moments.items():
         setattr(statistics, key, _copied(value))

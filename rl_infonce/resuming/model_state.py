@@ -15,7 +15,13 @@ from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 
 from rl_infonce.former_names import FORMER_ARGUMENTS, FORMER_PRESETS
-from rl_infonce.resuming.env_state import UnknownStateError, get_env_state, set_env_state
+from rl_infonce.resuming.env_state import (
+    UnknownStateError,
+    get_env_state,
+    get_moments,
+    set_env_state,
+    set_moments,
+)
 from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
@@ -38,6 +44,10 @@ _STRUCTURED = (
     *("policy_kwargs", "learning_rate", "clip_range", "clip_range_vf", "train_freq"),
     *("replay_buffer_class", "replay_buffer_kwargs"),
 )
+_NORMALIZATION = (
+    *("training", "norm_obs", "norm_obs_keys", "norm_reward"),
+    *("clip_obs", "clip_reward", "gamma", "epsilon"),
+)
 _NOT_SETTINGS = {*_COUNTERS, "start_time", "verbose", "tensorboard_log", "_custom_logger", "device"}
 _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
     sb3_callbacks.EvalCallback: (
@@ -57,8 +67,8 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
 
     The state holds weights, target networks, heads, optimizers, counters, schedules' progress,
     random streams (the process's, the action space's, those of pairs), observations, the
-    environments, statistics of episodes, callbacks, and what the logger has not written yet.
-    Its "inexact" lists in words what could not be read.
+    environments, running means of `VecNormalize`, statistics of episodes, callbacks, and what the
+    logger has not written yet. Its "inexact" lists in words what could not be read.
     """
     inexact = []
     try:
@@ -66,6 +76,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
     except UnknownStateError as error:
         env = None
         inexact.append(str(error))
+    normalizer = model.get_vec_normalize_env()
     noise = getattr(model, "action_noise", None)
     if noise is not None:
         inexact.append(f"Action noise {type(noise).__name__} starts anew.")
@@ -79,6 +90,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "lstm": _attributes(model, _LSTM),
         "exploration": _exploration_matrices(model),
         "env": env,
+        "normalization": None if normalizer is None else get_moments(normalizer),
         "inexact": inexact,
         "streams": get_random_streams(),
         "action_space": model.action_space.np_random.bit_generator.state,
@@ -92,7 +104,7 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     """Set the state of a model that was built as the saved one, before `learn` goes on.
 
     What `learn` itself changes before its first rollout is set there, by `set_streams`. Without
-    `exact`, the environment begins with new episodes.
+    `exact`, the environment begins with new episodes, which are normalised as the former ones were.
     """
     # Given a name instead of a dict, SB3 would load a file of that name.
     model.set_parameters(dict(state["parameters"]), exact_match=True, device=model.device)
@@ -103,6 +115,9 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     # Before the first rollout an isolated encoder makes the updates that are due by its counts.
     for extractor, each in zip(_extractors(model), state["extractors"], strict=False):
         extractor.set_state(each, games_go_on=False)
+    normalizer = model.get_vec_normalize_env()
+    if normalizer is not None and state.get("normalization") is not None:
+        set_moments(normalizer, state["normalization"])
     if not exact or state["env"] is None or model.env is None:
         model._last_obs = None  # learn() resets the environment
         return
@@ -152,9 +167,12 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
         for name, value in vars(model).items()
         if name not in _NOT_SETTINGS and (value is None or type(value) in _PLAIN)
     }
+    normalizer = model.get_vec_normalize_env()
+    normalization = None if normalizer is None else _attributes(normalizer, _NORMALIZATION)
     return {
         **plain,
         **dict(_leaves("", _attributes(model, _STRUCTURED))),
+        **dict(_leaves("VecNormalize", normalization)),
         "algorithm": type(model).__name__,
         "policy": type(model.policy).__name__,
         "observation_space": str(model.observation_space),
@@ -206,6 +224,8 @@ def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
     """Return whether the user decides on a setting, which SB3 otherwise updates in training."""
     if name == "learning_starts" and state.get("replay") is None:
         return False  # `ResumeCallback.restore` changes it
+    if name.startswith("VecNormalize") and "normalization" not in state:
+        return False  # checkpoints of before 27 November 2026 do not say it
     return not name.startswith("_") or name == "_stats_window_size"
 
 

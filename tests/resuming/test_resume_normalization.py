@@ -1,0 +1,128 @@
+"""What a restored run keeps of `VecNormalize`, and which of its settings it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+
+from rl_infonce.resuming.env_state import get_moments
+from rl_infonce.resuming.model_state import differing_settings, get_run_state, set_run_state
+from rl_infonce.resuming.resume_callback import ResumeCallback
+from tests.files.test_state_file import assert_same
+from tests.resuming.killing import learn
+
+
+def build(env: Any, **changes: Any) -> PPO:
+    return PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=1, **changes)
+
+
+def normalized(**settings: Any) -> VecNormalize:
+    return VecNormalize(make_vec_env("Pendulum-v1", 1, seed=3), **settings)
+
+
+def moments_of(model: PPO) -> dict[str, Any]:
+    normalizer = model.get_vec_normalize_env()
+    assert normalizer is not None
+    return get_moments(normalizer)
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> PPO:
+    model = build(normalized())
+    learn(model, ResumeCallback(tmp_path), n=64)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "former"),
+    [
+        ("training", False, True),
+        ("norm_obs", False, True),
+        ("norm_reward", False, True),
+        ("clip_obs", 5.0, 10.0),
+        ("clip_reward", 5.0, 10.0),
+        ("gamma", 0.9, 0.99),
+        ("epsilon", 1e-6, 1e-8),
+    ],
+)
+@pytest.mark.usefixtures("trained")
+def test_another_setting_is_listed(setting: str, value: Any, former: Any, tmp_path: Path) -> None:
+    model = build(normalized(**{setting: value}))
+    with pytest.raises(ValueError, match=rf"VecNormalize\.{setting} is {value} \(was {former}\)\."):
+        ResumeCallback(tmp_path).restore(model)
+    run = ResumeCallback(tmp_path)
+    assert run.restore(model, inexact=True)
+    assert not run.is_exact
+
+
+def test_a_state_that_does_not_tell_its_settings_goes_on(trained: PPO) -> None:
+    state = get_run_state(trained)
+    del state["normalization"]
+    state["settings"] = {n: v for n, v in state["settings"].items() if "VecNormalize" not in n}
+    model = build(normalized(clip_obs=5.0))
+    assert not differing_settings(model, state)
+    set_run_state(model, state)
+    assert_same(moments_of(model), moments_of(trained))
+
+
+@pytest.mark.usefixtures("trained")
+def test_a_missing_normalization_is_listed(tmp_path: Path) -> None:
+    model = build(make_vec_env("Pendulum-v1", 1, seed=3))
+    with pytest.raises(ValueError, match=r"VecNormalize\.clip_obs is None \(was 10\.0\)"):
+        ResumeCallback(tmp_path).restore(model)
+
+
+def test_a_normalization_that_was_not_there_is_listed(tmp_path: Path) -> None:
+    learn(build(make_vec_env("Pendulum-v1", 1, seed=3)), ResumeCallback(tmp_path), n=64)
+    with pytest.raises(ValueError, match=r"VecNormalize\.clip_obs is 10\.0 \(was None\)"):
+        ResumeCallback(tmp_path).restore(build(normalized()))
+
+
+def test_with_another_setting_the_running_means_go_on(trained: PPO, tmp_path: Path) -> None:
+    model = build(normalized(), ent_coef=0.1)
+    assert ResumeCallback(tmp_path).restore(model, inexact=True)
+    assert_same(moments_of(model), moments_of(trained))
+
+
+def test_where_the_environment_begins_anew_the_running_means_go_on(tmp_path: Path) -> None:
+    def unreadable() -> VecNormalize:
+        return VecNormalize(SubprocVecEnv([lambda: gym.make("Pendulum-v1")]))
+
+    model = build(unreadable())
+    learn(model, ResumeCallback(tmp_path), n=64)
+    again = build(unreadable())
+    assert ResumeCallback(tmp_path).restore(again)
+    assert_same(moments_of(again), moments_of(model))
+    assert moments_of(again)["obs_rms"]["count"] > 64
+    for each in (model, again):
+        each.get_env().close()  # type: ignore[union-attr]
+
+
+def test_entries_that_are_normalized_no_more_are_left_out(tmp_path: Path) -> None:
+    class Pair(gym.Env[dict[str, Any], Any]):
+        observation_space = gym.spaces.Dict(
+            {name: gym.spaces.Box(-9.0, 9.0, (2,)) for name in ("near", "far")}
+        )
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, **_: Any) -> Any:
+            return {name: np.ones(2, np.float32) for name in ("near", "far")}, {}
+
+        def step(self, action: Any) -> Any:
+            return self.reset()[0], 1.0, False, False, {}
+
+    def build_pair(keys: list[str]) -> PPO:
+        env = VecNormalize(make_vec_env(Pair, 1), norm_obs_keys=keys)
+        return PPO("MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=1)
+
+    learn(build_pair(["near", "far"]), ResumeCallback(tmp_path), n=64)
+    again = build_pair(["near"])
+    with pytest.raises(ValueError, match=r"norm_obs_keys\.length is 1 \(was 2\)"):
+        ResumeCallback(tmp_path).restore(again)
+    assert ResumeCallback(tmp_path).restore(again, inexact=True)
+    assert moments_of(again)["obs_rms"]["near"]["count"] > 64
