@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -9,8 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from torch import nn
+from torch import Tensor, nn
 
 from rl_infonce.sb3.binding import place_of, unfit_for_attaching
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
@@ -189,6 +191,26 @@ class Session:
                 "it. Call extractor.bind(model), or pass InfoNCECallback() to model.learn().",
             )
         return self.algorithm is None
+
+    def warn_unless_finite(self, observations: Tensor) -> None:
+        """Warn once of vectors [K, n] with NaN or infinity, when they are acted on or valued.
+
+        Updates of RL see the same vectors again; there a look would wait for a GPU.
+        """
+        if torch.is_grad_enabled() or observations.dim() != 2:
+            return
+        if math.isfinite(float(observations.sum())):  # a look at each number takes longer
+            return
+        others = ~observations.isfinite()
+        if others.any():
+            self.warn_once(
+                "not finite",
+                "Expected finite observations, got NaN or infinity in "
+                f"{int(others.any(dim=1).sum())} of {len(observations)}, in dimensions "
+                f"{torch.where(others.any(dim=0))[0].tolist()}. Find the step with "
+                "stable_baselines3.common.vec_env.VecCheckNan, and mend the environment, or clip "
+                "what it observes in a wrapper.",
+            )
 
     def experience(self) -> Experience | None:
         """Return what the bound algorithm has recorded, or None after one warning."""

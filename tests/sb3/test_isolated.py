@@ -1,6 +1,5 @@
 """An isolated encoder: RL's gradient stays out, and it moves between RL's updates alone."""
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -355,23 +354,6 @@ def test_decoupled_updates_beside_isolated_ones_are_refused() -> None:
     joint = VECTOR_ALGORITHMS["PPO"](policy_kwargs(isolated=False))
     joint.learn(N_STEPS, callback=InfoNCECallback(decoupled=True))
     assert extractors_of(joint)[0].last_infonce["loss"] > 0
-
-
-class Blind(StampedVectorEnv):
-    """Observes NaN alone."""
-
-    def observation(self) -> npt.NDArray[Any]:
-        return np.full_like(super().observation(), np.nan)
-
-
-def test_observations_of_nan_leave_the_encoder_alone_and_are_warned_of() -> None:
-    model = build("DQN")
-    model.set_env(stamped_vec_env(1, Blind, lengths=(9, 15)))
-    (extractor,) = extractors_of(model)
-    before = copy.deepcopy(extractor.encoder.state_dict())
-    with pytest.warns(RuntimeWarning, match="1 of 1 InfoNCE losses .* NaN or infinite"):
-        model.learn(N_STEPS)
-    assert are_same(before, extractor.encoder.state_dict())
 
 
 def test_a_schedule_scales_the_rate_of_updates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
