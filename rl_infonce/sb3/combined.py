@@ -117,7 +117,7 @@ def encoded_keys(
             or there is nothing to encode.
     """
     images = {k for k, s in space.items() if is_image_space(s, normalized_image=normalized_image)}
-    vectors = {key for key, each in space.items() if is_vector(each)}
+    vectors = {key for key, each in space.items() if is_vector(each) and each.shape != (0,)}
     asked = {keys} if isinstance(keys, str) else set(keys or ())
     unfit = sorted(asked - images - vectors)
     if unfit or (keys is not None and not asked):

@@ -38,7 +38,8 @@ def check_observation_space(space: spaces.Space[Any], *, normalized_image: bool)
     if 0 in space.shape:
         raise ValueError(
             "Expected `observation_space` to have at least one dimension, got shape "
-            f"{space.shape}, of which nothing can be told."
+            f"{space.shape}. Observe at least one number, or take an extractor without a loss, "
+            "such as SB3's FlattenExtractor."
         )
     if not is_vector(space):
         _check_image(space, normalized_image=normalized_image)
