@@ -23,12 +23,28 @@ def make_vec_env(name: str, n_envs: int, *, seed: int, render_mode: str | None =
         render_mode: "rgb_array" for pictures; None for none.
 
     Raises:
-        ValueError: If there is no such environment, or it cannot be made.
+        ValueError: If there is no such environment, it cannot be made, or what is observed has no
+            size, as text has none.
     """
-    env: VecEnv = sb3_make_vec_env(
-        lambda: make_env(name, render_mode=render_mode), n_envs, seed=seed
-    )
+
+    def make() -> gym.Env[Any, Any]:
+        env = make_env(name, render_mode=render_mode)
+        check_sizes(env.observation_space, name)
+        return env
+
+    env: VecEnv = sb3_make_vec_env(make, n_envs, seed=seed)
     return env
+
+
+def check_sizes(space: gym.Space[Any], name: str) -> None:
+    """Raise unless all entries of a space are arrays, which SB3's environments hold."""
+    entries = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    for each in entries:
+        if isinstance(each, spaces.Text | spaces.Sequence | spaces.Graph):
+            raise ValueError(
+                f"Expected observations of {name} to be arrays of one size, got {each}. Encode it "
+                "into one in a wrapper of your own, and register the wrapped environment."
+            )
 
 
 def normalized(env: VecEnv, *, gamma: float) -> VecNormalize:

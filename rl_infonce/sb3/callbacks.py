@@ -110,7 +110,7 @@ class InfoNCECallback(BaseCallback):
         for extractor in self.extractors:
             if self.decoupled:
                 _check_unbounded(extractor.max_grad_ratio)
-                _check_not_isolated(extractor)
+                check_not_isolated(extractor)
             extractor.bind(self.model)
             extractor.steer(decoupled=self.decoupled)
         if self.verbose:
@@ -247,8 +247,8 @@ def _check_unbounded(max_grad_ratio: float | None) -> None:
         )
 
 
-def _check_not_isolated(extractor: InfoNCEExtractor) -> None:
-    """Raise a ValueError if an extractor has updates of its own already."""
+def check_not_isolated(extractor: InfoNCEExtractor) -> None:
+    """Raise a ValueError if an extractor has updates of its own, beside decoupled ones."""
     if extractor.settings.isolated:
         raise ValueError(
             "Expected `decoupled` with an extractor that RL trains, got isolated=True, which has "

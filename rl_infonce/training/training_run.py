@@ -17,7 +17,11 @@ from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
 from rl_infonce.resuming.run_logs import EpisodeLogCallback, run_logger
 from rl_infonce.runs.run_directory import RECORD, claim_run_directory, hold_run, made_folder
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
-from rl_infonce.sb3.callbacks import decoupled_callback
+from rl_infonce.sb3.callbacks import (
+    check_not_isolated,
+    decoupled_callback,
+    trained_extractors,
+)
 from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
 from rl_infonce.training.run_model import make_model, save_model
 from rl_infonce.training.run_state import MODEL, check_budget, check_unsaved
@@ -45,6 +49,7 @@ def started(
         pretrained = pretrained_file(plan, run_dir)
         own = [*_planned_callbacks(plan), *callbacks]
         model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
+        _check_decoupled(plan, model)
         try:
             if plan.tensorboard_log is not None:  # before a run's folder is claimed in vain
                 made_folder("--tensorboard-log", plan.tensorboard_log)
@@ -78,6 +83,12 @@ def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
         max_grad_ratio=plan.loss.get("max_grad_ratio"),
     )
     return [] if decoupled is None else [decoupled]
+
+
+def _check_decoupled(plan: TrainingPlan, model: BaseAlgorithm) -> None:
+    """Raise before a folder is claimed if decoupled updates are planned for isolated encoders."""
+    for extractor in trained_extractors(model.policy) if plan.loss.get("decoupled") else ():
+        check_not_isolated(extractor)
 
 
 class TrainingRun:

@@ -14,7 +14,7 @@ from rl_infonce.cli.train import _verdict, run
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import latest_checkpoint
 from tests.cli.running import AtStep, ctrl_c, output_of, refusal
-from tests.environments.worlds import CONTINUOUS, IMAGES
+from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE
 from tests.files.test_state_file import assert_same
 from tests.further import further
 from tests.resuming.killing import timeless_copy
@@ -73,6 +73,9 @@ def test_an_atari_spelling_of_env_is_a_game_as_ever(spelling: str) -> None:
         (["--game", "pong", "--normalize"], "`--normalize` with --env alone"),
         (["--env", "FrozenLake-v1"], "observations of FrozenLake-v1 to be numbers"),
         (["--env", "Blackjack-v1"], "observations of Blackjack-v1 to be numbers"),
+        (["--env", TEXT], f"observations of {TEXT} to be arrays of one size, got Text("),
+        (["--env", TEXT_BESIDE], "to be arrays of one size, got Text("),
+        (["--env", "Pendulum-v1", "--decoupled"], "pass isolated=False, so that RL trains"),
         (["--game", "CartPole-v1"], "Did you mean --env CartPole-v1?"),
         (["--env", CONTINUOUS, "--n-steps", "8"], "Did you mean --hyperparams n_steps:VALUE?"),
         (["--env", CONTINUOUS, "--gamma=0.9"], "Did you mean --hyperparams gamma:VALUE?"),

@@ -8,8 +8,12 @@ import numpy as np
 from tests.sb3.fakes import StampedDictEnv, StampedEnv
 
 WORLDS = "tests.environments.worlds"
-IMAGES, CONTINUOUS, DICT = (
-    f"{WORLDS}:{name}" for name in ("Stamped-v0", "StampedContinuous-v0", "test/StampedDict-v0")
+IMAGES, CONTINUOUS, DICT, TEXT, TEXT_BESIDE = (
+    f"{WORLDS}:{name}"
+    for name in (
+        *("Stamped-v0", "StampedContinuous-v0", "test/StampedDict-v0"),
+        *("StampedText-v0", "StampedTextBeside-v0"),
+    )
 )
 
 
@@ -29,8 +33,22 @@ def acted_dict(**given: Any) -> StampedDictEnv:
     return StampedDictEnv(ActedEnv(**given))
 
 
+def told(**given: Any) -> gym.Env[Any, Any]:
+    return gym.wrappers.TransformObservation(ActedEnv(**given), str, gym.spaces.Text(9))
+
+
+def told_beside(**given: Any) -> gym.Env[Any, Any]:
+    env = acted_dict(**given)
+    seen = env.observation_space
+    assert isinstance(seen, gym.spaces.Dict)
+    space = gym.spaces.Dict({**seen.spaces, "mission": gym.spaces.Text(9)})
+    return gym.wrappers.TransformObservation(env, lambda seen: {**seen, "mission": "go"}, space)
+
+
 if "Stamped-v0" not in gym.registry:
     lengths = {"lengths": (9, 15)}
     gym.register("Stamped-v0", acted, kwargs=lengths)
     gym.register("StampedContinuous-v0", acted, kwargs={**lengths, "continuous": True})
     gym.register("test/StampedDict-v0", acted_dict, kwargs=lengths)
+    gym.register("StampedText-v0", told, kwargs=lengths)
+    gym.register("StampedTextBeside-v0", told_beside, kwargs=lengths)
