@@ -225,7 +225,7 @@ def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
     if name == "learning_starts" and state.get("replay") is None:
         return False  # `ResumeCallback.restore` changes it
     if name.startswith("VecNormalize") and "normalization" not in state:
-        return False  # checkpoints of before 27 November 2026 do not say it
+        return False  # earlier checkpoints do not say it
     return not name.startswith("_") or name == "_stats_window_size"
 
 

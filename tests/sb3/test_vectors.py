@@ -18,7 +18,7 @@ from rl_infonce.objective import ContrastBatch
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
-from tests.further import with_further
+from tests.further import further, with_further
 from tests.sb3.fakes import StampedVectorEnv, decode, stamped_vec_env
 from tests.sb3.test_bit_identity import environment_streams
 from tests.sb3.test_experience import FlatteningWatcher, StampedGoalEnv, Watcher
@@ -44,6 +44,8 @@ WORLDS = [
     *(pytest.param(name, {"continuous": True}, id=f"{name}-continuous") for name in CONTINUOUS),
 ]
 JOINT = [world for world in WORLDS if not str(world.id).startswith("TRPO")]
+EVERY = [pytest.param(*world.values, id=world.id) for world in WORLDS]
+"""The default of vectors is shown for every algorithm in each run of the tests."""
 
 
 def settings_of(*, isolated: bool, **settings: Any) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def test_with_rl_every_parameter_of_every_encoder_and_head_moves(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "changes"), WORLDS)
+@pytest.mark.parametrize(("name", "changes"), EVERY)
 def test_isolated_the_first_encoder_moves_by_the_loss(name: str, changes: dict[str, Any]) -> None:
     model = VECTOR_ALGORITHMS[name](settings_of(isolated=True), **changes)
     leader = extractors_of(model)[0]
@@ -185,34 +187,50 @@ def test_every_buffer_is_read_right(name: str, changes: dict[str, Any]) -> None:
 class PlainNetwork(BaseFeaturesExtractor):
     """The network of the extractor, which watches what it is trained on, and nothing else."""
 
-    def __init__(self, observation_space: Any, features_dim: int) -> None:
+    def __init__(
+        self, observation_space: Any, features_dim: int, with_observation: bool = True
+    ) -> None:
         size = get_flattened_obs_dim(observation_space)
-        super().__init__(observation_space, size + features_dim)
+        super().__init__(observation_space, size * with_observation + features_dim)
+        self.with_observation = with_observation
         self.normalizer = RunningNormalizer(size)
         self.mlp = VectorMLP(size, features_dim)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         if self.training and torch.is_grad_enabled():
             self.normalizer.update(observations)
-        return torch.cat([observations, self.mlp(self.normalizer(observations))], dim=1)
+        features: torch.Tensor = self.mlp(self.normalizer(observations))
+        return torch.cat([observations, features], dim=1) if self.with_observation else features
 
 
-def plain_kwargs() -> dict[str, Any]:
-    kwargs = policy_kwargs()
+def plain_kwargs(*, with_observation: bool = True) -> dict[str, Any]:
     return {
-        **kwargs,
+        **policy_kwargs(),
         "features_extractor_class": PlainNetwork,
-        "features_extractor_kwargs": {"features_dim": 32},
+        "features_extractor_kwargs": {"features_dim": 32, "with_observation": with_observation},
     }
 
 
+FORMS = [
+    further(False, False),  # isolated, with_observation
+    *((False, True), (True, True)),
+    pytest.param(True, False, id="the default of vectors"),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize(("isolated", "with_observation"), FORMS)
 @pytest.mark.parametrize("name", with_further(VECTOR_ALGORITHMS, RELATIVES))
-def test_coefficient_0_is_the_plain_network(name: str, isolated: bool) -> None:
-    plain = VECTOR_ALGORITHMS[name](plain_kwargs()).learn(N_STEPS)
+def test_coefficient_0_is_the_plain_network(
+    name: str, isolated: bool, with_observation: bool
+) -> None:
+    if name == "TRPO" and not with_observation:
+        pytest.skip("its own steps end in NaN on features alone here, without the loss also")
+    kwargs = plain_kwargs(with_observation=with_observation)
+    plain = VECTOR_ALGORITHMS[name](kwargs).learn(N_STEPS)
     expected = streams(), environment_streams(plain)
-    model = VECTOR_ALGORITHMS[name](settings_of(isolated=isolated, infonce_coef=0.0))
+    kwargs = settings_of(isolated=isolated, with_observation=with_observation, infonce_coef=0.0)
+    model = VECTOR_ALGORITHMS[name](kwargs)
     model.learn(N_STEPS)
     assert_same_weights(model.policy, plain.policy)
     assert (streams(), environment_streams(model)) == expected
