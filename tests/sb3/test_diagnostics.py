@@ -21,6 +21,7 @@ from rl_infonce.sb3.diagnostics import (
     pixel_floor,
     random_encoder,
     random_encoder_floor,
+    vector_floor,
 )
 from rl_infonce.sb3.session import DETAILS_FREQ, LASTING, MAX_NONFINITE, Session, UpdateCounts
 from tests.draws import seeded
@@ -103,6 +104,25 @@ def test_masked_candidates_do_not_count() -> None:
     assert pixel_floor(images, images, alone, 4).item() == 1.0
     codes = torch.randn(4, 3, generator=seeded())
     assert random_encoder_floor(codes, -codes, alone).item() == 1.0
+
+
+@pytest.mark.parametrize("density", [0.4, 1.0])
+def test_the_floor_of_vectors_is_the_nearest_of_them(density: float) -> None:
+    rng = np.random.default_rng(0)
+    found = 0.0
+    for size in (2, 3, 9):
+        anchors, futures = rng.normal(size=(2, size, 4))
+        futures = anchors + rng.normal(size=(size, 4)) / 2
+        mask = (rng.random((size, size)) < density) | np.eye(size, dtype=bool)
+        n_nearest = 0
+        for i, anchor in enumerate(anchors):
+            own = sum((anchor - futures[i]) ** 2)
+            others = [sum((anchor - futures[j]) ** 2) for j in np.flatnonzero(mask[i])]
+            n_nearest += own == min(others)
+        floor = vector_floor(*map(torch.from_numpy, (anchors, futures, mask))).item()
+        assert floor == pytest.approx(n_nearest / size)
+        found += floor
+    assert 0 < found < 3
 
 
 def test_the_random_encoders_floor_is_the_cosine_of_centred_codes() -> None:

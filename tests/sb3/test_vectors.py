@@ -346,6 +346,39 @@ def test_stopped_targets_are_the_features_of_now_without_a_gradient(
     assert not any(batch.futures.requires_grad for batch in encoded)
 
 
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_averaged_targets_are_the_features_of_the_average_of_former_encoders(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tau = 0.3
+    encode = AuxiliaryLoss.encode
+    former: dict[int, tuple[Any, Any]] = {}  # average and encoder at the batch before
+    n_moved = 0
+
+    def comparing(self: AuxiliaryLoss, raw: ObservationBatch) -> ContrastBatch:
+        nonlocal n_moved
+        own = {n: p.detach().clone() for n, p in self.encoder.named_parameters()}
+        average, before = former.get(id(self.encoder), (own, own))
+        average = {n: (1 - tau) * average[n] + tau * before[n] for n in own}
+        former[id(self.encoder)] = average, own
+        batch = encode(self, raw)
+        vectors = torch.as_tensor(raw.futures).flatten(0, 1)
+        expected = self.encoder.encode(vectors, average).features.detach()
+        torch.testing.assert_close(batch.futures.flatten(0, 1), expected, rtol=1e-4, atol=1e-5)
+        n_moved += not torch.allclose(expected, self.encoder.encode(vectors).features, atol=1e-3)
+        return batch
+
+    monkeypatch.setattr(AuxiliaryLoss, "encode", comparing)
+    rates: dict[str, Any] = {
+        "encoder_learning_rate": 0.01,
+        "encoder_updates": 3,
+        "input_sparsity": 0.0,
+    }
+    kwargs = policy_kwargs(isolated=True, horizons=(1, 3), target_encoder_tau=tau, **rates)
+    VECTOR_ALGORITHMS[name](kwargs).learn(2 * N_STEPS)
+    assert n_moved > 3
+
+
 def test_diagnostics_and_masks_are_those_of_the_drawn_vectors(
     drawn: list[ObservationBatch],
 ) -> None:
