@@ -13,8 +13,9 @@ from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _verdict, run
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import latest_checkpoint
+from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.cli.running import AtStep, ctrl_c, output_of, refusal
-from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE
+from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE, VECTOR
 from tests.files.test_state_file import assert_same
 from tests.further import further
 from tests.resuming.killing import timeless_copy
@@ -86,6 +87,25 @@ def test_what_does_not_fit_exits_2(tmp_path: Path, flags: list[str], message: st
     said = refusal("train", *flags, "-f", str(tmp_path / "logs"), "--device", "cpu")
     assert message in said.splitlines()[-1]
     assert not (tmp_path / "logs").exists()
+
+
+OFF_POLICY = ("--hyperparams", "learning_starts:20", "batch_size:16")
+ON_POLICY = ("--n-envs", "2", "--hyperparams", "n_steps:16")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ALGORITHMS)
+def test_every_algorithm_trains_a_vector_environment_with_the_loss(
+    algo: str, tmp_path: Path
+) -> None:
+    is_continuous = algo in ("sac", "td3", "tqc", "crossq")
+    env = "Pendulum-v1" if is_continuous else VECTOR
+    sizes = OFF_POLICY if is_continuous or algo in ("dqn", "qrdqn") else ON_POLICY
+    assert main(words(tmp_path, env, "--algo", algo, "-n", "64", *sizes)) == 0
+    (run_dir,) = (tmp_path / algo).iterdir()
+    assert record_of(run_dir)["n_timesteps_done"] == 64
+    losses = [float(row["infonce/loss"] or 0) for row in rows_of(run_dir / "progress.csv")]
+    assert max(losses) > 0
 
 
 SAC = ("--hyperparams", "learning_starts:60", "batch_size:16", "train_freq:4")

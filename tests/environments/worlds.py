@@ -5,14 +5,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from tests.sb3.fakes import StampedDictEnv, StampedEnv
+from tests.sb3.fakes import StampedDictEnv, StampedEnv, StampedVectorEnv
 
 WORLDS = "tests.environments.worlds"
-IMAGES, CONTINUOUS, DICT, TEXT, TEXT_BESIDE = (
+IMAGES, CONTINUOUS, DICT, VECTOR, TEXT, TEXT_BESIDE = (
     f"{WORLDS}:{name}"
     for name in (
         *("Stamped-v0", "StampedContinuous-v0", "test/StampedDict-v0"),
-        *("StampedText-v0", "StampedTextBeside-v0"),
+        *("StampedVector-v0", "StampedText-v0", "StampedTextBeside-v0"),
     )
 )
 
@@ -33,6 +33,10 @@ def acted_dict(**given: Any) -> StampedDictEnv:
     return StampedDictEnv(ActedEnv(**given))
 
 
+def stamped_vectors(**given: Any) -> StampedVectorEnv:
+    return StampedVectorEnv(**given)
+
+
 def told(**given: Any) -> gym.Env[Any, Any]:
     return gym.wrappers.TransformObservation(ActedEnv(**given), str, gym.spaces.Text(9))
 
@@ -50,5 +54,6 @@ if "Stamped-v0" not in gym.registry:
     gym.register("Stamped-v0", acted, kwargs=lengths)
     gym.register("StampedContinuous-v0", acted, kwargs={**lengths, "continuous": True})
     gym.register("test/StampedDict-v0", acted_dict, kwargs=lengths)
+    gym.register("StampedVector-v0", stamped_vectors, kwargs=lengths)
     gym.register("StampedText-v0", told, kwargs=lengths)
     gym.register("StampedTextBeside-v0", told_beside, kwargs=lengths)
