@@ -1,6 +1,7 @@
 """The study of regimes: its distractors, a small run of it, and its tables beside its results."""
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import regime_units
 from distractors import make
 from regime_grids import Grid, cells, read_grid, runs_of
 from regime_pages import draw, map_table, table, tasks_table, tried_table
-from regime_scores import area, effect, ending, measured, row_of
+from regime_scores import Row, area, effect, ending, measured, row_of
 from regime_training import curve_of, train_all
 
 from rl_infonce.report.curves import area_under_curve
@@ -140,6 +141,7 @@ def test_the_page_holds_the_map_of_the_results() -> None:
     page = study_page("regimes/README.md")
     assert map_table(rows).strip() in page
     assert tasks_table(rows).strip() in page
+    assert words_of(RESULTS / "regimes" / "map.svg") == words_of_picture(rows)
 
 
 def test_the_page_counts_the_forms_that_were_tried() -> None:
@@ -198,6 +200,19 @@ def test_the_page_counts_the_seeds_that_fell() -> None:
     ]
     page = " ".join(study_page("regimes/README.md").split())
     assert f"in {fell[0]} of ten seeds with the loss and in {fell[1]} without it" in page
+
+
+def words_of(picture: Path) -> set[str]:
+    """Return the texts of a picture, without the numbers of its axes."""
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
+    return {text for text in texts if not re.fullmatch(r"\W?[0-9.]+", text)}
+
+
+def words_of_picture(rows: list[Row]) -> set[str]:
+    """Return the texts that the picture of a map has to have."""
+    arms = {arm for row in rows for arm, each in row.differences.items() if each is not None}
+    axis = "score above the same network without the loss, 95 % intervals"
+    return {axis, *(row.grid.regime for row in rows), *(arm.replace("_", " ") for arm in arms)}
 
 
 def present(interval: Interval | None) -> Interval:
@@ -292,7 +307,7 @@ def test_the_map_tells_and_draws_what_helps(
     assert " | -0.01" in first, "the loss takes all its gain at twice the time"
     assert second.endswith(" | 2.00 |")
     draw([row], tmp_path / "map.svg")
-    assert "<svg" in (tmp_path / "map.svg").read_text()
+    assert words_of(tmp_path / "map.svg") == words_of_picture([row])
 
 
 def test_a_study_of_few_runs_has_no_interval_on_the_map(
