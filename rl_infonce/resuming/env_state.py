@@ -78,16 +78,36 @@ def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
         _set_layer_state(layer, each)
 
 
+def normalizers(env: VecEnv | None) -> list[VecNormalize]:
+    """Return every `VecNormalize` around an environment, the outermost first."""
+    return [each for each in _layers(env) if isinstance(each, VecNormalize)]
+
+
 def get_moments(normalizer: VecNormalize) -> dict[str, Any]:
     """Return the running means and variances of observations and returns, and their counts."""
     kept = [name for name in ("obs_rms", "ret_rms") if hasattr(normalizer, name)]
     return {name: _moments(getattr(normalizer, name)) for name in kept}
 
 
-def set_moments(normalizer: VecNormalize, moments: Mapping[str, Any]) -> None:
-    """Set the running moments of what is normalised now, and was when they were read."""
-    for name in moments.keys() & get_moments(normalizer).keys():
-        _set_moments(getattr(normalizer, name), moments[name])
+def set_moments(env: VecEnv | None, state: Mapping[str, Any] | None) -> None:
+    """Set the running moments of what is normalised now, and was when the state was read.
+
+    Args:
+        env: An environment that begins anew.
+        state: What `get_env_state` or `get_statistics` returned, or None.
+    """
+    former = [each["means"] for each in (state or {"layers": []})["layers"] if "means" in each]
+    for normalizer, moments in zip(normalizers(env), former, strict=False):
+        for name in moments.keys() & get_moments(normalizer).keys():
+            own = getattr(normalizer, name)
+            if isinstance(own, dict):
+                own = {key: own[key] for key in own.keys() & moments[name].keys()}
+            _set_moments(own, moments[name])
+
+
+def get_statistics(env: VecEnv | None) -> dict[str, Any]:
+    """Return the running moments of an environment whose state may be unknown."""
+    return {"layers": [{"means": get_moments(each)} for each in normalizers(env)]}
 
 
 def _layers(env: Any) -> Iterator[Any]:
@@ -138,7 +158,8 @@ def _inner_state(layer: Any) -> dict[str, Any]:
 def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
     if "own" in state:
         layer.set_state(state["own"])
-    elif type(layer) is DummyVecEnv:
+        return
+    if type(layer) is DummyVecEnv:
         _set_games(layer, state)
     else:
         for key in state.keys() & set(_CHANGING[type(layer)]):
@@ -146,7 +167,8 @@ def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
     if isinstance(layer, VecFrameStack):
         layer.stacked_obs.stacked_obs = _copied(state["stack"])
     if isinstance(layer, VecNormalize):
-        set_moments(layer, state["means"])
+        for key, moments in state["means"].items():
+            _set_moments(getattr(layer, key), moments)
 
 
 def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
@@ -236,8 +258,8 @@ def _moments(statistics: Any) -> Any:
 
 def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments: Any) -> None:
     if isinstance(statistics, dict):
-        for key in statistics.keys() & moments.keys():
-            _set_moments(statistics[key], moments[key])
+        for key, each in statistics.items():
+            _set_moments(each, moments[key])
         return
     for key, value in moments.items():
         setattr(statistics, key, _copied(value))

@@ -18,7 +18,8 @@ from rl_infonce.former_names import FORMER_ARGUMENTS, FORMER_PRESETS
 from rl_infonce.resuming.env_state import (
     UnknownStateError,
     get_env_state,
-    get_moments,
+    get_statistics,
+    normalizers,
     set_env_state,
     set_moments,
 )
@@ -48,6 +49,7 @@ _NORMALIZATION = (
     *("training", "norm_obs", "norm_obs_keys", "norm_reward"),
     *("clip_obs", "clip_reward", "gamma", "epsilon"),
 )
+_N_NORMALIZERS = "number of VecNormalize"
 _NOT_SETTINGS = {*_COUNTERS, "start_time", "verbose", "tensorboard_log", "_custom_logger", "device"}
 _OF_CALLBACKS: dict[type, tuple[str, ...]] = {
     sb3_callbacks.EvalCallback: (
@@ -76,7 +78,6 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
     except UnknownStateError as error:
         env = None
         inexact.append(str(error))
-    normalizer = model.get_vec_normalize_env()
     noise = getattr(model, "action_noise", None)
     if noise is not None:
         inexact.append(f"Action noise {type(noise).__name__} starts anew.")
@@ -90,7 +91,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "lstm": _attributes(model, _LSTM),
         "exploration": _exploration_matrices(model),
         "env": env,
-        "normalization": None if normalizer is None else get_moments(normalizer),
+        "normalization": get_statistics(model.env),
         "inexact": inexact,
         "streams": get_random_streams(),
         "action_space": model.action_space.np_random.bit_generator.state,
@@ -115,10 +116,8 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     # Before the first rollout an isolated encoder makes the updates that are due by its counts.
     for extractor, each in zip(_extractors(model), state["extractors"], strict=False):
         extractor.set_state(each, games_go_on=False)
-    normalizer = model.get_vec_normalize_env()
-    if normalizer is not None and state.get("normalization") is not None:
-        set_moments(normalizer, state["normalization"])
     if not exact or state["env"] is None or model.env is None:
+        set_moments(model.env, state.get("normalization", state["env"]))
         model._last_obs = None  # learn() resets the environment
         return
     set_env_state(model.env, state["env"])
@@ -167,12 +166,14 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
         for name, value in vars(model).items()
         if name not in _NOT_SETTINGS and (value is None or type(value) in _PLAIN)
     }
-    normalizer = model.get_vec_normalize_env()
-    normalization = None if normalizer is None else _attributes(normalizer, _NORMALIZATION)
+    normalization = [_attributes(each, _NORMALIZATION) for each in normalizers(model.env)]
+    for each in normalization:
+        each["norm_obs_keys"] = sorted(each["norm_obs_keys"] or ())
     return {
         **plain,
         **dict(_leaves("", _attributes(model, _STRUCTURED))),
-        **dict(_leaves("VecNormalize", normalization)),
+        **dict(_leaves("VecNormalize", dict(enumerate(normalization)))),
+        _N_NORMALIZERS: len(normalization),
         "algorithm": type(model).__name__,
         "policy": type(model.policy).__name__,
         "observation_space": str(model.observation_space),
@@ -201,6 +202,11 @@ def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[s
     """Return, in words, the settings that differ from those of the state."""
     own = _present({**model_settings(model), "number of GPUs": n_gpus()})
     former = _present({**state["settings"], "number of GPUs": len(state["streams"]["cuda"])})
+    if own.get(_N_NORMALIZERS) != former.get(_N_NORMALIZERS):  # which says it all
+        own, former = (
+            {name: value for name, value in each.items() if not name.startswith("VecNormalize.")}
+            for each in (own, former)
+        )
     return [
         f"{name} is {own.get(name)!r} (was {former.get(name)!r})"
         for name in sorted(own | former)
@@ -224,7 +230,7 @@ def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
     """Return whether the user decides on a setting, which SB3 otherwise updates in training."""
     if name == "learning_starts" and state.get("replay") is None:
         return False  # `ResumeCallback.restore` changes it
-    if name.startswith("VecNormalize") and "normalization" not in state:
+    if "VecNormalize" in name and "normalization" not in state:
         return False  # earlier checkpoints do not say it
     return not name.startswith("_") or name == "_stats_window_size"
 

@@ -10,7 +10,12 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
-from rl_infonce.resuming.env_state import get_moments
+from rl_infonce.resuming.env_state import (
+    get_env_state,
+    get_moments,
+    normalizers,
+    set_env_state,
+)
 from rl_infonce.resuming.model_state import differing_settings, get_run_state, set_run_state
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.files.test_state_file import assert_same
@@ -53,33 +58,46 @@ def trained(tmp_path: Path) -> PPO:
 @pytest.mark.usefixtures("trained")
 def test_another_setting_is_listed(setting: str, value: Any, former: Any, tmp_path: Path) -> None:
     model = build(normalized(**{setting: value}))
-    with pytest.raises(ValueError, match=rf"VecNormalize\.{setting} is {value} \(was {former}\)\."):
+    with pytest.raises(
+        ValueError, match=rf"got: VecNormalize\.0\.{setting} is {value} \(was {former}\)\."
+    ):
         ResumeCallback(tmp_path).restore(model)
     run = ResumeCallback(tmp_path)
     assert run.restore(model, inexact=True)
     assert not run.is_exact
 
 
-def test_a_state_that_does_not_tell_its_settings_goes_on(trained: PPO) -> None:
-    state = get_run_state(trained)
+def as_before(model: PPO) -> dict[str, Any]:
+    """Return the state as earlier commits wrote it, which told nothing of `VecNormalize`."""
+    state = get_run_state(model)
     del state["normalization"]
     state["settings"] = {n: v for n, v in state["settings"].items() if "VecNormalize" not in n}
+    return state
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_state_that_does_not_tell_its_settings_goes_on(trained: PPO, exact: bool) -> None:
     model = build(normalized(clip_obs=5.0))
-    assert not differing_settings(model, state)
-    set_run_state(model, state)
+    assert not differing_settings(model, as_before(trained))
+    set_run_state(model, as_before(trained), exact=exact)
     assert_same(moments_of(model), moments_of(trained))
+
+
+def test_a_state_that_does_not_tell_its_settings_fits_what_was_normalized(trained: PPO) -> None:
+    with pytest.raises(AttributeError, match="obs_rms"):
+        set_run_state(build(normalized(norm_obs=False)), as_before(trained))
 
 
 @pytest.mark.usefixtures("trained")
 def test_a_missing_normalization_is_listed(tmp_path: Path) -> None:
     model = build(make_vec_env("Pendulum-v1", 1, seed=3))
-    with pytest.raises(ValueError, match=r"VecNormalize\.clip_obs is None \(was 10\.0\)"):
+    with pytest.raises(ValueError, match=r"got: number of VecNormalize is 0 \(was 1\)\."):
         ResumeCallback(tmp_path).restore(model)
 
 
 def test_a_normalization_that_was_not_there_is_listed(tmp_path: Path) -> None:
     learn(build(make_vec_env("Pendulum-v1", 1, seed=3)), ResumeCallback(tmp_path), n=64)
-    with pytest.raises(ValueError, match=r"VecNormalize\.clip_obs is 10\.0 \(was None\)"):
+    with pytest.raises(ValueError, match=r"got: number of VecNormalize is 1 \(was 0\)\."):
         ResumeCallback(tmp_path).restore(build(normalized()))
 
 
@@ -103,26 +121,80 @@ def test_where_the_environment_begins_anew_the_running_means_go_on(tmp_path: Pat
         each.get_env().close()  # type: ignore[union-attr]
 
 
-def test_entries_that_are_normalized_no_more_are_left_out(tmp_path: Path) -> None:
-    class Pair(gym.Env[dict[str, Any], Any]):
-        observation_space = gym.spaces.Dict(
-            {name: gym.spaces.Box(-9.0, 9.0, (2,)) for name in ("near", "far")}
-        )
-        action_space = gym.spaces.Discrete(2)
+class Pair(gym.Env[dict[str, Any], Any]):
+    """Observes two vectors."""
 
-        def reset(self, **_: Any) -> Any:
-            return {name: np.ones(2, np.float32) for name in ("near", "far")}, {}
+    observation_space = gym.spaces.Dict(
+        {name: gym.spaces.Box(-9.0, 9.0, (2,)) for name in ("near", "far")}
+    )
+    action_space = gym.spaces.Discrete(2)
 
-        def step(self, action: Any) -> Any:
-            return self.reset()[0], 1.0, False, False, {}
+    def reset(self, **_: Any) -> Any:
+        return {name: np.ones(2, np.float32) for name in ("near", "far")}, {}
 
-    def build_pair(keys: list[str]) -> PPO:
-        env = VecNormalize(make_vec_env(Pair, 1), norm_obs_keys=keys)
-        return PPO("MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=1)
+    def step(self, action: Any) -> Any:
+        return self.reset()[0], 1.0, False, False, {}
 
-    learn(build_pair(["near", "far"]), ResumeCallback(tmp_path), n=64)
-    again = build_pair(["near"])
-    with pytest.raises(ValueError, match=r"norm_obs_keys\.length is 1 \(was 2\)"):
+
+def build_pair(keys: list[str]) -> PPO:
+    env = VecNormalize(make_vec_env(Pair, 1), norm_obs_keys=keys)
+    return PPO("MultiInputPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"), [(["near", "far"], ["near"]), (["near"], ["far", "near"])]
+)
+def test_other_entries_are_refused_and_go_on_on_request(
+    former: list[str], now: list[str], tmp_path: Path
+) -> None:
+    learn(build_pair(former), ResumeCallback(tmp_path), n=64)
+    again = build_pair(now)
+    words = rf"norm_obs_keys\.length is {len(now)} \(was {len(former)}\)"
+    with pytest.raises(ValueError, match=words):
         ResumeCallback(tmp_path).restore(again)
     assert ResumeCallback(tmp_path).restore(again, inexact=True)
-    assert moments_of(again)["obs_rms"]["near"]["count"] > 64
+    counts = {key: each["count"] for key, each in moments_of(again)["obs_rms"].items()}
+    assert {key for key, count in counts.items() if count > 64} == {"near"}
+
+
+def test_the_order_of_entries_does_not_matter(tmp_path: Path) -> None:
+    learn(build_pair(["near", "far"]), ResumeCallback(tmp_path), n=64)
+    model = build_pair(["far", "near"])
+    assert not differing_settings(model, get_run_state(build_pair(["near", "far"])))
+
+
+def test_every_layer_goes_on(tmp_path: Path) -> None:
+    def nested() -> VecNormalize:
+        return VecNormalize(normalized(norm_obs=False), norm_reward=False)
+
+    def inner(model: PPO) -> VecNormalize:
+        return normalizers(model.env)[1]
+
+    model = build(nested())
+    learn(model, ResumeCallback(tmp_path), n=64)
+    again = build(nested(), ent_coef=0.1)
+    assert ResumeCallback(tmp_path).restore(again, inexact=True)
+    assert_same(get_moments(inner(again)), get_moments(inner(model)))
+    assert_same(moments_of(again), moments_of(model))
+    other = build(nested())
+    inner(other).clip_reward = 5.0
+    with pytest.raises(ValueError, match=r"VecNormalize\.1\.clip_reward is 5\.0 \(was 10\.0\)\."):
+        ResumeCallback(tmp_path).restore(other)
+
+
+class Own(VecNormalize):
+    """Takes part by itself."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"mean": self.obs_rms.mean.copy()}  # type: ignore[union-attr]
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.obs_rms.mean = state["mean"]  # type: ignore[union-attr]
+
+
+def test_a_class_with_a_state_of_its_own_is_left_to_it() -> None:
+    env = Own(make_vec_env("Pendulum-v1", 1, seed=3))
+    env.reset()
+    other = Own(make_vec_env("Pendulum-v1", 1, seed=3))
+    set_env_state(other, get_env_state(env))
+    assert other.obs_rms.mean.any()  # type: ignore[union-attr]
