@@ -114,10 +114,16 @@ def encoded_keys(
 
     Raises:
         ValueError: If an entry that was asked for is missing, or is neither an image nor a vector,
-            or there is nothing to encode.
+            or there is nothing to encode, or an entry of the dictionary has no number.
     """
+    empty = [key for key, each in space.items() if 0 in (each.shape or ())]
+    if empty:
+        raise ValueError(
+            f"Expected entries of `observation_space` with at least one number, got {empty} "
+            "without. Leave them out in a wrapper: SB3 cannot read empty ones."
+        )
     images = {k for k, s in space.items() if is_image_space(s, normalized_image=normalized_image)}
-    vectors = {key for key, each in space.items() if is_vector(each) and each.shape != (0,)}
+    vectors = {key for key, each in space.items() if is_vector(each)}
     asked = {keys} if isinstance(keys, str) else set(keys or ())
     unfit = sorted(asked - images - vectors)
     if unfit or (keys is not None and not asked):

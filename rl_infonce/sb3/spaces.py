@@ -38,8 +38,7 @@ def check_observation_space(space: spaces.Space[Any], *, normalized_image: bool)
     if 0 in space.shape:
         raise ValueError(
             "Expected `observation_space` to have at least one dimension, got shape "
-            f"{space.shape}. Observe at least one number, or take an extractor without a loss, "
-            "such as SB3's FlattenExtractor."
+            f"{space.shape}. Observe at least one number."
         )
     if not is_vector(space):
         _check_image(space, normalized_image=normalized_image)

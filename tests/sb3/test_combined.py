@@ -294,17 +294,10 @@ def test_images_alone_are_encoded_where_there_are_both() -> None:
     assert both.features_dim == 32 + (32 + 2) + 5
 
 
-def test_an_entry_without_a_number_is_joined_and_not_encoded() -> None:
+def test_an_entry_without_a_number_is_named() -> None:
     space = spaces.Dict(speed=spaces.Box(-1.0, 1.0, (3,)), nothing=spaces.Box(-1.0, 1.0, (0,)))
-    extractor = InfoNCECombinedExtractor(space, 8, preset="cpc").eval()
-    assert isinstance(extractor.extractors["nothing"], torch.nn.Flatten)
-    assert extractor.features_dim == 8 + 3
-    observations = {"speed": torch.zeros(2, 3), "nothing": torch.zeros(2, 0)}
-    assert extractor(observations).shape == (2, 11)
-    with pytest.raises(ValueError, match=r"`keys`.*\['speed'\], got \['nothing'\]"):
-        InfoNCECombinedExtractor(space, keys=["nothing"])
-    with pytest.raises(ValueError, match=r"nothing.*\(0,\).*Without one there is nothing"):
-        InfoNCECombinedExtractor(spaces.Dict(nothing=spaces.Box(-1.0, 1.0, (0,))))
+    with pytest.raises(ValueError, match=r"at least one number, got \['nothing'\].*wrapper"):
+        InfoNCECombinedExtractor(space, preset="cpc")
 
 
 @pytest.mark.parametrize("keys", [["gear"], ["picture"], [], ["image", "picture"]])
