@@ -253,7 +253,7 @@ def check_not_isolated(extractor: InfoNCEExtractor) -> None:
         raise ValueError(
             "Expected `decoupled` with an extractor that RL trains, got isolated=True, which has "
             "updates of its own already. Leave decoupled out, and set encoder_learning_rate and "
-            "encoder_updates; or pass isolated=False, so that RL trains the encoder also."
+            "encoder_updates; or let RL train the encoder also, by isolated=False (--no-isolated)."
         )
 
 

@@ -148,7 +148,7 @@ class InfoNCEExtractor(HostedExtractor):
         Args:
             observations: [K, C, H, W] or [K, n], floats, preprocessed by SB3.
         """
-        self._session.warn_unless_finite(observations)
+        self._session.warn_unless_finite(observations, self.observation_key)
         if self.own_updates is not None and self.is_isolated:
             self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
             encoded = self.own_updates.read(self.encoder, observations)

@@ -25,6 +25,7 @@ DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
 
 LASTING = 10
+MAX_NAMED = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
 Found = TypeVar("Found")
@@ -192,22 +193,29 @@ class Session:
             )
         return self.algorithm is None
 
-    def warn_unless_finite(self, observations: Tensor) -> None:
+    def warn_unless_finite(self, observations: Tensor, key: str | None) -> None:
         """Warn once of vectors [K, n] with NaN or infinity, when they are acted on or valued.
 
-        Updates of RL see the same vectors again; there a look would wait for a GPU.
+        Passes with a gradient see the same vectors again, and are not looked at.
+
+        Args:
+            observations: What the host's network reads; images are not looked at.
+            key: Name of the entry, where observations are dictionaries.
         """
-        if torch.is_grad_enabled() or observations.dim() != 2:
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or observations.dim() != 2:
             return
         if math.isfinite(float(observations.sum())):  # a look at each number takes longer
             return
         others = ~observations.isfinite()
         if others.any():
+            entry = "" if key is None else f" {key!r}"
+            places = torch.where(others.any(dim=0))[0].tolist()
+            more = f" and {len(places) - MAX_NAMED} more" * (len(places) > MAX_NAMED)
             self.warn_once(
-                "not finite",
-                "Expected finite observations, got NaN or infinity in "
-                f"{int(others.any(dim=1).sum())} of {len(observations)}, in dimensions "
-                f"{torch.where(others.any(dim=0))[0].tolist()}. Find the step with "
+                f"not finite{entry}",
+                f"Expected finite observations{entry}, got NaN or infinity in "
+                f"{int(others.any(dim=1).sum())} of {len(observations)} observations, in "
+                f"dimensions {places[:MAX_NAMED]}{more}. Find the step with "
                 "stable_baselines3.common.vec_env.VecCheckNan, and mend the environment, or clip "
                 "what it observes in a wrapper.",
             )

@@ -111,7 +111,7 @@ def test_the_floor_of_vectors_is_the_nearest_of_them(density: float) -> None:
     rng = np.random.default_rng(0)
     found = 0.0
     for size in (2, 3, 9):
-        anchors, futures = rng.normal(size=(2, size, 4))
+        anchors = rng.normal(size=(size, 4))
         futures = anchors + rng.normal(size=(size, 4)) / 2
         mask = (rng.random((size, size)) < density) | np.eye(size, dtype=bool)
         n_nearest = 0
