@@ -37,13 +37,18 @@ def make_vec_env(name: str, n_envs: int, *, seed: int, render_mode: str | None =
 
 
 def check_sizes(space: gym.Space[Any], name: str) -> None:
-    """Raise unless all entries of a space are arrays, which SB3's environments hold."""
-    entries = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    """Raise unless a space, or each entry of a Dict or Tuple, holds arrays of one size."""
+    entries = [space]
+    if isinstance(space, spaces.Dict):
+        entries = list(space.spaces.values())
+    elif isinstance(space, spaces.Tuple):
+        entries = list(space.spaces)
     for each in entries:
-        if isinstance(each, spaces.Text | spaces.Sequence | spaces.Graph):
+        if each.shape is None:
             raise ValueError(
-                f"Expected observations of {name} to be arrays of one size, got {each}. Encode it "
-                "into one in a wrapper of your own, and register the wrapped environment."
+                f"Expected observations of {name} to be arrays of one size, or a dictionary of "
+                f"them, got {each}. Make one of it in a wrapper of your own, and register the "
+                "wrapped environment."
             )
 
 

@@ -1,13 +1,46 @@
 """Vector environments are seeded copies, of which vectors and rewards can be normalised."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl_infonce.environments.make_vec_env import make_vec_env, normalized
+from rl_infonce.environments.make_vec_env import check_sizes, make_vec_env, normalized
 from tests.environments.worlds import DICT, IMAGES
+
+BOX = spaces.Box(-1.0, 1.0, (2,))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(3),
+        spaces.Sequence(BOX),
+        spaces.OneOf([BOX, BOX]),
+        spaces.Dict(a=BOX, b=spaces.Text(3)),
+        spaces.Dict(a=BOX, b=spaces.Dict(c=BOX)),
+        spaces.Tuple([BOX, spaces.Text(3)]),
+    ],
+    ids=str,
+)
+def test_what_sb3_cannot_hold_is_named(space: spaces.Space[Any]) -> None:
+    with pytest.raises(
+        ValueError, match=r"observations of Maze-v0 to be arrays of one size.*wrapper"
+    ):
+        check_sizes(space, "Maze-v0")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [BOX, spaces.Discrete(3), spaces.MultiBinary(2), spaces.Dict(a=BOX), spaces.Tuple([BOX])],
+    ids=str,
+)
+def test_arrays_have_sizes(space: spaces.Space[Any]) -> None:
+    check_sizes(space, "Maze-v0")
 
 
 def test_copies_are_monitored_and_begin_by_their_seeds() -> None:
