@@ -130,7 +130,8 @@ ARMS = ("baseline", "placebo")
 """What the loss has to be above, so that it helps."""
 
 
-def test_the_page_holds_the_map_of_the_results() -> None:
+def test_the_page_holds_the_map_of_the_results(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
     rows = [
         row_of(
             read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"),
@@ -141,6 +142,10 @@ def test_the_page_holds_the_map_of_the_results() -> None:
     page = study_page("regimes/README.md")
     assert map_table(rows).strip() in page
     assert tasks_table(rows).strip() in page
+    draw(rows, tmp_path / "map.svg")
+    assert words_of(tmp_path / "map.svg") == words_of_picture(rows)
+    committed, drawn = (lines_of(each / "map.svg") for each in (RESULTS / "regimes", tmp_path))
+    np.testing.assert_allclose(committed, drawn, atol=2)  # points; matplotlib's versions differ
     assert words_of(RESULTS / "regimes" / "map.svg") == words_of_picture(rows)
 
 
@@ -206,6 +211,12 @@ def words_of(picture: Path) -> set[str]:
     """Return the texts of a picture, without the numbers of its axes."""
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
     return {text for text in texts if not re.fullmatch(r"\W?[0-9.]+", text)}
+
+
+def lines_of(picture: Path) -> list[float]:
+    """Return where the lines of a picture go, in points."""
+    paths = re.findall(r' d="([^"]*)"', picture.read_text())
+    return [float(number) for path in paths for number in re.findall(r"-?[0-9.]+", path)]
 
 
 def words_of_picture(rows: list[Row]) -> set[str]:
