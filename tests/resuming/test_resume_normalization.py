@@ -186,10 +186,10 @@ class Own(VecNormalize):
     """Takes part by itself."""
 
     def get_state(self) -> dict[str, Any]:
-        return {"mean": self.obs_rms.mean.copy()}  # type: ignore[union-attr]
+        return {"mean": self.obs_rms.mean.copy()}  # type: ignore[attr-defined]
 
     def set_state(self, state: dict[str, Any]) -> None:
-        self.obs_rms.mean = state["mean"]  # type: ignore[union-attr]
+        self.obs_rms.mean = state["mean"]  # type: ignore[attr-defined]
 
 
 def test_a_class_with_a_state_of_its_own_is_left_to_it() -> None:
@@ -197,4 +197,4 @@ def test_a_class_with_a_state_of_its_own_is_left_to_it() -> None:
     env.reset()
     other = Own(make_vec_env("Pendulum-v1", 1, seed=3))
     set_env_state(other, get_env_state(env))
-    assert other.obs_rms.mean.any()  # type: ignore[union-attr]
+    assert other.obs_rms.mean.any()  # type: ignore[attr-defined]
