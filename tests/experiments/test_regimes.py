@@ -13,7 +13,7 @@ import regime_units
 from distractors import make
 from regime_grids import Grid, cells, read_grid, runs_of
 from regime_pages import draw, map_table, table, tasks_table, tried_table
-from regime_scores import Row, area, effect, ending, measured, row_of
+from regime_scores import Row, area, effect, ending, in_units, measured, row_of
 from regime_training import curve_of, train_all
 
 from rl_infonce.report.curves import area_under_curve
@@ -137,7 +137,10 @@ def test_the_page_holds_the_map_of_the_results(tmp_path: Path) -> None:
             read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"),
             RESULTS / "regimes" / name,
         )
-        for name in ("ppo_aligned_distractors", "ppo_sparse_distractors", "ppo_distractors")
+        for name in (
+            *("sac_sparse_distractors", "ppo_aligned_distractors"),
+            *("ppo_sparse_distractors", "ppo_distractors"),
+        )
     ]
     page = study_page("regimes/README.md")
     assert map_table(rows).strip() in page
@@ -233,30 +236,49 @@ def present(interval: Interval | None) -> Interval:
 
 
 def test_the_first_page_says_where_the_loss_helps() -> None:
-    name = "ppo_aligned_distractors"
-    grid = read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
-    row = row_of(grid, RESULTS / "regimes" / name)
-    walker, reacher = (row.on_tasks[task] for task in grid.fresh_tasks)
+    sac, ppo = (
+        row_of(read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"), RESULTS / "regimes" / name)
+        for name in ("sac_sparse_distractors", "ppo_aligned_distractors")
+    )
     page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
+    wide = "{:.3f} ({:.3f} to {:.3f})"
+    for row in (sac, ppo):
+        for task in row.grid.fresh_tasks:
+            found = row.on_tasks[task]
+            over = [present(found.over_baseline), present(found.over_placebo)]
+            assert min(each.low for each in over) > 0
+            cells = " | ".join(wide.format(*each[:3]) for each in over)
+            name = f"{row.grid.algorithm} on {task.partition('White')[0]}"
+            assert f"| {name} | {cells} | {found.cost:.2f} times |" in page
     for words, interval, form in (
-        ("same network without the loss by {}", walker.over_baseline, "{:.3f} ({:.3f} to {:.3f})"),
-        ("above the placebo's by {}. The last", walker.over_placebo, "{:.3f} ({:.3f} to {:.3f})"),
-        ("the same network by {}", reacher.over_baseline, "{:.3f} ({:.3f} to {:.3f})"),
-        ("above the placebo's by {}. - **Both", reacher.over_placebo, "{:.3f} ({:.3f} to {:.3f})"),
-        ("the score is {} that of", row.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
-        ("no gain is detected ({})", row.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
+        ("**SAC** scores {} what", sac.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
+        ("at equal processor time also, by {}, nearly all of it on Reacher.", sac.at_equal_time, wide),
+        ("**PPO** scores {} what", ppo.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
+        ("no gain is detected ({})", ppo.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
     ):
         assert words.format(form.format(*present(interval)[:3])) in page
-    assert f"[scored {present(row.ratio).mean:.2f} times]" in page
-    costs = f"{walker.cost:.2f} (Walker2d) and {reacher.cost:.2f} (Reacher)"
-    assert f"The loss takes {costs} times the processor time" in page
-    runs = runs_of(grid, RESULTS / "regimes" / name)
-    endings = measured(runs, ending)
-    ours, theirs = (
-        sum(endings[grid.fresh_tasks[0], arm].values()) / len(grid.seeds)
-        for arm in ("infonce", ARMS[0])
-    )
-    assert f"training returns {ours:.0f} with the loss and {theirs:.0f} without it." in page
+    ratios = [present(row.ratio).mean for row in (sac, ppo)]
+    assert "SAC [scored {:.2f} times]".format(*ratios) in page
+    assert "PPO {1:.2f} times as much".format(*ratios) in page
+    assert present(sac.at_equal_time).low > 0 > present(ppo.at_equal_time).low
+
+
+def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "sac_sparse_distractors.toml")
+    runs = runs_of(grid, RESULTS / "regimes" / "sac_sparse_distractors")
+    scores, endings = in_units(grid, measured(runs)), measured(runs, ending)
+
+    def mean(of: Any, place: int, arm: str) -> float:
+        return float(np.mean(list(of[grid.tasks[place], arm].values())))
+
+    loss, plain, placebo = (mean(scores, 1, arm) for arm in ("infonce", *ARMS))
+    assert round(4 * (placebo - plain) / (loss - plain)) == 3
+    page = " ".join(study_page("regimes/README.md").split())
+    assert f"returns {loss:.2f} of what stock does without noise" in page
+    assert f"and the same network {plain:.2f}." in page
+    assert f"does not train either, returns {placebo:.2f}." in page
+    ends = [f"{mean(endings, 0, arm):.0f}" for arm in ("baseline", "infonce")]
+    assert f"({' and '.join(ends)} in the last tenth of the budget)" in page
 
 
 def confirmed(
