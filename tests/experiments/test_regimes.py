@@ -252,7 +252,11 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
             assert f"| {name} | {cells} | {found.cost:.2f} times |" in page
     for words, interval, form in (
         ("**SAC** scores {} what", sac.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
-        ("at equal processor time also, by {}, nearly all of it on Reacher.", sac.at_equal_time, wide),
+        (
+            "at equal processor time also, by {}, nearly all of it on Reacher.",
+            sac.at_equal_time,
+            wide,
+        ),
         ("**PPO** scores {} what", ppo.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
         ("no gain is detected ({})", ppo.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
     ):
