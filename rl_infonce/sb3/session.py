@@ -24,8 +24,10 @@ MAX_NONFINITE = 100
 DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
 
-LASTING = 10
 MAX_NAMED = 10
+"""Dimensions that a warning names, at most."""
+
+LASTING = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
 Found = TypeVar("Found")

@@ -87,8 +87,9 @@ def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
 
 def _check_decoupled(plan: TrainingPlan, model: BaseAlgorithm) -> None:
     """Raise before a folder is claimed if decoupled updates are planned for isolated encoders."""
-    for extractor in trained_extractors(model.policy) if plan.loss.get("decoupled") else ():
-        check_not_isolated(extractor)
+    if plan.loss.get("decoupled"):
+        for extractor in trained_extractors(model.policy):
+            check_not_isolated(extractor)
 
 
 class TrainingRun:
