@@ -60,6 +60,7 @@ _CHANGING: dict[type, tuple[str, ...]] = {
     VecNormalize: ("returns", "old_reward", "old_obs"),
     VecTransposeImage: (),
 }
+_MOMENTS = ("mean", "var", "count")
 _NOT_STATE = {"env", "ale", "spec", "t_start"}
 
 
@@ -253,7 +254,7 @@ def _copied(value: Any) -> Any:
 def _moments(statistics: Any) -> Any:
     if isinstance(statistics, dict):
         return {key: _moments(each) for key, each in statistics.items()}
-    return {key: _copied(getattr(statistics, key)) for key in ("mean", "var", "count")}
+    return {key: _copied(getattr(statistics, key)) for key in _MOMENTS}
 
 
 def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments: Any) -> None:
@@ -261,5 +262,5 @@ def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments
         for key, each in statistics.items():
             _set_moments(each, moments[key])
         return
-    for key, value in moments.items():
-        setattr(statistics, key, _copied(value))
+    for key in _MOMENTS:
+        setattr(statistics, key, _copied(moments[key]))

@@ -182,6 +182,16 @@ def test_every_layer_goes_on(tmp_path: Path) -> None:
         ResumeCallback(tmp_path).restore(other)
 
 
+@pytest.mark.parametrize("forged", [[3], [{"means": 3}], [{"means": {"obs_rms": {"x": 1}}}]])
+def test_moments_that_someone_made_up_are_refused(
+    forged: Any, tmp_path: Path, trained: PPO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = get_run_state(trained) | {"replay": None, "normalization": {"layers": forged}}
+    monkeypatch.setattr("rl_infonce.resuming.resume_callback._read_state", lambda _: state)
+    with pytest.raises(ValueError, match=rf"a state of this model in {tmp_path}"):
+        ResumeCallback(tmp_path).restore(build(normalized(), ent_coef=0.1), inexact=True)
+
+
 class Own(VecNormalize):
     """Takes part by itself."""
 
