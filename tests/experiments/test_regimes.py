@@ -281,6 +281,8 @@ def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
     assert f"returns {loss:.2f} of what stock does without noise" in page
     assert f"and the same network {plain:.2f}." in page
     assert f"does not train either, returns {placebo:.2f}." in page
+    stock = [f"{mean(scores, place, 'stock'):.2f}" for place in (0, 1)]
+    assert "stock beside the noise returns {} on Pendulum and {} on Reacher.".format(*stock) in page
     ends = [f"{mean(endings, 0, arm):.0f}" for arm in ("baseline", "infonce")]
     assert f"({' and '.join(ends)} in the last tenth of the budget)" in page
 
