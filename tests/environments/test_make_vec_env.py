@@ -8,6 +8,7 @@ from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env.util import obs_space_info
 
 from rl_infonce.environments.make_vec_env import check_sizes, make_vec_env, normalized
 from tests.environments.worlds import DICT, IMAGES
@@ -39,8 +40,10 @@ def test_what_sb3_cannot_hold_is_named(space: spaces.Space[Any]) -> None:
     [BOX, spaces.Discrete(3), spaces.MultiBinary(2), spaces.Dict(a=BOX), spaces.Tuple([BOX])],
     ids=str,
 )
-def test_arrays_have_sizes(space: spaces.Space[Any]) -> None:
+def test_what_sb3_gives_a_size_passes(space: spaces.Space[Any]) -> None:
     check_sizes(space, "Maze-v0")
+    _, shapes, _ = obs_space_info(space)
+    assert None not in shapes.values()
 
 
 def test_copies_are_monitored_and_begin_by_their_seeds() -> None:
