@@ -112,17 +112,20 @@ def measures(encoder: PixelEncoder, images: Images) -> dict[str, float]:
     }
 
 
+def measured(game: str, seed: int, n_frames: int, encoder: PixelEncoder) -> dict[str, Any]:
+    """Return the measures of an encoder and of an untrained one of its form."""
+    images = states(game, n_frames, N_STATES)
+    beside: Any = untrained(encoder, seed)
+    of_both = {"untrained": measures(beside, images), "trained": measures(encoder, images)}
+    return {"measures": of_both, "n_states": N_STATES}
+
+
 def record(cell: Cell, grid: Grid, encoder: PixelEncoder, **found: Any) -> dict[str, Any]:
     """Return what a cell's file says: form, measures, and what else was found."""
-    images = states(cell.game, (grid.probe or {})["n_frames"], N_STATES)
-    beside: Any = untrained(encoder, cell.seed)
+    n_frames = (grid.probe or {})["n_frames"]
     return {
         **{"game": cell.game, "arm": cell.arm, "seed": cell.seed, "form": encoder.form.changes},
-        "measures": {
-            "untrained": measures(beside, images),
-            "trained": measures(encoder, images),
-        },
-        "n_states": N_STATES,
+        **measured(cell.game, cell.seed, n_frames, encoder),
         "hardware": hardware_name(usable_device("auto")),
         **found,
         **software(),
@@ -189,7 +192,7 @@ def pretrained(cell: Cell, grid: Grid, folder: Path, budget: str, n_frames: int)
         cell,
         grid,
         encoder,
-        f1=probed(cell, grid, path),
+        f1=probed(cell.game, cell.seed, grid.probe_settings(cell), path),
         budget=budget,
         n_frames=n_frames,
         settings={"learning_rate": plan.learning_rate, "precision": plan.settings().precision},
@@ -198,16 +201,17 @@ def pretrained(cell: Cell, grid: Grid, folder: Path, budget: str, n_frames: int)
     )
 
 
-def probed(cell: Cell, grid: Grid, encoder: Path) -> dict[str, dict[str, float]]:
+def probed(
+    game: str, seed: int, settings: Mapping[str, Any], encoder: Path
+) -> dict[str, dict[str, float]]:
     """Return F1 by protocol of an encoder and of an untrained one of its form.
 
-    Frames, split and labels are those of the sweep's cell.
+    Frames, split and labels are those of a sweep's cell that has these settings.
     """
-    settings = grid.probe_settings(cell)
     plan = make_plan(
-        [cell.game],
+        [game],
         [str(encoder)],
-        seeds=[cell.seed],
+        seeds=[seed],
         protocols=settings["protocol"],
         labels=LABELS,
         n_frames=settings["n_frames"],
@@ -222,7 +226,7 @@ def probed(cell: Cell, grid: Grid, encoder: Path) -> dict[str, dict[str, float]]
     found: dict[str, dict[str, float]] = {}
     for each in content["cells"]:
         kind = content["encoders"][each["encoder"]]["kind"]
-        if kind in names and each["seed"] == cell.seed:
+        if kind in names and each["seed"] == seed:
             f1 = f1_by_category(each["scores"])["mean"]
             found.setdefault(each["protocol"], {})[names[kind]] = f1
     return found

@@ -3,8 +3,10 @@
 A study is a TOML file: games, seeds, steps, and the form of the encoder. For each game and seed, an
 encoder of what agents see is pretrained by ST-DIM on frames of a random agent, and PPO trains on
 top of it: frozen, fine-tuned, and beside it on a frozen untrained encoder and from scratch, all of
-the same form. No arm has an auxiliary loss. All stages resume, and refuse what was made with other
-settings; several processes may share the folders, and every process has one thread.
+the same form. Where that form is not NatureCNN, `nature` is PPO from scratch with NatureCNN. No arm
+has an auxiliary loss. With a table [probe], encoders that PPO trained are measured and probed at
+the end as in alive_encoders.py. All stages resume, and refuse what was made with other settings;
+several processes may share the folders, and every process has one thread.
 
     python experiments/frozen_ppo.py train experiments/frozen_ppo.toml --runs RUNS --output OUT
     python experiments/frozen_ppo.py table --output OUT
@@ -25,13 +27,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from alive_encoders import by_seed, forms_table, measured, probed
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
+from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.checks import differences
 from rl_infonce.files.durable import replace_text
-from rl_infonce.networks.encoder_file import load_encoder, read_header
+from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.report.curves import area_under_curve, final_return
@@ -47,8 +51,10 @@ else:
     import tomli as tomllib
 
 N_ENVS = 8
-ARMS = ("scratch", "frozen_untrained", "frozen", "fine_tuned")
+ARMS = ("nature", "scratch", "frozen_untrained", "frozen", "fine_tuned")
+"""Each is compared with some that stand before it."""
 PRETRAINED = ("frozen", "fine_tuned")
+AGAINST = ("nature", "scratch", "frozen_untrained")
 LAST = 0.2
 """Share of a training whose returns are its end."""
 
@@ -62,7 +68,8 @@ class Study(NamedTuple):
         n_steps: Of each agent.
         budget: How long an encoder is pretrained.
         n_frames: Number of frames on which it is.
-        form: What differs from NatureCNN, for all arms.
+        form: What differs from NatureCNN, for all arms but `nature`.
+        probe: Settings of the probes of a sweep, or none.
     """
 
     games: tuple[str, ...]
@@ -71,6 +78,16 @@ class Study(NamedTuple):
     budget: str
     n_frames: int
     form: dict[str, Any]
+    probe: dict[str, Any] | None = None
+
+    def form_of(self, arm: str) -> dict[str, Any]:
+        """Return what differs from NatureCNN in an arm."""
+        return {} if arm == "nature" else self.form
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All arms, but `nature` where `scratch` is the same."""
+        return ARMS if self.form else ARMS[1:]
 
 
 class Returns(BaseCallback):
@@ -150,7 +167,7 @@ def build(
         n_envs=N_ENVS,
         seed=seed,
         device="cpu",
-        extractor={"infonce_coef": 0.0, **(study.form if start is None else {})},
+        extractor={"infonce_coef": 0.0, **(study.form_of(arm) if start is None else {})},
         encoder=start,
         freeze=arm.startswith("frozen"),
     )
@@ -162,36 +179,59 @@ def train(study: Study, runs: Path, output: Path) -> None:
     Raises:
         ValueError: If a file is of another study.
     """
-    for seed, game, arm in product(study.seeds, study.games, ARMS):
+    for seed, game, arm in product(study.seeds, study.games, study.arms):
         path = output / f"{game}-{arm}-{seed}.json"
         made_of = {"objective": "stdim", "budget": study.budget, "n_frames": study.n_frames}
         settings = {
             "game": game,
             "n_steps": study.n_steps,
-            "form": study.form,
+            "form": study.form_of(arm),
             "pretraining": made_of if arm in PRETRAINED else None,
+            **({"probe": study.probe} if study.probe else {}),
         }
         if path.exists():
             check_same(path, json.loads(path.read_text()), settings, "--output")
         with claimed(path, runs) as is_missing:
             if is_missing:
                 encoder = pretrained(study, game, seed, runs) if arm in PRETRAINED else None
-                found = played(study, game, arm, seed, encoder)
+                found = played(study, game, arm, seed, encoder, runs)
                 content = {"arm": arm, "seed": seed, **settings, **found}
                 replace_text(path, json.dumps(content) + "\n")
                 print(path, flush=True)
 
 
-def played(study: Study, game: str, arm: str, seed: int, encoder: Path | None) -> dict[str, Any]:
-    """Train a model and return how that went, and from which encoder."""
+def played(
+    study: Study, game: str, arm: str, seed: int, encoder: Path | None, runs: Path
+) -> dict[str, Any]:
+    """Train a model; return how that went, from which encoder, and what it made of the encoder."""
     model, returns = build(study, game, arm, seed, encoder), Returns()
     start = time.perf_counter()
     model.learn(study.n_steps, callback=returns)
+    seconds = round(time.perf_counter() - start, 1)
+    found = {}
+    if study.probe and not arm.startswith("frozen"):
+        folder = runs / "trained" / f"{game}-{arm}-{seed}"
+        found = features(study.probe, game, seed, model, folder)
     return {
         "encoder_sha256": encoder and hashlib.sha256(encoder.read_bytes()).hexdigest(),
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": seconds,
         "returns": returns.found,
+        **found,
         **software(),
+    }
+
+
+def features(
+    probe: Mapping[str, Any], game: str, seed: int, model: BaseAlgorithm, folder: Path
+) -> dict[str, Any]:
+    """Return the measures and the probes' F1 of a trained model's encoder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save(folder / "model.zip")
+    encoder = read_encoder(folder / "model.zip")
+    save_encoder(encoder, folder / "encoder.safetensors")
+    return {
+        **measured(game, seed, probe["n_frames"], encoder),
+        "f1": probed(game, seed, probe, folder / "encoder.safetensors"),
     }
 
 
@@ -254,13 +294,37 @@ def table(output: Path, rng: np.random.Generator) -> str:
     ]
     header = ["game", "arm", "mean return over the budget", "in its last fifth", "minutes"]
     tables = [markdown_table(header, rows)]
-    for against in ("scratch", "frozen_untrained"):
-        others = [arm for arm in ARMS if arm not in (against, "scratch") and areas[arm]]
+    for against in AGAINST:
+        others = [arm for arm in ARMS[ARMS.index(against) + 1 :] if areas[arm]]
         pairs = {arm: (areas[arm], areas[against]) for arm in others}
         if pairs and areas[against]:
             compared = comparison_table(pairs, against, scales=human_scores(), rng=rng)
             tables.append(to_markdown(compared))
-    return "\n\n".join(tables)
+    return "\n\n".join([*tables, *features_tables(runs, rng)])
+
+
+def features_tables(runs: Runs, rng: np.random.Generator) -> list[str]:
+    """Return what PPO made of the encoders that were probed, and how much more they know."""
+    found = [run for run in runs.values() if "measures" in run]
+    arms = [arm for arm in ARMS if any(run["arm"] == arm for run in found)]
+    if not arms:
+        return []
+    f1 = {
+        (arm, of): by_seed(found, arm, "f1", "converged", of)
+        for arm, of in product(arms, ("trained", "untrained"))
+    }
+    compared = {
+        "untrained of the same form": {
+            arm: (f1[arm, "trained"], f1[arm, "untrained"]) for arm in arms
+        },
+        arms[0]: {arm: (f1[arm, "trained"], f1[arms[0], "trained"]) for arm in arms[1:]},
+    }
+    tables = (
+        comparison_table(pairs, f"{against}: mean F1, converged, PPO", scales=None, rng=rng)
+        for against, pairs in compared.items()
+        if pairs
+    )
+    return [forms_table("agents", found, arms), *map(to_markdown, tables)]
 
 
 def shown(by_seed: Mapping[int, float]) -> str:

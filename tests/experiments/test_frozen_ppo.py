@@ -14,11 +14,13 @@ from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sweeps.grid import read_grid
 from tests.experiments.loading import EXPERIMENTS, load
+from tests.probing.quick import quick_probes
 
 script = load("frozen_ppo.py")
 
 FORM: dict[str, Any] = {"activation": "elu", "feature_activation": "simplicial", "simplex_size": 4}
-STUDY = script.Study(("breakout",), (0,), 128, "128 frames", 1000, FORM)
+PROBE = {"n_frames": 1000, "protocol": ["converged"]}
+STUDY = script.Study(("breakout",), (0,), 128, "128 frames", 1000, FORM, PROBE)
 
 
 def test_the_study_of_four_games_has_the_encoder_that_stays_alive() -> None:
@@ -33,6 +35,13 @@ def test_the_study_of_four_games_has_the_encoder_that_stays_alive() -> None:
     assert study.form == next(alive.form_of(c) for c in tuned.cells() if c.arm == chosen)
 
 
+def test_nature_is_an_arm_of_its_own_where_the_form_differs() -> None:
+    assert STUDY.arms == script.ARMS
+    assert STUDY._replace(form={}).arms == ("scratch", "frozen_untrained", "frozen", "fine_tuned")
+    assert STUDY.form_of("nature") == {}
+    assert {str(STUDY.form_of(arm)) for arm in script.ARMS[1:]} == {str(FORM)}
+
+
 @pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.thorough
@@ -41,6 +50,7 @@ def test_every_arm_trains_what_it_names(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(script, "N_ENVS", 1)
+    quick_probes(monkeypatch)
     models, build = {}, script.build
 
     def kept(study: Any, game: str, arm: str, *others: Any) -> Any:
@@ -51,7 +61,8 @@ def test_every_arm_trains_what_it_names(
     monkeypatch.setattr(script, "build", kept)
     for _ in range(2):
         script.train(STUDY, tmp_path, tmp_path)
-    assert len(capsys.readouterr().out.splitlines()) == 4, "the second time there is nothing to do"
+    written = [line for line in capsys.readouterr().out.splitlines() if line.endswith(".json")]
+    assert len(written) == 5, "the second time there is nothing to do"
     file = tmp_path / "encoders" / "breakout-0" / "encoder.safetensors"
     pretrained = load_encoder(file).state_dict()
     generator = torch.Generator().manual_seed(0)
@@ -64,13 +75,23 @@ def test_every_arm_trains_what_it_names(
     for arm in script.ARMS:
         given = file if arm in script.PRETRAINED else None
         encoder = build(STUDY, "breakout", arm, 0, given).policy.features_extractor
+        learned = models[arm].policy.features_extractor.state_dict()
         cnn = encoder.cnn[0].weight
         assert torch.equal(cnn, pretrained["cnn.0.weight"]) == (arm in script.PRETRAINED)
-        assert cnn.requires_grad == (arm in ("scratch", "fine_tuned"))
-        assert encoder.encoder.form == EncoderForm(**FORM), arm
+        assert cnn.requires_grad == (arm in ("nature", "scratch", "fine_tuned"))
+        assert encoder.encoder.form == EncoderForm(**({} if arm == "nature" else FORM)), arm
+        content = json.loads((tmp_path / f"breakout-{arm}-0.json").read_text())
+        assert ("measures" in content) == cnn.requires_grad, arm
+        if "measures" in content:
+            assert {*content["f1"]["converged"]} == {"trained", "untrained"}
+            assert content["measures"]["trained"] != content["measures"]["untrained"]
+            kept_file = tmp_path / "trained" / f"breakout-{arm}-0" / "encoder.safetensors"
+            saved = load_encoder(kept_file).state_dict()
+            is_learned = (torch.equal(learned[name], saved[name]) for name in saved)
+            assert all(is_learned), arm
 
     for changes, message in (
-        ({"n_steps": 256}, r"breakout-scratch-0.json .* n_steps=128 \(not 256\).*another --output"),
+        ({"n_steps": 256}, r"breakout-nature-0.json .* n_steps=128 \(not 256\).*another --output"),
         ({"form": {}}, r"breakout-scratch-0.json .* form=.*simplicial.*\(not \{\}\)"),
         ({"budget": "64 frames"}, r"breakout-frozen-0.json .*128 frames.*not .*64 frames"),
     ):
@@ -122,3 +143,27 @@ def test_tables_are_by_game_and_pair_runs_by_seed(tmp_path: Path) -> None:
     )
     # (0.2 * 3 + 0.2 * 5) / 2 = 0.8 of the 12 points between a random agent and a human
     assert "| frozen | no detectable difference | +0.07 (-0.15 to +0.28) |" in over_untrained
+
+
+def test_what_ppo_makes_of_an_encoder_stands_beside_an_untrained_one(tmp_path: Path) -> None:
+    for arm, more in (("nature", 0.0), ("scratch", 0.25)):
+        for seed in (1, 2):
+            of = {"dead_share": 0.5 - more, "dead_channels": 0.0, "effective_rank": 100.0}
+            found = {
+                "measures": {"untrained": of | {"dead_share": 0.125}, "trained": of},
+                "f1": {"converged": {"untrained": 0.25, "trained": 0.5 + more + 0.01 * seed}},
+            }
+            write_run(tmp_path, arm, seed, 1.0 + 12 * more, **found)
+    write_run(tmp_path, "frozen", 1, 1.0)
+    blocks = script.table(tmp_path, np.random.default_rng(0)).split("\n\n")
+    tables = [each for each in blocks if each.startswith("|")]
+    returns, of_nature, of_scratch, features, of_untrained, against_nature = tables
+    assert "| boxing | nature |" in returns
+    # by hand: 0.2 of the budget at 3 more, of the 12 points between a random agent and a human
+    assert "| scratch | higher | +0.05" in of_nature
+    assert "| frozen |" in of_scratch
+    assert "| nature | 0.12 | 0.50 | 0.00 | 0.00 | 100 | 100 | 0.250 | 0.515 | 2 |" in features
+    assert "| scratch | 0.12 | 0.25 | 0.00 | 0.00 | 100 | 100 | 0.250 | 0.765 | 2 |" in features
+    assert "frozen" not in features
+    assert "| scratch | higher | +0.515" in of_untrained
+    assert "| scratch | higher | +0.25" in against_nature
