@@ -138,7 +138,7 @@ def test_the_page_holds_the_map_of_the_results(tmp_path: Path) -> None:
             RESULTS / "regimes" / name,
         )
         for name in (
-            *("sac_sparse_distractors", "ppo_aligned_distractors"),
+            *("sac_sparse_distractors", "ppo_aligned_distractors", "ppo_aligned_plain"),
             *("ppo_sparse_distractors", "ppo_distractors"),
         )
     ]
@@ -265,6 +265,21 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     assert "SAC [scored {:.2f} times]".format(*ratios) in page
     assert "PPO {1:.2f} times as much".format(*ratios) in page
     assert present(sac.at_equal_time).low > 0 > present(ppo.at_equal_time).low
+
+
+def test_the_first_page_says_what_the_loss_costs_where_all_inputs_are_useful() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_aligned_plain.toml")
+    row = row_of(grid, RESULTS / "regimes" / "ppo_aligned_plain")
+    page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
+    below = [present(row.over[arm]) for arm in ("baseline", "stock")]
+    assert row.n_seeds == 10
+    assert all(each.high < 0 for each in below)
+    of_network, of_stock = (
+        f"{-each.mean:.3f} ({-each.high:.3f} to {-each.low:.3f})" for each in below
+    )
+    assert f"score is {of_network} below that of the same network and {of_stock} below" in page
+    assert f"Without noise inputs PPO scored {present(row.ratio).mean:.2f} times as much" in page
+    assert present(row.over["placebo"]).low > 0
 
 
 def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
