@@ -447,7 +447,7 @@ def test_the_tables_of_ppo_on_a_pretrained_encoder_come_from_the_committed_runs(
         assert table in study_page("frozen_ppo/README.md")
         planned = frozen_ppo.read_study(EXPERIMENTS / f"{study}.toml")
         runs = frozen_ppo.read_runs(output)
-        assert set(runs) == set(itertools.product(planned.games, frozen_ppo.ARMS, planned.seeds))
+        assert set(runs) == set(itertools.product(planned.games, planned.arms, planned.seeds))
         assert {run["n_steps"] for run in runs.values()} == {planned.n_steps}
 
 
