@@ -24,6 +24,7 @@ class Grid(NamedTuple):
 
     Attributes:
         algorithm: Name of its class, in Stable-Baselines3 or sb3-contrib.
+        policy: Name of its policy's class: "MlpPolicy" for vectors, "CnnPolicy" for images.
         n_timesteps: Budget of a run.
         n_envs: Environments at once.
         normalize: Whether `VecNormalize` stands between environments and agent.
@@ -37,6 +38,7 @@ class Grid(NamedTuple):
     """
 
     algorithm: str
+    policy: str
     n_timesteps: int
     n_envs: int
     normalize: bool
@@ -59,6 +61,7 @@ def read_grid(path: Path) -> Grid:
     found = tomllib.loads(path.read_text(encoding="utf-8"))
     return Grid(
         algorithm=found["algorithm"],
+        policy=found.get("policy", "MlpPolicy"),
         n_timesteps=found["n_timesteps"],
         n_envs=found.get("n_envs", 1),
         normalize=found.get("normalize", False),

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import control_pixels  # noqa: F401 (registers its ids)
 import distractors  # noqa: F401 (registers its ids)
 import numpy as np
 import sb3_contrib
@@ -56,7 +57,7 @@ def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> Base
         }
     known = vars(stable_baselines3) | vars(sb3_contrib)
     model: BaseAlgorithm = known[grid.algorithm](
-        "MlpPolicy", env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **settings
+        grid.policy, env, policy_kwargs=policy_kwargs, seed=seed, device="cpu", **settings
     )
     return model
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import control_pixels  # noqa: F401 (registers its ids)
 import distractors  # noqa: F401 (registers its ids)
 import gymnasium as gym
 import numpy as np

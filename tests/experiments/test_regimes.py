@@ -2,15 +2,18 @@
 
 import json
 import re
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import control_pixels
 import gymnasium as gym
 import numpy as np
 import pytest
 import regime_units
 from distractors import make
+from gymnasium.envs.registration import EnvSpec, registry
 from regime_grids import Grid, cells, read_grid, runs_of
 from regime_pages import draw, map_table, table, tasks_table, tried_table
 from regime_scores import Row, area, effect, ending, in_units, measured, row_of
@@ -19,6 +22,7 @@ from regime_training import curve_of, train_all
 from rl_infonce.report.curves import area_under_curve
 from rl_infonce.report.statistics import Interval
 from tests.experiments.loading import EXPERIMENTS, RESULTS, study_page
+from tests.sb3.fakes import StampedEnv
 
 pytest.importorskip("mujoco")
 GRID = """
@@ -58,6 +62,41 @@ def test_a_small_grid_trains_its_arms_once_and_is_told_in_a_table(tmp_path: Path
     page = table(grid, output)
     assert "| InvertedPendulum-v5 | stock | 1 |" in page
     assert page.count("\n") == 2 + 4
+
+
+def stamped(**_kwargs: Any) -> gym.Env[Any, Any]:
+    """Return an environment of images."""
+    return StampedEnv(lengths=(12, 20), continuous=True)
+
+
+@pytest.mark.slow
+def test_a_grid_of_images_names_its_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry, "Stamped-v0", EnvSpec("Stamped-v0", entry_point=stamped))
+    head = GRID.partition("[arm")[0].replace("InvertedPendulumWhite64-v5", "Stamped-v0")
+    lines = [line for line in head.splitlines() if not line.startswith("unit")]
+    arms = ["[arm.infonce]", "n_pairs = 8", "[arm.augment_only]"]
+    arms += ["infonce_coef = 0.0", "augment_observations = true"]
+    (tmp_path / "grid.toml").write_text("\n".join(['policy = "CnnPolicy"', *lines, *arms]))
+    grid = read_grid(tmp_path / "grid.toml")
+    train_all(grid, tmp_path, tmp_path)
+    loss, augmented = (
+        json.loads((tmp_path / f"Stamped-v0-{arm}-0.json").read_text()) for arm in grid.arms
+    )
+    assert loss["last_infonce"]["loss"] > 0
+    assert not loss["loss"]["isolated"]
+    assert not augmented["last_infonce"]
+
+
+@pytest.mark.skipif(find_spec("dm_control") is None, reason="needs dm_control")
+@pytest.mark.parametrize("task", control_pixels.TASKS)
+def test_control_is_seen_as_pictures(task: str) -> None:
+    env = gym.make(task)
+    assert env.observation_space.shape == (4, 84, 84)
+    observed, _ = env.reset(seed=0)
+    after, *_ = env.step(env.action_space.sample())
+    assert (observed != after).any()
+    name, _, _ = control_pixels.TASKS[task].partition("/")[2].rpartition("-")
+    assert task == "".join(part.title() for part in name.split("-")) + "Pixels-v0"
 
 
 def test_the_area_is_that_of_the_reports() -> None:
