@@ -8,6 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import control_pixels  # noqa: F401 (registers its ids)
+import distractors  # noqa: F401 (registers its ids)
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import control_pixels  # noqa: F401 (registers its ids)
-import distractors  # noqa: F401 (registers its ids)
 import numpy as np
 import sb3_contrib
 import stable_baselines3

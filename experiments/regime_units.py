@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import control_pixels  # noqa: F401 (registers its ids)
-import distractors  # noqa: F401 (registers its ids)
 import gymnasium as gym
 import numpy as np
 from regime_grids import Grid
