@@ -35,7 +35,7 @@ from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.checks import differences
 from rl_infonce.files.durable import replace_text
-from rl_infonce.networks.encoder_file import load_encoder, read_header, save_encoder
+from rl_infonce.networks.encoder_file import load_encoder, read_header
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.report.curves import area_under_curve, final_return
@@ -226,12 +226,11 @@ def features(
 ) -> dict[str, Any]:
     """Return the measures and the probes' F1 of a trained model's encoder."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.save(folder / "model.zip")
-    encoder = read_encoder(folder / "model.zip")
-    save_encoder(encoder, folder / "encoder.safetensors")
+    saved = folder / "model.zip"
+    model.save(saved)
     return {
-        **measured(game, seed, probe["n_frames"], encoder),
-        "f1": probed(game, seed, probe, folder / "encoder.safetensors"),
+        **measured(game, seed, probe["n_frames"], read_encoder(saved)),
+        "f1": probed(game, seed, probe, saved),
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.networks.encoder_file import load_encoder
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
@@ -85,8 +86,8 @@ def test_every_arm_trains_what_it_names(
         if "measures" in content:
             assert {*content["f1"]["converged"]} == {"trained", "untrained"}
             assert content["measures"]["trained"] != content["measures"]["untrained"]
-            kept_file = tmp_path / "trained" / f"breakout-{arm}-0" / "encoder.safetensors"
-            saved = load_encoder(kept_file).state_dict()
+            model = tmp_path / "trained" / f"breakout-{arm}-0" / "model.zip"
+            saved = read_encoder(model).state_dict()
             is_learned = (torch.equal(learned[name], saved[name]) for name in saved)
             assert all(is_learned), arm
 
