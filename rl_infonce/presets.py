@@ -30,7 +30,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         isolated=True,
         policy_encoder_tau=0.01,
         input_sparsity=0.03,
-        with_observation=False,
+        select_inputs=True,
     ),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
@@ -99,11 +99,13 @@ def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
             "Expected `augment_observations` with an encoder that RL trains, got it with "
             "isolated=True, where RL's loss does not reach the encoder. Leave one of them out."
         )
-    if settings.input_sparsity:
+    of_vectors = [name for name in ("input_sparsity", "select_inputs") if getattr(settings, name)]
+    if of_vectors:
+        name, usual = of_vectors[0], defaults(InfoNCESettings)
         raise ValueError(
-            f"Expected `input_sparsity` to fit images, got {settings.input_sparsity} with "
-            f"preset={preset!r}: its group lasso takes out dimensions of vectors. Leave the preset "
-            "out, or add input_sparsity=0."
+            f"Expected `{name}` to fit images, got {getattr(settings, name)} with "
+            f"preset={preset!r}: it takes out dimensions of vectors. Leave the preset out, or add "
+            f"{', '.join(f'{each}={usual[each]}' for each in of_vectors)}."
         )
 
 

@@ -237,6 +237,13 @@ class InfoNCESettings:
     with_observation: bool = setting(
         True, Flag(), "Whether the policy receives a vector beside its features."
     )
+    select_inputs: bool = setting(
+        False,
+        Flag(),
+        "Whether the policy receives those inputs of a vector alone, in its features also, whose "
+        "permutation raises the loss on new pairs; the others stand at their means.",
+        needs=("isolated", True),
+    )
     activation: str = setting(
         "relu",
         Choice(ACTIVATIONS),

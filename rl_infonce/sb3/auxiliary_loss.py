@@ -13,6 +13,7 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from torch import Tensor
 
+from rl_infonce.nce import info_nce
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.random_shift import random_shift
 from rl_infonce.objective import (
@@ -79,13 +80,26 @@ class AuxiliaryLoss:
             self.target.follow(dict(self.encoder.named_parameters()))
         return result
 
-    def encode(self, raw: ObservationBatch) -> ContrastBatch:
-        """Return features and maps of anchors and futures."""
+    @torch.no_grad()
+    def losses(self, raw: ObservationBatch) -> Tensor:
+        """Return the InfoNCE loss [B] of each pair, by the first term; nothing is moved by it."""
+        found = self.heads(self.encode(raw, watch=False), self.horizons)
+        losses = info_nce(found.scores, mask=found.mask, validate_args=False)
+        return losses.mean(dim=0)
+
+    def encode(self, raw: ObservationBatch, *, watch: bool = True) -> ContrastBatch:
+        """Return features and maps of anchors and futures.
+
+        Args:
+            raw: Observations that were drawn.
+            watch: Whether an isolated encoder takes note of them.
+        """
         averages = None if self.target is None else self.target.averages()
 
         def encode(observations: npt.NDArray[np.generic]) -> Encoded:
             inputs = self.inputs(observations)
-            if self.heads.settings.isolated:  # otherwise the host's own batches are watched
+            # Otherwise the host's own batches are watched.
+            if watch and self.heads.settings.isolated:
                 self.encoder.watch(inputs)
             return self.encoder.encode(inputs)
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.settings import InfoNCESettings
-from rl_infonce.temporal import distinct_mask, negative_mask
+from rl_infonce.temporal import IntArray, distinct_mask, negative_mask
 
 
 class SamplingPlan(NamedTuple):
@@ -24,6 +24,7 @@ class SamplingPlan(NamedTuple):
         shuffled: Whether each anchor gets the futures of another one as its positives; all futures
             but its own are candidates.
         segment_length: Consecutive steps that are anchors together.
+        n_newest: Anchors that are the newest ones and come first; the others are drawn.
     """
 
     horizons: tuple[int, ...]
@@ -33,6 +34,7 @@ class SamplingPlan(NamedTuple):
     with_actions: bool
     shuffled: bool = False
     segment_length: int = 1
+    n_newest: int = 0
 
 
 def sampling_plan(
@@ -83,9 +85,7 @@ def sample_batch(
     Returns:
         The batch, of fewer than `n_pairs` anchors if fewer are legal; None if fewer than 2 are.
     """
-    steps, envs = experience.sample_anchors(
-        max(plan.horizons), plan.n_pairs, rng, plan.segment_length
-    )
+    steps, envs = _anchors(experience, plan, rng)
     if len(steps) < 2:
         return None
     episodes = experience.episodes(steps, envs)
@@ -109,6 +109,22 @@ def sample_batch(
         time_mask=may_serve,
         actions=_actions(experience, plan, steps, envs),
     )
+
+
+def _anchors(
+    experience: Experience, plan: SamplingPlan, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Return steps and environments of anchors: first the newest ones, then drawn older ones."""
+    horizon = max(plan.horizons)
+    steps, envs = experience.sample_anchors(horizon, plan.n_pairs, rng, plan.segment_length)
+    if not plan.n_newest:
+        return steps, envs
+    legal_steps, legal_envs = experience.legal_anchors(horizon)
+    newest = legal_steps[-plan.n_newest :], legal_envs[-plan.n_newest :]
+    is_older = steps < newest[0].min(initial=experience.n_steps)
+    n_older = max(plan.n_pairs - len(newest[0]), 0)
+    older = steps[is_older][:n_older], envs[is_older][:n_older]
+    return np.concatenate([newest[0], older[0]]), np.concatenate([newest[1], older[1]])
 
 
 def _another_one(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -34,7 +34,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import OwnUpdates, aligns, alike, learning_rate_for, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, alike, learning_rate_for, n_updates_due
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, finite_gradients
 
@@ -90,6 +90,8 @@ class InfoNCEExtractor(HostedExtractor):
         self._action_space: spaces.Space[Any] | None = None
         if given.action_conditioning:
             self._action_space = known_action_space(given.action_space, look_up=given.auto_bind)
+        with_actions = self._action_space is not None
+        self._plan = sampling_plan(self.settings, self.horizons, with_actions=with_actions)
         seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
         self.begin_session(seed, given.observation_key)
         self.infonce_coef = given.infonce_coef
@@ -151,8 +153,7 @@ class InfoNCEExtractor(HostedExtractor):
         self._session.warn_unless_finite(observations, self.observation_key)
         if self.own_updates is not None and self.is_isolated:
             self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
-            encoded = self.own_updates.read(self.encoder, observations)
-            return self.encoder.output(observations, encoded)
+            return self.own_updates.read(self.encoder, observations)
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
@@ -215,11 +216,11 @@ class InfoNCEExtractor(HostedExtractor):
         if experience is None or self.own_updates is None or self.infonce is None:
             return
         rate = learning_rate_for(algorithm, self.settings)
-        if aligns(algorithm, self.settings):
-            self.own_updates.begin_alignment(self.encoder)
+        auxiliary = self._auxiliary_loss(self.infonce)
+        self.own_updates.before_updates(auxiliary, experience, self._plan, algorithm)
         for _ in range(n_due if self.infonce_coef > 0 else 0):
             self._update(self.own_updates, experience, rate)
-        self.own_updates.align(self._auxiliary_loss(self.infonce), experience)
+        self.own_updates.align(auxiliary, experience)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 
@@ -241,9 +242,7 @@ class InfoNCEExtractor(HostedExtractor):
         if self.infonce is None:
             return None
         session = self._session
-        with_actions = self._action_space is not None
-        plan = sampling_plan(self.settings, self.horizons, with_actions=with_actions)
-        raw = draw(experience, plan, session)
+        raw = draw(experience, self._plan, session)
         if raw is None:
             session.log({"n_pairs": 0.0}, self)
             return None
@@ -251,7 +250,8 @@ class InfoNCEExtractor(HostedExtractor):
         result = auxiliary(raw)
         session.counts.n_updates += 1
         numbers = self._reporter.numbers(raw, result, auxiliary, session)
-        self._publish({**numbers, "coef": self.infonce_coef})
+        own = {} if self.own_updates is None else self.own_updates.numbers()
+        self._publish({**numbers, **own, "coef": self.infonce_coef})
         return result.loss
 
     def weighted_gradients(

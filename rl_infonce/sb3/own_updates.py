@@ -17,11 +17,12 @@ from rl_infonce.networks.alignment import Alignment
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
-from rl_infonce.sb3.batch_encoding import Encoded
+from rl_infonce.sb3.batch_sampling import SamplingPlan, sample_batch
 from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.input_selection import InputSelection, permuted_increases
 from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 
@@ -34,6 +35,9 @@ ALIGN_FREQ = 8
 """Updates from one alignment of features to the next, at least."""
 N_ALIGNED = 512
 """Observations, at most, on which features are aligned."""
+N_NEWEST = 64
+"""Newest pairs of a replay buffer, which few updates have seen, on which inputs are tested."""
+_SELECTED = "selected inputs"
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
 
@@ -167,17 +171,20 @@ class OwnUpdates(nn.Module):
     Args:
         encoder: What policy and loss share.
         heads: What the loss has alone.
-        settings: Speed of the average, alignment, and sparsity of the inputs.
+        settings: Speed of the average, alignment, and sparsity and selection of the inputs.
     """
 
     def __init__(self, encoder: Encoder, heads: nn.Module, settings: InfoNCESettings) -> None:
         super().__init__()
+        self.settings = settings
         self.adam = OwnAdam(_parameters(encoder, heads))
-        self.input_sparsity = settings.input_sparsity
         self.average: MovingAverage | None = None
         if settings.policy_encoder_tau is not None:
             online = dict(encoder.named_parameters())
             self.average = MovingAverage(online, settings.policy_encoder_tau)
+        self.selection: InputSelection | None = None
+        if settings.select_inputs and isinstance(encoder, VectorEncoder):
+            self.selection = InputSelection(len(encoder.means))
         self.alignment: Alignment | None = None
         if settings.align_features is not False:  # by default its host decides, when there is one
             self.alignment = Alignment(encoder.features_dim, self._what_is_read(encoder))
@@ -196,8 +203,8 @@ class OwnUpdates(nn.Module):
     ) -> None:
         """Move encoder and heads against their gradients, and the average towards the encoder."""
         self.adam.step(_parameters(encoder, heads), gradients, learning_rate)
-        if self.input_sparsity and isinstance(encoder, VectorEncoder):
-            encoder.shrink_inputs(self.input_sparsity * learning_rate)
+        if self.settings.input_sparsity and isinstance(encoder, VectorEncoder):
+            encoder.shrink_inputs(self.settings.input_sparsity * learning_rate)
         if self.average is not None:
             self.average.update(dict(encoder.named_parameters()))
 
@@ -207,12 +214,20 @@ class OwnUpdates(nn.Module):
         return average.averages() if average is not None and average.has_begun else None
 
     @torch.no_grad()
-    def read(self, encoder: Encoder, observations: Tensor) -> Encoded:
-        """Return what the policy reads of preprocessed observations, averaged and aligned."""
+    def read(self, encoder: Encoder, observations: Tensor) -> Tensor:
+        """Return what the policy receives: of inputs selected, by weights averaged, and aligned."""
+        if self.selection is not None and isinstance(encoder, VectorEncoder):
+            observations = self.selection(observations, encoder.means)
         encoded = encoder.encode(observations, self.averages())
-        if self.alignment is None or not self.alignment.has_begun:
-            return encoded
-        return encoded._replace(features=self.alignment(encoded.features))
+        if self.alignment is not None and self.alignment.has_begun:
+            encoded = encoded._replace(features=self.alignment(encoded.features))
+        return encoder.output(observations, encoded)
+
+    def numbers(self) -> dict[str, float]:
+        """Return names of curves to what they show."""
+        if self.selection is None:
+            return {}
+        return {"selected_inputs": float(self.selection.selected.sum())}
 
     @property
     def have_begun(self) -> bool:
@@ -248,13 +263,51 @@ class OwnUpdates(nn.Module):
             return
         now = self._what_is_read(encoder)
         inputs = auxiliary.inputs(_spread_observations(experience), augment=False)
-        former = alignment(encoder.encode(inputs, alignment.reference.averages()).features)
-        if alignment.turn_back(encoder.encode(inputs, now).features, former):
+        former = alignment(_features_read(encoder, inputs, alignment.reference.averages()))
+        if alignment.turn_back(_features_read(encoder, inputs, now), former):
             alignment.remember(now, n_updates)
+
+    def before_updates(
+        self,
+        auxiliary: AuxiliaryLoss,
+        experience: Experience,
+        plan: SamplingPlan,
+        algorithm: BaseAlgorithm,
+    ) -> None:
+        """Note where features are at first, and test the inputs while pairs have trained nothing.
+
+        Args:
+            auxiliary: The loss.
+            experience: What its next updates draw from.
+            plan: What they draw.
+            algorithm: The host, whose rollouts are new as a whole.
+        """
+        if aligns(algorithm, self.settings):
+            self.begin_alignment(auxiliary.encoder)
+        if _rollouts_of(algorithm) is None:
+            plan = plan._replace(n_newest=N_NEWEST)
+        self._select_inputs(auxiliary, experience, plan)
+
+    def _select_inputs(
+        self, auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan
+    ) -> None:
+        n_updates = self.n_updates(auxiliary.encoder)
+        if self.selection is None or not self.selection.is_due(n_updates):
+            return
+        raw = sample_batch(experience, plan, auxiliary.rng)
+        if raw is None:
+            return
+        n_tested = min(plan.n_newest or raw.n_anchors, raw.n_anchors)
+        increases = permuted_increases(
+            lambda each: auxiliary.losses(each)[:n_tested], raw, auxiliary.rng
+        )
+        self.selection.count(increases, n_updates)
 
     def _what_is_read(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return all tensors on which the features depend that the policy reads."""
         tensors = self.averages() or dict(encoder.named_parameters())
+        if self.selection is not None:
+            tensors = {**tensors, _SELECTED: self.selection.selected.float()}
         return {**tensors, **dict(encoder.named_buffers())}
 
     @torch.no_grad()
@@ -272,10 +325,18 @@ class OwnUpdates(nn.Module):
         if other is None:
             return
         other.adam.get_buffer("n_steps").copy_(self.adam.get_buffer("n_steps"))
-        for mine, theirs in ((self.average, other.average), (self.alignment, other.alignment)):
+        parts = ("average", "selection", "alignment")
+        for mine, theirs in ((getattr(self, part), getattr(other, part)) for part in parts):
             if mine is not None and theirs is not None and mine.has_begun:
                 for new, buffer in zip(mine.buffers(), theirs.buffers(), strict=True):
                     buffer.copy_(new)
+
+
+def _features_read(encoder: Encoder, inputs: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    """Return the features of observations by what the policy reads or did read."""
+    if _SELECTED in tensors and isinstance(encoder, VectorEncoder):
+        inputs = torch.where(tensors[_SELECTED] > 0, inputs, tensors["normalizer.running_mean"])
+    return encoder.encode(inputs, tensors).features
 
 
 def _parameters(encoder: nn.Module, heads: nn.Module) -> list[nn.Parameter]:

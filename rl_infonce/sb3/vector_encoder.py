@@ -66,6 +66,11 @@ class VectorEncoder(nn.Module):
             chosen = short_columns(weight) | (weight.norm() > drawn / 2)
             weight.copy_(shrunk_columns(weight, chosen * amount * len(weight) ** 0.5))
 
+    @property
+    def means(self) -> Tensor:
+        """Running means [n] of the inputs."""
+        return self.normalizer.get_buffer("running_mean")
+
     def prepared(self, observations: Tensor) -> Tensor:
         """Return vectors [K, n] as the trunk sees them."""
         return self.normalizer(observations)  # type: ignore[no-any-return]

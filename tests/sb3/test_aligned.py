@@ -93,6 +93,9 @@ class Linear(nn.Module):
         tensors = {"weight": self.weight, "mean": self.get_buffer("mean"), **(averages or {})}
         return Encoded((inputs - tensors["mean"]) @ tensors["weight"], None)
 
+    def output(self, inputs: Tensor, encoded: Encoded) -> Tensor:
+        return encoded.features
+
 
 class Turned:
     """An encoder that updates turn and shift, on observations that stay.
@@ -126,7 +129,7 @@ class Turned:
         return self.own_updates.alignment.get_buffer("rotation")
 
     def read(self) -> Tensor:
-        return self.own_updates.read(self.encoder, self.stored.flatten(0, 1)).features
+        return self.own_updates.read(self.encoder, self.stored.flatten(0, 1))
 
     @torch.no_grad()
     def update(self, n_updates: int) -> Tensor:

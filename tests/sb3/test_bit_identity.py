@@ -89,7 +89,8 @@ def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -
     ALGORITHMS["PPO"](policy_kwargs(PlainCNN))
     after_plain = streams()
     own: dict[str, Any] = {"preset": preset, "context": "gru", "action_conditioning": True}
-    own |= {"input_sparsity": 0.0} if preset == "action_cpc" else {}  # which is for vectors
+    if preset == "action_cpc":
+        own |= {"input_sparsity": 0.0, "select_inputs": False}  # which are for vectors
     ALGORITHMS["PPO"](policy_kwargs(**own))
     assert streams() == after_plain
 

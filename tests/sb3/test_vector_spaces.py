@@ -152,14 +152,20 @@ def test_a_preset_that_needs_images_is_refused_by_name(preset: str, name: str) -
 
 
 @pytest.mark.parametrize(
-    "settings", [{"preset": "action_cpc"}, {"isolated": True, "input_sparsity": 0.03}]
+    ("settings", "words"),
+    [
+        ({"preset": "action_cpc"}, "`input_sparsity` .*, got 0.03 .*=0.0, select_inputs=False"),
+        ({"isolated": True, "input_sparsity": 0.03}, r"`input_sparsity` .*, got 0.03 .*=0\.0\."),
+        ({"isolated": True, "select_inputs": True}, r"`select_inputs` .*, got True .*=False\."),
+    ],
 )
-def test_what_needs_vectors_is_refused_by_name(settings: dict[str, Any]) -> None:
+def test_what_needs_vectors_is_refused_by_name(settings: dict[str, Any], words: str) -> None:
     given = {"action_space": spaces.Discrete(2), **settings}
     image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    with pytest.raises(ValueError, match=r"`input_sparsity` to fit images, got 0\.03.*=0"):
+    with pytest.raises(ValueError, match=words):
         InfoNCEExtractor(image, **given)
-    assert InfoNCEExtractor(image, **{**given, "input_sparsity": 0.0}).horizons
+    way_out = {"input_sparsity": 0, "select_inputs": False}
+    assert InfoNCEExtractor(image, **{**given, **way_out}).horizons
 
 
 def test_moved_images_that_no_loss_of_rl_sees_are_refused() -> None:
@@ -304,8 +310,8 @@ def test_bf16_runs_the_network_in_bfloat16_and_hands_on_floats() -> None:
 def test_the_policy_receives_features_alone_or_behind_the_observation() -> None:
     given: dict[str, Any] = {"action_space": spaces.Discrete(2), "features_dim": 5}
     vectors = torch.randn(4, *VECTOR.shape)
-    alone = InfoNCEExtractor(VECTOR, **given).eval()
-    beside = InfoNCEExtractor(VECTOR, with_observation=True, **given).eval()
+    alone = InfoNCEExtractor(VECTOR, with_observation=False, **given).eval()
+    beside = InfoNCEExtractor(VECTOR, **given).eval()
     assert (alone.features_dim, beside.features_dim) == (5, VECTOR.shape[0] + 5)
     assert torch.equal(alone(vectors), alone.encoder.encode(vectors).features)
     both = torch.cat([vectors, beside.encoder.encode(vectors).features], dim=1)

@@ -373,6 +373,7 @@ def test_averaged_targets_are_the_features_of_the_average_of_former_encoders(
         "encoder_learning_rate": 0.01,
         "encoder_updates": 3,
         "input_sparsity": 0.0,
+        "select_inputs": False,
     }
     kwargs = policy_kwargs(isolated=True, horizons=(1, 3), target_encoder_tau=tau, **rates)
     VECTOR_ALGORITHMS[name](kwargs).learn(2 * N_STEPS)

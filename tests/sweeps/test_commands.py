@@ -48,6 +48,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"isolated": True, "encoder_learning_rate": 0.01, "encoder_updates": 3},
         **{"segment_length": 4, "input_sparsity": 0.1},
         **{"policy_encoder_tau": 0.25, "align_features": True, "with_observation": False},
+        **{"select_inputs": True},
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
         **{"simplex_size": 4, "simplex_temperature": 0.5},
     }
@@ -59,8 +60,9 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     assert given == train
     actions = spaces.Discrete(3)
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    # One of these two is for vectors, and the other for an encoder that RL trains.
-    of_images = given | {"input_sparsity": 0.0, "augment_observations": False}
+    # Two of these are for vectors, and the other is for an encoder that RL trains.
+    of_images = given | {"input_sparsity": 0.0, "select_inputs": False}
+    of_images |= {"augment_observations": False}
     extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **of_images)
     expected = {name: of_images[name] for name in own if name in train}
     assert extractor.settings == preset_settings("cpc", expected)
