@@ -78,9 +78,14 @@ class InputSelection(nn.Module):
         return bool(self.get_buffer("tested_at"))
 
     def is_due(self, n_updates: int) -> bool:
-        """Return whether an encoder of so many updates is tested now."""
+        """Return whether an encoder of so many updates is tested now.
+
+        A test evaluates the loss once for each input, so that many inputs are tested more rarely.
+        """
         tested_at = int(self.get_buffer("tested_at"))
-        return n_updates >= max(FIRST_TEST, TEST_GROWTH * tested_at)
+        if not tested_at:
+            return n_updates >= FIRST_TEST
+        return n_updates >= max(TEST_GROWTH * tested_at, tested_at + len(self.selected) / 2)
 
     @torch.no_grad()
     def count(self, increases: Tensor, n_updates: int) -> None:

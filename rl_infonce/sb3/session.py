@@ -31,7 +31,7 @@ LASTING = 10
 """Reports in a row, one every `DETAILS_FREQ` updates, after which something is not chance."""
 
 Found = TypeVar("Found")
-_ON_SCREEN = ("loss", "accuracy", "mi_lower_bound")
+_ON_SCREEN = ("loss", "accuracy", "mi_lower_bound", "selected_inputs")
 
 
 class Steering(NamedTuple):
@@ -236,7 +236,8 @@ class Session:
     def log(self, numbers: Mapping[str, float], extractor: nn.Module) -> None:
         """Add numbers to the algorithm's logger under infonce/, averaged until it is dumped.
 
-        The terminal shows the loss, the accuracies and the bound, other outputs everything.
+        The terminal shows the loss, the accuracies, the bound and how many inputs are selected,
+        other outputs everything.
 
         Args:
             numbers: Name to number.

@@ -74,6 +74,7 @@ def test_useful_inputs_are_told_from_noise(name: str, n_steps: int, tmp_path: Pa
     for extractor in every:
         assert torch.equal(selection_of(extractor).selected, IS_USEFUL)
     assert len(every) == (3 if name == "SAC" else 1)
+    assert extractors_of(model)[0].last_infonce["selected_inputs"] == 4
     one, other = (torch.as_tensor(_Noisy(seed).reset(seed=0)[0])[None] for seed in (0, 1))
     assert not torch.equal(one, other)
     extractor = trained_extractors(model.policy)[0]
@@ -187,14 +188,21 @@ def test_an_input_is_selected_by_its_mean_over_its_error() -> None:
     assert passes[:3].any()
 
 
-def test_tests_become_rare() -> None:
-    selection = InputSelection(2)
+@pytest.mark.parametrize(
+    ("n_inputs", "expected"),
+    [
+        (2, [FIRST_TEST, 50, 70, 90, 120, 150, 190, 240, 300, 380]),
+        (100, [FIRST_TEST, 90, 140, 190, 240, 300, 380]),
+    ],
+)
+def test_tests_become_rare(n_inputs: int, expected: list[int]) -> None:
+    selection = InputSelection(n_inputs)
     tested = []
     for n_updates in range(0, 400, 10):
         if selection.is_due(n_updates):
-            selection.count(torch.rand(2, 5), n_updates)
+            selection.count(torch.rand(n_inputs, 5), n_updates)
             tested.append(n_updates)
-    assert tested == [FIRST_TEST, 50, 70, 90, 120, 150, 190, 240, 300, 380]
+    assert tested == expected
 
 
 def test_where_no_input_passes_all_are_selected() -> None:
