@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from torch import Tensor, nn
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.networks.alignment import procrustes
 from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.own_updates import ALIGN_FREQ, N_ALIGNED, OwnUpdates, _spread_observations
 from rl_infonce.sb3.vector_encoder import VectorEncoder
@@ -226,6 +227,30 @@ def test_an_encoder_reads_with_all_of_its_former_tensors() -> None:
             parameter.mul_(2)
     assert not torch.allclose(encoder.encode(vectors).features, before, atol=0.1)
     torch.testing.assert_close(encoder.encode(vectors, former).features, before)
+
+
+def test_what_leaves_inputs_out_is_turned_back_also() -> None:
+    space = spaces.Box(-1.0, 1.0, (3,))
+    encoder = VectorEncoder(space, 4, precision="fp32", with_observation=False)
+    settings = InfoNCESettings(isolated=True, align_features=True, select_inputs=True)
+    own_updates = OwnUpdates(encoder, nn.Module(), settings)
+    own_updates.begin_alignment(encoder)
+    assert own_updates.selection is not None
+    assert own_updates.alignment is not None
+    turned = Turned()
+    turned.auxiliary.encoder, turned.stored = encoder, turned.stored[..., :3]
+    vectors = turned.stored.flatten(0, 1)
+    before = own_updates.read(encoder, vectors)
+    own_updates.selection.selected[1] = False
+    own_updates.adam.get_buffer("n_steps").add_(ALIGN_FREQ)
+    own_updates.align(turned.auxiliary, turned.experience)
+    without = vectors.clone()
+    without[:, 1] = 0  # the mean that nothing has moved
+    features = encoder.encode(without).features.detach()
+    rotation, shift = procrustes(features, before, torch.eye(4))
+    torch.testing.assert_close(own_updates.alignment.get_buffer("rotation"), rotation)
+    torch.testing.assert_close(own_updates.read(encoder, vectors), features @ rotation + shift)
+    assert not torch.allclose(rotation, torch.eye(4), atol=0.01)
 
 
 @pytest.mark.parametrize("shares", [True, False])

@@ -147,7 +147,7 @@ def test_one_input_at_a_time_is_shuffled_now_and_then() -> None:
             (each.futures[..., index].T, raw.futures[..., index].T),
         ):
             order = [int(np.flatnonzero((then == row).all(axis=1))[0]) for row in now]
-            assert sorted(order) == list(range(6))
+            assert sorted(order) == list(range(6)) != order
             orders.append(order)
         assert orders[0] != orders[1]
         torch.testing.assert_close(increases[index], distances(each)[:4] - distances(raw)[:4])
