@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
-from torch.optim.adam import adam
 from typing_extensions import Self
 
 from rl_infonce.networks.alignment import Alignment
@@ -23,10 +21,10 @@ from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.input_selection import InputSelection, permuted_increases
+from rl_infonce.sb3.own_adam import OwnAdam
 from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
 
-MAX_GRAD_NORM = 10.0
 N_PASSES = 6
 """How often a row of a rollout is an anchor, on average, where the settings do not say."""
 ON_POLICY_LEARNING_RATE = 1e-3
@@ -47,65 +45,6 @@ class HasKey(Protocol):
     @property
     def observation_key(self) -> str | None:
         """Name of the entry, or None where observations are no dictionaries."""
-
-
-class OwnAdam(nn.Module):
-    """Adam (Kingma & Ba 2015) whose moments are buffers, so that models and checkpoints keep them.
-
-    Args:
-        parameters: What is trained, in the order of every later call.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        super().__init__()
-        self.register_buffer("n_steps", torch.zeros(len(parameters), dtype=torch.int64))
-        for index, parameter in enumerate(parameters):
-            self.register_buffer(f"mean_{index}", torch.zeros_like(parameter))
-            self.register_buffer(f"square_{index}", torch.zeros_like(parameter))
-
-    @torch.no_grad()
-    def step(
-        self,
-        parameters: Sequence[nn.Parameter],
-        auxiliary: AuxiliaryGradients,
-        learning_rate: float,
-    ) -> None:
-        """Move parameters against gradients, whose norm is clipped at `MAX_GRAD_NORM`.
-
-        A parameter without a gradient stays, and so do its moments and its count of steps.
-        """
-        given = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
-        moved = [index for index, each in enumerate(parameters) if id(each) in given]
-        trained = [parameters[index] for index in moved]
-        norm = nn.utils.get_total_norm(auxiliary.gradients)
-        clip = (MAX_GRAD_NORM / (norm + 1e-6)).clamp_max(1.0)
-        clipped = torch._foreach_mul([given[id(each)] for each in trained], clip)
-        # fused Adam walks through memory and looks at no strides, which convolutions may change
-        gradients = [
-            gradient
-            if gradient.stride() == each.stride()
-            else torch.empty_like(each).copy_(gradient)
-            for gradient, each in zip(clipped, trained, strict=True)
-        ]
-        buffers = dict(self.named_buffers())
-        n_steps = buffers["n_steps"]
-        adam(
-            trained,  # type: ignore[arg-type]
-            gradients,
-            [buffers[f"mean_{index}"] for index in moved],
-            [buffers[f"square_{index}"] for index in moved],
-            [],
-            list(n_steps[moved].float().unbind()),
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=learning_rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
-        n_steps[moved] += 1
 
 
 def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.func import functional_call
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
-from rl_infonce.sb3.own_updates import OwnAdam
+from rl_infonce.sb3.own_adam import OwnAdam
 from tests.further import further
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
 from tests.sb3.worlds import (

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
 from rl_infonce.sb3.attach import AuxiliaryGradients
-from rl_infonce.sb3.own_updates import OwnAdam
+from rl_infonce.sb3.own_adam import OwnAdam
 from tests.draws import normal
 from tests.sb3.fakes import StampedVectorEnv
 from tests.sb3.worlds import (
