@@ -93,8 +93,10 @@ class InputSelection(nn.Module):
 
         An input is selected whose mean increase is `SIGNIFICANCE` standard errors above 0, or that
         permutation left as it was, since what does not vary is no noise. Where no input passes, the
-        loss says nothing of any of them, and all are selected.
+        loss says nothing of any of them, and all are selected. Pairs that are not finite are left
+        out.
         """
+        increases = increases[:, increases.isfinite().all(dim=0)]
         names = ("n_pairs", "sums", "square_sums")
         n_pairs, sums, squares = (self.get_buffer(name).mul_(KEPT_SHARE) for name in names)
         n_pairs += increases.shape[1]

@@ -205,6 +205,19 @@ def test_tests_become_rare(n_inputs: int, expected: list[int]) -> None:
     assert tested == expected
 
 
+def test_pairs_that_are_not_finite_count_for_nothing() -> None:
+    increases = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
+    increases[0] += 1
+    broken, clean = InputSelection(3), InputSelection(3)
+    broken.count(torch.full((3, 2), torch.nan), 40)
+    assert broken.selected.all()
+    torn = torch.cat([increases, torch.tensor([[1.0], [torch.inf], [1.0]])], dim=1)
+    broken.count(torn, 50)
+    clean.count(increases, 50)
+    assert clean.selected.tolist() == [True, False, False]
+    assert torch.equal(broken.selected, clean.selected)
+
+
 def test_where_no_input_passes_all_are_selected() -> None:
     selection = InputSelection(3)
     selection.count(torch.tensor([[1.0, 1.1], [1.0, -1.0], [-1.0, 1.0]]), 50)
