@@ -1,7 +1,6 @@
 """The study of regimes: its distractors, a small run of it, and its tables beside its results."""
 
 import json
-import re
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -16,12 +15,13 @@ from distractors import make
 from gymnasium.envs.registration import EnvSpec, registry
 from regime_grids import Grid, cells, read_grid, runs_of
 from regime_pages import draw, map_table, table, tasks_table, tried_table
-from regime_scores import Row, area, effect, ending, in_units, measured, row_of
+from regime_scores import area, effect, row_of
 from regime_training import curve_of, train_all
 
 from rl_infonce.report.curves import area_under_curve
 from rl_infonce.report.statistics import Interval
-from tests.experiments.loading import EXPERIMENTS, RESULTS, study_page
+from tests.experiments.loading import EXPERIMENTS
+from tests.experiments.regime_maps import present, words_of, words_of_picture
 from tests.sb3.fakes import StampedEnv
 
 pytest.importorskip("mujoco")
@@ -130,14 +130,6 @@ def test_distractors_have_their_correlation_and_a_seed(kind: str, expected: floa
     assert gym.spec(f"Hopper{kind}64-v5") is not None
 
 
-@pytest.mark.parametrize("folder", sorted((RESULTS / "regimes").glob("*/")), ids=lambda f: f.name)
-def test_a_page_holds_the_tables_of_the_results(folder: Path) -> None:
-    grid = read_grid(EXPERIMENTS / "regimes" / f"{folder.name}.toml")
-    areas, *_ = table(grid, folder).split("\n\n")
-    pages = study_page("regimes/README.md"), study_page("regimes/SCREENINGS.md")
-    assert sum(areas.strip() in page for page in pages) == 1
-
-
 @pytest.mark.parametrize("task", ["CartPole-v1", "InvertedPendulumWhite128-v5"])
 def test_the_file_of_random_returns_says_what_a_random_agent_earns(task: str) -> None:
     known = json.loads(regime_units.RANDOM_RETURNS.read_text())
@@ -163,45 +155,6 @@ def test_random_returns_are_noted_once(tmp_path: Path, monkeypatch: pytest.Monke
     grid = read_grid(EXPERIMENTS / "regimes" / "ppo_tasks.toml")
     regime_units.note_random_returns([grid._replace(tasks=("a",), unit={"a": "b"})])
     assert json.loads((tmp_path / "random.json").read_text()) == {"a": 1.5, "b": -1.0}
-
-
-ARMS = ("baseline", "placebo")
-"""What the loss has to be above, so that it helps."""
-
-
-def test_the_page_holds_the_map_of_the_results(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    rows = [
-        row_of(
-            read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"),
-            RESULTS / "regimes" / name,
-        )
-        for name in (
-            *("sac_sparse_distractors", "ppo_aligned_distractors", "ppo_aligned_plain"),
-            *("ppo_sparse_distractors", "ppo_distractors"),
-        )
-    ]
-    page = study_page("regimes/README.md")
-    assert map_table(rows).strip() in page
-    assert tasks_table(rows).strip() in page
-    draw(rows, tmp_path / "map.svg")
-    assert words_of(tmp_path / "map.svg") == words_of_picture(rows)
-    committed, drawn = (lines_of(each / "map.svg") for each in (RESULTS / "regimes", tmp_path))
-    np.testing.assert_allclose(committed, drawn, atol=2)  # points; matplotlib's versions differ
-    assert words_of(RESULTS / "regimes" / "map.svg") == words_of_picture(rows)
-
-
-def test_the_page_counts_the_forms_that_were_tried() -> None:
-    paths = sorted((EXPERIMENTS / "regimes").glob("*_screen.toml"))
-    grids = {path.stem: read_grid(path) for path in paths}
-    assert tried_table(grids, RESULTS / "regimes") in study_page("regimes/README.md")
-
-
-def test_a_grid_without_a_run_is_named() -> None:
-    grids = {path.stem for path in (EXPERIMENTS / "regimes").glob("*.toml")}
-    trained = {path.name for path in (RESULTS / "regimes").glob("*/")}
-    pages = study_page("regimes/README.md") + study_page("regimes/SCREENINGS.md")
-    assert all(f"`{grid}`" in pages or f"{grid}.toml" in pages for grid in grids - trained)
 
 
 def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path) -> None:
@@ -230,115 +183,6 @@ def test_forms_are_counted_once_and_only_where_a_loss_was_trained(tmp_path: Path
         "| PPO | noise that drifts | 2 | HalfCheetahDrifting128-v5 |",
         "| PPO | white noise | 2 | HopperWhite128-v5 |",
     ]
-
-
-def test_the_page_counts_the_seeds_that_fell() -> None:
-    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_sparse_distractors.toml")
-    runs = runs_of(grid, RESULTS / "regimes" / "ppo_sparse_distractors")
-
-    def falls(curve: list[float | None]) -> bool:
-        known = np.array([each for each in curve if each is not None])
-        means = np.convolve(known, np.ones(5) / 5, mode="valid")
-        return bool((means[np.argmax(means > 500) :] < 150).any())
-
-    fell = [
-        sum(falls(run["curve"]) for run in runs[grid.tasks[0], arm].values())
-        for arm in ("infonce", "baseline")
-    ]
-    page = " ".join(study_page("regimes/README.md").split())
-    assert f"in {fell[0]} of ten seeds with the loss and in {fell[1]} without it" in page
-
-
-def words_of(picture: Path) -> set[str]:
-    """Return the texts of a picture, without the numbers of its axes."""
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
-    return {text for text in texts if not re.fullmatch(r"\W?[0-9.]+", text)}
-
-
-def lines_of(picture: Path) -> list[float]:
-    """Return where the lines of a picture go, in points."""
-    paths = re.findall(r' d="([^"]*)"', picture.read_text())
-    return [float(number) for path in paths for number in re.findall(r"-?[0-9.]+", path)]
-
-
-def words_of_picture(rows: list[Row]) -> set[str]:
-    """Return the texts that the picture of a map has to have."""
-    arms = {arm for row in rows for arm, each in row.differences.items() if each is not None}
-    axis = "score above the same network without the loss, 95 % intervals"
-    return {axis, *(row.grid.regime for row in rows), *(arm.replace("_", " ") for arm in arms)}
-
-
-def present(interval: Interval | None) -> Interval:
-    """Return an interval that is not missing."""
-    assert interval is not None
-    return interval
-
-
-def test_the_first_page_says_where_the_loss_helps() -> None:
-    sac, ppo = (
-        row_of(read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"), RESULTS / "regimes" / name)
-        for name in ("sac_sparse_distractors", "ppo_aligned_distractors")
-    )
-    page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
-    wide = "{:.3f} ({:.3f} to {:.3f})"
-    for row in (sac, ppo):
-        for task in row.grid.fresh_tasks:
-            found = row.on_tasks[task]
-            over = [present(found.over_baseline), present(found.over_placebo)]
-            assert min(each.low for each in over) > 0
-            cells = " | ".join(wide.format(*each[:3]) for each in over)
-            name = f"{row.grid.algorithm} on {task.partition('White')[0]}"
-            assert f"| {name} | {cells} | {found.cost:.2f} times |" in page
-    for words, interval, form in (
-        ("**SAC** scores {} what", sac.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
-        (
-            "at equal processor time also, by {}, nearly all of it on Reacher.",
-            sac.at_equal_time,
-            wide,
-        ),
-        ("**PPO** scores {} what", ppo.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
-        ("no gain is detected ({})", ppo.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
-    ):
-        assert words.format(form.format(*present(interval)[:3])) in page
-    ratios = [present(row.ratio).mean for row in (sac, ppo)]
-    assert "SAC [scored {:.2f} times]".format(*ratios) in page
-    assert "PPO {1:.2f} times as much".format(*ratios) in page
-    assert present(sac.at_equal_time).low > 0 > present(ppo.at_equal_time).low
-
-
-def test_the_first_page_says_what_the_loss_costs_where_all_inputs_are_useful() -> None:
-    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_aligned_plain.toml")
-    row = row_of(grid, RESULTS / "regimes" / "ppo_aligned_plain")
-    page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
-    below = [present(row.over[arm]) for arm in ("baseline", "stock")]
-    assert row.n_seeds == 10
-    assert all(each.high < 0 for each in below)
-    of_network, of_stock = (
-        f"{-each.mean:.3f} ({-each.high:.3f} to {-each.low:.3f})" for each in below
-    )
-    assert f"score is {of_network} below that of the same network and {of_stock} below" in page
-    assert f"Without noise inputs PPO scored {present(row.ratio).mean:.2f} times as much" in page
-    assert present(row.over["placebo"]).low > 0
-
-
-def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
-    grid = read_grid(EXPERIMENTS / "regimes" / "sac_sparse_distractors.toml")
-    runs = runs_of(grid, RESULTS / "regimes" / "sac_sparse_distractors")
-    scores, endings = in_units(grid, measured(runs)), measured(runs, ending)
-
-    def mean(of: Any, place: int, arm: str) -> float:
-        return float(np.mean(list(of[grid.tasks[place], arm].values())))
-
-    loss, plain, placebo = (mean(scores, 1, arm) for arm in ("infonce", *ARMS))
-    assert round(4 * (placebo - plain) / (loss - plain)) == 3
-    page = " ".join(study_page("regimes/README.md").split())
-    assert f"returns {loss:.2f} of what stock does without noise" in page
-    assert f"and the same network {plain:.2f}." in page
-    assert f"does not train either, returns {placebo:.2f}." in page
-    stock = [f"{mean(scores, place, 'stock'):.2f}" for place in (0, 1)]
-    assert "stock beside the noise returns {} on Pendulum and {} on Reacher.".format(*stock) in page
-    ends = [f"{mean(endings, 0, arm):.0f}" for arm in ("baseline", "infonce")]
-    assert f"({' and '.join(ends)} in the last tenth of the budget)" in page
 
 
 def confirmed(
