@@ -82,7 +82,10 @@ class AuxiliaryLoss:
 
     @torch.no_grad()
     def losses(self, raw: ObservationBatch) -> Tensor:
-        """Return the InfoNCE loss [B] of each pair, by the first term; nothing is moved by it."""
+        """Return the InfoNCE loss [B] of each pair, by the first term; nothing is moved by it.
+
+        A loss without negatives has one here also, by its cosines over the temperature.
+        """
         found = self.heads(self.encode(raw, watch=False), self.horizons)
         losses = info_nce(found.scores, mask=found.mask, validate_args=False)
         return losses.mean(dim=0)

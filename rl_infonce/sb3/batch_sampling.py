@@ -24,7 +24,6 @@ class SamplingPlan(NamedTuple):
         shuffled: Whether each anchor gets the futures of another one as its positives; all futures
             but its own are candidates.
         segment_length: Consecutive steps that are anchors together.
-        n_newest: Anchors that are the newest ones and come first; the others are drawn.
     """
 
     horizons: tuple[int, ...]
@@ -34,7 +33,6 @@ class SamplingPlan(NamedTuple):
     with_actions: bool
     shuffled: bool = False
     segment_length: int = 1
-    n_newest: int = 0
 
 
 def sampling_plan(
@@ -85,9 +83,27 @@ def sample_batch(
     Returns:
         The batch, of fewer than `n_pairs` anchors if fewer are legal; None if fewer than 2 are.
     """
-    steps, envs = _anchors(experience, plan, rng)
-    if len(steps) < 2:
-        return None
+    horizon = max(plan.horizons)
+    steps, envs = experience.sample_anchors(horizon, plan.n_pairs, rng, plan.segment_length)
+    return None if len(steps) < 2 else gather_batch(experience, plan, steps, envs, rng)
+
+
+def gather_batch(
+    experience: Experience,
+    plan: SamplingPlan,
+    steps: IntArray,
+    envs: IntArray,
+    rng: np.random.Generator,
+) -> ObservationBatch:
+    """Gather the observations of anchors, whose futures lie inside their episodes.
+
+    Args:
+        experience: What they are taken from.
+        plan: What belongs to an anchor; how many there are is not asked.
+        steps: [B] steps by age.
+        envs: [B] environments.
+        rng: Source of the order in which futures are shuffled.
+    """
     episodes = experience.episodes(steps, envs)
     context_steps = steps[:, None] + np.arange(1 - plan.context_length, 1)  # [B, L]
     context_envs = np.broadcast_to(envs[:, None], context_steps.shape)
@@ -109,22 +125,6 @@ def sample_batch(
         time_mask=may_serve,
         actions=_actions(experience, plan, steps, envs),
     )
-
-
-def _anchors(
-    experience: Experience, plan: SamplingPlan, rng: np.random.Generator
-) -> tuple[IntArray, IntArray]:
-    """Return steps and environments of anchors: first the newest ones, then drawn older ones."""
-    horizon = max(plan.horizons)
-    steps, envs = experience.sample_anchors(horizon, plan.n_pairs, rng, plan.segment_length)
-    if not plan.n_newest:
-        return steps, envs
-    legal_steps, legal_envs = experience.legal_anchors(horizon)
-    newest = legal_steps[-plan.n_newest :], legal_envs[-plan.n_newest :]
-    is_older = steps < newest[0].min(initial=experience.n_steps)
-    n_older = max(plan.n_pairs - len(newest[0]), 0)
-    older = steps[is_older][:n_older], envs[is_older][:n_older]
-    return np.concatenate([newest[0], older[0]]), np.concatenate([newest[1], older[1]])
 
 
 def _another_one(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,11 @@ class Experience:
     _action_shape: tuple[int, ...]
     _gather: Callable[[IntArray, IntArray], Array]
     _executed: Callable[[Array], Array] = as_stored
+
+    def part(self, start: int, stop: int) -> Experience:
+        """Return the steps from `start` on and before `stop`, by age, as an experience."""
+        first = (self._oldest_row + start) % max(len(self._ids), 1)
+        return replace(self, n_steps=stop - start, _oldest_row=first)
 
     def legal_anchors(self, horizon: int) -> tuple[IntArray, IntArray]:
         """List every (step, env) whose episode still runs `horizon` steps later.

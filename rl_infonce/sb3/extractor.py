@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -190,10 +190,7 @@ class InfoNCEExtractor(HostedExtractor):
         return self
 
     def make_updates_due(self) -> None:
-        """Make the updates that an isolated encoder has before the next rollout, now.
-
-        Without it the updates after those of RL that end a `learn` come with the next `learn`.
-        """
+        """Make the updates after the last rollout now, which come with the next `learn` else."""
         self._make_updates(only_in_rollouts=False)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -215,21 +212,23 @@ class InfoNCEExtractor(HostedExtractor):
         experience = self.experience() if leader is self else None
         if experience is None or self.own_updates is None or self.infonce is None:
             return
-        rate = learning_rate_for(algorithm, self.settings)
-        auxiliary = self._auxiliary_loss(self.infonce)
-        self.own_updates.before_updates(auxiliary, experience, self._plan, algorithm)
-        for _ in range(n_due if self.infonce_coef > 0 else 0):
-            self._update(self.own_updates, experience, rate)
-        self.own_updates.align(auxiliary, experience)
+        if n_due and self.infonce_coef > 0:
+            self._update(self.own_updates, experience, algorithm, n_due)
+        self.own_updates.align(self._auxiliary_loss(self.infonce), experience)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 
-    def _update(self, own_updates: OwnUpdates, experience: Experience, rate: float) -> None:
-        loss = self.infonce_loss(experience)
-        share = self._session.steering.share
-        found = None if loss is None else self.weighted_gradients(loss, share)
-        if found is not None and self.infonce is not None:
-            own_updates.step(self.encoder, self.infonce, found, share * rate)
+    def _update(
+        self, own: OwnUpdates, experience: Experience, algorithm: BaseAlgorithm, n_updates: int
+    ) -> None:
+        heads, share = cast("TemporalInfoNCE", self.infonce), self._session.steering.share
+        rate = share * learning_rate_for(algorithm, self.settings)
+        rows = own.before_updates(self._auxiliary_loss(heads), experience, self._plan, algorithm)
+        for _ in range(n_updates):
+            loss = self.infonce_loss(rows)
+            found = None if loss is None else self.weighted_gradients(loss, share)
+            if found is not None:
+                own.step(self.encoder, heads, found, rate)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 

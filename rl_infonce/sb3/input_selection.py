@@ -1,8 +1,10 @@
-"""Which inputs of an encoder its loss has use for, by a test on pairs that hardly trained it."""
+"""Which inputs of an encoder its loss has use for, by a test on pairs that trained nothing yet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,20 +15,35 @@ from rl_infonce.sb3.batch_sampling import ObservationBatch
 FIRST_TEST = 40
 """Updates of the encoder before the first test, which have to teach it something."""
 TEST_GROWTH = 1.25
-"""Updates at a test over those at the last one: tests become rare as their answers settle."""
+"""Updates at a decision over those at the last one: tests become rare as answers settle."""
+MIN_PAIRS = 64
+"""Pairs of a decision, in so many of which permutation has to change an input that it is about."""
 KEPT_SHARE = 0.5
-"""What the evidence of earlier tests, which are of an earlier encoder, weighs at the next one."""
-SIGNIFICANCE = 3.0
-"""Standard errors above 0 at which an increase of the loss counts."""
+"""What the evidence before a decision, which is of an earlier encoder, weighs at the next one."""
+CHANCE = 0.001
+"""Chance at which one input or more of noise alone would pass in a decision."""
+
+
+class Increases(NamedTuple):
+    """What shuffling an input does to pairs.
+
+    Attributes:
+        losses: [n, M] how much more each pair loses, in nats.
+        has_changed: [n, M] bool, whether the pair has another value of the input then.
+    """
+
+    losses: Tensor
+    has_changed: Tensor
 
 
 @torch.no_grad()
 def permuted_increases(
     losses_of: Callable[[ObservationBatch], Tensor],
     raw: ObservationBatch,
+    n_tested: int,
     rng: np.random.Generator,
-) -> Tensor:
-    """Return how much worse each pair is told from others when one input is another row's.
+) -> Increases:
+    """Return how much worse pairs are told from others when one input is another pair's.
 
     It is the permutation importance of Breiman 2001, section 10, of each input to the loss: the
     input is shuffled over the batch, once for all contexts and once for all futures. Shuffling what
@@ -34,22 +51,23 @@ def permuted_increases(
     that the expected increase is 0 on pairs that trained nothing.
 
     Args:
-        losses_of: The losses [M] of the first M pairs of a batch.
+        losses_of: The losses [B] of a batch.
         raw: Vectors of B pairs, contexts [B, L, n] and futures [K, B, n].
+        n_tested: How many pairs count, M <= B; they come first.
         rng: Source of the permutations.
-
-    Returns:
-        Increases [n, M] in nats.
     """
-    before = losses_of(raw)
+    before = losses_of(raw)[:n_tested]
     n_pairs, n_inputs = raw.n_anchors, raw.context.shape[-1]
-    increases = []
+    losses, has_changed = [], []
     for index in range(n_inputs):
         context, futures = raw.context.copy(), raw.futures.copy()
         context[..., index] = context[rng.permutation(n_pairs), :, index]
         futures[..., index] = futures[:, rng.permutation(n_pairs), index]
-        increases.append(losses_of(raw._replace(context=context, futures=futures)) - before)
-    return torch.stack(increases)
+        losses.append(losses_of(raw._replace(context=context, futures=futures))[:n_tested] - before)
+        changed = (context != raw.context)[..., index].any(axis=1)
+        changed |= (futures != raw.futures)[..., index].any(axis=0)
+        has_changed.append(torch.as_tensor(changed[:n_tested]))
+    return Increases(torch.stack(losses), torch.stack(has_changed).to(before.device))
 
 
 class InputSelection(nn.Module):
@@ -63,51 +81,80 @@ class InputSelection(nn.Module):
     """
 
     selected: Tensor
+    decided_at: Tensor
+    n_new: Tensor
+    n_pairs: Tensor
+    n_changed: Tensor
+    sums: Tensor
+    square_sums: Tensor
 
     def __init__(self, n_inputs: int) -> None:
         super().__init__()
+        self.least_z = NormalDist().inv_cdf(1 - CHANCE / n_inputs)
         self.register_buffer("selected", torch.ones(n_inputs, dtype=torch.bool))
-        self.register_buffer("tested_at", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("decided_at", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("n_new", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_pairs", torch.zeros(()))
-        self.register_buffer("sums", torch.zeros(n_inputs))
-        self.register_buffer("square_sums", torch.zeros(n_inputs))
+        for name in ("n_changed", "sums", "square_sums"):
+            self.register_buffer(name, torch.zeros(n_inputs))
 
     @property
     def has_begun(self) -> bool:
         """Whether there was a test."""
-        return bool(self.get_buffer("tested_at"))
+        return bool(self.n_pairs)
 
     def is_due(self, n_updates: int) -> bool:
         """Return whether an encoder of so many updates is tested now.
 
         A test evaluates the loss once for each input, so that many inputs are tested more rarely.
         """
-        tested_at = int(self.get_buffer("tested_at"))
-        if not tested_at:
+        decided_at = int(self.decided_at)
+        if not decided_at:
             return n_updates >= FIRST_TEST
-        return n_updates >= max(TEST_GROWTH * tested_at, tested_at + len(self.selected) / 2)
+        return n_updates >= max(TEST_GROWTH * decided_at, decided_at + len(self.selected) / 2)
 
     @torch.no_grad()
-    def count(self, increases: Tensor, n_updates: int) -> None:
-        """Select anew, by the increases [n, M] of a test of the encoder after `n_updates`.
+    def count(self, increases: Increases, n_updates: int) -> None:
+        """Count a test of the encoder after `n_updates`, and decide if it makes enough pairs.
 
-        An input is selected whose mean increase is `SIGNIFICANCE` standard errors above 0, or that
-        permutation left as it was, since what does not vary is no noise. Where no input passes, the
-        loss says nothing of any of them, and all are selected. Pairs that are not finite are left
-        out.
+        An input is selected whose mean increase is so many standard errors above 0 that noise would
+        be as seldom as `CHANCE` for any input, with Bonferroni's correction. One that permutation
+        seldom changes, as it hardly varies, stays what it was. Where no input passes, the loss says
+        nothing of any of them, and all are selected. Pairs whose loss is not finite are left out.
         """
-        increases = increases[:, increases.isfinite().all(dim=0)]
-        names = ("n_pairs", "sums", "square_sums")
-        n_pairs, sums, squares = (self.get_buffer(name).mul_(KEPT_SHARE) for name in names)
-        n_pairs += increases.shape[1]
-        sums += increases.sum(dim=1)
-        squares += increases.square().sum(dim=1)
-        self.get_buffer("tested_at").fill_(n_updates)
-        means = sums / n_pairs
-        errors = ((squares / n_pairs - means.square()).clamp_min(0) / n_pairs).sqrt()
-        passes = means > SIGNIFICANCE * errors
-        self.selected.copy_(passes | (squares == 0) | ~passes.any())
+        is_finite = increases.losses.isfinite().all(dim=0)
+        losses, has_changed = (each[:, is_finite] for each in increases)
+        if not losses.shape[1]:
+            return
+        if not self.n_new:
+            for evidence in (self.n_pairs, self.n_changed, self.sums, self.square_sums):
+                evidence *= KEPT_SHARE
+        self.n_new += losses.shape[1]
+        self.n_pairs += losses.shape[1]
+        self.n_changed += has_changed.sum(dim=1)
+        self.sums += losses.sum(dim=1)
+        self.square_sums += losses.square().sum(dim=1)
+        if self.n_new >= MIN_PAIRS:
+            self._decide(n_updates)
+
+    def _decide(self, n_updates: int) -> None:
+        self.n_new.zero_()
+        self.decided_at.fill_(n_updates)
+        means = self.sums / self.n_pairs
+        variances = (self.square_sums / self.n_pairs - means.square()).clamp_min(0)
+        errors = (variances / (self.n_pairs - 1)).sqrt()
+        is_known = self.n_changed >= MIN_PAIRS
+        passes = is_known & (means > self.least_z * errors)
+        if passes.any():
+            self.selected.copy_(torch.where(is_known, passes, self.selected))
+        else:
+            self.selected.fill_(True)
 
     def forward(self, vectors: Tensor, means: Tensor) -> Tensor:
         """Return vectors [K, n] in which inputs that are not selected stand at their means [n]."""
-        return torch.where(self.selected, vectors, means)
+        return with_means(vectors, self.selected, means)
+
+
+def with_means(vectors: Tensor, selected: Tensor, means: Tensor) -> Tensor:
+    """Return vectors [K, n] in which inputs that are not selected [n] stand at their means [n]."""
+    return torch.where(selected > 0, vectors, means)

@@ -15,12 +15,18 @@ from rl_infonce.networks.alignment import Alignment
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
-from rl_infonce.sb3.batch_sampling import SamplingPlan, sample_batch
+from rl_infonce.sb3.batch_sampling import SamplingPlan, gather_batch
 from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.input_selection import InputSelection, permuted_increases
+from rl_infonce.sb3.input_selection import (
+    MIN_PAIRS,
+    Increases,
+    InputSelection,
+    permuted_increases,
+    with_means,
+)
 from rl_infonce.sb3.own_adam import OwnAdam
 from rl_infonce.sb3.vector_encoder import VectorEncoder
 from rl_infonce.settings import InfoNCESettings
@@ -33,8 +39,10 @@ ALIGN_FREQ = 8
 """Updates from one alignment of features to the next, at least."""
 N_ALIGNED = 512
 """Observations, at most, on which features are aligned."""
-N_NEWEST = 64
-"""Newest pairs of a replay buffer, which few updates have seen, on which inputs are tested."""
+N_TESTED = 256
+"""Pairs in the batch of a test of inputs."""
+N_HELD_OUT = 128
+"""Newest rows of a replay buffer, at most, that train nothing until they are older."""
 _SELECTED = "selected inputs"
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
@@ -212,35 +220,31 @@ class OwnUpdates(nn.Module):
         experience: Experience,
         plan: SamplingPlan,
         algorithm: BaseAlgorithm,
-    ) -> None:
-        """Note where features are at first, and test the inputs while pairs have trained nothing.
+    ) -> Experience:
+        """Test the inputs, if that is due, and return what of the experience may train.
+
+        Before the first updates it notes where features are, to which later ones are aligned. A
+        rollout is new as a whole. The newest steps of a replay buffer train nothing until others
+        are newer, so that there are pairs for tests.
 
         Args:
             auxiliary: The loss.
             experience: What its next updates draw from.
-            plan: What they draw.
-            algorithm: The host, whose rollouts are new as a whole.
+            plan: What belongs to a pair.
+            algorithm: The host.
         """
         if aligns(algorithm, self.settings):
             self.begin_alignment(auxiliary.encoder)
-        if _rollouts_of(algorithm) is None:
-            plan = plan._replace(n_newest=N_NEWEST)
-        self._select_inputs(auxiliary, experience, plan)
-
-    def _select_inputs(
-        self, auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan
-    ) -> None:
+        if self.selection is None:
+            return experience
+        is_rollout = _rollouts_of(algorithm) is not None
+        n_trained = 0 if is_rollout else _n_trained_steps(experience, max(plan.horizons))
         n_updates = self.n_updates(auxiliary.encoder)
-        if self.selection is None or not self.selection.is_due(n_updates):
-            return
-        raw = sample_batch(experience, plan, auxiliary.rng)
-        if raw is None:
-            return
-        n_tested = min(plan.n_newest or raw.n_anchors, raw.n_anchors)
-        increases = permuted_increases(
-            lambda each: auxiliary.losses(each)[:n_tested], raw, auxiliary.rng
-        )
-        self.selection.count(increases, n_updates)
+        if self.selection.is_due(n_updates):
+            increases = _tested(auxiliary, experience, plan, n_trained)
+            if increases is not None:
+                self.selection.count(increases, n_updates)
+        return experience if is_rollout else experience.part(0, n_trained)
 
     def _what_is_read(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return all tensors on which the features depend that the policy reads."""
@@ -271,10 +275,38 @@ class OwnUpdates(nn.Module):
                     buffer.copy_(new)
 
 
+def _n_trained_steps(experience: Experience, horizon: int) -> int:
+    """Return how many of the oldest steps of a replay buffer may train."""
+    n_held_out = math.ceil(N_HELD_OUT / experience.n_envs) + horizon
+    return experience.n_steps - min(n_held_out, experience.n_steps // 4)
+
+
+def _tested(
+    auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan, n_trained: int
+) -> Increases | None:
+    """Return the increases of pairs that trained nothing, among older ones if there are any.
+
+    None where they are too few: those of a replay buffer, which the next ones overlap, would count
+    more than once otherwise.
+    """
+    horizon, rng = max(plan.horizons), auxiliary.rng
+    n_wanted = N_TESTED // 2 if n_trained else N_TESTED
+    new = experience.part(n_trained, experience.n_steps)
+    steps, envs = new.sample_anchors(horizon, n_wanted, rng)
+    n_new, steps = len(steps), steps + n_trained
+    if n_new < (MIN_PAIRS if n_trained else 2):
+        return None
+    if n_trained:
+        older = experience.part(0, n_trained).sample_anchors(horizon, N_TESTED - n_new, rng)
+        steps, envs = np.concatenate([steps, older[0]]), np.concatenate([envs, older[1]])
+    raw = gather_batch(experience, plan, steps, envs, rng)
+    return permuted_increases(auxiliary.losses, raw, n_new, rng)
+
+
 def _features_read(encoder: Encoder, inputs: Tensor, tensors: dict[str, Tensor]) -> Tensor:
     """Return the features of observations by what the policy reads or did read."""
-    if _SELECTED in tensors and isinstance(encoder, VectorEncoder):
-        inputs = torch.where(tensors[_SELECTED] > 0, inputs, tensors["normalizer.running_mean"])
+    if _SELECTED in tensors:
+        inputs = with_means(inputs, tensors[_SELECTED], tensors["normalizer.running_mean"])
     return encoder.encode(inputs, tensors).features
 
 

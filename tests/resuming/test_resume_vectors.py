@@ -60,6 +60,27 @@ def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path
 
 
 @pytest.mark.slow
+def test_tests_of_inputs_are_made_where_they_would_have_been(tmp_path: Path) -> None:
+    def make() -> BaseAlgorithm:
+        rounds: dict[str, Any] = {"train_freq": 20, "gradient_steps": 20, "learning_starts": 50}
+        kwargs = policy_kwargs()
+        return SAC(
+            "MlpPolicy", pendulum(1), buffer_size=500, policy_kwargs=kwargs, seed=1, **rounds
+        )
+
+    assert_goes_on_exactly(make, tmp_path, [340, 380], 430)
+    model = make()
+    model.learn(430)
+    assert _decided_at(model) > 300
+
+
+def _decided_at(model: BaseAlgorithm) -> int:
+    selection = getattr(extractors_of(model)[0].own_updates, "selection", None)
+    assert selection is not None
+    return int(selection.decided_at)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", with_further(["TD3", "TQC", "CrossQ", "MaskablePPO", "RecurrentPPO"], RELATIVES)
 )

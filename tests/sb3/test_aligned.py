@@ -261,6 +261,9 @@ def test_the_policy_reads_the_same_features_where_the_loss_ends(shares: bool) ->
     extractors = extractors_of(model)
     for extractor in extractors:
         extractor.make_updates_due()
+    selection = getattr(extractors[0].own_updates, "selection", None)
+    assert selection is not None
+    selection.decided_at.fill_(1)  # so that a test would be due
     before = [extractor(vectors) for extractor in extractors]
     for extractor in extractors:
         extractor.infonce_coef = 0.0

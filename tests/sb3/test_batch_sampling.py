@@ -162,20 +162,3 @@ def test_a_cycle_leaves_nobody_alone() -> None:
             order = _another_one(n, np.random.default_rng(seed))
             assert sorted(order) == list(range(n))
             assert (order != np.arange(n)).all()
-
-
-@pytest.mark.parametrize("name", ["PPO", "SAC"])
-@pytest.mark.parametrize("n_newest", [1, 5, 12, 1000])
-def test_the_newest_anchors_come_first_and_older_ones_behind(name: str, n_newest: int) -> None:
-    _, experience = recorded(name)
-    steps, envs = experience.legal_anchors(max(PLAN.horizons))
-    observations = experience.observations(steps, envs)
-    newest = observations[-n_newest:]
-    batch = sampled(experience, n_newest=n_newest)
-    anchors = batch.context[:, -1]
-    np.testing.assert_array_equal(anchors[: len(newest)], newest)
-    older = {each.tobytes() for each in observations[: len(steps) - len(newest)]}
-    drawn = [each.tobytes() for each in anchors[len(newest) :]]
-    assert len({*drawn}) == len(drawn) <= max(12 - len(newest), 0)
-    assert {*drawn} <= older
-    assert n_newest > 5 or drawn

@@ -407,3 +407,27 @@ def test_an_algorithm_without_buffer_is_refused() -> None:
     model = ARS("LinearPolicy", stamped_vec_env(1))
     with pytest.raises(UnreadableBufferError, match="ARS has no rollout or replay buffer"):
         ExperienceReader().read(model)
+
+
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_a_part_holds_the_steps_of_its_place_and_their_pairs(algorithm: type[Any]) -> None:
+    model = either(algorithm, (5, 9), n_steps=20).learn(100)
+    whole = ExperienceReader().read(model)
+    steps, envs = np.indices((whole.n_steps, whole.n_envs))
+    everything = whole.observations(steps, envs)
+    for start, stop in ((0, whole.n_steps), (0, 7), (9, whole.n_steps), (3, 11), (4, 4)):
+        part = whole.part(start, stop)
+        assert part.n_steps == stop - start
+        own = everything[start:stop]
+        steps, envs = np.indices((part.n_steps, part.n_envs))
+        np.testing.assert_array_equal(part.observations(steps, envs), own)
+        where = decode(own)
+        expected = [
+            (step, env)
+            for step in range(part.n_steps - 2)
+            for env in range(part.n_envs)
+            if where.episode[step, env] == where.episode[step + 2, env]
+        ]
+        assert list(zip(*part.legal_anchors(2), strict=True)) == expected
+        drawn = part.sample_anchors(2, 1000, np.random.default_rng(0))
+        assert sorted(zip(*drawn, strict=True)) == expected

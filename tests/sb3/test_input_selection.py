@@ -1,6 +1,7 @@
 """Inputs that the loss has no use for reach no policy, and those that it has use for do."""
 
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import gymnasium as gym
@@ -15,12 +16,14 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.sb3.batch_sampling import ObservationBatch
+from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
 from rl_infonce.sb3.callbacks import trained_extractors
 from rl_infonce.sb3.input_selection import (
+    CHANCE,
     FIRST_TEST,
     KEPT_SHARE,
-    SIGNIFICANCE,
+    MIN_PAIRS,
+    Increases,
     InputSelection,
     permuted_increases,
 )
@@ -57,6 +60,9 @@ def build(name: str, **settings: Any) -> BaseAlgorithm:
     env = DummyVecEnv([lambda seed=seed: _Noisy(seed) for seed in range(4)])  # type: ignore[misc]
     if name == "PPO":
         return PPO("MlpPolicy", env, n_steps=128, n_epochs=1, policy_kwargs=kwargs, seed=0)
+    if name == "SAC":
+        small: dict[str, Any] = {"batch_size": 32, "buffer_size": 1000}
+        return SAC("MlpPolicy", DummyVecEnv([_Noisy]), policy_kwargs=kwargs, seed=0, **small)
     rounds: dict[str, Any] = {"learning_starts": 400, "train_freq": 25, "gradient_steps": 25}
     return SAC("MlpPolicy", env, buffer_size=4000, policy_kwargs=kwargs, seed=0, **rounds)
 
@@ -67,13 +73,15 @@ def selection_of(extractor: InfoNCEExtractor) -> InputSelection:
     return extractor.own_updates.selection
 
 
-@pytest.mark.parametrize(("name", "n_steps"), [("PPO", 6 * 512), ("SAC", 3000)])
+@pytest.mark.parametrize(
+    ("name", "n_steps"), [("PPO", 6 * 512), ("SAC", 700), ("SAC, four environments", 3000)]
+)
 def test_useful_inputs_are_told_from_noise(name: str, n_steps: int, tmp_path: Path) -> None:
     model = build(name).learn(n_steps)
     every = [each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor)]
     for extractor in every:
         assert torch.equal(selection_of(extractor).selected, IS_USEFUL)
-    assert len(every) == (3 if name == "SAC" else 1)
+    assert len(every) == (1 if name == "PPO" else 3)
     assert extractors_of(model)[0].last_infonce["selected_inputs"] == 4
     one, other = (torch.as_tensor(_Noisy(seed).reset(seed=0)[0])[None] for seed in (0, 1))
     assert not torch.equal(one, other)
@@ -126,21 +134,30 @@ def distances(raw: ObservationBatch) -> Tensor:
 
 def test_one_input_at_a_time_is_shuffled_now_and_then() -> None:
     raw = batch(np.random.default_rng(0))
+    raw.context[..., 2] = raw.futures[..., 2] = 5.0
+    raw.futures[1, 3, 2] = 6.0
     before = raw._replace(context=raw.context.copy(), futures=raw.futures.copy())
     seen: list[ObservationBatch] = []
 
     def losses_of(each: ObservationBatch) -> Tensor:
         seen.append(each)
-        return distances(each)[:4]
+        return distances(each)
 
-    increases = permuted_increases(losses_of, raw, np.random.default_rng(1))
-    assert increases.shape == (3, 4)
-    assert not increases[2].any()
+    increases = permuted_increases(losses_of, raw, 4, np.random.default_rng(1))
+    assert increases.losses.shape == (3, 4)
+    assert not increases.losses[2].any()
     np.testing.assert_array_equal(raw.context, before.context)
     for index, each in enumerate(seen[1:]):
         others = [other for other in range(3) if other != index]
         np.testing.assert_array_equal(each.context[..., others], raw.context[..., others])
         np.testing.assert_array_equal(each.futures[..., others], raw.futures[..., others])
+        rise = distances(each)[:4] - distances(raw)[:4]
+        torch.testing.assert_close(increases.losses[index], rise)
+        differs = (each.context != raw.context).any(axis=(1, 2))
+        differs |= (each.futures != raw.futures).any(axis=(0, 2))
+        np.testing.assert_array_equal(increases.has_changed[index].numpy(), differs[:4])
+    assert not increases.has_changed[2].all()
+    for index, each in enumerate(seen[1:3]):
         orders = []
         for now, then in (
             (each.context[..., index], raw.context[..., index]),
@@ -150,42 +167,88 @@ def test_one_input_at_a_time_is_shuffled_now_and_then() -> None:
             assert sorted(order) == list(range(6)) != order
             orders.append(order)
         assert orders[0] != orders[1]
-        torch.testing.assert_close(increases[index], distances(each)[:4] - distances(raw)[:4])
 
 
-def test_white_noise_passes_no_oftener_than_by_chance() -> None:
-    """The loss uses the noise; on pairs that trained nothing that is worth nothing."""
-    n_passed = 0
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        increases = permuted_increases(distances, batch(rng, 64), rng)
-        z = increases.mean(dim=1) / (increases.std(dim=1) / 8 + 1e-12)
-        n_passed += int((z[:2] > SIGNIFICANCE).sum())
-    assert n_passed <= 3
+def all_changed(losses: Tensor) -> Increases:
+    return Increases(losses, torch.ones_like(losses, dtype=torch.bool))
 
 
 def test_an_input_is_selected_by_its_mean_over_its_error() -> None:
     selection = InputSelection(4)
     rng = np.random.default_rng(0)
-    tests = [rng.normal([[0.4], [0.0], [0.1], [0.0]], [[1.0], [1.0], [0.2], [0.0]], (4, 90))]
-    tests.append(rng.normal([[0.0], [0.4], [0.1], [0.0]], [[1.0], [1.0], [0.2], [0.0]], (4, 60)))
+    spread = [[1.0], [1.0], [0.2], [1.0]]
+    means = ([[0.4], [0.0], [0.1], [0.0]], [[-1.0], [0.6], [0.1], [0.0]])
+    tests = [rng.normal(mean, spread, (4, n)) for mean, n in zip(means, (90, 70), strict=True)]
     assert selection.selected.all()
-    for index, increases in enumerate(tests, start=1):
-        selection.count(torch.as_tensor(increases), 100 * index)
+    decisions = []
+    for index, losses in enumerate(tests, start=1):
+        selection.count(all_changed(torch.as_tensor(losses)), 100 * index)
         each = np.concatenate(tests[:index], axis=1)
-        weights = np.concatenate(
-            [
-                np.full(t.shape[1], KEPT_SHARE ** (index - 1 - i))
-                for i, t in enumerate(tests[:index])
-            ]
-        )
+        sizes = [len(test.T) for test in tests[:index]]
+        weights = np.repeat([KEPT_SHARE ** (index - 1 - i) for i in range(index)], sizes)
         mean = np.average(each, axis=1, weights=weights)
         variance = np.average((each - mean[:, None]) ** 2, axis=1, weights=weights)
-        passes = mean > SIGNIFICANCE * np.sqrt(variance / weights.sum())
-        passes[3] = True  # which permutation leaves as it is
-        np.testing.assert_array_equal(selection.selected.numpy(), passes)
-    assert not passes[:3].all()
-    assert passes[:3].any()
+        z = mean / np.sqrt(variance / (weights.sum() - 1))
+        decisions.append((z > NormalDist().inv_cdf(1 - CHANCE / 4)).tolist())
+        assert selection.selected.tolist() == decisions[-1]
+    assert decisions == [[True, False, True, False], [False, True, True, False]]
+
+
+@pytest.mark.parametrize("n_inputs", [2, 100])
+def test_the_more_inputs_the_more_evidence_each_needs(n_inputs: int) -> None:
+    least = NormalDist().inv_cdf(1 - CHANCE / n_inputs)
+    noise = torch.randn(70, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sample = (noise - noise.mean()) / noise.std()  # whose mean has an error of 1 / sqrt(70)
+    for share in (0.999, 1.001):
+        losses = sample.expand(n_inputs, -1).clone()
+        losses[0] += 10
+        losses[1] += share * least / 70**0.5
+        selection = InputSelection(n_inputs)
+        selection.count(all_changed(losses), 50)
+        assert selection.selected.tolist() == [True, share > 1] + [False] * (n_inputs - 2)
+
+
+def test_few_pairs_decide_nothing_until_there_are_more() -> None:
+    whole, in_parts = InputSelection(3), InputSelection(3)
+    losses = torch.randn(3, 2 * MIN_PAIRS, generator=torch.Generator().manual_seed(0))
+    losses[0] += 1
+    for first in (0, MIN_PAIRS):
+        whole.count(all_changed(losses[:, first : first + MIN_PAIRS]), 50 + first)
+        for n_pairs in range(0, MIN_PAIRS, 4):
+            assert in_parts.is_due(50 + first)
+            before = in_parts.selected.clone()
+            part = losses[:, first + n_pairs : first + n_pairs + 4]
+            in_parts.count(all_changed(part), 50 + first)
+            assert n_pairs == MIN_PAIRS - 4 or torch.equal(in_parts.selected, before)
+        assert not in_parts.is_due(50 + first)
+        assert in_parts.selected.tolist() == whole.selected.tolist() == [True, False, False]
+
+
+def test_an_input_that_hardly_varies_stays_what_it_was() -> None:
+    generator = torch.Generator().manual_seed(0)
+    selection, has_changed = InputSelection(4), torch.ones(4, 100, dtype=torch.bool)
+    has_changed[3] = torch.arange(100) < 20  # such as a flag that is seldom set
+    losses = torch.randn(4, 100, generator=generator)
+    losses[:2] += 2
+    losses[3, :20] = 0.1
+    selection.count(Increases(losses, has_changed), 50)
+    assert selection.selected.tolist() == [True, True, False, True]
+    losses[1:3], has_changed[1:3] = 0, False
+    for n_updates in (100, 200, 300, 400, 500, 600, 700, 800):
+        selection.count(Increases(losses, has_changed), n_updates)
+        assert selection.selected.tolist() == [True, True, False, True]
+
+
+def test_noise_seldom_passes_and_others_stay_with_it() -> None:
+    """The loss uses the noise; on pairs that trained nothing that is worth nothing."""
+    n_withheld = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        selection = InputSelection(2)
+        increases = permuted_increases(distances, batch(rng, 128), 128, rng)
+        selection.count(Increases(*(each[:2] for each in increases)), 50)
+        n_withheld += not selection.selected.all()
+    assert n_withheld <= 2
 
 
 @pytest.mark.parametrize(
@@ -200,28 +263,66 @@ def test_tests_become_rare(n_inputs: int, expected: list[int]) -> None:
     tested = []
     for n_updates in range(0, 400, 10):
         if selection.is_due(n_updates):
-            selection.count(torch.rand(n_inputs, 5), n_updates)
+            selection.count(all_changed(torch.rand(n_inputs, MIN_PAIRS)), n_updates)
             tested.append(n_updates)
     assert tested == expected
 
 
 def test_pairs_that_are_not_finite_count_for_nothing() -> None:
-    increases = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
-    increases[0] += 1
+    losses = torch.randn(3, 80, generator=torch.Generator().manual_seed(0))
+    losses[0] += 1
     broken, clean = InputSelection(3), InputSelection(3)
-    broken.count(torch.full((3, 2), torch.nan), 40)
-    assert broken.selected.all()
-    torn = torch.cat([increases, torch.tensor([[1.0], [torch.inf], [1.0]])], dim=1)
-    broken.count(torn, 50)
-    clean.count(increases, 50)
+    torn = torch.cat([losses, torch.tensor([[1.0], [torch.inf], [1.0]])], dim=1)
+    broken.count(all_changed(torn), 50)
+    clean.count(all_changed(losses), 50)
+    for _ in range(5):
+        broken.count(all_changed(torch.full((3, 80), torch.nan)), 60)
     assert clean.selected.tolist() == [True, False, False]
-    assert torch.equal(broken.selected, clean.selected)
+    for theirs, own in zip(broken.buffers(), clean.buffers(), strict=True):
+        assert torch.equal(theirs, own)
 
 
 def test_where_no_input_passes_all_are_selected() -> None:
     selection = InputSelection(3)
-    selection.count(torch.tensor([[1.0, 1.1], [1.0, -1.0], [-1.0, 1.0]]), 50)
+    losses = torch.randn(3, 80, generator=torch.Generator().manual_seed(0))
+    chance = losses - losses.mean(dim=1, keepdim=True)
+    losses[0] += 1
+    selection.count(all_changed(losses), 50)
     assert selection.selected.tolist() == [True, False, False]
-    for n_updates in (100, 200, 300, 400, 500):
-        selection.count(torch.tensor([[1.0, -1.0]] * 3), n_updates)
+    for n_updates in (100, 200, 300, 400, 500, 600):
+        selection.count(all_changed(chance), n_updates)
     assert selection.selected.all()
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_inputs_are_tested_on_pairs_that_trained_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: set[bytes] = set()
+    tested: list[int] = []
+    stages = "rl_infonce.sb3.own_updates.permuted_increases", "rl_infonce.sb3.updates.sample_batch"
+
+    def testing(losses: Any, raw: ObservationBatch, n_tested: int, rng: Any) -> Increases:
+        for now, then in zip(raw.context[:n_tested, -1], raw.futures[0], strict=False):
+            assert not {now.tobytes(), then.tobytes()} & trained
+        older = [each.tobytes() for each in raw.context[n_tested:, -1]]
+        assert len({*older}) == len(older)
+        tested.append(n_tested)
+        counts = losses.__self__.encoder.get_buffer("normalizer.running_count")
+        before = counts.clone()
+        increases = permuted_increases(losses, raw, n_tested, rng)
+        assert counts == before > 0, "the running means have seen shuffled inputs"
+        return increases
+
+    def training(*arguments: Any) -> ObservationBatch | None:
+        raw = sample_batch(*arguments)
+        if raw is not None:
+            trained.update(each.tobytes() for each in raw.context[:, -1])
+            trained.update(each.tobytes() for each in raw.futures[0])
+        return raw
+
+    monkeypatch.setattr(stages[0], testing)
+    monkeypatch.setattr(stages[1], training)
+    build(name).learn(10 * 512 if name == "PPO" else 700)
+    assert len(tested) > 2
+    assert set(tested) == ({256} if name == "PPO" else set(tested) & {*range(MIN_PAIRS, 129)})
