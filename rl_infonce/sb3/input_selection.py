@@ -18,7 +18,7 @@ TEST_GROWTH = 1.25
 """Updates at a decision over those at the last one: tests become rare as answers settle."""
 MIN_PAIRS = 64
 """Pairs of a decision, in so many of which permutation has to change an input that it is about."""
-KEPT_SHARE = 0.5
+KEPT_SHARE = 0.8
 """What the evidence before a decision, which is of an earlier encoder, weighs at the next one."""
 CHANCE = 0.001
 """Chance at which one input or more of noise alone would pass in a decision."""
