@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import NormalDist
 from typing import NamedTuple
@@ -10,8 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rl_infonce.sb3.batch_sampling import ObservationBatch
+from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
+from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, gather_batch
+from rl_infonce.sb3.experience import Experience
 
+N_TESTED = 256
+"""Pairs in the batch of a test."""
+N_HELD_OUT = 128
+"""Newest rows of a replay buffer, at most, that train nothing until they are older."""
 FIRST_TEST = 40
 """Updates of the encoder before the first test, which have to teach it something."""
 TEST_GROWTH = 1.25
@@ -68,6 +75,34 @@ def permuted_increases(
         changed |= (futures != raw.futures)[..., index].any(axis=0)
         has_changed.append(torch.as_tensor(changed[:n_tested]))
     return Increases(torch.stack(losses), torch.stack(has_changed).to(before.device))
+
+
+def n_trained_steps(experience: Experience, horizon: int) -> int:
+    """Return how many of the oldest steps of a replay buffer may train."""
+    n_held_out = math.ceil(N_HELD_OUT / experience.n_envs) + horizon
+    return experience.n_steps - min(n_held_out, experience.n_steps // 4)
+
+
+def increases_of_new_pairs(
+    auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan, n_trained: int
+) -> Increases | None:
+    """Return the increases of pairs that trained nothing, among older ones if there are any.
+
+    None where they are too few: those of a replay buffer, which the next ones overlap, would count
+    more than once otherwise.
+    """
+    horizon, rng = max(plan.horizons), auxiliary.rng
+    n_wanted = N_TESTED // 2 if n_trained else N_TESTED
+    new = experience.part(n_trained, experience.n_steps)
+    steps, envs = new.sample_anchors(horizon, n_wanted, rng)
+    n_new, steps = len(steps), steps + n_trained
+    if n_new < (MIN_PAIRS if n_trained else 2):
+        return None
+    if n_trained:
+        older = experience.part(0, n_trained).sample_anchors(horizon, N_TESTED - n_new, rng)
+        steps, envs = np.concatenate([steps, older[0]]), np.concatenate([envs, older[1]])
+    raw = gather_batch(experience, plan, steps, envs, rng)
+    return permuted_increases(auxiliary.losses, raw, n_new, rng)
 
 
 class InputSelection(nn.Module):

@@ -15,16 +15,15 @@ from rl_infonce.networks.alignment import Alignment
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
-from rl_infonce.sb3.batch_sampling import SamplingPlan, gather_batch
+from rl_infonce.sb3.batch_sampling import SamplingPlan
 from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.input_selection import (
-    MIN_PAIRS,
-    Increases,
     InputSelection,
-    permuted_increases,
+    increases_of_new_pairs,
+    n_trained_steps,
     with_means,
 )
 from rl_infonce.sb3.own_adam import OwnAdam
@@ -39,10 +38,6 @@ ALIGN_FREQ = 8
 """Updates from one alignment of features to the next, at least."""
 N_ALIGNED = 512
 """Observations, at most, on which features are aligned."""
-N_TESTED = 256
-"""Pairs in the batch of a test of inputs."""
-N_HELD_OUT = 128
-"""Newest rows of a replay buffer, at most, that train nothing until they are older."""
 _SELECTED = "selected inputs"
 _Keyed = TypeVar("_Keyed", bound="HasKey")
 
@@ -238,10 +233,10 @@ class OwnUpdates(nn.Module):
         if self.selection is None:
             return experience
         is_rollout = _rollouts_of(algorithm) is not None
-        n_trained = 0 if is_rollout else _n_trained_steps(experience, max(plan.horizons))
+        n_trained = 0 if is_rollout else n_trained_steps(experience, max(plan.horizons))
         n_updates = self.n_updates(auxiliary.encoder)
         if self.selection.is_due(n_updates):
-            increases = _tested(auxiliary, experience, plan, n_trained)
+            increases = increases_of_new_pairs(auxiliary, experience, plan, n_trained)
             if increases is not None:
                 self.selection.count(increases, n_updates)
         return experience if is_rollout else experience.part(0, n_trained)
@@ -273,34 +268,6 @@ class OwnUpdates(nn.Module):
             if mine is not None and theirs is not None and mine.has_begun:
                 for new, buffer in zip(mine.buffers(), theirs.buffers(), strict=True):
                     buffer.copy_(new)
-
-
-def _n_trained_steps(experience: Experience, horizon: int) -> int:
-    """Return how many of the oldest steps of a replay buffer may train."""
-    n_held_out = math.ceil(N_HELD_OUT / experience.n_envs) + horizon
-    return experience.n_steps - min(n_held_out, experience.n_steps // 4)
-
-
-def _tested(
-    auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan, n_trained: int
-) -> Increases | None:
-    """Return the increases of pairs that trained nothing, among older ones if there are any.
-
-    None where they are too few: those of a replay buffer, which the next ones overlap, would count
-    more than once otherwise.
-    """
-    horizon, rng = max(plan.horizons), auxiliary.rng
-    n_wanted = N_TESTED // 2 if n_trained else N_TESTED
-    new = experience.part(n_trained, experience.n_steps)
-    steps, envs = new.sample_anchors(horizon, n_wanted, rng)
-    n_new, steps = len(steps), steps + n_trained
-    if n_new < (MIN_PAIRS if n_trained else 2):
-        return None
-    if n_trained:
-        older = experience.part(0, n_trained).sample_anchors(horizon, N_TESTED - n_new, rng)
-        steps, envs = np.concatenate([steps, older[0]]), np.concatenate([envs, older[1]])
-    raw = gather_batch(experience, plan, steps, envs, rng)
-    return permuted_increases(auxiliary.losses, raw, n_new, rng)
 
 
 def _features_read(encoder: Encoder, inputs: Tensor, tensors: dict[str, Tensor]) -> Tensor:

@@ -300,7 +300,10 @@ def test_inputs_are_tested_on_pairs_that_trained_nothing(
 ) -> None:
     trained: set[bytes] = set()
     tested: list[int] = []
-    stages = "rl_infonce.sb3.own_updates.permuted_increases", "rl_infonce.sb3.updates.sample_batch"
+    stages = (
+        "rl_infonce.sb3.input_selection.permuted_increases",
+        "rl_infonce.sb3.updates.sample_batch",
+    )
 
     def testing(losses: Any, raw: ObservationBatch, n_tested: int, rng: Any) -> Increases:
         for now, then in zip(raw.context[:n_tested, -1], raw.futures[0], strict=False):
