@@ -192,4 +192,4 @@ class InputSelection(nn.Module):
 
 def with_means(vectors: Tensor, selected: Tensor, means: Tensor) -> Tensor:
     """Return vectors [K, n] in which inputs that are not selected [n] stand at their means [n]."""
-    return torch.where(selected > 0, vectors, means)
+    return torch.where(selected, vectors, means)

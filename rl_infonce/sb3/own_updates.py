@@ -273,7 +273,7 @@ class OwnUpdates(nn.Module):
 def _features_read(encoder: Encoder, inputs: Tensor, tensors: dict[str, Tensor]) -> Tensor:
     """Return the features of observations by what the policy reads or did read."""
     if _SELECTED in tensors:
-        inputs = with_means(inputs, tensors[_SELECTED], tensors["normalizer.running_mean"])
+        inputs = with_means(inputs, tensors[_SELECTED] > 0, tensors["normalizer.running_mean"])
     return encoder.encode(inputs, tensors).features
 
 
