@@ -88,8 +88,7 @@ def increases_of_new_pairs(
 ) -> Increases | None:
     """Return the increases of pairs that trained nothing, among older ones if there are any.
 
-    None where they are too few: those of a replay buffer, which the next ones overlap, would count
-    more than once otherwise.
+    None where they are too few for a test.
     """
     horizon, rng = max(plan.horizons), auxiliary.rng
     n_wanted = N_TESTED // 2 if n_trained else N_TESTED
@@ -117,6 +116,7 @@ class InputSelection(nn.Module):
 
     selected: Tensor
     decided_at: Tensor
+    last_step: Tensor
     n_new: Tensor
     n_pairs: Tensor
     n_changed: Tensor
@@ -128,6 +128,7 @@ class InputSelection(nn.Module):
         self.least_z = NormalDist().inv_cdf(1 - CHANCE / n_inputs)
         self.register_buffer("selected", torch.ones(n_inputs, dtype=torch.bool))
         self.register_buffer("decided_at", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("last_step", torch.full((), -N_HELD_OUT))
         self.register_buffer("n_new", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_pairs", torch.zeros(()))
         for name in ("n_changed", "sums", "square_sums"):
@@ -137,6 +138,16 @@ class InputSelection(nn.Module):
     def has_begun(self) -> bool:
         """Whether there was a test."""
         return bool(self.n_pairs)
+
+    def has_seen(self, n_steps: int) -> bool:
+        """Return whether the last test saw some of the newest pairs of a replay buffer.
+
+        They would count more than once otherwise, in hosts that make many updates in each step.
+
+        Args:
+            n_steps: Steps of the host now, which SB3 may have counted from 0 again.
+        """
+        return abs(n_steps - int(self.last_step)) < N_HELD_OUT
 
     def is_due(self, n_updates: int) -> bool:
         """Return whether an encoder of so many updates is tested now.
@@ -149,14 +160,20 @@ class InputSelection(nn.Module):
         return n_updates >= max(TEST_GROWTH * decided_at, decided_at + len(self.selected) / 2)
 
     @torch.no_grad()
-    def count(self, increases: Increases, n_updates: int) -> None:
-        """Count a test of the encoder after `n_updates`, and decide if it makes enough pairs.
+    def count(self, increases: Increases, n_updates: int, n_steps: int) -> None:
+        """Count a test, and decide if it makes enough pairs.
 
         An input is selected whose mean increase is so many standard errors above 0 that noise would
         be as seldom as `CHANCE` for any input, with Bonferroni's correction. One that permutation
         seldom changes, as it hardly varies, stays what it was. Where no input passes, the loss says
         nothing of any of them, and all are selected. Pairs whose loss is not finite are left out.
+
+        Args:
+            increases: What the test found.
+            n_updates: Updates of the encoder.
+            n_steps: Steps of its host.
         """
+        self.last_step.fill_(n_steps)
         is_finite = increases.losses.isfinite().all(dim=0)
         losses, has_changed = (each[:, is_finite] for each in increases)
         if not losses.shape[1]:

@@ -234,11 +234,12 @@ class OwnUpdates(nn.Module):
             return experience
         is_rollout = _rollouts_of(algorithm) is not None
         n_trained = 0 if is_rollout else n_trained_steps(experience, max(plan.horizons))
-        n_updates = self.n_updates(auxiliary.encoder)
-        if self.selection.is_due(n_updates):
+        n_updates, n_steps = self.n_updates(auxiliary.encoder), algorithm.num_timesteps
+        has_new_pairs = is_rollout or not self.selection.has_seen(n_steps)
+        if has_new_pairs and self.selection.is_due(n_updates):
             increases = increases_of_new_pairs(auxiliary, experience, plan, n_trained)
             if increases is not None:
-                self.selection.count(increases, n_updates)
+                self.selection.count(increases, n_updates, n_steps)
         return experience if is_rollout else experience.part(0, n_trained)
 
     def _what_is_read(self, encoder: nn.Module) -> dict[str, Tensor]:

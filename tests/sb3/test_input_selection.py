@@ -63,6 +63,9 @@ def build(name: str, **settings: Any) -> BaseAlgorithm:
     if name == "SAC":
         small: dict[str, Any] = {"batch_size": 32, "buffer_size": 1000}
         return SAC("MlpPolicy", DummyVecEnv([_Noisy]), policy_kwargs=kwargs, seed=0, **small)
+    if name == "SAC, many updates":
+        small = {"batch_size": 32, "buffer_size": 1000, "gradient_steps": 4}
+        return SAC("MlpPolicy", DummyVecEnv([_Noisy]), policy_kwargs=kwargs, seed=0, **small)
     rounds: dict[str, Any] = {"learning_starts": 400, "train_freq": 25, "gradient_steps": 25}
     return SAC("MlpPolicy", env, buffer_size=4000, policy_kwargs=kwargs, seed=0, **rounds)
 
@@ -182,7 +185,7 @@ def test_an_input_is_selected_by_its_mean_over_its_error() -> None:
     assert selection.selected.all()
     decisions = []
     for index, losses in enumerate(tests, start=1):
-        selection.count(all_changed(torch.as_tensor(losses)), 100 * index)
+        selection.count(all_changed(torch.as_tensor(losses)), 100 * index, 0)
         each = np.concatenate(tests[:index], axis=1)
         sizes = [len(test.T) for test in tests[:index]]
         weights = np.repeat([KEPT_SHARE ** (index - 1 - i) for i in range(index)], sizes)
@@ -204,7 +207,7 @@ def test_the_more_inputs_the_more_evidence_each_needs(n_inputs: int) -> None:
         losses[0] += 10
         losses[1] += share * least / 70**0.5
         selection = InputSelection(n_inputs)
-        selection.count(all_changed(losses), 50)
+        selection.count(all_changed(losses), 50, 0)
         assert selection.selected.tolist() == [True, share > 1] + [False] * (n_inputs - 2)
 
 
@@ -213,12 +216,12 @@ def test_few_pairs_decide_nothing_until_there_are_more() -> None:
     losses = torch.randn(3, 2 * MIN_PAIRS, generator=torch.Generator().manual_seed(0))
     losses[0] += 1
     for first in (0, MIN_PAIRS):
-        whole.count(all_changed(losses[:, first : first + MIN_PAIRS]), 50 + first)
+        whole.count(all_changed(losses[:, first : first + MIN_PAIRS]), 50 + first, 0)
         for n_pairs in range(0, MIN_PAIRS, 4):
             assert in_parts.is_due(50 + first)
             before = in_parts.selected.clone()
             part = losses[:, first + n_pairs : first + n_pairs + 4]
-            in_parts.count(all_changed(part), 50 + first)
+            in_parts.count(all_changed(part), 50 + first, 0)
             assert n_pairs == MIN_PAIRS - 4 or torch.equal(in_parts.selected, before)
         assert not in_parts.is_due(50 + first)
         assert in_parts.selected.tolist() == whole.selected.tolist() == [True, False, False]
@@ -231,11 +234,11 @@ def test_an_input_that_hardly_varies_stays_what_it_was() -> None:
     losses = torch.randn(4, 100, generator=generator)
     losses[:2] += 2
     losses[3, :20] = 0.1
-    selection.count(Increases(losses, has_changed), 50)
+    selection.count(Increases(losses, has_changed), 50, 0)
     assert selection.selected.tolist() == [True, True, False, True]
     losses[1:3], has_changed[1:3] = 0, False
     for n_updates in (100, 200, 300, 400, 500, 600, 700, 800):
-        selection.count(Increases(losses, has_changed), n_updates)
+        selection.count(Increases(losses, has_changed), n_updates, 0)
         assert selection.selected.tolist() == [True, True, False, True]
 
 
@@ -246,7 +249,7 @@ def test_noise_seldom_passes_and_others_stay_with_it() -> None:
         rng = np.random.default_rng(seed)
         selection = InputSelection(2)
         increases = permuted_increases(distances, batch(rng, 128), 128, rng)
-        selection.count(Increases(*(each[:2] for each in increases)), 50)
+        selection.count(Increases(*(each[:2] for each in increases)), 50, 0)
         n_withheld += not selection.selected.all()
     assert n_withheld <= 2
 
@@ -263,7 +266,7 @@ def test_tests_become_rare(n_inputs: int, expected: list[int]) -> None:
     tested = []
     for n_updates in range(0, 400, 10):
         if selection.is_due(n_updates):
-            selection.count(all_changed(torch.rand(n_inputs, MIN_PAIRS)), n_updates)
+            selection.count(all_changed(torch.rand(n_inputs, MIN_PAIRS)), n_updates, 0)
             tested.append(n_updates)
     assert tested == expected
 
@@ -273,10 +276,10 @@ def test_pairs_that_are_not_finite_count_for_nothing() -> None:
     losses[0] += 1
     broken, clean = InputSelection(3), InputSelection(3)
     torn = torch.cat([losses, torch.tensor([[1.0], [torch.inf], [1.0]])], dim=1)
-    broken.count(all_changed(torn), 50)
-    clean.count(all_changed(losses), 50)
+    broken.count(all_changed(torn), 50, 0)
+    clean.count(all_changed(losses), 50, 0)
     for _ in range(5):
-        broken.count(all_changed(torch.full((3, 80), torch.nan)), 60)
+        broken.count(all_changed(torch.full((3, 80), torch.nan)), 60, 0)
     assert clean.selected.tolist() == [True, False, False]
     for theirs, own in zip(broken.buffers(), clean.buffers(), strict=True):
         assert torch.equal(theirs, own)
@@ -287,19 +290,21 @@ def test_where_no_input_passes_all_are_selected() -> None:
     losses = torch.randn(3, 80, generator=torch.Generator().manual_seed(0))
     chance = losses - losses.mean(dim=1, keepdim=True)
     losses[0] += 1
-    selection.count(all_changed(losses), 50)
+    selection.count(all_changed(losses), 50, 0)
     assert selection.selected.tolist() == [True, False, False]
     for n_updates in range(100, 3000, 100):
-        selection.count(all_changed(chance), n_updates)
+        selection.count(all_changed(chance), n_updates, 0)
     assert selection.selected.all()
 
 
-@pytest.mark.parametrize("name", ["PPO", "SAC"])
+@pytest.mark.filterwarnings("ignore:The InfoNCE bound is saturated")
+@pytest.mark.parametrize("name", ["PPO", "SAC", "SAC, many updates"])
 def test_inputs_are_tested_on_pairs_that_trained_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trained: set[bytes] = set()
     tested: list[int] = []
+    seen: set[bytes] = set()
     stages = (
         "rl_infonce.sb3.input_selection.permuted_increases",
         "rl_infonce.sb3.updates.sample_batch",
@@ -311,6 +316,8 @@ def test_inputs_are_tested_on_pairs_that_trained_nothing(
         older = [each.tobytes() for each in raw.context[n_tested:, -1]]
         assert len({*older}) == len(older)
         tested.append(n_tested)
+        seen.update(each.tobytes() for each in raw.context[:n_tested, -1])
+        assert len(seen) == sum(tested), "a pair counts twice"
         counts = losses.__self__.encoder.get_buffer("normalizer.running_count")
         before = counts.clone()
         increases = permuted_increases(losses, raw, n_tested, rng)
