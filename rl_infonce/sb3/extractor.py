@@ -190,7 +190,7 @@ class InfoNCEExtractor(HostedExtractor):
         return self
 
     def make_updates_due(self) -> None:
-        """Make the updates after the last rollout now, which come with the next `learn` else."""
+        """Make now the updates that would otherwise come with the next `learn`."""
         self._make_updates(only_in_rollouts=False)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
