@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -84,6 +85,21 @@ def is_updating(algorithm: BaseAlgorithm) -> bool:
 def is_collecting(algorithm: BaseAlgorithm) -> bool:
     """Return whether `collect_rollouts` of this algorithm is among the callers."""
     return any(found is algorithm for found in _callers(BaseAlgorithm, "collect_rollouts"))
+
+
+def has_lost_statistics(algorithm: BaseAlgorithm) -> bool:
+    """Return whether an agent goes on under a `VecNormalize` that has counted this `learn` alone.
+
+    To be asked at the first update of a `learn`, when `_n_updates` are those of earlier ones.
+    """
+    normalizer = algorithm.get_vec_normalize_env()
+    if normalizer is None or not normalizer.norm_obs or not algorithm._n_updates:
+        return False
+    n_steps = algorithm.num_timesteps - algorithm._num_timesteps_at_start
+    n_of_resets = 2 * normalizer.num_envs  # by the user, and by `learn`
+    moments = normalizer.obs_rms
+    counts = [each.count for each in (moments.values() if isinstance(moments, dict) else [moments])]
+    return min(counts, default=math.inf) < n_steps + n_of_resets + 1
 
 
 def known_action_space(

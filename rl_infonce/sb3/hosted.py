@@ -17,6 +17,7 @@ from rl_infonce.checks import check_number
 from rl_infonce.sb3.attach import Attachment
 from rl_infonce.sb3.binding import (
     check_host,
+    has_lost_statistics,
     is_collecting,
     is_part_of,
     is_updating,
@@ -28,6 +29,13 @@ from rl_infonce.sb3.session import Session, Steering
 
 _STREAM = 0x1F0CE
 """Keeps the pairs' random stream apart from others grown from the same seed."""
+
+_LOST_STATISTICS = (
+    "This agent was trained before, and the VecNormalize around its environment has counted none "
+    "of the observations from then: the agent now reads them on another scale. model.save() leaves "
+    "these statistics out. Keep them with env.save(path), and give them to the new environment "
+    "with VecNormalize.load(path, venv) before learn()."
+)
 
 
 class HostedExtractor(NatureCNN):
@@ -90,6 +98,8 @@ class HostedExtractor(NatureCNN):
             algorithm = training_algorithm()
             if algorithm is not None and is_part_of(self, algorithm):
                 self.bind(algorithm)
+        if session.algorithm is not None and session.once_per_learn("lost", has_lost_statistics):
+            session.warn_once("lost statistics", _LOST_STATISTICS)
 
     def _is_part(self, algorithm: BaseAlgorithm) -> bool:
         return is_part_of(self, algorithm)

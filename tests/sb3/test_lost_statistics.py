@@ -1,0 +1,95 @@
+"""An agent that goes on under a `VecNormalize` without its statistics is told so."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from tests.sb3.fakes import StampedDictEnv, StampedEnv, StampedVectorEnv, stamped_vec_env
+
+WARNING = "has counted none of the observations from then"
+N_STEPS = 64
+
+
+def normalized(*, continuous: bool, **settings: Any) -> VecNormalize:
+    env = stamped_vec_env(2, StampedVectorEnv, lengths=(9, 15), continuous=continuous)
+    return VecNormalize(env, **settings)
+
+
+ALGORITHMS: dict[str, tuple[type[BaseAlgorithm], dict[str, Any]]] = {
+    "PPO": (PPO, {"n_steps": 16, "batch_size": 16, "n_epochs": 1}),
+    "SAC": (SAC, {"learning_starts": 20, "buffer_size": 200, "batch_size": 16}),
+    "DQN": (DQN, {"learning_starts": 20, "buffer_size": 200, "batch_size": 16}),
+}
+
+
+def new_model(name: str, env: VecEnv) -> BaseAlgorithm:
+    algorithm, settings = ALGORITHMS[name]
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    return algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=0, **settings)
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f".*{WARNING}")
+        yield
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("reset_num_timesteps", [True, False])
+def test_statistics_that_are_lost_are_missed_once(
+    name: str, reset_num_timesteps: bool, tmp_path: Path
+) -> None:
+    continuous = name == "SAC"
+    with silence():
+        model = new_model(name, normalized(continuous=continuous)).learn(N_STEPS)
+        model.learn(N_STEPS, reset_num_timesteps=reset_num_timesteps)
+        model.save(tmp_path / "model")
+        loaded = type(model).load(tmp_path / "model", env=normalized(continuous=continuous))
+    with pytest.warns(UserWarning, match=WARNING) as caught:
+        loaded.learn(N_STEPS, reset_num_timesteps=reset_num_timesteps)
+    assert sum(WARNING in str(each.message) for each in caught) == 1
+    with silence():
+        loaded.learn(N_STEPS, reset_num_timesteps=reset_num_timesteps)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_statistics_that_are_kept_are_not_missed(name: str, tmp_path: Path) -> None:
+    env = normalized(continuous=name == "SAC")
+    model = new_model(name, env).learn(N_STEPS)
+    model.save(tmp_path / "model")
+    env.save(str(tmp_path / "statistics"))
+    fresh = normalized(continuous=name == "SAC").venv
+    with silence():
+        kept = VecNormalize.load(str(tmp_path / "statistics"), fresh)
+        type(model).load(tmp_path / "model", env=kept).learn(N_STEPS)
+
+
+def test_an_environment_without_statistics_misses_none(tmp_path: Path) -> None:
+    rewards_alone = normalized(continuous=False, norm_obs=False)
+    model = new_model("PPO", rewards_alone).learn(N_STEPS)
+    model.save(tmp_path / "model")
+    with silence():
+        for env in (rewards_alone.venv, normalized(continuous=False, norm_obs=False)):
+            PPO.load(tmp_path / "model", env=env).learn(N_STEPS)
+
+
+def test_statistics_of_a_dictionarys_entry_are_missed(tmp_path: Path) -> None:
+    def env() -> VecNormalize:
+        return VecNormalize(DummyVecEnv([lambda: StampedDictEnv(StampedEnv())]))
+
+    kwargs = {"features_extractor_class": InfoNCECombinedExtractor}
+    model = PPO("MultiInputPolicy", env(), n_steps=16, batch_size=16, policy_kwargs=kwargs)
+    with silence():
+        model.learn(16)
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=WARNING):
+        PPO.load(tmp_path / "model", env=env()).learn(16)
