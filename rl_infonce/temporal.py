@@ -7,6 +7,7 @@ every small pattern. Times run along axis 0, oldest first; environments along ax
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,13 @@ import numpy.typing as npt
 from rl_infonce.checks import check_count, check_horizons, check_shape
 
 __all__ = [
+    "Steps",
     "check_horizons",
+    "copy_labels",
     "distinct_mask",
     "episode_ids",
+    "far_mask",
+    "futures_among",
     "legal_anchors",
     "negative_mask",
     "sample_pairs",
@@ -25,6 +30,25 @@ __all__ = [
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+class Steps(NamedTuple):
+    """Where each of B observations was made.
+
+    Attributes:
+        steps: [B] steps by age.
+        envs: [B] environments.
+        episodes: [B] episodes, unique within one environment.
+    """
+
+    steps: IntArray
+    envs: IntArray
+    episodes: IntArray
+
+    def at(self, chosen: IntArray | BoolArray) -> Steps:
+        """Return some of them."""
+        return Steps(self.steps[chosen], self.envs[chosen], self.episodes[chosen])
+
 
 # Below this many starts, listing every legal anchor is as fast as drawing at random.
 _LISTED_STARTS = 4096
@@ -201,6 +225,64 @@ def sample_segments(
     return chosen // n_envs, chosen % n_envs
 
 
+def futures_among(
+    episode_ids: IntArray, steps: IntArray, envs: IntArray, horizon: int
+) -> tuple[BoolArray, IntArray, BoolArray]:
+    """Tell which of K observations have a future, which of them it is, and which are futures.
+
+    Args:
+        episode_ids: [T, N] ids that differ between any two episodes of one environment.
+        steps: [K] steps in [0, T).
+        envs: [K] environments; no (step, env) repeats.
+        horizon: Steps between anchor and positive, >= 1.
+
+    Returns:
+        [K] whether the episode still runs `horizon` steps later; [K] which of the K observations
+        lies there, -1 where none does; [K] whether it already ran `horizon` steps before.
+
+    Raises:
+        TypeError: If `horizon` is no integer.
+        ValueError: If the shapes differ, `episode_ids` is no matrix, or `horizon` is below 1.
+    """
+    check_shape("episode_ids", episode_ids, ("T", "N"))
+    check_shape("steps", steps, ("K",))
+    check_shape("envs", envs, (len(steps),))
+    check_count("horizon", horizon)
+    n_steps = len(episode_ids)
+    episodes = episode_ids[steps, envs]
+
+    def in_episode(others: IntArray) -> BoolArray:
+        inside = (others >= 0) & (others < n_steps)
+        same: BoolArray = inside & (episode_ids[np.clip(others, 0, n_steps - 1), envs] == episodes)
+        return same
+
+    place = np.full(episode_ids.shape, -1, dtype=np.int64)
+    place[steps, envs] = np.arange(len(steps))
+    later = steps + horizon
+    has_future = in_episode(later)
+    futures = np.where(has_future, place[np.minimum(later, n_steps - 1), envs], -1)
+    return has_future, futures, in_episode(steps - horizon)
+
+
+def far_mask(anchors: Steps, others: Steps, min_gap: int) -> BoolArray:
+    """Tell which of M others lie `min_gap` steps or more from each of B anchors, or elsewhere.
+
+    Args:
+        anchors: B anchors.
+        others: M anchors of candidates.
+        min_gap: As in `negative_mask`.
+
+    Returns:
+        [B, M] False where both lie in one episode, closer than `min_gap` steps.
+    """
+    check_count("min_gap", min_gap, at_least=0)
+    same_env = anchors.envs[:, None] == others.envs
+    same_episode = anchors.episodes[:, None] == others.episodes
+    close = np.abs(anchors.steps[:, None] - others.steps) < min_gap
+    mask: BoolArray = ~(same_env & same_episode & close)
+    return mask
+
+
 def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: int) -> BoolArray:
     """Tell which candidates may serve each anchor.
 
@@ -229,12 +311,23 @@ def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: 
     n_anchors = len(steps)
     if min_gap <= 1 and len({*zip(steps.tolist(), envs.tolist(), strict=True)}) == n_anchors:
         return np.ones((n_anchors, n_anchors), dtype=np.bool_)  # nothing is repeated
-    same_env = envs[:, None] == envs[None, :]
-    same_episode = episodes[:, None] == episodes[None, :]
-    close = np.abs(steps[:, None] - steps[None, :]) < min_gap
-    mask: BoolArray = ~(same_env & same_episode & close)
+    where = Steps(steps, envs, episodes)
+    mask = far_mask(where, where, min_gap)
     np.fill_diagonal(mask, True)
     return mask
+
+
+def copy_labels(observations: npt.NDArray[np.generic]) -> IntArray:
+    """Label each of M observations by the first one that holds the same bytes.
+
+    Args:
+        observations: [M, ...] of any fixed-size dtype.
+
+    Returns:
+        [M] labels, each at most its own place.
+    """
+    labels = _copy_labels(_byte_rows(observations))
+    return np.arange(len(observations), dtype=np.int64) if labels is None else labels
 
 
 def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:

@@ -9,9 +9,13 @@ import pytest
 from rl_infonce import temporal
 from rl_infonce.temporal import (
     BoolArray,
+    Steps,
     check_horizons,
+    copy_labels,
     distinct_mask,
     episode_ids,
+    far_mask,
+    futures_among,
     legal_anchors,
     negative_mask,
     sample_pairs,
@@ -147,6 +151,52 @@ def test_segments_equal_brute_force(
                     expected.append((near, env))
         assert [*zip(*(each.tolist() for each in found), strict=True)] == expected[:n_pairs]
         assert len(expected[:n_pairs]) == len(drawn[0])
+
+
+@pytest.mark.parametrize(("n_steps", "n_envs"), [(5, 1), (4, 2), (2, 3), (1, 4)])
+def test_futures_among_some_observations_equal_brute_force_on_every_pattern(
+    n_steps: int, n_envs: int
+) -> None:
+    rng = np.random.default_rng(0)
+    cells = [*itertools.product(range(n_steps), range(n_envs))]
+    for last_step in all_patterns(n_steps, n_envs):
+        ids = episode_ids(last_step)
+        for horizon in range(1, n_steps + 1):
+            legal = brute_force_anchors(last_step, horizon)
+            chosen = [cells[i] for i in rng.permutation(len(cells))[: rng.integers(len(cells) + 1)]]
+            steps, envs = np.array(chosen, dtype=np.int64).reshape(-1, 2).T
+            has_future, futures, is_future = futures_among(ids, steps, envs, horizon)
+            for i, (step, env) in enumerate(chosen):
+                later = step + horizon, env
+                is_there = (step, env) in legal and later in chosen
+                assert has_future[i] == ((step, env) in legal)
+                assert futures[i] == (chosen.index(later) if is_there else -1)
+                assert is_future[i] == ((step - horizon, env) in legal)
+
+
+@pytest.mark.parametrize("min_gap", [0, 1, 2, 3, 9])
+def test_far_mask_equals_brute_force(min_gap: int) -> None:
+    rng = np.random.default_rng(min_gap)
+
+    def some(n: int) -> Steps:
+        return Steps(*(rng.integers(0, high, n) for high in (6, 3, 2)))
+
+    for _ in range(20):
+        anchors, others = some(7), some(12)
+        mask = far_mask(anchors, others, min_gap)
+        for i, j in itertools.product(range(7), range(12)):
+            one, other = anchors.at(np.array([i])), others.at(np.array([j]))
+            same = one[1:] == other[1:]
+            assert mask[i, j] != (same and abs(int(one.steps[0] - other.steps[0])) < min_gap)
+
+
+def test_copies_are_labelled_by_the_first_of_them() -> None:
+    rng = np.random.default_rng(0)
+    for n_kinds in (1, 3, 1000):
+        observations = rng.integers(0, 256, (n_kinds, 2, 2), dtype=np.uint8)
+        observations = observations[rng.integers(0, n_kinds, 20)]
+        contents = [row.tobytes() for row in observations]
+        assert copy_labels(observations).tolist() == [contents.index(each) for each in contents]
 
 
 @pytest.mark.parametrize("min_gap", [0, 1, 2, 3, 9])
