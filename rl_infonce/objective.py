@@ -49,13 +49,14 @@ class ContrastBatch(NamedTuple):
     Attributes:
         context: [B, L, D] features of the last L steps, the anchor's own last.
         context_used: [B, L] bool; False where the episode had not begun yet.
-        futures: [K, B, D] features, `horizons[k]` steps after each anchor.
-        mask: [K, B, B] bool; True where candidate j takes part for anchor i in the loss.
-        time_mask: [B, B] bool; the same before anyone looked at the images, for the bound: a mask
+        futures: [K, M, D] features; the first B lie `horizons[k]` steps after each anchor, and more
+            of them are candidates alone.
+        mask: [K, B, M] bool; True where candidate j takes part for anchor i in the loss.
+        time_mask: [B, M] bool; the same before anyone looked at the images, for the bound: a mask
             of equal images voids it. None where `mask` did not look either.
         actions: [B, largest horizon, A] encoded actions from the anchor's on, or None.
         anchor_maps: [B, C, H, W] map of the anchor, or None without local terms.
-        future_maps: [K, B, C, H, W] maps of the futures, or None without local terms.
+        future_maps: [K, M, C, H, W] maps of the futures, or None without local terms.
         mask_excludes: False where it is known that `mask` is True everywhere, which saves its time.
     """
 
@@ -76,9 +77,9 @@ class TemporalInfoNCELoss:
 
     Attributes:
         loss: [] nats; sum over terms of the mean over horizons, positions and anchors.
-        scores: [K, B, B] or [K, P, B, B] of the first term.
-        mask: [K, B, B] bool; True where a candidate takes part in the loss.
-        bound_mask: [K, B, B] or [B, B] bool; the same for the bound.
+        scores: [K, B, M] or [K, P, B, M] of the first term.
+        mask: [K, B, M] bool; True where a candidate takes part in the loss.
+        bound_mask: [K, B, M] or [B, M] bool; the same for the bound.
         temperature: [] of the first term's critic.
     """
 
@@ -117,8 +118,8 @@ class TemporalInfoNCELoss:
     @cached_property
     def masked_share(self) -> Tensor:
         """[] share of in-batch negatives that the mask of the loss excludes."""
-        n_problems, n_anchors = self.mask.shape[0], self.mask.shape[-1]
-        n_negatives = n_anchors * (n_anchors - 1) * n_problems
+        n_problems, n_anchors, n_candidates = self.mask.shape
+        n_negatives = n_anchors * (n_candidates - 1) * n_problems
         return (~self.mask).sum() / max(n_negatives, 1)
 
 
@@ -223,14 +224,14 @@ class TemporalInfoNCE(nn.Module):
                 [self.scores(term, batch, predictions, k) for k in range(len(horizons))]
             )
             for term in self.settings.terms
-        }  # global [K, B, B], local [K, P, B, B]
+        }  # global [K, B, M], local [K, P, B, M]
         loss = torch.stack([_mean_loss(s, batch) for s in scores.values()]).sum()
         first = self.settings.terms[0]
         return _report(loss, scores[first].detach(), batch, self.temperature)
 
     def _self_prediction(self, predictions: Tensor, batch: ContrastBatch) -> TemporalInfoNCELoss:
         """Return the loss without negatives; what it says of retrieval is by the cosine."""
-        cosines = cosine_matrix(predictions, batch.futures.detach())  # [K, B, B]
+        cosines = cosine_matrix(predictions, batch.futures.detach())  # [K, B, M]
         loss = 1.0 - cosines.diagonal(dim1=1, dim2=2).mean()
         scores = cosines.detach() / self.temperature
         return _report(loss, scores, batch, self.temperature)
@@ -264,7 +265,7 @@ class TemporalInfoNCE(nn.Module):
 
         Args:
             term: One of the settings' terms.
-            batch: Encoded anchors and M futures per horizon; in training M = B.
+            batch: Encoded anchors and M futures per horizon.
             predictions: What `predict` returned, [K, B, D].
             k: Position of the horizon, from 0.
 

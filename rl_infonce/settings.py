@@ -17,6 +17,7 @@ CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
+PAIR_SOURCES = ("buffer", "minibatch")
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16")
 ACTIVATIONS = ("relu", "elu", "crelu")
@@ -108,6 +109,13 @@ class InfoNCESettings:
     )
     n_pairs: int = setting(
         32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
+    )
+    pairs_from: str = setting(
+        "buffer",
+        Choice(PAIR_SOURCES),
+        "Where pairs come from: drawn from the buffer and encoded beside RL's minibatch, or found "
+        "in the minibatch of an on-policy algorithm, which RL encodes anyway, with n_pairs of them "
+        "at least and all its futures as candidates.",
     )
     objective: str = setting(
         "infonce",
@@ -282,6 +290,8 @@ class InfoNCESettings:
             # With two random views of one observation, horizon 0 is CURL; without, it is trivial.
             check_horizons(self.horizons, allow_zero=self.augmentation != "none")
         check_declared(self)
+        if self.pairs_from == "minibatch":
+            _check_fits_minibatch(self)
 
     @property
     def rolls_forward_by(self) -> str:
@@ -324,6 +334,30 @@ class DecoupledSettings:
         "Learning rate of those updates (0.001).",
         needs=("decoupled", True),
     )
+
+
+def _check_fits_minibatch(settings: InfoNCESettings) -> None:
+    """Raise unless what RL encodes is all that the loss encodes.
+
+    Raises:
+        ValueError: If a setting asks for other observations, or for another encoder.
+    """
+    demands = {
+        "horizons": settings.horizons is None or len(settings.horizons) == 1,
+        "context": settings.context == "none",
+        "augmentation": settings.augmentation == "none",
+        "augment_observations": not settings.augment_observations,
+        "target_encoder_tau": settings.target_encoder_tau in (None, 1),
+        "segment_length": settings.segment_length == 1,
+        "isolated": not settings.isolated,
+    }
+    for name, fits in demands.items():
+        if not fits:
+            raise ValueError(
+                f"Expected `pairs_from` 'buffer' with {name}={getattr(settings, name)!r}, got "
+                "'minibatch': RL's minibatch holds one view of its observations, by one encoder. "
+                f"Leave `pairs_from` out, or `{name}`."
+            )
 
 
 def check_declared(settings: Any) -> None:

@@ -16,7 +16,8 @@ class AuxiliaryGradients(NamedTuple):
     """Gradients of an auxiliary loss, waiting for the host's backward.
 
     Attributes:
-        parameters: Leaf tensors that require a gradient.
+        parameters: Leaf tensors that require a gradient, or tensors that the features are made
+            of, whose gradient goes on to the leaves in the host's backward.
         gradients: One gradient per parameter, of its shape.
         n_shared: How many of the first parameters the host's loss also trains.
     """
@@ -46,6 +47,62 @@ def auxiliary_gradients(
         parameters=tuple(parameter for parameter, _ in pairs),
         gradients=tuple(gradient for _, gradient in pairs),
         n_shared=sum(gradient is not None for gradient in found[: len(shared)]),
+    )
+
+
+def carried_gradients(
+    loss: Tensor,
+    carriers: Sequence[Tensor],
+    copies: Sequence[Tensor],
+    shared: Sequence[Tensor],
+    own: Sequence[Tensor],
+) -> AuxiliaryGradients:
+    """Differentiate a loss of detached copies, so that the originals carry its gradient on.
+
+    Args:
+        loss: [] auxiliary loss.
+        carriers: Tensors in the host's graph.
+        copies: Their detached copies, of which the loss was made.
+        shared: Parameters that the host's loss also trains, where the loss depends on them beside.
+        own: Parameters of the auxiliary loss alone.
+    """
+    trained = [each for each in copies if each.requires_grad]
+    found = auxiliary_gradients(loss, [*trained, *shared], own)
+    originals = {id(copy): carrier for copy, carrier in zip(copies, carriers, strict=True)}
+    parameters = tuple(originals.get(id(each), each) for each in found.parameters)
+    return found._replace(parameters=parameters)
+
+
+def spread_gradients(
+    auxiliary: AuxiliaryGradients, carriers: Sequence[Tensor], shared: Sequence[Tensor]
+) -> AuxiliaryGradients:
+    """Return the same gradients with those of carriers taken on to the parameters behind them.
+
+    It costs a backward of its own, which leaves the host's graph as it is.
+
+    Args:
+        auxiliary: What `carried_gradients` returned.
+        carriers: What was given to it.
+        shared: Every parameter behind the carriers that requires a gradient.
+    """
+    by_tensor = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
+    carried = [each for each in carriers if id(each) in by_tensor and each.requires_grad]
+    through: Sequence[Tensor | None] = [None] * len(shared)
+    if carried and shared:
+        outputs = [by_tensor[id(each)] for each in carried]
+        through = torch.autograd.grad(
+            carried, shared, outputs, retain_graph=True, allow_unused=True
+        )
+    total = {}
+    for parameter, gradient in zip(shared, through, strict=True):
+        parts = [each for each in (gradient, by_tensor.get(id(parameter))) if each is not None]
+        if parts:
+            total[parameter] = torch.stack(parts).sum(dim=0)
+    own = slice(auxiliary.n_shared, None)
+    return AuxiliaryGradients(
+        parameters=(*total, *auxiliary.parameters[own]),
+        gradients=(*total.values(), *auxiliary.gradients[own]),
+        n_shared=len(total),
     )
 
 

@@ -22,10 +22,17 @@ from rl_infonce.objective import (
     TemporalInfoNCE,
     TemporalInfoNCELoss,
 )
-from rl_infonce.sb3.attach import AuxiliaryGradients, auxiliary_gradients
-from rl_infonce.sb3.batch_encoding import Encoded, contrast_batch, encode_actions, preprocess
+from rl_infonce.sb3.attach import AuxiliaryGradients, auxiliary_gradients, carried_gradients
+from rl_infonce.sb3.batch_encoding import (
+    Encoded,
+    contrast_batch,
+    contrast_minibatch,
+    encode_actions,
+    preprocess,
+)
 from rl_infonce.sb3.batch_sampling import ObservationBatch
 from rl_infonce.sb3.encoders import Encoder
+from rl_infonce.sb3.minibatch import MinibatchPairs
 from rl_infonce.settings import InfoNCESettings
 
 
@@ -109,17 +116,41 @@ class AuxiliaryLoss:
         def encode_target(observations: npt.NDArray[np.generic]) -> Encoded:
             return self.encoder.encode(self.inputs(observations), averages)
 
-        actions = None
-        if raw.actions is not None and self.action_space is not None:
-            actions = encode_actions(raw.actions, self.action_space, self.device)
         settings = self.heads.settings
         return contrast_batch(
             raw,
             encode,
             encode_target if settings.stops_gradient else None,
             spatial=settings.uses_maps,
-            actions=actions,
+            actions=self._encoded_actions(raw.actions),
         )
+
+    def of_minibatch(self, encoded: Encoded, pairs: MinibatchPairs) -> AuxiliaryResult:
+        """Return features and loss of pairs of rows that RL has encoded.
+
+        Args:
+            encoded: RL's minibatch, or a copy of it.
+            pairs: Which rows are contrasted; futures that it lacks are encoded here.
+        """
+        settings = self.heads.settings
+        missing = None
+        if len(pairs.missing):
+            with torch.set_grad_enabled(not settings.stops_gradient):
+                missing = self.encoder.encode(self.inputs(pairs.missing))
+        batch = contrast_minibatch(
+            encoded,
+            missing,
+            pairs,
+            spatial=settings.uses_maps,
+            stops_gradient=settings.stops_gradient,
+            actions=self._encoded_actions(pairs.actions),
+        )
+        return AuxiliaryResult(batch, self.heads(batch, self.horizons))
+
+    def _encoded_actions(self, actions: npt.NDArray[np.generic] | None) -> Tensor | None:
+        if actions is None or self.action_space is None:
+            return None
+        return encode_actions(actions, self.action_space, self.device)
 
     @property
     def device(self) -> torch.device:
@@ -135,8 +166,17 @@ class AuxiliaryLoss:
 
     def gradients(self, loss: Tensor) -> AuxiliaryGradients:
         """Return the gradients of a loss on what is trained: the encoder first, then the heads."""
-        shared = trained(self.encoder.parameters())
-        return auxiliary_gradients(loss, shared, trained(self.heads.parameters()))
+        return auxiliary_gradients(loss, self.shared, trained(self.heads.parameters()))
+
+    def carried(self, encoded: Encoded, copy: Encoded, loss: Tensor) -> AuxiliaryGradients:
+        """Return the gradients of a loss of a detached copy, which what RL encoded carries on."""
+        heads = trained(self.heads.parameters())
+        return carried_gradients(loss, encoded.tensors, copy.tensors, self.shared, heads)
+
+    @property
+    def shared(self) -> list[torch.nn.Parameter]:
+        """The parameters of the encoder that are trained."""
+        return trained(self.encoder.parameters())
 
 
 def trained(parameters: Any) -> list[torch.nn.Parameter]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rl_infonce.objective import ContrastBatch
 from rl_infonce.sb3.batch_sampling import ObservationBatch
+from rl_infonce.sb3.minibatch import MinibatchPairs
 
 
 class Encoded(NamedTuple):
@@ -22,6 +23,16 @@ class Encoded(NamedTuple):
 
     features: Tensor
     maps: Tensor | None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The features, and the map if there is one."""
+        return (self.features,) if self.maps is None else (self.features, self.maps)
+
+    def detached(self) -> Encoded:
+        """Return the same numbers outside the graph, which ask for a gradient as these do."""
+        copies = [each.detach().requires_grad_(each.requires_grad) for each in self.tensors]
+        return Encoded(copies[0], copies[1] if len(copies) > 1 else None)
 
     def rows(self, start: int | None, stop: int | None) -> Encoded:
         """Return a part of the batch."""
@@ -74,6 +85,58 @@ def contrast_batch(
         anchor_maps=_maps(past, n_anchors, length)[:, -1] if spatial else None,
         future_maps=_maps(future, -1, n_anchors) if spatial else None,
         mask_excludes=not raw.mask.all(),  # asked here, where it waits for no device
+    )
+
+
+def contrast_minibatch(
+    encoded: Encoded,
+    missing: Encoded | None,
+    pairs: MinibatchPairs,
+    *,
+    spatial: bool,
+    stops_gradient: bool,
+    actions: Tensor | None,
+) -> ContrastBatch:
+    """Take anchors and candidates from what RL has encoded.
+
+    Args:
+        encoded: The rows of RL's minibatch.
+        missing: `pairs.missing`, or None where the minibatch holds every future.
+        pairs: Which rows are contrasted.
+        spatial: Whether the objective needs the convolutional maps.
+        stops_gradient: Whether candidates have no gradient.
+        actions: Encoded actions, handed on.
+    """
+    device = encoded.features.device
+
+    def anchors_and_candidates(rows: Tensor, extra: Tensor | None) -> tuple[Tensor, Tensor]:
+        futures = rows[torch.as_tensor(pairs.futures, device=device)]
+        if extra is not None:
+            futures = torch.cat([futures, extra])
+        futures = futures[torch.as_tensor(pairs.order, device=device)]
+        candidates = torch.cat([futures, rows[torch.as_tensor(pairs.others, device=device)]])
+        anchors = rows[torch.as_tensor(pairs.anchors, device=device)]
+        return anchors, candidates.detach() if stops_gradient else candidates
+
+    anchors, candidates = anchors_and_candidates(
+        encoded.features, None if missing is None else missing.features
+    )
+    anchor_maps = candidate_maps = None
+    if spatial:
+        assert encoded.maps is not None  # noqa: S101 (vectors have no spatial terms)
+        anchor_maps, candidate_maps = anchors_and_candidates(
+            encoded.maps, None if missing is None else missing.maps
+        )
+    return ContrastBatch(
+        context=anchors[:, None],
+        context_used=torch.ones(len(anchors), 1, dtype=torch.bool, device=device),
+        futures=candidates[None],
+        mask=torch.as_tensor(pairs.mask, device=device)[None],
+        time_mask=torch.as_tensor(pairs.time_mask, device=device),
+        actions=actions,
+        anchor_maps=anchor_maps,
+        future_maps=None if candidate_maps is None else candidate_maps[None],
+        mask_excludes=not pairs.mask.all(),
     )
 
 

@@ -74,6 +74,11 @@ class ObservationBatch(NamedTuple):
         """B."""
         return len(self.context)
 
+    @property
+    def observed(self) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+        """Anchors [B, *observation] and futures [K, B, *observation]."""
+        return self.context[:, -1], self.futures
+
 
 def sample_batch(
     experience: Experience, plan: SamplingPlan, rng: np.random.Generator
@@ -115,7 +120,7 @@ def gather_batch(
     futures = experience.observations(future_steps, np.broadcast_to(envs, future_steps.shape))
     may_serve = negative_mask(steps, envs, episodes, plan.min_gap)
     if plan.shuffled:  # negatives as far from the anchor as positives, or distance would tell them
-        order = _another_one(len(steps), rng)
+        order = another_one(len(steps), rng)
         futures, may_serve = futures[:, order], order != np.arange(len(order))[:, None]
     return ObservationBatch(
         context=experience.observations(recorded, context_envs),
@@ -123,23 +128,24 @@ def gather_batch(
         futures=futures,
         mask=np.stack([may_serve & distinct_mask(candidates) for candidates in futures]),
         time_mask=may_serve,
-        actions=_actions(experience, plan, steps, envs),
+        actions=actions_between(experience, plan, steps, envs),
     )
 
 
-def _another_one(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def another_one(n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Return for each of n another one, none twice: one cycle through all."""
     cycle, order = rng.permutation(n), np.empty(n, dtype=np.int64)
     order[cycle] = np.roll(cycle, 1)
     return order
 
 
-def _actions(
+def actions_between(
     experience: Experience,
     plan: SamplingPlan,
     steps: npt.NDArray[np.int64],
     envs: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.generic] | None:
+    """Return the actions [B, largest horizon, *action] from anchors on, if they are wanted."""
     if not plan.with_actions or max(plan.horizons) == 0:
         return None
     action_steps = steps[:, None] + np.arange(max(plan.horizons))  # [B, largest horizon]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gymnasium import spaces
@@ -16,15 +16,22 @@ from rl_infonce.sb3.spaces import check_single_frame_skip
 
 _COMPILED = "_orig_mod."  # torch.compile puts it before names
 _ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+OF_ROW = ("old_values", "old_log_prob", "advantages", "returns")
+"""What SB3 hands out of a rollout beside observations and actions, a number for each row."""
+
 _MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
 
 
 def _callers(kind: type[Any], *methods: str) -> Iterator[Any]:
     """Yield the `self` of each caller that is a `kind` running one of `methods`, nearest first."""
+    return (each["self"] for each in _locals_of_callers(kind, *methods))
+
+
+def _locals_of_callers(kind: type[Any], *methods: str) -> Iterator[Mapping[str, Any]]:
     frame = sys._getframe(1)
     for _ in range(_MAX_FRAMES):
         if frame.f_code.co_name in methods and isinstance(frame.f_locals.get("self"), kind):
-            yield frame.f_locals["self"]
+            yield frame.f_locals
         if frame.f_back is None:
             return
         frame = frame.f_back
@@ -43,6 +50,22 @@ def constructing_algorithm() -> BaseAlgorithm | None:
 def training_algorithm() -> BaseAlgorithm | None:
     """Return the algorithm whose `train` is among the callers, or None."""
     return next(_callers(BaseAlgorithm, "train"), None)
+
+
+def current_minibatch(algorithm: BaseAlgorithm) -> Any | None:
+    """Return the minibatch of a rollout on which `train` of this algorithm is, read-only, or None.
+
+    It is that caller's variable which holds `RolloutBufferSamples`, or the like of sb3-contrib.
+    """
+    for variables in _locals_of_callers(BaseAlgorithm, "train"):
+        if variables["self"] is algorithm:
+            found = (each for each in variables.values() if _is_of_rollout(each))
+            return next(found, None)
+    return None
+
+
+def _is_of_rollout(variable: Any) -> bool:
+    return isinstance(variable, tuple) and set(OF_ROW) <= set(getattr(variable, "_fields", ()))
 
 
 def check_host(model: BaseAlgorithm, horizons: tuple[int, ...]) -> None:

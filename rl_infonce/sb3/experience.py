@@ -89,6 +89,13 @@ class Experience:
         """
         return self._ids[self._rows(steps), envs]
 
+    def futures_among(
+        self, steps: IntArray, envs: IntArray, horizon: int
+    ) -> tuple[temporal.BoolArray, IntArray, temporal.BoolArray]:
+        """Tell which steps have a future, and which are one; see `temporal.futures_among`."""
+        ids = self._ids[self._rows(np.arange(self.n_steps))]
+        return temporal.futures_among(ids, steps, envs, horizon)
+
     def observations(self, steps: IntArray, envs: IntArray) -> Array:
         """Return copies of the observations as the policy receives them before its preprocessing.
 

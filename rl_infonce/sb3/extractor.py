@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,6 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from torch import Tensor
-from typing_extensions import Self
 
 from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.random_shift import random_shift
@@ -22,8 +22,15 @@ from rl_infonce.sb3.arguments import (
     extractor_arguments,
     signature_of,
 )
-from rl_infonce.sb3.attach import AuxiliaryGradients
-from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, are_equal, new_heads, new_target
+from rl_infonce.sb3.attach import AuxiliaryGradients, spread_gradients
+from rl_infonce.sb3.auxiliary_loss import (
+    AuxiliaryLoss,
+    AuxiliaryResult,
+    are_equal,
+    new_heads,
+    new_target,
+)
+from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.batch_sampling import sampling_plan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
@@ -34,9 +41,11 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
-from rl_infonce.sb3.own_updates import OwnUpdates, alike, learning_rate_for, n_updates_due
+from rl_infonce.sb3.minibatch import MinibatchPairs
+from rl_infonce.sb3.own_updates import OwnUpdates, learning_rate_for
+from rl_infonce.sb3.reporting import Observed
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
-from rl_infonce.sb3.updates import draw, finite_gradients
+from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients
 
 
 class InfoNCEExtractor(HostedExtractor):
@@ -100,13 +109,7 @@ class InfoNCEExtractor(HostedExtractor):
             self.bind(algorithm)
 
     @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return next(self.parameters()).device
-
-    @property
-    def is_isolated(self) -> bool:
-        """Whether RL's gradient stays out of the encoder: the loss trains it, or has done so."""
+    def is_isolated(self) -> bool:  # noqa: D102 (the base class says it)
         own = self.own_updates
         return own is not None and (self._own_coef > 0 or own.have_begun)
 
@@ -158,22 +161,45 @@ class InfoNCEExtractor(HostedExtractor):
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
         self.encoder.watch(observations)
-        self._compute_gradients()  # first, so that its graph is freed before the host's is built
+        # First, so that the graph of drawn pairs is freed before the host's is built.
+        pairs = self._prepare_gradients(len(observations))
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
-        output = self.encoder.output(observations, self.encoder.encode(observations))
-        features: Tensor = self._attach(output)
+        encoded = self.encoder.encode(observations)
+        if pairs is not None:
+            self._compute_carried_gradients(encoded, pairs)
+        features: Tensor = self._attach(self.encoder.output(observations, encoded))
         return features
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _compute_gradients(self) -> None:
-        """Leave the gradients of the weighted loss ready to attach."""
+    def _prepare_gradients(self, n_rows: int) -> MinibatchPairs | None:
+        """Return pairs of RL's minibatch, or leave gradients of drawn pairs ready to attach."""
         self._attachment.pending = None
-        may_attach = self.infonce_coef > 0 and self._session.may_attach()
-        experience = self.experience() if may_attach else None
-        loss = None if experience is None else self.infonce_loss(experience)
+        attaches = self.infonce_coef > 0 and self._session.may_attach()
+        experience = self.experience() if attaches else None
+        if experience is None:
+            return None
+        if self.settings.pairs_from == "minibatch":
+            pairs = find_pairs(experience, self._plan, self._session, n_rows)
+            if pairs is not None:
+                return pairs
+        loss = self.infonce_loss(experience)
         if loss is not None:
             self._attachment.pending = self.weighted_gradients(loss)
+        return None
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _compute_carried_gradients(self, encoded: Encoded, pairs: MinibatchPairs) -> None:
+        """Leave gradients ready that go on through what RL has encoded."""
+        auxiliary = self._auxiliary_loss(cast("TemporalInfoNCE", self.infonce))
+        copy = encoded.detached()
+        result = auxiliary.of_minibatch(copy, pairs)
+        self._report(result, auxiliary, lambda: pairs.observed)
+        weighted = self.infonce_coef * result.loss.loss
+        found = finite_gradients(partial(auxiliary.carried, encoded, copy), weighted, self._session)
+        if found is not None and (self._session.counts.details_due or self.max_grad_ratio):
+            found = spread_gradients(found, encoded.tensors, auxiliary.shared)
+        self._attachment.pending = found
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:
@@ -182,35 +208,11 @@ class InfoNCEExtractor(HostedExtractor):
 
     # -- updates of its own ----------------------------------------------------------------------
 
-    def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode; when rollouts begin, an isolated encoder is trained."""
-        super().train(mode)
-        if not mode and self.__dict__.get("_session") is not None:
-            self._make_updates(only_in_rollouts=True)
-        return self
-
-    def make_updates_due(self) -> None:
-        """Make now the updates that would otherwise come with the next `learn`."""
-        self._make_updates(only_in_rollouts=False)
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _make_updates(self, *, only_in_rollouts: bool) -> None:
-        """Make the updates that are due, and give their result to the policy's other encoders."""
-        algorithm = self._session.algorithm if self.is_isolated else None
-        if algorithm is None or getattr(algorithm, "policy", None) is None:
-            return
-        counts = self._session.counts
-        n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
-        if n_due == 0 and self._session.shares_encoder:
-            return
-        if only_in_rollouts and not self._is_collecting(algorithm):
-            return
-        self._session.shares_encoder = True
-        counts.n_host_updates = int(algorithm._n_updates)
-        found = self._session.once_per_learn("alike", lambda host: alike(self, host.policy))
-        leader, *followers = found
-        experience = self.experience() if leader is self else None
-        if experience is None or self.own_updates is None or self.infonce is None:
+    def updates_alone(
+        self, experience: Experience, algorithm: BaseAlgorithm, n_due: int, followers: list[Any]
+    ) -> None:
+        """Make updates of an isolated encoder, and give their result to the followers."""
+        if self.own_updates is None or self.infonce is None:
             return
         if n_due and self.infonce_coef > 0:
             self._update(self.own_updates, experience, algorithm, n_due)
@@ -247,11 +249,16 @@ class InfoNCEExtractor(HostedExtractor):
             return None
         auxiliary = self._auxiliary_loss(self.infonce)
         result = auxiliary(raw)
-        session.counts.n_updates += 1
-        numbers = self._reporter.numbers(raw, result, auxiliary, session)
+        self._report(result, auxiliary, lambda: raw.observed)
+        return result.loss
+
+    def _report(
+        self, result: AuxiliaryResult, auxiliary: AuxiliaryLoss, observed: Callable[[], Observed]
+    ) -> None:
+        self._session.counts.n_updates += 1
+        numbers = self._reporter.numbers(observed, result, auxiliary, self._session)
         own = {} if self.own_updates is None else self.own_updates.numbers()
         self._publish({**numbers, **own, "coef": self.infonce_coef})
-        return result.loss
 
     def weighted_gradients(
         self, result: TemporalInfoNCELoss, share: float = 1.0
@@ -260,7 +267,8 @@ class InfoNCEExtractor(HostedExtractor):
         if self.infonce is None:
             return None
         auxiliary = self._auxiliary_loss(self.infonce)
-        return finite_gradients(auxiliary, self.infonce_coef / share * result.loss, self._session)
+        weighted = self.infonce_coef / share * result.loss
+        return finite_gradients(auxiliary.gradients, weighted, self._session)
 
     def _auxiliary_loss(self, heads: TemporalInfoNCE) -> AuxiliaryLoss:
         policy = getattr(self._session.algorithm, "policy", None)

@@ -24,8 +24,10 @@ from rl_infonce.sb3.binding import (
     training_algorithm,
 )
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.own_updates import alike, n_updates_due
 from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
+from rl_infonce.settings import InfoNCESettings
 
 _STREAM = 0x1F0CE
 """Keeps the pairs' random stream apart from others grown from the same seed."""
@@ -44,9 +46,16 @@ class HostedExtractor(NatureCNN):
     It is a subclass of NatureCNN, because SB3 treats its subclasses as encoders of images.
     """
 
+    settings: InfoNCESettings
     horizons: tuple[int, ...]
     auto_bind: bool
+    observation_key: str | None
     last_infonce: dict[str, float]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
 
     def begin_session(self, seed: int | None, observation_key: str | None) -> None:
         """Begin with the random stream of a seed, or with one of chance until `bind` knows one."""
@@ -83,12 +92,52 @@ class HostedExtractor(NatureCNN):
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode; at the start of training, check the binding."""
+        """Set training or evaluation mode.
+
+        Training begins with a look at the binding, and rollouts with an isolated encoder's updates.
+        """
         super().train(mode)
         session = self.__dict__.get("_session")
         if mode and session is not None:
             self._check_binding(session)
+        elif session is not None:
+            self._make_updates(only_in_rollouts=True)
         return self
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether RL's gradient stays out of the encoder: the loss trains it, or has done so."""
+        raise NotImplementedError
+
+    def make_updates_due(self) -> None:
+        """Make now the updates that would otherwise come with the next `learn`."""
+        self._make_updates(only_in_rollouts=False)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _make_updates(self, *, only_in_rollouts: bool) -> None:
+        """Make the updates that are due, and give their result to the policy's other encoders."""
+        algorithm = self._session.algorithm if self.is_isolated else None
+        if algorithm is None or getattr(algorithm, "policy", None) is None:
+            return
+        counts = self._session.counts
+        n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
+        if n_due == 0 and self._session.shares_encoder:
+            return
+        if only_in_rollouts and not self._is_collecting(algorithm):
+            return
+        self._session.shares_encoder = True
+        counts.n_host_updates = int(algorithm._n_updates)
+        found = self._session.once_per_learn("alike", lambda host: alike(self, host.policy))
+        leader, *followers = found
+        experience = self.experience() if leader is self else None
+        if experience is not None:
+            self.updates_alone(experience, algorithm, n_due, followers)
+
+    def updates_alone(
+        self, experience: Experience, algorithm: BaseAlgorithm, n_due: int, followers: list[Any]
+    ) -> None:
+        """Make updates of an isolated encoder, and give their result to the followers."""
+        raise NotImplementedError
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _check_binding(self, session: Session) -> None:

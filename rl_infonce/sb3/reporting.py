@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -10,7 +12,6 @@ from torch import Tensor, nn
 
 from rl_infonce.nce import is_saturated
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, AuxiliaryResult
-from rl_infonce.sb3.batch_sampling import ObservationBatch
 from rl_infonce.sb3.diagnostics import (
     feature_scalars,
     has_collapsed,
@@ -19,6 +20,9 @@ from rl_infonce.sb3.diagnostics import (
     scalars_of,
 )
 from rl_infonce.sb3.session import Session
+
+Observed = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]
+"""Raw observations of anchors [B, *observation] and of candidates [K, M, *observation]."""
 
 
 class Reporter:
@@ -34,7 +38,7 @@ class Reporter:
     @torch.no_grad()
     def numbers(
         self,
-        raw: ObservationBatch,
+        observed: Callable[[], Observed],
         result: AuxiliaryResult,
         auxiliary: AuxiliaryLoss,
         session: Session,
@@ -42,7 +46,7 @@ class Reporter:
         """Return what an update says, now and then with what costs extra time; warn if need be.
 
         Args:
-            raw: Observations that were drawn.
+            observed: Returns the observations that were contrasted.
             result: What the loss found.
             auxiliary: The loss.
             session: Counts of updates, and warnings that were given.
@@ -56,14 +60,16 @@ class Reporter:
         )
         if session.counts.details_due or not has_many:
             numbers |= scalars_of(result.loss, auxiliary.horizons)
-            numbers["n_pairs"] = float(raw.n_anchors)
+            numbers["n_pairs"] = float(len(result.features))
         if session.counts.details_due:
-            numbers |= feature_scalars(result.features) | self._floors(raw, result, auxiliary)
+            numbers |= feature_scalars(result.features) | self._floors(
+                observed(), result, auxiliary
+            )
             warn_of_what_lasts(session, result)
         return numbers
 
     def _floors(
-        self, raw: ObservationBatch, result: AuxiliaryResult, auxiliary: AuxiliaryLoss
+        self, observed: Observed, result: AuxiliaryResult, auxiliary: AuxiliaryLoss
     ) -> dict[str, float]:
         encoder = auxiliary.encoder
         if self._untrained is None:
@@ -72,7 +78,7 @@ class Reporter:
         def inputs(observations: npt.NDArray[np.generic]) -> Tensor:
             return encoder.prepared(auxiliary.inputs(observations, augment=False))
 
-        anchors, futures = inputs(raw.context[:, -1]), [inputs(each) for each in raw.futures]
+        anchors, futures = inputs(observed[0]), [inputs(each) for each in observed[1]]
         untrained = self._untrained.to(anchors.device)
         return overlap_floors(untrained, anchors, futures, result.batch.mask, auxiliary.horizons)
 

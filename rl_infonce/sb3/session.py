@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rl_infonce.sb3.binding import place_of, unfit_for_attaching
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.minibatch import RolloutRows
 
 MAX_NONFINITE = 100
 """Consecutive non-finite auxiliary losses after which training stops."""
@@ -104,6 +105,7 @@ class Session:
     def __init__(self, rng: np.random.Generator, observation_key: str | None = None) -> None:
         self.rng = rng
         self.reader = ExperienceReader(observation_key)
+        self.rows = RolloutRows()
         self.counts = UpdateCounts()
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._steering = Steering()
@@ -129,6 +131,7 @@ class Session:
         """Point at another algorithm, or at none, and forget the previous one's buffer."""
         if algorithm is not self.algorithm:
             self.reader = ExperienceReader(self.reader.observation_key)
+            self.rows = RolloutRows()
             self._warned = set()
             self._remembered_in = None
             self.shares_encoder = False

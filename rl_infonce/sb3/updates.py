@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import Tensor
 
 from rl_infonce.sb3.attach import AuxiliaryGradients
-from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
+from rl_infonce.sb3.binding import current_minibatch
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.minibatch import ABSENT, MinibatchPairs, pairs_of_minibatch
 from rl_infonce.sb3.session import Session
+
+MOST_ABSENT = 0.5
+"""Share of a minibatch's rows that may be absent from the rollout, or it does not serve."""
 
 
 def draw(experience: Experience, plan: SamplingPlan, session: Session) -> ObservationBatch | None:
@@ -31,8 +36,41 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
     return raw
 
 
+def find_pairs(
+    experience: Experience, plan: SamplingPlan, session: Session, n_rows: int
+) -> MinibatchPairs | None:
+    """Return pairs of the minibatch that RL encodes next, or None where it cannot serve.
+
+    Args:
+        experience: What the algorithm has recorded.
+        plan: What belongs to an anchor.
+        session: Knows the algorithm.
+        n_rows: How many observations it encodes.
+    """
+    algorithm = session.algorithm
+    if algorithm is None or getattr(algorithm, "rollout_buffer", None) is None:
+        return None
+    minibatch = current_minibatch(algorithm)
+    # Rows of a recurrent policy lie one after another, so that most would be of one episode.
+    if minibatch is None or hasattr(minibatch, "lstm_states") or len(minibatch[0]) != n_rows:
+        return None
+    places = session.rows.find(algorithm, minibatch)
+    n_absent = int((places == ABSENT).sum())
+    if n_absent > MOST_ABSENT * n_rows:
+        session.warn_once(
+            "absent rows",
+            f"Of {n_rows} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not in its "
+            "rollout buffer, so that pairs are drawn from the buffer instead and encoded once "
+            "more. pairs_from='buffer' does so without a warning.",
+        )
+        return None
+    return pairs_of_minibatch(
+        places, experience, session.rows.labels(experience), plan, session.rng
+    )
+
+
 def finite_gradients(
-    auxiliary: AuxiliaryLoss, weighted: Tensor, session: Session
+    differentiate: Callable[[Tensor], AuxiliaryGradients], weighted: Tensor, session: Session
 ) -> AuxiliaryGradients | None:
     """Return the gradients of a weighted loss on encoder and heads.
 
@@ -49,7 +87,7 @@ def finite_gradients(
             "alone. Its curves go on; infonce_coef=0 saves its time.",
         )
         return None
-    gradients = auxiliary.gradients(weighted)
+    gradients = differentiate(weighted)
     if not gradients.n_shared:
         session.warn_once(
             "frozen encoder",

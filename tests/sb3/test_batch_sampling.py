@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from rl_infonce.sb3.batch_encoding import encode_actions, preprocess
-from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, _another_one, sample_batch
+from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, another_one, sample_batch
 from rl_infonce.sb3.buffers import ExperienceReader
 from rl_infonce.sb3.experience import Experience
 from tests.sb3.fakes import decode
@@ -159,6 +159,6 @@ def test_shuffled_positives_are_other_anchors_futures(name: str, seed: int) -> N
 def test_a_cycle_leaves_nobody_alone() -> None:
     for n in range(2, 9):
         for seed in range(20):
-            order = _another_one(n, np.random.default_rng(seed))
+            order = another_one(n, np.random.default_rng(seed))
             assert sorted(order) == list(range(n))
             assert (order != np.arange(n)).all()

@@ -48,7 +48,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"isolated": True, "encoder_learning_rate": 0.01, "encoder_updates": 3},
         **{"segment_length": 4, "input_sparsity": 0.1},
         **{"policy_encoder_tau": 0.25, "align_features": True, "with_observation": False},
-        **{"select_inputs": True},
+        **{"select_inputs": True, "pairs_from": "buffer"},
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
         **{"simplex_size": 4, "simplex_temperature": 0.5},
     }

@@ -1,0 +1,365 @@
+"""Pairs of the minibatch that RL encodes anyway: which they are, and what gradient they give."""
+
+import warnings
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import RolloutBuffer
+from torch.nn import functional
+
+from rl_infonce.sb3.batch_encoding import preprocess
+from rl_infonce.sb3.binding import current_minibatch
+from rl_infonce.sb3.minibatch import AMBIGUOUS, MinibatchPairs, RolloutRows
+from rl_infonce.sb3.updates import find_pairs
+from rl_infonce.temporal import BoolArray
+from tests.further import further
+from tests.sb3.fakes import IMAGE_SHAPE, Stamp, StampedEnv, decode, stamped_vec_env
+from tests.sb3.test_gradients import Gradients, first_gradients
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    VECTOR_ALGORITHMS,
+    assert_same_weights,
+    extractors_of,
+    policy_kwargs,
+    record_logger,
+)
+
+HORIZON = 4
+MIN_GAP = 3
+
+
+def kwargs_of(**settings: Any) -> dict[str, Any]:
+    return policy_kwargs(
+        **{"horizons": (HORIZON,), "min_gap": MIN_GAP, "pairs_from": "minibatch", **settings}
+    )
+
+
+class Found(NamedTuple):
+    """Pairs of a minibatch, and what SB3 held at that time."""
+
+    pairs: MinibatchPairs | None
+    rows: Stamp
+    recorded: set[tuple[int, int, int]]
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
+    """A list that grows by one entry per minibatch."""
+    entries: list[Found] = []
+
+    def recording(experience: Any, plan: Any, session: Any, n_rows: int) -> MinibatchPairs | None:
+        pairs = find_pairs(experience, plan, session, n_rows)
+        minibatch = current_minibatch(session.algorithm)
+        assert minibatch is not None
+        rollout = decode(session.algorithm.rollout_buffer.observations)
+        cells = {*zip(*(each.ravel().tolist() for each in rollout), strict=True)}
+        entries.append(Found(pairs, decode(minibatch.observations.numpy()), cells))
+        return pairs
+
+    monkeypatch.setattr("rl_infonce.sb3.extractor.find_pairs", recording)
+    return entries
+
+
+def stamps_at(rows: Stamp, chosen: Any) -> list[tuple[int, int, int]]:
+    return [*zip(*(each[chosen].tolist() for each in rows), strict=True)]
+
+
+def later(stamp: tuple[int, int, int], steps: int) -> tuple[int, int, int]:
+    return (*stamp[:2], stamp[2] + steps)
+
+
+def expected_mask(
+    anchors: list[tuple[int, int, int]], candidates: list[tuple[int, int, int]]
+) -> BoolArray:
+    def takes_part(i: int, j: int) -> bool:
+        anchor, candidate = anchors[i], candidates[j]
+        same_episode = anchor[:2] == candidate[:2]
+        gap = abs(candidate[2] - HORIZON - anchor[2])
+        return i == j or not (same_episode and (gap < MIN_GAP or candidate == anchor))
+
+    return np.array(
+        [[takes_part(i, j) for j in range(len(candidates))] for i in range(len(anchors))]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_pairs", [2, 16])
+@pytest.mark.parametrize("name", ["PPO", "A2C", further("MaskablePPO")])
+def test_the_pairs_of_a_minibatch_equal_brute_force(
+    name: str, n_pairs: int, found: list[Found]
+) -> None:
+    model = ALGORITHMS[name](kwargs_of(n_pairs=n_pairs)).learn(2 * N_STEPS)
+    assert len(found) == model._n_updates * (2 if "PPO" in name else 1)
+    for pairs, rows, recorded in found:
+        minibatch = stamps_at(rows, slice(None))
+        everywhere = {each for each in minibatch if later(each, HORIZON) in recorded}
+        inside = {each for each in everywhere if later(each, HORIZON) in minibatch}
+        assert pairs is not None
+        anchors = stamps_at(rows, pairs.anchors)
+        n_inside = len(pairs.futures)
+        assert len({*anchors}) == len(anchors)
+        assert {*anchors[:n_inside]} == inside
+        assert {*anchors[n_inside:]} <= everywhere - inside
+        n_more = max(min(n_pairs, len(everywhere)) - len(inside), 0)
+        assert len(anchors) == len(inside) + n_more
+        missing = decode(pairs.missing)
+        futures = stamps_at(rows, pairs.futures) + stamps_at(missing, slice(None))
+        assert futures == [later(each, HORIZON) for each in anchors]
+        others = stamps_at(rows, pairs.others)
+        of_episodes = {each for each in minibatch if later(each, -HORIZON) in recorded}
+        assert {*others} == of_episodes - {*futures}
+        assert np.array_equal(pairs.time_mask, expected_mask(anchors, futures + others))
+        assert np.array_equal(pairs.mask, pairs.time_mask)  # no two images are equal
+        first, second = pairs.observed
+        assert stamps_at(decode(first), slice(None)) == anchors
+        assert stamps_at(decode(second[0]), slice(None)) == futures + others
+
+
+@pytest.mark.slow
+def test_shuffled_pairs_are_the_futures_of_other_anchors(found: list[Found]) -> None:
+    ALGORITHMS["PPO"](kwargs_of(positives="shuffled")).learn(N_STEPS)
+    for pairs, rows, _ in found:
+        assert pairs is not None
+        anchors = stamps_at(rows, pairs.anchors)
+        futures = [later(anchors[other], HORIZON) for other in pairs.order]
+        assert sorted(pairs.order.tolist()) == [*range(len(anchors))]
+        assert all(pairs.order != np.arange(len(anchors)))
+        candidates = stamps_at(decode(pairs.observed[1][0]), slice(None))
+        assert candidates[: len(anchors)] == futures
+        for (i, anchor), (j, candidate) in product(enumerate(anchors), enumerate(candidates)):
+            left_out = i != j and candidate in (anchor, later(anchor, HORIZON))
+            assert pairs.time_mask[i, j] != left_out
+
+
+def loop_loss(extractor: Any, pairs: MinibatchPairs) -> torch.Tensor:
+    """Return the InfoNCE loss of pairs, encoded one by one and scored in loops."""
+
+    def features(images: Any) -> torch.Tensor:
+        tensors = preprocess(torch.as_tensor(images), extractor._observation_space)
+        encoded = torch.cat([extractor.encoder.encode(each[None]).features for each in tensors])
+        return encoded - encoded.mean(dim=0)
+
+    anchors, candidates = features(pairs.observed[0]), features(pairs.observed[1][0])
+    critic = extractor.infonce.critics["global"]
+    anchors = anchors @ critic.anchor_projection[0]
+    candidates = candidates @ critic.candidate_projection
+    losses = []
+    for i, anchor in enumerate(anchors):
+        allowed = [j for j in range(len(candidates)) if pairs.mask[i, j]]
+        scores = torch.stack(
+            [functional.cosine_similarity(anchor, candidates[j], dim=0) / 0.1 for j in allowed]
+        )
+        losses.append(scores.logsumexp(dim=0) - scores[allowed.index(i)])
+    return torch.stack(losses).mean()
+
+
+@pytest.fixture(params=[True, False], ids=["spread", "carried"])
+def details_due(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether every update reports what costs extra time, or none does."""
+    due = bool(request.param)
+    monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.details_due", due)
+    return due
+
+
+def build(name: str, coef: float, **settings: Any) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
+    kwargs = kwargs_of(infonce_coef=coef, **settings)
+    model = ALGORITHMS[name](kwargs, max_grad_norm=1e9)
+    policy: Any = model.policy
+    return model, policy.optimizer
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("details_due")
+@pytest.mark.parametrize("n_pairs", [2, 30])
+@pytest.mark.parametrize("name", ["PPO", further("A2C")])
+def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
+    name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coef = 2.5
+    host = first_gradients(*build(name, 0.0))
+    model, optimizer = build(name, coef, n_pairs=n_pairs)
+    (extractor,) = extractors_of(model)
+    auxiliary: list[Gradients] = []
+    original = type(extractor)._compute_carried_gradients
+
+    def recording(self: Any, encoded: Any, pairs: MinibatchPairs) -> None:
+        if not auxiliary:
+            assert (len(pairs.missing) > 0) == (n_pairs == 30)
+            named = dict(self.named_parameters())
+            found = torch.autograd.grad(
+                loop_loss(self, pairs), list(named.values()), allow_unused=True
+            )
+            named_gradients = zip(named, found, strict=True)
+            auxiliary.append({n: g for n, g in named_gradients if g is not None})
+        original(self, encoded, pairs)
+
+    monkeypatch.setattr(type(extractor), "_compute_carried_gradients", recording)
+    both = first_gradients(model, optimizer)
+    checked = 0
+    for name_of, own in auxiliary[0].items():
+        entry = f"features_extractor.{name_of}"
+        expected = host.get(entry, torch.zeros(())) + coef * own
+        assert (both[entry] - expected).norm() <= 1e-4 * expected.norm() + 1e-7
+        checked += bool((coef * own).abs().max() > 1e-6)
+    assert checked == len(auxiliary[0]) >= 10
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"terms": ["global_local", "local_local"]},
+    {"preset": "positional_cpc"},
+    {"action_conditioning": True},
+    {"target_encoder_tau": 1.0},
+    {"objective": "self_prediction"},
+    {"critic": "bilinear", "positives": "shuffled"},
+    {"precision": "bf16"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: "-".join(map(str, each.values())))
+def test_spread_and_carried_gradients_are_equal(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gradients(*, due: bool) -> Gradients:
+        monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.details_due", due)
+        return first_gradients(*build("PPO", 1.0, **settings))
+
+    spread, carried = gradients(due=True), gradients(due=False)
+    assert spread.keys() == carried.keys()
+    rounding = 2e-2 if settings.get("precision") == "bf16" else 1e-4
+    for name, gradient in spread.items():
+        assert (gradient - carried[name]).norm() <= rounding * gradient.norm() + 1e-7
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("details_due")
+def test_the_bound_holds_for_what_the_minibatch_carries() -> None:
+    host = first_gradients(*build("PPO", 0.0))
+    bounded = first_gradients(*build("PPO", 100.0, max_grad_ratio=0.5))
+    of_encoder = [n for n in host if ".cnn." in n or ".linear." in n]
+    both, plain = (torch.cat([found[n].flatten() for n in of_encoder]) for found in (bounded, host))
+    torch.testing.assert_close((both - plain).norm(), 0.5 * plain.norm(), rtol=1e-3, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("builds", [ALGORITHMS, VECTOR_ALGORITHMS], ids=["images", "vectors"])
+def test_the_loss_learns_from_minibatches_and_says_so(builds: Any) -> None:
+    model = builds["PPO"](kwargs_of(isolated=False, infonce_coef=1.0))
+    logged = record_logger(model)
+    model.learn(5 * N_STEPS)
+    model.logger.dump()
+    (extractor,) = extractors_of(model)
+    assert extractor.last_infonce["n_pairs"] >= 16
+    assert extractor.last_infonce["grad_norm_infonce"] > 0
+    assert 0 < logged["infonce/loss"][0] < logged["infonce/mi_ceiling"][0] + 1
+
+
+@pytest.mark.slow
+def test_separate_encoders_have_pairs_of_their_own(found: list[Found]) -> None:
+    kwargs = kwargs_of() | {"share_features_extractor": False}
+    model = ALGORITHMS["PPO"](kwargs).learn(64)
+    assert len(extractors_of(model)) == 2
+    assert len(found) == 2 * 2 * 2  # epochs, minibatches, encoders
+    assert all(each.pairs is not None for each in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["DQN", "RecurrentPPO"])
+def test_minibatches_that_cannot_serve_leave_pairs_to_the_buffer(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = ALGORITHMS[name](kwargs_of(n_pairs=8)).learn(N_STEPS)
+    assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
+
+
+class BlindEnv(StampedEnv):
+    """Shows the same image always."""
+
+    def observation(self) -> Any:
+        return np.zeros(IMAGE_SHAPE, dtype=np.uint8)
+
+
+@pytest.mark.slow
+def test_identical_images_have_no_negatives() -> None:
+    env = stamped_vec_env(2, BlindEnv, lengths=(9, 15))
+    sizes: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
+    model = PPO("CnnPolicy", env, policy_kwargs=kwargs_of(), seed=0, **sizes)
+    model.learn(64)
+    numbers = extractors_of(model)[0].last_infonce
+    assert numbers["loss"] == 0
+    assert numbers["masked_share"] == 1  # also where their rows cannot be told apart
+
+
+def test_rows_that_share_all_numbers_are_ambiguous() -> None:
+    model = ALGORITHMS["PPO"]().learn(64)
+    buffer: Any = model.rollout_buffer  # type: ignore[attr-defined]
+    arrays = (buffer.values, buffer.log_probs, buffer.advantages, buffer.returns)
+    for array in arrays:
+        array[5] = array[40]
+    minibatch = buffer._get_samples(np.arange(64))
+    places = RolloutRows().find(model, minibatch)
+    steps_by_env = np.arange(64).reshape(2, 32)  # `get` flattens environment by environment
+    expected = [
+        AMBIGUOUS if row in (5, 40) else 2 * step + env
+        for env, rows in enumerate(steps_by_env)
+        for step, row in enumerate(rows)
+    ]
+    assert places.tolist() == expected
+
+
+class ScalingBuffer(RolloutBuffer):
+    """Hands out returns that it does not store."""
+
+    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+        samples = super()._get_samples(*args, **kwargs)
+        return samples._replace(returns=samples.returns * 3 + 1)
+
+
+@pytest.mark.slow
+def test_rows_that_are_not_found_are_drawn_instead_with_one_warning() -> None:
+    model = ALGORITHMS["PPO"](kwargs_of(n_pairs=8), rollout_buffer_class=ScalingBuffer)
+    with pytest.warns(UserWarning, match="32 are not in its rollout buffer") as caught:
+        model.learn(2 * N_STEPS)
+    assert sum("rollout buffer" in str(each.message) for each in caught) == 1
+    assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [2, 4])
+def test_a_minibatch_of_too_few_pairs_is_left_to_the_buffer(
+    batch_size: int, found: list[Found]
+) -> None:
+    model = ALGORITHMS["PPO"](kwargs_of(n_pairs=8), batch_size=batch_size, n_epochs=1)
+    model.learn(64)
+    assert {each.pairs is None for each in found} == {True, False}
+    assert all(np.isfinite(each).all() for each in extractors_of(model)[0].last_infonce.values())
+
+
+@pytest.mark.slow
+def test_at_coefficient_0_it_is_the_plain_network() -> None:
+    plain = ALGORITHMS["PPO"](policy_kwargs(infonce_coef=0.0)).learn(N_STEPS)
+    other = ALGORITHMS["PPO"](kwargs_of(infonce_coef=0.0)).learn(N_STEPS)
+    assert_same_weights(plain.policy, other.policy)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("horizons", (1, 4)),
+        ("context", "gru"),
+        ("augmentation", "random_shift"),
+        ("augment_observations", True),
+        ("target_encoder_tau", 0.01),
+        ("segment_length", 2),
+        ("isolated", True),
+    ],
+)
+def test_what_needs_other_observations_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"`pairs_from` 'buffer' with {name}="):
+        ALGORITHMS["PPO"](kwargs_of(**{name: value}))
