@@ -18,7 +18,7 @@ from rl_infonce.sb3.minibatch import AMBIGUOUS, MinibatchPairs, RolloutRows
 from rl_infonce.sb3.updates import find_pairs
 from rl_infonce.temporal import BoolArray
 from tests.further import further
-from tests.sb3.fakes import IMAGE_SHAPE, Stamp, StampedEnv, decode, stamped_vec_env
+from tests.sb3.fakes import IMAGE_SHAPE, Stamp, StampedEnv, decode, encode, stamped_vec_env
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -146,6 +146,8 @@ def loop_loss(extractor: Any, pairs: MinibatchPairs) -> torch.Tensor:
         return encoded - encoded.mean(dim=0)
 
     anchors, candidates = features(pairs.observed[0]), features(pairs.observed[1][0])
+    if extractor.settings.stops_gradient:
+        candidates = candidates.detach()
     critic = extractor.infonce.critics["global"]
     anchors = anchors @ critic.anchor_projection[0]
     candidates = candidates @ critic.candidate_projection
@@ -176,21 +178,29 @@ def build(name: str, coef: float, **settings: Any) -> tuple[BaseAlgorithm, torch
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("details_due")
-@pytest.mark.parametrize("n_pairs", [2, 30])
-@pytest.mark.parametrize("name", ["PPO", further("A2C")])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("PPO", {"n_pairs": 2}),
+        ("PPO", {"n_pairs": 30}),
+        ("PPO", {"n_pairs": 30, "positives": "shuffled"}),
+        ("PPO", {"n_pairs": 30, "target_encoder_tau": 1.0}),
+        further("A2C", {"n_pairs": 2}),
+    ],
+)
 def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
-    name: str, n_pairs: int, monkeypatch: pytest.MonkeyPatch
+    name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coef = 2.5
     host = first_gradients(*build(name, 0.0))
-    model, optimizer = build(name, coef, n_pairs=n_pairs)
+    model, optimizer = build(name, coef, **settings)
     (extractor,) = extractors_of(model)
     auxiliary: list[Gradients] = []
     original = type(extractor)._compute_carried_gradients
 
     def recording(self: Any, encoded: Any, pairs: MinibatchPairs) -> None:
         if not auxiliary:
-            assert (len(pairs.missing) > 0) == (n_pairs == 30)
+            assert (len(pairs.missing) > 0) == (settings["n_pairs"] == 30)
             named = dict(self.named_parameters())
             found = torch.autograd.grad(
                 loop_loss(self, pairs), list(named.values()), allow_unused=True
@@ -276,6 +286,30 @@ def test_minibatches_that_cannot_serve_leave_pairs_to_the_buffer(name: str) -> N
         warnings.simplefilter("error", UserWarning)
         model = ALGORITHMS[name](kwargs_of(n_pairs=8)).learn(N_STEPS)
     assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
+
+
+class SlowEnv(StampedEnv):
+    """Shows an image for three steps."""
+
+    def observation(self) -> Any:
+        return encode(self.env, self.episode, self.time // 3)
+
+
+@pytest.mark.slow
+def test_candidates_equal_to_the_positive_are_left_out_in_every_rollout(
+    found: list[Found],
+) -> None:
+    env = stamped_vec_env(2, SlowEnv, lengths=(9, 15))
+    sizes: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
+    PPO("CnnPolicy", env, policy_kwargs=kwargs_of(min_gap=0), seed=0, **sizes).learn(3 * 64)
+    for pairs, *_ in found:
+        assert pairs is not None
+        candidates = [each.tobytes() for each in pairs.observed[1][0]]
+        n_anchors = len(pairs.anchors)
+        assert not pairs.mask.all()
+        for i, j in product(range(n_anchors), range(len(candidates))):
+            equal = i != j and candidates[i] == candidates[j]
+            assert pairs.mask[i, j] == (pairs.time_mask[i, j] and not equal)
 
 
 class BlindEnv(StampedEnv):
