@@ -350,13 +350,14 @@ def _check_fits_minibatch(settings: InfoNCESettings) -> None:
         "target_encoder_tau": settings.target_encoder_tau in (None, 1),
         "segment_length": settings.segment_length == 1,
         "isolated": not settings.isolated,
+        "auto_bind": getattr(settings, "auto_bind", True),  # of the extractor
     }
     for name, fits in demands.items():
         if not fits:
             raise ValueError(
                 f"Expected `pairs_from` 'buffer' with {name}={getattr(settings, name)!r}, got "
-                "'minibatch': RL's minibatch holds one view of its observations, by one encoder. "
-                f"Leave `pairs_from` out, or `{name}`."
+                "'minibatch', which is looked up among the callers and holds one view of each "
+                f"observation, by the encoder that RL trains. Leave out `pairs_from`, or `{name}`."
             )
 
 

@@ -392,6 +392,7 @@ def test_at_coefficient_0_it_is_the_plain_network() -> None:
         ("target_encoder_tau", 0.01),
         ("segment_length", 2),
         ("isolated", True),
+        ("auto_bind", False),
     ],
 )
 def test_what_needs_other_observations_is_refused(name: str, value: Any) -> None:
