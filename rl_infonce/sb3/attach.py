@@ -26,6 +26,15 @@ class AuxiliaryGradients(NamedTuple):
     gradients: tuple[Tensor, ...]
     n_shared: int
 
+    @property
+    def reaches_parameters(self) -> bool:
+        """Whether those that are shared are leaves, and there are some: a frozen encoder has none.
+
+        Then they can be compared with the host's gradients.
+        """
+        shared = self.parameters[: self.n_shared]
+        return bool(shared) and all(each.is_leaf for each in shared)
+
 
 def auxiliary_gradients(
     loss: Tensor, shared: Sequence[Tensor], own: Sequence[Tensor]
@@ -276,7 +285,7 @@ class Attachment:
             if on_numbers is not None:
                 on_numbers(report.scalars())
 
-        if is_watched and auxiliary.n_shared:  # a frozen encoder shares none
+        if is_watched and auxiliary.reaches_parameters:
             # SAC's actor loss also passes the critic, and those gradients are thrown away
             self._withdraw_hooks = watch_gradients(auxiliary, tell, max_ratio=max_ratio)
         return attach_gradients(features, auxiliary)

@@ -197,7 +197,7 @@ class InfoNCEExtractor(HostedExtractor):
         self._report(result, auxiliary, lambda: pairs.observed)
         weighted = self.infonce_coef * result.loss.loss
         found = finite_gradients(partial(auxiliary.carried, encoded, copy), weighted, self._session)
-        if found is not None and (self._session.counts.details_due or self.max_grad_ratio):
+        if found is not None and (self._session.counts.rare_details_due or self.max_grad_ratio):
             found = spread_gradients(found, encoded.tensors, auxiliary.shared)
         self._attachment.pending = found
 

@@ -62,10 +62,10 @@ class Reporter:
             numbers |= scalars_of(result.loss, auxiliary.horizons)
             numbers["n_pairs"] = float(len(result.features))
         if session.counts.details_due:
-            numbers |= feature_scalars(result.features) | self._floors(
-                observed(), result, auxiliary
-            )
+            numbers |= feature_scalars(result.features)
             warn_of_what_lasts(session, result)
+        if session.counts.rare_details_due:
+            numbers |= self._floors(observed(), result, auxiliary)
         return numbers
 
     def _floors(

@@ -25,6 +25,9 @@ MAX_NONFINITE = 100
 DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
 
+RARE_DETAILS_FREQ = 64
+"""Gradient steps between those that encode, or differentiate, a batch once more."""
+
 MAX_NAMED = 10
 """Dimensions that a warning names, at most."""
 
@@ -66,6 +69,11 @@ class UpdateCounts:
     def details_due(self) -> bool:
         """Whether the latest update also reports what costs extra time."""
         return self.n_updates % DETAILS_FREQ == 1
+
+    @property
+    def rare_details_due(self) -> bool:
+        """Whether the latest update also reports what takes as long as an update."""
+        return self.n_updates % RARE_DETAILS_FREQ == 1
 
     def count_finite(self, *, finite: bool) -> None:
         """Keep count of non-finite losses; warn at the 1st, 10th and 100th.

@@ -23,7 +23,14 @@ from rl_infonce.sb3.diagnostics import (
     random_encoder_floor,
     vector_floor,
 )
-from rl_infonce.sb3.session import DETAILS_FREQ, LASTING, MAX_NONFINITE, Session, UpdateCounts
+from rl_infonce.sb3.session import (
+    DETAILS_FREQ,
+    LASTING,
+    MAX_NONFINITE,
+    RARE_DETAILS_FREQ,
+    Session,
+    UpdateCounts,
+)
 from tests.draws import seeded
 from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
@@ -282,13 +289,13 @@ def test_an_algorithm_that_is_gone_is_no_algorithm() -> None:
     watching.log({"loss": 1.0}, nn.Identity())
 
 
-def test_details_are_due_once_in_a_while() -> None:
-    asked = UpdateCounts()
-    due = []
-    for n_updates in range(2 * DETAILS_FREQ):
-        asked.n_updates = n_updates
-        due += [n_updates] if asked.details_due else []
-    assert due == [1, 1 + DETAILS_FREQ]
+@pytest.mark.parametrize(
+    ("name", "every"),
+    [("details_due", DETAILS_FREQ), ("rare_details_due", RARE_DETAILS_FREQ)],
+)
+def test_details_are_due_once_in_a_while(name: str, every: int) -> None:
+    due = [n for n in range(2 * every) if getattr(UpdateCounts(n_updates=n), name)]
+    assert due == [1, 1 + every]
 
 
 @pytest.mark.parametrize(

@@ -162,10 +162,10 @@ def loop_loss(extractor: Any, pairs: MinibatchPairs) -> torch.Tensor:
 
 
 @pytest.fixture(params=[True, False], ids=["spread", "carried"])
-def details_due(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+def rare_details_due(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether every update reports what costs extra time, or none does."""
     due = bool(request.param)
-    monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.details_due", due)
+    monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.rare_details_due", due)
     return due
 
 
@@ -177,7 +177,7 @@ def build(name: str, coef: float, **settings: Any) -> tuple[BaseAlgorithm, torch
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("details_due")
+@pytest.mark.usefixtures("rare_details_due")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -237,7 +237,7 @@ def test_spread_and_carried_gradients_are_equal(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gradients(*, due: bool) -> Gradients:
-        monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.details_due", due)
+        monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.rare_details_due", due)
         return first_gradients(*build("PPO", 1.0, **settings))
 
     spread, carried = gradients(due=True), gradients(due=False)
@@ -248,7 +248,7 @@ def test_spread_and_carried_gradients_are_equal(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("details_due")
+@pytest.mark.usefixtures("rare_details_due")
 def test_the_bound_holds_for_what_the_minibatch_carries() -> None:
     host = first_gradients(*build("PPO", 0.0))
     bounded = first_gradients(*build("PPO", 100.0, max_grad_ratio=0.5))
