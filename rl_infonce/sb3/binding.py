@@ -52,20 +52,21 @@ def training_algorithm() -> BaseAlgorithm | None:
     return next(_callers(BaseAlgorithm, "train"), None)
 
 
-def current_minibatch(algorithm: BaseAlgorithm) -> Any | None:
-    """Return the minibatch of a rollout on which `train` of this algorithm is, read-only, or None.
+def current_samples(algorithm: BaseAlgorithm) -> Any | None:
+    """Return what `train` of this algorithm has sampled from its buffer, read-only, or None.
 
-    It is that caller's variable which holds `RolloutBufferSamples`, or the like of sb3-contrib.
+    It is that caller's variable which holds the `RolloutBufferSamples` or `ReplayBufferSamples` of
+    SB3, or the like of sb3-contrib.
     """
     for variables in _locals_of_callers(BaseAlgorithm, "train"):
         if variables["self"] is algorithm:
-            found = (each for each in variables.values() if _is_of_rollout(each))
-            return next(found, None)
+            return next((each for each in variables.values() if _are_samples(each)), None)
     return None
 
 
-def _is_of_rollout(variable: Any) -> bool:
-    return isinstance(variable, tuple) and set(OF_ROW) <= set(getattr(variable, "_fields", ()))
+def _are_samples(variable: Any) -> bool:
+    fields = getattr(variable, "_fields", ())
+    return isinstance(variable, tuple) and {"observations", "actions"} <= set(fields)
 
 
 def check_host(model: BaseAlgorithm, horizons: tuple[int, ...]) -> None:

@@ -176,7 +176,9 @@ class InfoNCEExtractor(HostedExtractor):
         """Return pairs of RL's minibatch, or leave gradients of drawn pairs ready to attach."""
         self._attachment.pending = None
         attaches = self.infonce_coef > 0 and self._session.may_attach()
-        experience = self.experience() if attaches else None
+        if not attaches or (self.auto_bind and self._session.looks_again()):
+            return None
+        experience = self.experience()
         if experience is None:
             return None
         if self.settings.pairs_from == "minibatch":

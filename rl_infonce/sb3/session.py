@@ -14,7 +14,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 
-from rl_infonce.sb3.binding import place_of, unfit_for_attaching
+from rl_infonce.sb3.binding import current_samples, place_of, unfit_for_attaching
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import RolloutRows
@@ -120,6 +120,7 @@ class Session:
         self._steered_learn: float | None = None
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
+        self._samples: weakref.ref[Tensor] | None = None
         # whether the policy's other encoders have had an isolated one's
         self.shares_encoder = False
         self._place: tuple[weakref.ref[nn.Module], str] | None = None
@@ -195,6 +196,18 @@ class Session:
         if reason is not None:
             self.warn_once("unfit", f"The InfoNCE loss is off: {reason}.")
         return reason is None
+
+    def looks_again(self) -> bool:
+        """Return whether `train` shows the samples that the last call of this saw, and note them.
+
+        SAC's critic judges the actor on the samples of its own update, and that backward's gradient
+        is thrown away.
+        """
+        samples = None if self.algorithm is None else current_samples(self.algorithm)
+        if samples is None:
+            return False
+        former, self._samples = self._samples, weakref.ref(samples.actions)
+        return former is not None and former() is samples.actions
 
     def warn_if_unbound(self, trains: bool = True) -> bool:
         """Return whether no algorithm is known, and warn once if one trains."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
-from rl_infonce.sb3.binding import current_minibatch
+from rl_infonce.sb3.binding import OF_ROW, current_samples
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import ABSENT, MinibatchPairs, pairs_of_minibatch
 from rl_infonce.sb3.session import Session
@@ -50,9 +50,11 @@ def find_pairs(
     algorithm = session.algorithm
     if algorithm is None or getattr(algorithm, "rollout_buffer", None) is None:
         return None
-    minibatch = current_minibatch(algorithm)
+    minibatch = current_samples(algorithm)
+    if not all(hasattr(minibatch, name) for name in OF_ROW):
+        return None
     # Rows of a recurrent policy lie one after another, so that most would be of one episode.
-    if minibatch is None or hasattr(minibatch, "lstm_states") or len(minibatch[0]) != n_rows:
+    if hasattr(minibatch, "lstm_states") or len(getattr(minibatch, OF_ROW[0])) != n_rows:
         return None
     places = session.rows.find(algorithm, minibatch)
     n_absent = int((places == ABSENT).sum())

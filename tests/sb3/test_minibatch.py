@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from torch.nn import functional
 
 from rl_infonce.sb3.batch_encoding import preprocess
-from rl_infonce.sb3.binding import current_minibatch
+from rl_infonce.sb3.binding import current_samples
 from rl_infonce.sb3.minibatch import AMBIGUOUS, MinibatchPairs, RolloutRows
 from rl_infonce.sb3.updates import find_pairs
 from rl_infonce.temporal import BoolArray
@@ -55,7 +55,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
 
     def recording(experience: Any, plan: Any, session: Any, n_rows: int) -> MinibatchPairs | None:
         pairs = find_pairs(experience, plan, session, n_rows)
-        minibatch = current_minibatch(session.algorithm)
+        minibatch = current_samples(session.algorithm)
         assert minibatch is not None
         rollout = decode(session.algorithm.rollout_buffer.observations)
         cells = {*zip(*(each.ravel().tolist() for each in rollout), strict=True)}
