@@ -38,7 +38,7 @@ from tests.sb3.worlds import ALGORITHMS, RELATIVES, TRPO_BUILD, extractors_of, p
 
 RESUMED = (
     *with_further(ALGORITHMS, {*RELATIVES, "SAC", "RecurrentPPO"}),
-    *("PPO, decoupled", "PPO, scheduled", "PPO, atc"),
+    *("PPO, decoupled", "PPO, scheduled", "PPO, atc", "PPO, minibatch"),
     *map(further, ("TRPO, decoupled", "DQN, decoupled", "SAC, atc")),
 )
 
@@ -48,6 +48,8 @@ RESUMED = (
 def test_killed_and_restored_equals_uninterrupted(name: str, tmp_path: Path) -> None:
     algorithm, _, mode = name.partition(", ")
     settings: dict[str, Any] = {"preset": "atc"} if mode == "atc" else {}
+    if mode == "minibatch":
+        settings, mode = {"pairs_from": "minibatch"}, ""
 
     def build() -> BaseAlgorithm:
         made = TRPO_BUILD if algorithm == "TRPO" else ALGORITHMS[algorithm]
