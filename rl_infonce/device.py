@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -44,6 +45,24 @@ def has_fast_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     return device.type == "cpu" and _BF16_FLAGS.search(_cpuinfo()) is not None
+
+
+def arithmetic(precision: str, device: torch.device) -> str:
+    """Return "fp32" or "bf16": what is asked for, or what a device is fast at.
+
+    Args:
+        precision: "fp32", "bf16", or "auto", which is bf16 where the device multiplies it in
+            hardware.
+        device: Where the encoder runs.
+    """
+    if precision == "auto":
+        return _fast_arithmetic(device)
+    return precision
+
+
+@cache  # asked in every forward
+def _fast_arithmetic(device: torch.device) -> str:
+    return "bf16" if has_fast_bf16(device) else "fp32"
 
 
 def hardware_name(device: torch.device) -> str:

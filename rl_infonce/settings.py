@@ -19,7 +19,7 @@ AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
 PAIR_SOURCES = ("buffer", "minibatch")
 TERMS = ("global", "global_local", "local_local", "positional")
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("fp32", "bf16", "auto")
 ACTIVATIONS = ("relu", "elu", "crelu")
 NORMALIZATIONS = ("none", "layer")
 FEATURE_ACTIVATIONS = (*ACTIVATIONS, "linear", "average_l1", "simplicial")
@@ -282,7 +282,10 @@ class InfoNCESettings:
         needs=("feature_activation", "simplicial"),
     )
     precision: str = setting(
-        "fp32", Choice(PRECISIONS), "Arithmetic of the encoder; bf16 is bfloat16 autocast."
+        "fp32",
+        Choice(PRECISIONS),
+        "Arithmetic of the encoder; bf16 is bfloat16 autocast, and auto takes it for images where "
+        "the processor or the GPU multiplies it in hardware.",
     )
 
     def __post_init__(self) -> None:

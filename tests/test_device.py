@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 import torch
 
-from rl_infonce.device import hardware_name, has_fast_bf16, processor_name
+from rl_infonce.device import (
+    _fast_arithmetic,
+    arithmetic,
+    hardware_name,
+    has_fast_bf16,
+    processor_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +69,21 @@ def test_bf16_is_fast_where_the_processor_says_so(
 ) -> None:
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: cpuinfo)
     assert has_fast_bf16(torch.device("cpu")) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "is_fast", "expected"),
+    [
+        ("auto", True, "bf16"),
+        ("auto", False, "fp32"),
+        ("bf16", False, "bf16"),
+        ("fp32", True, "fp32"),
+    ],
+)
+def test_arithmetic_is_what_is_asked_for_or_what_the_device_is_fast_at(
+    precision: str, is_fast: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fast_arithmetic.cache_clear()
+    monkeypatch.setattr("rl_infonce.device.has_fast_bf16", lambda _: is_fast)
+    assert arithmetic(precision, torch.device("cpu")) == expected
+    _fast_arithmetic.cache_clear()

@@ -19,7 +19,7 @@ from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.networks.encoder_file import assign_tensors
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 from rl_infonce.networks.pixel_encoder import PixelEncoder
-from rl_infonce.settings import ENCODER_SETTINGS
+from rl_infonce.settings import ENCODER_SETTINGS, PRECISIONS
 
 _ACTING = ("features_extractor", "q_net.", "quantile_net.", "actor.")
 """Names of the extractor that chooses actions, by precedence: PPO and A2C, DQN, QR-DQN, SAC."""
@@ -174,7 +174,7 @@ def _settings(path: Path, kind: str, policy_kwargs: Mapping[str, Any]) -> dict[s
     if not isinstance(given, dict):
         raise _not_rebuildable(path, f"{kind} with unreadable features_extractor_kwargs")
     precision, channels_last = given.get("precision", "fp32"), given.get("channels_last", True)
-    if precision not in ("fp32", "bf16") or not isinstance(channels_last, bool):
+    if precision not in PRECISIONS or not isinstance(channels_last, bool):
         raise _not_rebuildable(path, f"{kind} with {precision=} and {channels_last=}")
     form = _form(path, kind, given)
     return {"precision": precision, "channels_last": channels_last, "form": form}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
+from rl_infonce.device import arithmetic
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 
@@ -28,7 +29,7 @@ class PixelEncoder(nn.Module):
             `load_state_dict(..., assign=True)`.
         encoder: "nature" or "impala".
         divide_by: Divisor of the pixels: 255, or 1 for policies with normalize_images=False.
-        precision: "fp32", or "bf16" for bfloat16 autocast.
+        precision: "fp32", "bf16" for bfloat16 autocast, or "auto" for what the device is fast at.
         channels_last: Whether convolutions run channels-last.
         form: What stands between the linear layers; NatureCNN's ReLU if it is not given.
 
@@ -59,7 +60,7 @@ class PixelEncoder(nn.Module):
         check_count("features_dim", features_dim)
         if divide_by not in (1, 255):
             raise ValueError(f"Expected `divide_by` to be 255 or 1, got {divide_by!r}.")
-        check_choice("precision", precision, ("fp32", "bf16"))
+        check_choice("precision", precision, ("fp32", "bf16", "auto"))
         check_flag("channels_last", channels_last)
         channels, height, width = image_shape
         self.image_shape = (channels, height, width)
@@ -81,7 +82,7 @@ class PixelEncoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return features [K, D] of images [K, C, H, W], uint8 in 0..255."""
-        half = self.precision == "bf16"
+        half = arithmetic(self.precision, images.device) == "bf16"
         autocast = torch.autocast(images.device.type, dtype=torch.bfloat16)
         with autocast if half else contextlib.nullcontext():
             features = self.head(self.local_features(images))

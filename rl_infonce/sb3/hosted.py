@@ -14,6 +14,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from typing_extensions import Self
 
 from rl_infonce.checks import check_number
+from rl_infonce.device import hardware_name, has_fast_bf16
 from rl_infonce.sb3.attach import Attachment
 from rl_infonce.sb3.binding import (
     check_host,
@@ -82,6 +83,13 @@ class HostedExtractor(NatureCNN):
         if model is not self._session.algorithm:
             self._session.counts.n_host_updates = int(model._n_updates)
         self._session.bind(model)
+        if self.settings.precision == "bf16" and not has_fast_bf16(model.device):
+            self._session.warn_once(
+                "slow bf16",
+                "precision='bf16' is several times slower than 'fp32' on "
+                f"{hardware_name(model.device)}, which does not multiply bfloat16 in hardware. "
+                "precision='auto' takes what is faster.",
+            )
         chance, self._chance_seed = self._chance_seed, None
         if chance is not None and model.seed is not None:
             self._session.rng = stream_of(model.seed)

@@ -9,10 +9,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_flag
+from rl_infonce.device import arithmetic
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
+from rl_infonce.settings import PRECISIONS
 
 
 class ImageEncoder(nn.Module):
@@ -22,7 +24,7 @@ class ImageEncoder(nn.Module):
         space: One channels-first image.
         features_dim: Number D of features, >= 1.
         encoder: "nature" or "impala".
-        precision: "fp32", or "bf16" for bfloat16 autocast.
+        precision: "fp32", "bf16" for bfloat16 autocast, or "auto" for what the device is fast at.
         channels_last: Whether convolutions run channels-last.
         form: What stands between the linear layers.
 
@@ -48,7 +50,7 @@ class ImageEncoder(nn.Module):
         super().__init__()
         check_count("features_dim", features_dim)
         check_flag("channels_last", channels_last)
-        check_choice("precision", precision, ("fp32", "bf16"))
+        check_choice("precision", precision, PRECISIONS)
         trunk = make_trunk(encoder, space.shape, form)
         self.precision = precision
         self.channels_last = channels_last
@@ -79,10 +81,11 @@ class ImageEncoder(nn.Module):
         """
         if self.channels_last:
             observations = observations.contiguous(memory_format=torch.channels_last)
-        with autocast(observations.device.type, self.precision):
+        precision = arithmetic(self.precision, observations.device)
+        with autocast(observations.device.type, precision):
             flat = call_with(self.cnn, "cnn.", observations, averages)
             features = call_with(self.linear, "linear.", flat, averages)
-        if self.precision == "bf16":
+        if precision == "bf16":
             features = features.float()
         return Encoded(features, flat.reshape(-1, *self.local_shape))
 

@@ -10,6 +10,7 @@ from rl_infonce.checks import check_choice, check_count
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, short_columns, shrunk_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
+from rl_infonce.settings import PRECISIONS
 
 
 class VectorEncoder(nn.Module):
@@ -18,7 +19,8 @@ class VectorEncoder(nn.Module):
     Args:
         space: One vector.
         features_dim: Number D of features, >= 1.
-        precision: "fp32", or "bf16" for bfloat16 autocast.
+        precision: "fp32" or "auto", or "bf16" for bfloat16 autocast, which so small a network is
+            no faster with.
         with_observation: Whether the policy receives the observation beside its features.
 
     Attributes:
@@ -37,7 +39,7 @@ class VectorEncoder(nn.Module):
     ) -> None:
         super().__init__()
         check_count("features_dim", features_dim)
-        check_choice("precision", precision, ("fp32", "bf16"))
+        check_choice("precision", precision, PRECISIONS)
         (size,) = space.shape
         self.precision = precision
         self.with_observation = with_observation

@@ -1,5 +1,6 @@
 """The one line works on every algorithm: all that the loss should train is trained."""
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.device import _fast_arithmetic
 from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from tests.further import with_further
@@ -110,6 +112,30 @@ def test_bf16_runs_convolutions_in_bfloat16_and_hands_on_floats() -> None:
     assert seen == [torch.float32, torch.bfloat16]
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, full, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_auto_is_bf16_where_that_is_fast_and_bf16_elsewhere_warns(
+    is_fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("rl_infonce.device", "rl_infonce.sb3.hosted"):
+        monkeypatch.setattr(f"{module}.has_fast_bf16", lambda _: is_fast)
+    _fast_arithmetic.cache_clear()
+    expected = "bf16" if is_fast else "fp32"
+    auto, named = (
+        extractors_of(ALGORITHMS["PPO"](policy_kwargs(precision=each)))[0].eval()
+        for each in ("auto", expected)
+    )
+    named.load_state_dict(auto.state_dict())
+    images = torch.rand(4, *IMAGE_SHAPE)
+    assert torch.equal(auto(images), named(images))
+    _fast_arithmetic.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ALGORITHMS["PPO"](policy_kwargs(precision="bf16"))
+        ALGORITHMS["PPO"](policy_kwargs(precision="auto"))
+    of_precision = [w for w in caught if "precision='auto' takes what is faster" in str(w.message)]
+    assert len(of_precision) == (0 if is_fast else 1)
 
 
 def test_the_first_positives_are_of_the_weights_that_training_starts_with(
