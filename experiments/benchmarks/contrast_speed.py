@@ -59,7 +59,7 @@ def metric_learning() -> Loss:
     nt_xent = losses.NTXentLoss(temperature=TEMPERATURE)
 
     def loss(anchors: Tensor, candidates: Tensor) -> Tensor:
-        labels = torch.arange(len(anchors))
+        labels = torch.arange(len(anchors), device=anchors.device)
         total: Tensor = nt_xent(torch.cat([anchors, candidates]), torch.cat([labels, labels]))
         return total
 
@@ -69,7 +69,7 @@ def metric_learning() -> Loss:
 def two_products(anchors: Tensor, candidates: Tensor) -> Tensor:
     """Return the CLIP form: a product and a cross entropy for each direction."""
     anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
-    positives = torch.arange(len(anchors))
+    positives = torch.arange(len(anchors), device=anchors.device)
     of_anchors = F.cross_entropy(anchors @ candidates.T / TEMPERATURE, positives)
     of_candidates = F.cross_entropy(candidates @ anchors.T / TEMPERATURE, positives)
     return (of_anchors + of_candidates) / 2
@@ -78,7 +78,7 @@ def two_products(anchors: Tensor, candidates: Tensor) -> Tensor:
 def linear_cross_entropy(anchors: Tensor, candidates: Tensor) -> Tensor:
     """Return torch's chunked loss, one way, with its own choice of chunks."""
     anchors, candidates = F.normalize(anchors, dim=-1), F.normalize(candidates, dim=-1)
-    positives = torch.arange(len(anchors))
+    positives = torch.arange(len(anchors), device=anchors.device)
     loss: Tensor = F.linear_cross_entropy(anchors / TEMPERATURE, candidates, positives)
     return loss
 

@@ -50,19 +50,26 @@ def fresh_encoder() -> STDIMEncoder:
     return STDIMEncoder(torch.Generator().manual_seed(0))
 
 
-def ours(name: str, data: EpisodeFrames, *, half: bool, batch_size: int | None = None) -> Step:
+def ours(
+    name: str,
+    data: EpisodeFrames,
+    *,
+    half: bool,
+    batch_size: int | None = None,
+    device: torch.device | str = "cpu",
+) -> Step:
     """Return a function that takes a step of an objective and returns its number of frames."""
     n_samples = batch_size or default_batch_size(name)
     generator = torch.Generator().manual_seed(0)
     objective = make_objective(name, fresh_encoder(), generator, variables=("x",))
-    objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    objective.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.Adam(objective.parameters(), lr=3e-4, eps=1e-5, fused=True)
     rng = np.random.default_rng(0)
 
     def step() -> int:
         rows = objective.draw(data, n_samples, rng)
-        images = torch.as_tensor(data.observations[rows])
-        labels = {"x": torch.as_tensor(data.labels["x"][rows[:, 0]])}
+        images = torch.as_tensor(data.observations[rows], device=device)
+        labels = {"x": torch.as_tensor(data.labels["x"][rows[:, 0]], device=device)}
         optimizer.zero_grad()
         backward(objective, FrameBatch(images, labels), half=half, part=n_samples)
         optimizer.step()
