@@ -114,8 +114,8 @@ class InfoNCESettings:
         "buffer",
         Choice(PAIR_SOURCES),
         "Where pairs come from: drawn from the buffer and encoded beside RL's minibatch, or found "
-        "in the minibatch of an on-policy algorithm, which RL encodes anyway, with n_pairs of them "
-        "at least and all its futures as candidates.",
+        "in the minibatch of an on-policy algorithm, which RL encodes anyway: all its pairs, with "
+        "more of its anchors up to n_pairs, and all its futures as candidates.",
     )
     objective: str = setting(
         "infonce",
@@ -345,22 +345,24 @@ def _check_fits_minibatch(settings: InfoNCESettings) -> None:
     Raises:
         ValueError: If a setting asks for other observations, or for another encoder.
     """
-    demands = {
-        "horizons": settings.horizons is None or len(settings.horizons) == 1,
-        "context": settings.context == "none",
-        "augmentation": settings.augmentation == "none",
-        "augment_observations": not settings.augment_observations,
-        "target_encoder_tau": settings.target_encoder_tau in (None, 1),
-        "segment_length": settings.segment_length == 1,
-        "isolated": not settings.isolated,
-        "auto_bind": getattr(settings, "auto_bind", True),  # of the extractor
+    n_horizons = len(settings.horizons or (1,))
+    fits: dict[str, tuple[bool, str]] = {
+        "horizons": (n_horizons == 1, "one of them"),
+        "context": (settings.context == "none", "'none'"),
+        "augmentation": (settings.augmentation == "none", "'none'"),
+        "augment_observations": (not settings.augment_observations, "False"),
+        "target_encoder_tau": (settings.target_encoder_tau in (None, 1), "1, or another preset"),
+        "segment_length": (settings.segment_length == 1, "1"),
+        "isolated": (not settings.isolated, "False"),
+        "auto_bind": (getattr(settings, "auto_bind", True), "True"),  # of the extractor
     }
-    for name, fits in demands.items():
-        if not fits:
+    for name, (is_fit, wanted) in fits.items():
+        if not is_fit:
             raise ValueError(
                 f"Expected `pairs_from` 'buffer' with {name}={getattr(settings, name)!r}, got "
                 "'minibatch', which is looked up among the callers and holds one view of each "
-                f"observation, by the encoder that RL trains. Leave out `pairs_from`, or `{name}`."
+                "observation, by the encoder that RL trains. Leave out `pairs_from`, or set "
+                f"`{name}` to {wanted}."
             )
 
 

@@ -17,13 +17,13 @@ from rl_infonce.checks import check_count, check_horizons, check_shape
 __all__ = [
     "Steps",
     "check_horizons",
-    "copy_labels",
     "distinct_mask",
     "episode_ids",
     "far_mask",
     "futures_among",
     "legal_anchors",
     "negative_mask",
+    "row_sums",
     "sample_pairs",
     "sample_segments",
 ]
@@ -317,19 +317,6 @@ def negative_mask(steps: IntArray, envs: IntArray, episodes: IntArray, min_gap: 
     return mask
 
 
-def copy_labels(observations: npt.NDArray[np.generic]) -> IntArray:
-    """Label each of M observations by the first one that holds the same bytes.
-
-    Args:
-        observations: [M, ...] of any fixed-size dtype.
-
-    Returns:
-        [M] labels, each at most its own place.
-    """
-    labels = _copy_labels(_byte_rows(observations))
-    return np.arange(len(observations), dtype=np.int64) if labels is None else labels
-
-
 def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
     """Tell which candidates are not byte-identical copies of one another.
 
@@ -367,7 +354,7 @@ def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
 
 def _copy_labels(rows: npt.NDArray[np.uint8]) -> IntArray | None:
     """Label each row [M] by the first row with the same bytes; None when all rows differ."""
-    sums = _row_sums(rows)
+    sums = _sums_of_words(rows)
     _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
     suspects = np.flatnonzero(sizes[groups] > 1)
     if len(suspects) == 0:
@@ -380,7 +367,15 @@ def _copy_labels(rows: npt.NDArray[np.uint8]) -> IntArray | None:
     return labels
 
 
-def _row_sums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+def row_sums(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
+    """Sum the bytes of each of M observations [M, ...] in words, wrapping around.
+
+    Observations of equal bytes have equal sums; the reverse only seldom fails.
+    """
+    return _sums_of_words(_byte_rows(observations))
+
+
+def _sums_of_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Sum each row [M] in the widest words that divide it, wrapping around."""
     word = next(size for size in (8, 4, 2, 1) if rows.shape[1] % size == 0)
     sums: npt.NDArray[np.uint64] = rows.view(f"u{word}").sum(axis=1, dtype=np.uint64)

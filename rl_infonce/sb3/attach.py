@@ -82,39 +82,6 @@ def carried_gradients(
     return found._replace(parameters=parameters)
 
 
-def spread_gradients(
-    auxiliary: AuxiliaryGradients, carriers: Sequence[Tensor], shared: Sequence[Tensor]
-) -> AuxiliaryGradients:
-    """Return the same gradients with those of carriers taken on to the parameters behind them.
-
-    It costs a backward of its own, which leaves the host's graph as it is.
-
-    Args:
-        auxiliary: What `carried_gradients` returned.
-        carriers: What was given to it.
-        shared: Every parameter behind the carriers that requires a gradient.
-    """
-    by_tensor = {id(p): g for p, g in zip(auxiliary.parameters, auxiliary.gradients, strict=True)}
-    carried = [each for each in carriers if id(each) in by_tensor and each.requires_grad]
-    through: Sequence[Tensor | None] = [None] * len(shared)
-    if carried and shared:
-        outputs = [by_tensor[id(each)] for each in carried]
-        through = torch.autograd.grad(
-            carried, shared, outputs, retain_graph=True, allow_unused=True
-        )
-    total = {}
-    for parameter, gradient in zip(shared, through, strict=True):
-        parts = [each for each in (gradient, by_tensor.get(id(parameter))) if each is not None]
-        if parts:
-            total[parameter] = torch.stack(parts).sum(dim=0)
-    own = slice(auxiliary.n_shared, None)
-    return AuxiliaryGradients(
-        parameters=(*total, *auxiliary.parameters[own]),
-        gradients=(*total.values(), *auxiliary.gradients[own]),
-        n_shared=len(total),
-    )
-
-
 class _AttachGradients(torch.autograd.Function):
     """Identity on the features; hands each parameter a ready gradient when they are trained."""
 

@@ -114,10 +114,13 @@ def is_collecting(algorithm: BaseAlgorithm) -> bool:
 def has_lost_statistics(algorithm: BaseAlgorithm) -> bool:
     """Return whether an agent goes on under a `VecNormalize` that has counted this `learn` alone.
 
-    To be asked at the first update of a `learn`, when `_n_updates` are those of earlier ones.
+    To be asked at the first update of a `learn`, when `_n_updates` are those of earlier ones. One
+    that has counted a few other steps meanwhile is not told from one that has counted the earlier.
     """
     normalizer = algorithm.get_vec_normalize_env()
-    if normalizer is None or not normalizer.norm_obs or not algorithm._n_updates:
+    if normalizer is None or not algorithm._n_updates:
+        return False
+    if not (normalizer.norm_obs and normalizer.training):  # frozen ones are somebody's choice
         return False
     n_steps = algorithm.num_timesteps - algorithm._num_timesteps_at_start
     n_of_resets = 2 * normalizer.num_envs  # by the user, and by `learn`
@@ -199,6 +202,14 @@ def _class_names(algorithm: BaseAlgorithm) -> set[str]:
 def is_gradient_free(algorithm: BaseAlgorithm) -> bool:
     """Return whether the algorithm perturbs parameters instead of following a gradient (ARS)."""
     return "ARS" in _class_names(algorithm)
+
+
+def judges_its_actor(algorithm: BaseAlgorithm) -> bool:
+    """Return whether `train` is that of SAC, TQC or CrossQ, whose critic serves two losses."""
+    train: Any = getattr(type(algorithm), "train", None)
+    hosts = ("stable_baselines3", "sb3_contrib")
+    known = ("SAC.train", "TQC.train", "CrossQ.train")
+    return getattr(train, "__qualname__", "") in known and train.__module__.startswith(hosts)
 
 
 def unfit_for_attaching(algorithm: BaseAlgorithm) -> str | None:

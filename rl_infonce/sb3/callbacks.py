@@ -110,6 +110,7 @@ class InfoNCECallback(BaseCallback):
         for extractor in self.extractors:
             if self.decoupled:
                 _check_unbounded(extractor.max_grad_ratio)
+                _check_draws(extractor.settings.pairs_from)
                 check_not_isolated(extractor)
             extractor.bind(self.model)
             extractor.steer(decoupled=self.decoupled)
@@ -244,6 +245,15 @@ def _check_unbounded(max_grad_ratio: float | None) -> None:
             f"Expected no `max_grad_ratio` with decoupled updates, got {max_grad_ratio}: it bounds "
             "the loss's gradient by RL's, which they do not meet. Leave it out, or lower their "
             "learning rate."
+        )
+
+
+def _check_draws(pairs_from: str) -> None:
+    """Raise a ValueError if pairs are those of RL's minibatches, which decoupled updates follow."""
+    if pairs_from != "buffer":
+        raise ValueError(
+            f"Expected `pairs_from` 'buffer' with decoupled updates, got {pairs_from!r}: they come "
+            "when RL's minibatches are gone. Leave it out."
         )
 
 

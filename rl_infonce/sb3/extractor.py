@@ -22,7 +22,7 @@ from rl_infonce.sb3.arguments import (
     extractor_arguments,
     signature_of,
 )
-from rl_infonce.sb3.attach import AuxiliaryGradients, spread_gradients
+from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import (
     AuxiliaryLoss,
     AuxiliaryResult,
@@ -167,7 +167,7 @@ class InfoNCEExtractor(HostedExtractor):
             observations = random_shift(observations, self._session.rng)
         encoded = self.encoder.encode(observations)
         if pairs is not None:
-            self._compute_carried_gradients(encoded, pairs)
+            self._compute_gradients_of(pairs, observations, encoded)
         features: Tensor = self._attach(self.encoder.output(observations, encoded))
         return features
 
@@ -191,17 +191,21 @@ class InfoNCEExtractor(HostedExtractor):
         return None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _compute_carried_gradients(self, encoded: Encoded, pairs: MinibatchPairs) -> None:
+    def _compute_gradients_of(
+        self, pairs: MinibatchPairs, observations: Tensor, encoded: Encoded
+    ) -> None:
         """Leave gradients ready that go on through what RL has encoded."""
         auxiliary = self._auxiliary_loss(cast("TemporalInfoNCE", self.infonce))
-        copy = encoded.detached()
-        result = auxiliary.of_minibatch(copy, pairs)
+        # To be compared with RL's on the encoder, they need a graph that RL does not use.
+        compares = self._session.counts.next_rare_details_due or self.max_grad_ratio is not None
+        own = self.encoder.encode(observations) if compares else encoded.detached()
+        result = auxiliary.of_minibatch(own, pairs)
         self._report(result, auxiliary, lambda: pairs.observed)
         weighted = self.infonce_coef * result.loss.loss
-        found = finite_gradients(partial(auxiliary.carried, encoded, copy), weighted, self._session)
-        if found is not None and (self._session.counts.rare_details_due or self.max_grad_ratio):
-            found = spread_gradients(found, encoded.tensors, auxiliary.shared)
-        self._attachment.pending = found
+        carried = partial(auxiliary.carried, encoded, own)
+        self._attachment.pending = finite_gradients(
+            auxiliary.gradients if compares else carried, weighted, self._session
+        )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +13,16 @@ from rl_infonce.sb3.batch_sampling import SamplingPlan, actions_between, another
 from rl_infonce.sb3.binding import OF_ROW
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.temporal import BoolArray, IntArray, Steps, copy_labels, far_mask
+from rl_infonce.temporal import BoolArray, IntArray, Steps, far_mask, row_sums
 
 AMBIGUOUS, ABSENT = -1, -2
 """Places of rows that are not found."""
+
+ARRAYS = ("values", "log_probs", "advantages", "returns")
+"""Where a rollout buffer keeps what it hands out under the names of `OF_ROW`."""
+
+CHUNK = 256
+"""Observations that are compared at a time."""
 
 
 class RolloutRows:
@@ -41,29 +49,51 @@ class RolloutRows:
         if rollout != self._rollout:
             self._rollout, self._labels = rollout, None
             self._places = _places(buffer)
-        numbers = [getattr(minibatch, name).detach().cpu().numpy() for name in OF_ROW]
+        numbers = [getattr(minibatch, name).detach().cpu().numpy().ravel() for name in OF_ROW]
+        if len({len(each) for each in numbers}) > 1:  # of a buffer that is not SB3's
+            return np.full(len(minibatch.actions), ABSENT, dtype=np.int64)
         found = [self._places.get(key, ABSENT) for key in _keys(*numbers)]
         return np.array(found, dtype=np.int64)
 
     def labels(self, experience: Experience) -> IntArray:
         """Return for each place the first one whose observation holds the same bytes."""
         if self._labels is None:
-            shape = experience.n_steps, experience.n_envs
-            steps, envs = (each.ravel() for each in np.indices(shape))
-            self._labels = copy_labels(experience.observations(steps, envs))
+            self._labels = _copy_labels(experience)
         return self._labels
 
 
+def _copy_labels(experience: Experience) -> IntArray:
+    """Label each place by the first one whose observation holds the same bytes."""
+
+    def observations(places: IntArray) -> Array:
+        return experience.observations(*np.divmod(places, experience.n_envs))
+
+    labels = np.arange(experience.n_steps * experience.n_envs)
+    chunks = np.split(labels, range(CHUNK, len(labels), CHUNK))
+    sums = np.concatenate([row_sums(observations(chunk)) for chunk in chunks])
+    _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
+    first_with: dict[bytes, int] = {}
+    for place in np.flatnonzero(sizes[groups] > 1).tolist():  # equal sums suggest equal bytes
+        digest = hashlib.sha256(observations(labels[place : place + 1]).tobytes()).digest()
+        labels[place] = first_with.setdefault(digest, place)
+    return labels
+
+
 def _places(buffer: Any) -> dict[bytes, int]:
-    """Return the place of each row that no other one equals, by its numbers."""
+    """Return the place of each row that no other one equals, by its numbers.
+
+    There is none in a buffer that does not hold these numbers as SB3's do.
+    """
     shape = buffer.buffer_size, buffer.n_envs
+    arrays: list[Any] = [getattr(buffer, name, None) for name in ARRAYS]
+    if not all(isinstance(each, np.ndarray) and each.size == math.prod(shape) for each in arrays):
+        return {}
 
     def by_place(array: Array) -> Array:
         # `get` flattens environment by environment.
         rows = array if array.shape == shape else array.reshape(shape[::-1]).T
         return rows.ravel()
 
-    arrays = (buffer.values, buffer.log_probs, buffer.advantages, buffer.returns)
     places: dict[bytes, int] = {}
     for place, key in enumerate(_keys(*map(by_place, arrays))):
         places[key] = AMBIGUOUS if key in places else place

@@ -64,7 +64,9 @@ class Reporter:
         if session.counts.details_due:
             numbers |= feature_scalars(result.features)
             warn_of_what_lasts(session, result)
-        if session.counts.rare_details_due:
+        # Of a whole minibatch they take as long as a part of its update.
+        of_minibatch = auxiliary.heads.settings.pairs_from == "minibatch"
+        if session.counts.rare_details_due if of_minibatch else session.counts.details_due:
             numbers |= self._floors(observed(), result, auxiliary)
         return numbers
 

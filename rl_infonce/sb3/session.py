@@ -14,7 +14,12 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 
-from rl_infonce.sb3.binding import current_samples, place_of, unfit_for_attaching
+from rl_infonce.sb3.binding import (
+    current_samples,
+    judges_its_actor,
+    place_of,
+    unfit_for_attaching,
+)
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import RolloutRows
@@ -26,7 +31,7 @@ DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
 
 RARE_DETAILS_FREQ = 64
-"""Gradient steps between those that encode, or differentiate, a batch once more."""
+"""Gradient steps between the diagnostics that encode a whole minibatch once more."""
 
 MAX_NAMED = 10
 """Dimensions that a warning names, at most."""
@@ -72,8 +77,13 @@ class UpdateCounts:
 
     @property
     def rare_details_due(self) -> bool:
-        """Whether the latest update also reports what takes as long as an update."""
+        """Whether the latest update also reports what encodes a whole minibatch once more."""
         return self.n_updates % RARE_DETAILS_FREQ == 1
+
+    @property
+    def next_rare_details_due(self) -> bool:
+        """Whether the next update will."""
+        return self.n_updates % RARE_DETAILS_FREQ == 0
 
     def count_finite(self, *, finite: bool) -> None:
         """Keep count of non-finite losses; warn at the 1st, 10th and 100th.
@@ -200,10 +210,13 @@ class Session:
     def looks_again(self) -> bool:
         """Return whether `train` shows the samples that the last call of this saw, and note them.
 
-        SAC's critic judges the actor on the samples of its own update, and that backward's gradient
-        is thrown away.
+        It is asked of algorithms alone whose critic judges the actor on the samples of its own
+        update, after that, in a backward whose gradient on the critic is thrown away.
         """
-        samples = None if self.algorithm is None else current_samples(self.algorithm)
+        algorithm = self.algorithm
+        if algorithm is None or not judges_its_actor(algorithm):
+            return False
+        samples = current_samples(algorithm)
         if samples is None:
             return False
         former, self._samples = self._samples, weakref.ref(samples.actions)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from sb3_contrib import ARS
+from stable_baselines3 import PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -144,6 +145,38 @@ def test_only_gradient_steps_compute_the_loss_and_once_for_each_encoder(
     n_steps = 128 if "PPO" in name else N_STEPS
     ALGORITHMS[name]().learn(n_steps)
     assert len(computed) == n_losses
+
+
+class OneSample(PPO):
+    """Takes several steps on all rows of a rollout."""
+
+    def train(self) -> None:
+        self.policy.set_training_mode(True)
+        rollout_data = next(self.rollout_buffer.get(None))
+        for _ in range(5):
+            values, log_prob, _ = self.policy.evaluate_actions(
+                rollout_data.observations, rollout_data.actions.long().flatten()
+            )
+            assert values is not None
+            loss = values.mean() + log_prob.mean()
+            self.policy.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.policy.optimizer.step()
+        self._n_updates += 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pairs_from", ["buffer", "minibatch"])
+def test_every_step_of_an_algorithm_of_ones_own_computes_the_loss(
+    pairs_from: str, computed: list[str]
+) -> None:
+    env = stamped_vec_env(2, lengths=(9, 15))
+    kwargs = policy_kwargs(pairs_from=pairs_from)
+    model = OneSample("CnnPolicy", env, n_steps=32, policy_kwargs=kwargs, batch_size=32)
+    model.learn(64)
+    (extractor,) = extractors_of(model)
+    assert extractor._session.counts.n_updates == 5
+    assert len(computed) == (5 if pairs_from == "buffer" else 0)
 
 
 def test_coefficient_0_computes_no_loss(computed: list[str]) -> None:

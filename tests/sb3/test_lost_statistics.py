@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -71,6 +72,18 @@ def test_statistics_that_are_kept_are_not_missed(name: str, tmp_path: Path) -> N
     with silence():
         kept = VecNormalize.load(str(tmp_path / "statistics"), fresh)
         type(model).load(tmp_path / "model", env=kept).learn(N_STEPS)
+
+
+def test_statistics_that_are_frozen_are_not_missed() -> None:
+    env = normalized(continuous=False)
+    env.reset()
+    for _ in range(3):
+        env.step(np.zeros(2, dtype=np.int64))
+    env.training = False
+    model = new_model("PPO", env)
+    with silence():
+        model.learn(N_STEPS)
+        model.learn(N_STEPS)
 
 
 def test_an_environment_without_statistics_misses_none(tmp_path: Path) -> None:

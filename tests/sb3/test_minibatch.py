@@ -12,13 +12,22 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch.nn import functional
 
+from rl_infonce import InfoNCECallback, InfoNCECombinedExtractor
 from rl_infonce.sb3.batch_encoding import preprocess
 from rl_infonce.sb3.binding import current_samples
 from rl_infonce.sb3.minibatch import AMBIGUOUS, MinibatchPairs, RolloutRows
 from rl_infonce.sb3.updates import find_pairs
 from rl_infonce.temporal import BoolArray
 from tests.further import further
-from tests.sb3.fakes import IMAGE_SHAPE, Stamp, StampedEnv, decode, encode, stamped_vec_env
+from tests.sb3.fakes import (
+    IMAGE_SHAPE,
+    Stamp,
+    StampedDictEnv,
+    StampedEnv,
+    decode,
+    encode,
+    stamped_vec_env,
+)
 from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -161,12 +170,17 @@ def loop_loss(extractor: Any, pairs: MinibatchPairs) -> torch.Tensor:
     return torch.stack(losses).mean()
 
 
-@pytest.fixture(params=[True, False], ids=["spread", "carried"])
+@pytest.fixture(params=[True, False], ids=["compared", "carried"])
 def rare_details_due(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether every update reports what costs extra time, or none does."""
     due = bool(request.param)
-    monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.rare_details_due", due)
+    set_rare_details_due(monkeypatch, due)
     return due
+
+
+def set_rare_details_due(monkeypatch: pytest.MonkeyPatch, due: bool) -> None:
+    for name in ("rare_details_due", "next_rare_details_due"):
+        monkeypatch.setattr(f"rl_infonce.sb3.session.UpdateCounts.{name}", due)
 
 
 def build(name: str, coef: float, **settings: Any) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
@@ -196,9 +210,9 @@ def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
     model, optimizer = build(name, coef, **settings)
     (extractor,) = extractors_of(model)
     auxiliary: list[Gradients] = []
-    original = type(extractor)._compute_carried_gradients
+    original = type(extractor)._compute_gradients_of
 
-    def recording(self: Any, encoded: Any, pairs: MinibatchPairs) -> None:
+    def recording(self: Any, pairs: MinibatchPairs, *encoded: Any) -> None:
         if not auxiliary:
             assert (len(pairs.missing) > 0) == (settings["n_pairs"] == 30)
             named = dict(self.named_parameters())
@@ -207,9 +221,9 @@ def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
             )
             named_gradients = zip(named, found, strict=True)
             auxiliary.append({n: g for n, g in named_gradients if g is not None})
-        original(self, encoded, pairs)
+        original(self, pairs, *encoded)
 
-    monkeypatch.setattr(type(extractor), "_compute_carried_gradients", recording)
+    monkeypatch.setattr(type(extractor), "_compute_gradients_of", recording)
     both = first_gradients(model, optimizer)
     checked = 0
     for name_of, own in auxiliary[0].items():
@@ -233,17 +247,17 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda each: "-".join(map(str, each.values())))
-def test_spread_and_carried_gradients_are_equal(
+def test_gradients_are_the_same_whether_compared_or_carried(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gradients(*, due: bool) -> Gradients:
-        monkeypatch.setattr("rl_infonce.sb3.session.UpdateCounts.rare_details_due", due)
+        set_rare_details_due(monkeypatch, due)
         return first_gradients(*build("PPO", 1.0, **settings))
 
-    spread, carried = gradients(due=True), gradients(due=False)
-    assert spread.keys() == carried.keys()
+    compared, carried = gradients(due=True), gradients(due=False)
+    assert compared.keys() == carried.keys()
     rounding = 2e-2 if settings.get("precision") == "bf16" else 1e-4
-    for name, gradient in spread.items():
+    for name, gradient in compared.items():
         assert (gradient - carried[name]).norm() <= rounding * gradient.norm() + 1e-7
 
 
@@ -347,6 +361,35 @@ def test_rows_that_share_all_numbers_are_ambiguous() -> None:
     assert places.tolist() == expected
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Box", "Dict"])
+def test_rows_are_found_in_one_environment_and_in_dictionaries(kind: str) -> None:
+    """The image of each place is that of the row."""
+
+    def env() -> Any:
+        single = StampedEnv(lengths=(9, 15))
+        return StampedDictEnv(single) if kind == "Dict" else single
+
+    sizes: dict[str, Any] = {"n_steps": 48, "batch_size": 48, "n_epochs": 1, "seed": 0}
+    if kind == "Dict":
+        kwargs = {
+            "features_extractor_class": InfoNCECombinedExtractor,
+            "features_extractor_kwargs": {"pairs_from": "minibatch", "cnn_output_dim": 8},
+        }
+        model = PPO("MultiInputPolicy", env(), policy_kwargs=kwargs, **sizes)
+    else:
+        model = PPO("CnnPolicy", env(), policy_kwargs=kwargs_of(), **sizes)
+    model.learn(48)
+    buffer: Any = model.rollout_buffer
+    rows = np.random.default_rng(0).permutation(48)
+    places = RolloutRows().find(model, buffer._get_samples(rows))
+    assert sorted(places.tolist()) == [*range(48)]
+    images = buffer.observations["image"] if kind == "Dict" else buffer.observations
+    assert decode(images[rows]).time.tolist() == decode(images[places]).time.tolist()
+    (extractor,) = extractors_of(model)
+    assert extractor.last_infonce["n_pairs"] > 32 - 12  # all legal ones; the buffer's are 32
+
+
 class ScalingBuffer(RolloutBuffer):
     """Hands out returns that it does not store."""
 
@@ -355,9 +398,28 @@ class ScalingBuffer(RolloutBuffer):
         return samples._replace(returns=samples.returns * 3 + 1)
 
 
+class WideBuffer(RolloutBuffer):
+    """Hands out the values of several heads."""
+
+    def _get_samples(self, *args: Any, **kwargs: Any) -> Any:
+        samples = super()._get_samples(*args, **kwargs)
+        return samples._replace(old_values=samples.old_values[:, None].expand(-1, 2))
+
+
+class RenamedBuffer(RolloutBuffer):
+    """Keeps advantages elsewhere when they are computed."""
+
+    def get(self, batch_size: int | None = None) -> Any:
+        for samples in super().get(batch_size):
+            kept, self.advantages = self.advantages, None  # type: ignore[assignment]
+            yield samples
+            self.advantages = kept
+
+
 @pytest.mark.slow
-def test_rows_that_are_not_found_are_drawn_instead_with_one_warning() -> None:
-    model = ALGORITHMS["PPO"](kwargs_of(n_pairs=8), rollout_buffer_class=ScalingBuffer)
+@pytest.mark.parametrize("buffer", [ScalingBuffer, WideBuffer, RenamedBuffer])
+def test_rows_that_are_not_found_are_drawn_instead_with_one_warning(buffer: Any) -> None:
+    model = ALGORITHMS["PPO"](kwargs_of(n_pairs=8), rollout_buffer_class=buffer)
     with pytest.warns(UserWarning, match="32 are not in its rollout buffer") as caught:
         model.learn(2 * N_STEPS)
     assert sum("rollout buffer" in str(each.message) for each in caught) == 1
@@ -373,6 +435,25 @@ def test_a_minibatch_of_too_few_pairs_is_left_to_the_buffer(
     model.learn(64)
     assert {each.pairs is None for each in found} == {True, False}
     assert all(np.isfinite(each).all() for each in extractors_of(model)[0].last_infonce.values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by torch._dynamo
+def test_a_compiled_encoder_carries_and_compares_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AOTAutograd donates the buffers of a graph whose first backward does not keep it."""
+    monkeypatch.setattr("rl_infonce.sb3.session.RARE_DETAILS_FREQ", 3)
+    model = ALGORITHMS["PPO"](kwargs_of(), n_epochs=4)
+    (extractor,) = extractors_of(model)
+    extractor.compile(backend="aot_eager")
+    model.learn(2 * 64)
+    assert extractor._session.counts.n_updates == 2 * 2 * 4
+    assert extractor.last_infonce["grad_norm_infonce"] > 0
+
+
+def test_decoupled_updates_refuse_pairs_of_minibatches() -> None:
+    model = ALGORITHMS["PPO"](kwargs_of())
+    with pytest.raises(ValueError, match="`pairs_from` 'buffer' with decoupled updates"):
+        model.learn(64, callback=InfoNCECallback(decoupled=True))
 
 
 @pytest.mark.slow
