@@ -114,8 +114,8 @@ class InfoNCESettings:
         "buffer",
         Choice(PAIR_SOURCES),
         "Where pairs come from: drawn from the buffer and encoded beside RL's minibatch, or found "
-        "in the minibatch of an on-policy algorithm, which RL encodes anyway: all its pairs, with "
-        "more of its anchors up to n_pairs, and all its futures as candidates.",
+        "in the minibatch, which RL encodes anyway: all its pairs, with more of its anchors up to "
+        "n_pairs, and all its futures as candidates.",
     )
     objective: str = setting(
         "infonce",

@@ -226,15 +226,24 @@ def sample_segments(
 
 
 def futures_among(
-    episode_ids: IntArray, steps: IntArray, envs: IntArray, horizon: int
+    episode_ids: IntArray,
+    steps: IntArray,
+    envs: IntArray,
+    horizon: int,
+    *,
+    oldest_row: int = 0,
+    n_steps: int | None = None,
 ) -> tuple[BoolArray, IntArray, BoolArray]:
     """Tell which of K observations have a future, which of them it is, and which are futures.
 
     Args:
-        episode_ids: [T, N] ids that differ between any two episodes of one environment.
+        episode_ids: [R, N] ids that differ between any two episodes of one environment. The rows
+            are steps by age, or a ring of them.
         steps: [K] steps in [0, T).
         envs: [K] environments; no (step, env) repeats.
         horizon: Steps between anchor and positive, >= 1.
+        oldest_row: Row of step 0; the rows go round.
+        n_steps: Number T of steps, <= R; None takes all rows.
 
     Returns:
         [K] whether the episode still runs `horizon` steps later; [K] which of the K observations
@@ -244,24 +253,27 @@ def futures_among(
         TypeError: If `horizon` is no integer.
         ValueError: If the shapes differ, `episode_ids` is no matrix, or `horizon` is below 1.
     """
-    check_shape("episode_ids", episode_ids, ("T", "N"))
+    check_shape("episode_ids", episode_ids, ("R", "N"))
     check_shape("steps", steps, ("K",))
     check_shape("envs", envs, (len(steps),))
     check_count("horizon", horizon)
-    n_steps = len(episode_ids)
-    episodes = episode_ids[steps, envs]
+    n_rows, n_envs = episode_ids.shape
+    n_steps = n_rows if n_steps is None else n_steps
+    episodes = episode_ids[(steps + oldest_row) % n_rows, envs]
 
     def in_episode(others: IntArray) -> BoolArray:
         inside = (others >= 0) & (others < n_steps)
-        same: BoolArray = inside & (episode_ids[np.clip(others, 0, n_steps - 1), envs] == episodes)
-        return same
+        same: BoolArray = episode_ids[(others + oldest_row) % n_rows, envs] == episodes
+        return inside & same
 
-    place = np.full(episode_ids.shape, -1, dtype=np.int64)
-    place[steps, envs] = np.arange(len(steps))
     later = steps + horizon
+    cells, wanted = steps * n_envs + envs, later * n_envs + envs
+    order = np.argsort(cells)
+    near = np.minimum(np.searchsorted(cells, wanted, sorter=order), len(cells) - 1)
     has_future = in_episode(later)
-    futures = np.where(has_future, place[np.minimum(later, n_steps - 1), envs], -1)
-    return has_future, futures, in_episode(steps - horizon)
+    candidates = order[near] if len(cells) else near
+    is_there = has_future & (cells[candidates] == wanted)
+    return has_future, np.where(is_there, candidates, -1), in_episode(steps - horizon)
 
 
 def far_mask(anchors: Steps, others: Steps, min_gap: int) -> BoolArray:

@@ -165,7 +165,11 @@ def test_futures_among_some_observations_equal_brute_force_on_every_pattern(
             legal = brute_force_anchors(last_step, horizon)
             chosen = [cells[i] for i in rng.permutation(len(cells))[: rng.integers(len(cells) + 1)]]
             steps, envs = np.array(chosen, dtype=np.int64).reshape(-1, 2).T
-            has_future, futures, is_future = futures_among(ids, steps, envs, horizon)
+            oldest = int(rng.integers(n_steps + 2))  # a ring with two rows that are not filled
+            ring = np.roll(np.concatenate([ids, ids[:1], ids[-1:]]), oldest, axis=0)
+            has_future, futures, is_future = futures_among(
+                ring, steps, envs, horizon, oldest_row=oldest, n_steps=n_steps
+            )
             for i, (step, env) in enumerate(chosen):
                 later = step + horizon, env
                 is_there = (step, env) in legal and later in chosen

@@ -24,6 +24,7 @@ class SamplingPlan(NamedTuple):
         shuffled: Whether each anchor gets the futures of another one as its positives; all futures
             but its own are candidates.
         segment_length: Consecutive steps that are anchors together.
+        of_minibatch: Whether RL's minibatch is looked at first.
     """
 
     horizons: tuple[int, ...]
@@ -33,6 +34,7 @@ class SamplingPlan(NamedTuple):
     with_actions: bool
     shuffled: bool = False
     segment_length: int = 1
+    of_minibatch: bool = False
 
 
 def sampling_plan(
@@ -47,6 +49,7 @@ def sampling_plan(
         with_actions=with_actions,
         shuffled=settings.positives == "shuffled",
         segment_length=settings.segment_length,
+        of_minibatch=settings.pairs_from == "minibatch",
     )
 
 

@@ -132,7 +132,9 @@ def _read_rollout(
     if clock.continued and clock.n_rows <= n_steps + 1:
         last_step[:1] = True
     shape = _observation_shape(buffer, observation_key)
-    observations = _unflattened(buffer, "observations", _entry(buffer, observation_key), shape)
+    observations = _unflattened(
+        buffer, "observations", observations_of(buffer, observation_key), shape
+    )
     actions = _unflattened(buffer, "actions", buffer.actions, (buffer.action_dim,))
     return Experience(
         n_steps=n_steps,
@@ -176,7 +178,7 @@ def _check_ring(buffer: Any, observation_key: str | None) -> Ring:
     _demand(buffer, "dones")
     shape = _observation_shape(buffer, observation_key)
     cells = (buffer.buffer_size, buffer.n_envs)
-    observations = _entry(buffer, observation_key)
+    observations = observations_of(buffer, observation_key)
     arrays = [
         ("observations", observations, shape),
         ("actions", buffer.actions, (buffer.action_dim,)),
@@ -193,8 +195,8 @@ def _check_ring(buffer: Any, observation_key: str | None) -> Ring:
     return Ring(observations, announced, buffer.actions, buffer.dones, buffer.pos, buffer.full)
 
 
-def _entry(buffer: Any, observation_key: str | None) -> Any:
-    """Return the observation array, or the one under `observation_key` of a dictionary."""
+def observations_of(buffer: Any, observation_key: str | None) -> Any:
+    """Return the observations of a buffer or a minibatch, or those under a dictionary's key."""
     observations = buffer.observations
     return observations.get(observation_key) if isinstance(observations, dict) else observations
 
@@ -230,7 +232,7 @@ def _gatherer(
 
     def gather(rows: IntArray, envs: IntArray) -> Array:
         if normalizer is None:
-            raw: Array = _entry(buffer, observation_key)[rows, envs]
+            raw: Array = observations_of(buffer, observation_key)[rows, envs]
             return raw
         observations = buffer.observations
         if not isinstance(observations, dict):

@@ -93,8 +93,12 @@ class Experience:
         self, steps: IntArray, envs: IntArray, horizon: int
     ) -> tuple[temporal.BoolArray, IntArray, temporal.BoolArray]:
         """Tell which steps have a future, and which are one; see `temporal.futures_among`."""
-        ids = self._ids[self._rows(np.arange(self.n_steps))]
-        return temporal.futures_among(ids, steps, envs, horizon)
+        of_steps = {"oldest_row": self._oldest_row, "n_steps": self.n_steps}
+        return temporal.futures_among(self._ids, steps, envs, horizon, **of_steps)
+
+    def ages(self, rows: IntArray) -> IntArray:
+        """Return the steps by age at which rows of the buffer were written."""
+        return (rows - self._oldest_row) % max(len(self._ids), 1)
 
     def observations(self, steps: IntArray, envs: IntArray) -> Array:
         """Return copies of the observations as the policy receives them before its preprocessing.

@@ -181,10 +181,9 @@ class InfoNCEExtractor(HostedExtractor):
         experience = self.experience()
         if experience is None:
             return None
-        if self.settings.pairs_from == "minibatch":
-            pairs = find_pairs(experience, self._plan, self._session, n_rows)
-            if pairs is not None:
-                return pairs
+        pairs = find_pairs(experience, self._plan, self._session, n_rows)
+        if pairs is not None:
+            return pairs
         loss = self.infonce_loss(experience)
         if loss is not None:
             self._attachment.pending = self.weighted_gradients(loss)
@@ -202,10 +201,8 @@ class InfoNCEExtractor(HostedExtractor):
         result = auxiliary.of_minibatch(own, pairs)
         self._report(result, auxiliary, lambda: pairs.observed)
         weighted = self.infonce_coef * result.loss.loss
-        carried = partial(auxiliary.carried, encoded, own)
-        self._attachment.pending = finite_gradients(
-            auxiliary.gradients if compares else carried, weighted, self._session
-        )
+        gradients = auxiliary.gradients if compares else partial(auxiliary.carried, encoded, own)
+        self._attachment.pending = finite_gradients(gradients, weighted, self._session)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,14 +57,14 @@ class RolloutRows:
         return np.array(found, dtype=np.int64)
 
     def labels(self, experience: Experience) -> IntArray:
-        """Return for each place the first one whose observation holds the same bytes."""
+        """Return for each place of a rollout the first one with an observation of equal bytes."""
         if self._labels is None:
-            self._labels = _copy_labels(experience)
+            self._labels = copy_labels(experience)
         return self._labels
 
 
-def _copy_labels(experience: Experience) -> IntArray:
-    """Label each place by the first one whose observation holds the same bytes."""
+def copy_labels(experience: Experience) -> IntArray:
+    """Label each place [T * N] by the first one whose observation holds the same bytes."""
 
     def observations(places: IntArray) -> Array:
         return experience.observations(*np.divmod(places, experience.n_envs))
@@ -119,7 +120,7 @@ class MinibatchPairs(NamedTuple):
         mask: [B, M] True where candidate j takes part for anchor i.
         time_mask: [B, M] the same with identical observations left in.
         actions: [B, horizon, *action] or None.
-        experience: The rollout.
+        experience: What the algorithm has recorded.
         where: Steps of the B anchors in it.
         future_places: [M] places of the candidates in it, step * n_envs + env.
     """
@@ -147,7 +148,7 @@ class MinibatchPairs(NamedTuple):
 def pairs_of_minibatch(
     places: IntArray,
     experience: Experience,
-    labels: IntArray,
+    labels: Callable[[IntArray], IntArray],
     plan: SamplingPlan,
     rng: np.random.Generator,
 ) -> MinibatchPairs | None:
@@ -157,10 +158,10 @@ def pairs_of_minibatch(
     all do that are drawn from the buffer. An anchor is no candidate of its own.
 
     Args:
-        places: [K] places of the rows in the rollout, step * n_envs + env; negative
-            where not found.
-        experience: The rollout.
-        labels: [T * N] which of its observations are equal.
+        places: [K] places of the rows in the experience, step * n_envs + env, none twice;
+            negative where not found.
+        experience: What the algorithm has recorded.
+        labels: From some places to labels, equal where observations are.
         plan: What belongs to an anchor; of one horizon. Where there are fewer than `n_pairs` pairs,
             so many anchors are drawn from the rest of the minibatch as are missing.
         rng: Source of these anchors and of the order in which futures are shuffled.
@@ -191,7 +192,7 @@ def pairs_of_minibatch(
         missing=experience.observations(missing.steps + horizon, missing.envs),
         order=order,
         others=rows[others],
-        mask=time_mask & _distinct(labels[future_places], len(chosen)),
+        mask=time_mask & _distinct(labels(future_places), len(chosen)),
         time_mask=time_mask,
         actions=actions_between(experience, plan, anchors.steps, anchors.envs),
         experience=experience,

@@ -23,6 +23,7 @@ from rl_infonce.sb3.binding import (
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import RolloutRows
+from rl_infonce.sb3.replay_rows import ReplayRows
 
 MAX_NONFINITE = 100
 """Consecutive non-finite auxiliary losses after which training stops."""
@@ -123,7 +124,7 @@ class Session:
     def __init__(self, rng: np.random.Generator, observation_key: str | None = None) -> None:
         self.rng = rng
         self.reader = ExperienceReader(observation_key)
-        self.rows = RolloutRows()
+        self.rollout_rows, self.replay_rows = RolloutRows(), ReplayRows(observation_key)
         self.counts = UpdateCounts()
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._steering = Steering()
@@ -150,7 +151,8 @@ class Session:
         """Point at another algorithm, or at none, and forget the previous one's buffer."""
         if algorithm is not self.algorithm:
             self.reader = ExperienceReader(self.reader.observation_key)
-            self.rows = RolloutRows()
+            self.rollout_rows = RolloutRows()
+            self.replay_rows = ReplayRows(self.reader.observation_key)
             self._warned = set()
             self._remembered_in = None
             self.shares_encoder = False

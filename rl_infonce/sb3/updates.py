@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -14,6 +15,7 @@ from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample
 from rl_infonce.sb3.binding import OF_ROW, current_samples
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import ABSENT, MinibatchPairs, pairs_of_minibatch
+from rl_infonce.sb3.replay_rows import by_age, labels_of
 from rl_infonce.sb3.session import Session
 
 MOST_ABSENT = 0.5
@@ -39,7 +41,7 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
 def find_pairs(
     experience: Experience, plan: SamplingPlan, session: Session, n_rows: int
 ) -> MinibatchPairs | None:
-    """Return pairs of the minibatch that RL encodes next, or None where it cannot serve.
+    """Return pairs of the minibatch that RL encodes next, or None where it should not serve.
 
     Args:
         experience: What the algorithm has recorded.
@@ -47,28 +49,30 @@ def find_pairs(
         session: Knows the algorithm.
         n_rows: How many observations it encodes.
     """
-    algorithm = session.algorithm
-    if algorithm is None or getattr(algorithm, "rollout_buffer", None) is None:
+    algorithm = session.algorithm if plan.of_minibatch else None
+    minibatch = None if algorithm is None else current_samples(algorithm)
+    if algorithm is None or minibatch is None or len(minibatch.actions) != n_rows:
         return None
-    minibatch = current_samples(algorithm)
-    if not all(hasattr(minibatch, name) for name in OF_ROW):
-        return None
+    of_rollout = all(hasattr(minibatch, name) for name in OF_ROW)
     # Rows of a recurrent policy lie one after another, so that most would be of one episode.
-    if hasattr(minibatch, "lstm_states") or len(getattr(minibatch, OF_ROW[0])) != n_rows:
+    if hasattr(minibatch, "lstm_states") or not (of_rollout or hasattr(minibatch, "rewards")):
         return None
-    places = session.rows.find(algorithm, minibatch)
+    if of_rollout:
+        places = session.rollout_rows.find(algorithm, minibatch)
+        labels = session.rollout_rows.labels(experience).__getitem__
+    else:
+        places = by_age(session.replay_rows.find(algorithm, minibatch), experience)
+        labels = partial(labels_of, experience)
     n_absent = int((places == ABSENT).sum())
     if n_absent > MOST_ABSENT * n_rows:
         session.warn_once(
             "absent rows",
             f"Of {n_rows} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not in its "
-            "rollout buffer, so that pairs are drawn from the buffer instead and encoded once "
-            "more. pairs_from='buffer' does so without a warning.",
+            "buffer, so that pairs are drawn from the buffer instead and encoded once more. "
+            "pairs_from='buffer' does so without a warning.",
         )
         return None
-    return pairs_of_minibatch(
-        places, experience, session.rows.labels(experience), plan, session.rng
-    )
+    return pairs_of_minibatch(places, experience, labels, plan, session.rng)
 
 
 def finite_gradients(

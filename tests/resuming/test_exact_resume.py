@@ -39,6 +39,7 @@ from tests.sb3.worlds import ALGORITHMS, RELATIVES, TRPO_BUILD, extractors_of, p
 RESUMED = (
     *with_further(ALGORITHMS, {*RELATIVES, "SAC", "RecurrentPPO"}),
     *("PPO, decoupled", "PPO, scheduled", "PPO, atc", "PPO, minibatch"),
+    "DQN, minibatch",
     *map(further, ("TRPO, decoupled", "DQN, decoupled", "SAC, atc")),
 )
 

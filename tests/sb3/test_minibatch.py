@@ -55,6 +55,7 @@ class Found(NamedTuple):
     pairs: MinibatchPairs | None
     rows: Stamp
     recorded: set[tuple[int, int, int]]
+    observed: Any
 
 
 @pytest.fixture
@@ -66,9 +67,16 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
         pairs = find_pairs(experience, plan, session, n_rows)
         minibatch = current_samples(session.algorithm)
         assert minibatch is not None
-        rollout = decode(session.algorithm.rollout_buffer.observations)
-        cells = {*zip(*(each.ravel().tolist() for each in rollout), strict=True)}
-        entries.append(Found(pairs, decode(minibatch.observations.numpy()), cells))
+        buffer = getattr(session.algorithm, "rollout_buffer", None)
+        if buffer is None:
+            buffer = session.algorithm.replay_buffer
+            n_filled = buffer.buffer_size if buffer.full else buffer.pos
+            stamps = decode(buffer.observations[:n_filled])
+        else:
+            stamps = decode(buffer.observations)
+        cells = {*zip(*(each.ravel().tolist() for each in stamps), strict=True)}
+        observed = None if pairs is None else pairs.observed  # before rows are overwritten
+        entries.append(Found(pairs, decode(minibatch.observations.numpy()), cells, observed))
         return pairs
 
     monkeypatch.setattr("rl_infonce.sb3.extractor.find_pairs", recording)
@@ -99,14 +107,22 @@ def expected_mask(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_pairs", [2, 16])
-@pytest.mark.parametrize("name", ["PPO", "A2C", further("MaskablePPO")])
+@pytest.mark.parametrize("name", ["PPO", "A2C", "DQN", *map(further, ("MaskablePPO", "SAC"))])
 def test_the_pairs_of_a_minibatch_equal_brute_force(
     name: str, n_pairs: int, found: list[Found]
 ) -> None:
-    model = ALGORITHMS[name](kwargs_of(n_pairs=n_pairs)).learn(2 * N_STEPS)
-    assert len(found) == model._n_updates * (2 if "PPO" in name else 1)
-    for pairs, rows, recorded in found:
-        minibatch = stamps_at(rows, slice(None))
+    changes: dict[str, Any] = {}
+    if name in ("DQN", "SAC"):
+        changes["buffer_size"] = 90  # which goes round
+    if name == "DQN" and n_pairs == 2:
+        changes |= {
+            "optimize_memory_usage": True,
+            "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        }
+    model = ALGORITHMS[name](kwargs_of(n_pairs=n_pairs), **changes).learn(2 * N_STEPS)
+    assert len(found) == model._n_updates * (1 if name in ("A2C", "DQN") else 2)
+    for pairs, rows, recorded, observed in found:
+        minibatch = [*dict.fromkeys(stamps_at(rows, slice(None)))]  # replays may repeat a row
         everywhere = {each for each in minibatch if later(each, HORIZON) in recorded}
         inside = {each for each in everywhere if later(each, HORIZON) in minibatch}
         assert pairs is not None
@@ -125,7 +141,7 @@ def test_the_pairs_of_a_minibatch_equal_brute_force(
         assert {*others} == of_episodes - {*futures}
         assert np.array_equal(pairs.time_mask, expected_mask(anchors, futures + others))
         assert np.array_equal(pairs.mask, pairs.time_mask)  # no two images are equal
-        first, second = pairs.observed
+        first, second = observed
         assert stamps_at(decode(first), slice(None)) == anchors
         assert stamps_at(decode(second[0]), slice(None)) == futures + others
 
@@ -133,7 +149,7 @@ def test_the_pairs_of_a_minibatch_equal_brute_force(
 @pytest.mark.slow
 def test_shuffled_pairs_are_the_futures_of_other_anchors(found: list[Found]) -> None:
     ALGORITHMS["PPO"](kwargs_of(positives="shuffled")).learn(N_STEPS)
-    for pairs, rows, _ in found:
+    for pairs, rows, _, _ in found:
         assert pairs is not None
         anchors = stamps_at(rows, pairs.anchors)
         futures = [later(anchors[other], HORIZON) for other in pairs.order]
@@ -199,6 +215,7 @@ def build(name: str, coef: float, **settings: Any) -> tuple[BaseAlgorithm, torch
         ("PPO", {"n_pairs": 30}),
         ("PPO", {"n_pairs": 30, "positives": "shuffled"}),
         ("PPO", {"n_pairs": 30, "target_encoder_tau": 1.0}),
+        ("DQN", {"n_pairs": 10}),
         further("A2C", {"n_pairs": 2}),
     ],
 )
@@ -209,12 +226,13 @@ def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
     host = first_gradients(*build(name, 0.0))
     model, optimizer = build(name, coef, **settings)
     (extractor,) = extractors_of(model)
+    place = next(n for n, module in model.policy.named_modules() if module is extractor)
     auxiliary: list[Gradients] = []
     original = type(extractor)._compute_gradients_of
 
     def recording(self: Any, pairs: MinibatchPairs, *encoded: Any) -> None:
         if not auxiliary:
-            assert (len(pairs.missing) > 0) == (settings["n_pairs"] == 30)
+            assert (len(pairs.missing) > 0) == (settings["n_pairs"] > 2)
             named = dict(self.named_parameters())
             found = torch.autograd.grad(
                 loop_loss(self, pairs), list(named.values()), allow_unused=True
@@ -226,10 +244,12 @@ def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
     monkeypatch.setattr(type(extractor), "_compute_gradients_of", recording)
     both = first_gradients(model, optimizer)
     checked = 0
+    # Centred features hardly depend on the last bias: all that is left of its gradient is rounding.
+    whole = coef * torch.cat([each.flatten() for each in auxiliary[0].values()]).norm()
     for name_of, own in auxiliary[0].items():
-        entry = f"features_extractor.{name_of}"
+        entry = f"{place}.{name_of}"
         expected = host.get(entry, torch.zeros(())) + coef * own
-        assert (both[entry] - expected).norm() <= 1e-4 * expected.norm() + 1e-7
+        assert (both[entry] - expected).norm() <= 1e-4 * expected.norm() + 1e-5 * whole
         checked += bool((coef * own).abs().max() > 1e-6)
     assert checked == len(auxiliary[0]) >= 10
 
@@ -294,7 +314,7 @@ def test_separate_encoders_have_pairs_of_their_own(found: list[Found]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["DQN", "RecurrentPPO"])
+@pytest.mark.parametrize("name", ["CrossQ", "RecurrentPPO"])
 def test_minibatches_that_cannot_serve_leave_pairs_to_the_buffer(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -420,9 +440,9 @@ class RenamedBuffer(RolloutBuffer):
 @pytest.mark.parametrize("buffer", [ScalingBuffer, WideBuffer, RenamedBuffer])
 def test_rows_that_are_not_found_are_drawn_instead_with_one_warning(buffer: Any) -> None:
     model = ALGORITHMS["PPO"](kwargs_of(n_pairs=8), rollout_buffer_class=buffer)
-    with pytest.warns(UserWarning, match="32 are not in its rollout buffer") as caught:
+    with pytest.warns(UserWarning, match="32 are not in its buffer") as caught:
         model.learn(2 * N_STEPS)
-    assert sum("rollout buffer" in str(each.message) for each in caught) == 1
+    assert sum("not in its buffer" in str(each.message) for each in caught) == 1
     assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
 
 

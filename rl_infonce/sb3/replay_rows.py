@@ -1,0 +1,105 @@
+"""Rows of a replay buffer, found by the observations that SB3 hands out."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from rl_infonce.sb3.buffers import observations_of
+from rl_infonce.sb3.episode_index import Array
+from rl_infonce.sb3.experience import Experience
+from rl_infonce.sb3.minibatch import ABSENT, AMBIGUOUS
+from rl_infonce.temporal import IntArray, row_sums
+
+
+class ReplayRows:
+    """Finds rows of a replay buffer by the sums of their observations' bytes.
+
+    SB3 draws the rows of a minibatch and keeps their places to itself. Sums are kept for every row,
+    and made for the rows that were added since; a row that is found by its sum is then compared
+    byte by byte.
+
+    Args:
+        observation_key: Entry of the observations, where they are dictionaries.
+    """
+
+    def __init__(self, observation_key: str | None = None) -> None:
+        self.observation_key = observation_key
+        self._buffer: weakref.ref[Array] | None = None
+        self._clock = self._pos = 0
+        self._sums: list[int | None] = []
+        self._places_with: dict[int, set[int]] = {}
+
+    def find(self, algorithm: BaseAlgorithm, minibatch: Any) -> IntArray:
+        """Return the place row * n_envs + env of each observation [K] of a minibatch.
+
+        It is `AMBIGUOUS` where several rows have this observation, or the minibatch has it twice,
+        and `ABSENT` where no row has it.
+        """
+        buffer: Any = algorithm.replay_buffer  # type: ignore[attr-defined]
+        cells = observations_of(buffer, self.observation_key)
+        drawn = observations_of(minibatch, self.observation_key).cpu().numpy()
+        if drawn.dtype != cells.dtype or drawn.shape[1:] != cells.shape[2:]:  # normalised, perhaps
+            return np.full(len(drawn), ABSENT, dtype=np.int64)
+        self._add_new_rows(buffer, cells, algorithm.num_timesteps)
+        places = np.array([self._place_with(each) for each in row_sums(drawn).tolist()])
+        for k, place in enumerate(places):
+            if place >= 0 and _cell(cells, place).tobytes() != drawn[k].tobytes():
+                places[k] = ABSENT
+        _, first = np.unique(places, return_index=True)
+        repeated = np.setdiff1d(np.arange(len(places)), first)
+        places[repeated] = np.minimum(places[repeated], AMBIGUOUS)
+        return places
+
+    def _place_with(self, total: int) -> int:
+        places = self._places_with.get(total, set())
+        return next(iter(places)) if len(places) == 1 else AMBIGUOUS if places else ABSENT
+
+    def _add_new_rows(self, buffer: Any, cells: Array, clock: int) -> None:
+        """Sum the rows that were added since the last call, or all where that cannot be told."""
+        n_rows, n_envs = cells.shape[:2]
+        n_counted, n_new = clock - self._clock, (buffer.pos - self._pos) % n_rows
+        is_same = self._buffer is not None and self._buffer() is cells
+        if not (is_same and 0 <= n_counted < n_rows * n_envs):
+            n_new = n_rows if buffer.full else buffer.pos
+            self._buffer, self._places_with = weakref.ref(cells), {}
+            self._sums = [None] * (n_rows * n_envs)
+        self._clock, self._pos = clock, buffer.pos
+        for row in (buffer.pos - n_new + np.arange(n_new)) % n_rows:
+            for env, total in enumerate(row_sums(cells[row]).tolist()):
+                self._replace(int(row) * n_envs + env, total)
+
+    def _replace(self, place: int, total: int) -> None:
+        former = self._sums[place]
+        if former is not None:
+            self._places_with[former].discard(place)
+            if not self._places_with[former]:
+                del self._places_with[former]
+        self._sums[place] = total
+        self._places_with.setdefault(total, set()).add(place)
+
+
+def _cell(cells: Array, place: int) -> Array:
+    cell: Array = cells[divmod(int(place), cells.shape[1])]
+    return cell
+
+
+def by_age(places: IntArray, experience: Experience) -> IntArray:
+    """Return places [K] of a ring as step * n_envs + env; negative ones stay.
+
+    A row that no longer counts, as its slot is about to be written anew, is `AMBIGUOUS`.
+    """
+    rows, envs = np.divmod(places, experience.n_envs)
+    steps = experience.ages(rows)
+    found = np.where(steps < experience.n_steps, steps * experience.n_envs + envs, AMBIGUOUS)
+    return np.where(places >= 0, found, places)
+
+
+def labels_of(experience: Experience, places: IntArray) -> IntArray:
+    """Label some places [M] by the first of them whose observation holds the same bytes."""
+    rows = experience.observations(*np.divmod(places, experience.n_envs))
+    first_with: dict[bytes, int] = {}
+    return np.array([first_with.setdefault(row.tobytes(), m) for m, row in enumerate(rows)])
