@@ -46,7 +46,7 @@ Turn = Callable[[], float]
 """Does some work and returns how many units of it."""
 
 PPO_ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
-DQN_ARMS = ("stock_env", "stock", "off", "buffer", "off bf16", "buffer bf16")
+DQN_ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
 COMPILED = ("off compiled", "buffer compiled")
 SHARES = {"PPO": 0.3, "DQN": 0.25, "contrast": 0.2, "pretraining": 0.15, "probes": 0.1}
 SIZES: dict[str, dict[str, Any]] = {

@@ -168,8 +168,7 @@ class InfoNCEExtractor(HostedExtractor):
         encoded = self.encoder.encode(observations)
         if pairs is not None:
             self._compute_gradients_of(pairs, observations, encoded)
-        features: Tensor = self._attach(self.encoder.output(observations, encoded))
-        return features
+        return self._attach(self.encoder.output(observations, encoded))  # type: ignore[no-any-return]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _prepare_gradients(self, n_rows: int) -> MinibatchPairs | None:
