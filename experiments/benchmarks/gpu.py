@@ -4,8 +4,8 @@ One process measures everything on one device, within its minutes. The arms of a
 after one untimed turn each, as often as the section's share of the time allows, and at least once;
 ratios are taken within a turn. PPO (8 environments, 128 steps, batches of 256) and DQN (batches of
 32, an update every 4 steps) train on Pong: `stock` is NatureCNN, `off` the same network with
-`infonce_coef=0`, `buffer` and `minibatch` say where pairs come from, and `compiled` arms run under
-`torch.compile`. All but `stock_env` have our vector environment. The losses are those of
+`infonce_coef=0`, `buffer` and `minibatch` say where pairs come from, and extractors of `compiled`
+arms are compiled by torch. All but `stock_env` have our vector environment. The losses are those of
 contrast_speed.py, beside three matrix products of N^2 times 128 multiply-adds, the least that
 scores and gradients take.
 
@@ -33,6 +33,7 @@ from pretrain_speed import ours as our_pretraining
 from probe_speed import synthetic
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecFrameStack
 from torch import Tensor
 from torch.nn import functional
@@ -47,7 +48,7 @@ Turn = Callable[[], float]
 
 PPO_ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
 DQN_ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
-COMPILED = ("off compiled", "buffer compiled")
+COMPILED = ("off compiled", "minibatch compiled")
 SHARES = {"PPO": 0.3, "DQN": 0.25, "contrast": 0.2, "pretraining": 0.15, "probes": 0.1}
 SIZES: dict[str, dict[str, Any]] = {
     "PPO": PPO_SIZES,
@@ -118,7 +119,9 @@ def trainer(
         model = DQN("CnnPolicy", env, **sizes, **rest)
         model.learn(model.learning_starts)
     if "compiled" in how:
-        model.policy = torch.compile(model.policy)
+        for module in model.policy.modules():
+            if isinstance(module, BaseFeaturesExtractor):
+                module.compile()
 
     def turn() -> float:
         model.learn(n_steps, reset_num_timesteps=False)
