@@ -15,7 +15,8 @@ from torch.nn import functional
 from rl_infonce import InfoNCECallback, InfoNCECombinedExtractor
 from rl_infonce.sb3.batch_encoding import preprocess
 from rl_infonce.sb3.binding import current_samples
-from rl_infonce.sb3.minibatch import AMBIGUOUS, MinibatchPairs, RolloutRows
+from rl_infonce.sb3.minibatch import ABSENT, AMBIGUOUS, MinibatchPairs, RolloutRows
+from rl_infonce.sb3.replay_rows import ReplayRows
 from rl_infonce.sb3.updates import find_pairs
 from rl_infonce.temporal import BoolArray
 from tests.further import further
@@ -408,6 +409,37 @@ def test_rows_are_found_in_one_environment_and_in_dictionaries(kind: str) -> Non
     assert decode(images[rows]).time.tolist() == decode(images[places]).time.tolist()
     (extractor,) = extractors_of(model)
     assert extractor.last_infonce["n_pairs"] > 32 - 12  # all legal ones; the buffer's are 32
+
+
+def test_rows_of_a_replay_buffer_are_found_by_what_they_hold() -> None:
+    model = ALGORITHMS["DQN"](buffer_size=50, learning_starts=1000)
+    rows = ReplayRows()
+
+    def check(n_filled: int) -> None:
+        buffer: Any = model.replay_buffer  # type: ignore[attr-defined]
+        chosen = np.random.default_rng(0).permutation(n_filled)[:20]
+        drawn = buffer.sample(1)._replace(
+            observations=torch.as_tensor(buffer.observations[chosen, 0]),
+        )
+        assert rows.find(model, drawn).tolist() == chosen.tolist()
+
+    model.learn(30)
+    check(30)
+    model.learn(30, reset_num_timesteps=False)  # goes round
+    check(50)
+    model.learn(10)  # counts from 0 again
+    check(50)
+    model.learn(200)  # overwrites all
+    check(50)
+    buffer: Any = model.replay_buffer  # type: ignore[attr-defined]
+    repeated = torch.as_tensor(buffer.observations[[3, 4, 3, 7], 0])
+    other = torch.zeros_like(repeated[:1])
+    drawn = buffer.sample(1)._replace(observations=torch.cat([repeated, other]))
+    assert rows.find(model, drawn).tolist() == [3, 4, AMBIGUOUS, 7, ABSENT]
+    buffer.observations[9] = buffer.observations[4]
+    assert ReplayRows().find(model, drawn).tolist() == [3, AMBIGUOUS, AMBIGUOUS, 7, ABSENT]
+    scaled = drawn._replace(observations=drawn.observations / 255)
+    assert rows.find(model, scaled).tolist() == [ABSENT] * 5
 
 
 class ScalingBuffer(RolloutBuffer):
