@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-from functools import cache
 from pathlib import Path
 
 import torch
 
+_FAST: dict[str, str] = {}
 _BF16_FLAGS = re.compile(r"\b(amx_bf16|avx512_bf16|bf16)\b")  # Intel, Intel and AMD, ARM
 
 
@@ -47,6 +47,12 @@ def has_fast_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and _BF16_FLAGS.search(_cpuinfo()) is not None
 
 
+def is_slow_at_bf16(device: torch.device) -> bool:
+    """Return whether a device is known not to multiply bfloat16 in hardware."""
+    is_known = device.type == "cuda" or (device.type == "cpu" and bool(_cpuinfo()))
+    return is_known and not has_fast_bf16(device)
+
+
 def arithmetic(precision: str, device: torch.device) -> str:
     """Return "fp32" or "bf16": what is asked for, or what a device is fast at.
 
@@ -56,13 +62,16 @@ def arithmetic(precision: str, device: torch.device) -> str:
         device: Where the encoder runs.
     """
     if precision == "auto":
-        return _fast_arithmetic(device)
+        precision = _fast_arithmetic(device)
     return precision
 
 
-@cache  # asked in every forward
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _fast_arithmetic(device: torch.device) -> str:
-    return "bf16" if has_fast_bf16(device) else "fp32"
+    name = str(device)
+    if name not in _FAST:  # asked in every forward; torch.compile would look through a cache
+        _FAST[name] = "bf16" if has_fast_bf16(device) else "fp32"
+    return _FAST[name]
 
 
 def hardware_name(device: torch.device) -> str:

@@ -351,7 +351,10 @@ def _check_fits_minibatch(settings: InfoNCESettings) -> None:
         "context": (settings.context == "none", "'none'"),
         "augmentation": (settings.augmentation == "none", "'none'"),
         "augment_observations": (not settings.augment_observations, "False"),
-        "target_encoder_tau": (settings.target_encoder_tau in (None, 1), "1, or another preset"),
+        "target_encoder_tau": (
+            settings.target_encoder_tau in (None, 1),
+            "1",
+        ),
         "segment_length": (settings.segment_length == 1, "1"),
         "isolated": (not settings.isolated, "False"),
         "auto_bind": (getattr(settings, "auto_bind", True), "True"),  # of the extractor

@@ -7,6 +7,7 @@ every small pattern. Times run along axis 0, oldest first; environments along ax
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -380,15 +381,25 @@ def _copy_labels(rows: npt.NDArray[np.uint8]) -> IntArray | None:
 
 
 def row_sums(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
-    """Sum the bytes of each of M observations [M, ...] in words, wrapping around.
+    """Sum the bytes of each of M observations [M, ...] in weighted words, wrapping around.
 
-    Observations of equal bytes have equal sums; the reverse only seldom fails.
+    Observations of equal bytes have equal sums. Others hardly ever do, also where words have only
+    changed their places.
     """
     return _sums_of_words(_byte_rows(observations))
 
 
 def _sums_of_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Sum each row [M] in the widest words that divide it, wrapping around."""
-    word = next(size for size in (8, 4, 2, 1) if rows.shape[1] % size == 0)
-    sums: npt.NDArray[np.uint64] = rows.view(f"u{word}").sum(axis=1, dtype=np.uint64)
+    """Sum each row [M] in words of half a sum's width, each times a number of its place.
+
+    It is the multilinear hash of Carter & Wegman 1979, with fixed weights.
+    """
+    word = next(size for size in (4, 2, 1) if rows.shape[1] % size == 0)
+    words = rows.view(f"u{word}").astype(np.uint64)
+    sums: npt.NDArray[np.uint64] = (words * _weights(words.shape[1])).sum(axis=1, dtype=np.uint64)
     return sums
+
+
+@cache
+def _weights(n: int) -> npt.NDArray[np.uint64]:
+    return np.random.default_rng(0).integers(2**64, size=n, dtype=np.uint64)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rl_infonce.device import (
-    _fast_arithmetic,
+    _FAST,
     arithmetic,
     hardware_name,
     has_fast_bf16,
@@ -83,7 +83,7 @@ def test_bf16_is_fast_where_the_processor_says_so(
 def test_arithmetic_is_what_is_asked_for_or_what_the_device_is_fast_at(
     precision: str, is_fast: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _fast_arithmetic.cache_clear()
+    _FAST.clear()
     monkeypatch.setattr("rl_infonce.device.has_fast_bf16", lambda _: is_fast)
     assert arithmetic(precision, torch.device("cpu")) == expected
-    _fast_arithmetic.cache_clear()
+    _FAST.clear()

@@ -194,6 +194,12 @@ def test_far_mask_equals_brute_force(min_gap: int) -> None:
             assert mask[i, j] != (same and abs(int(one.steps[0] - other.steps[0])) < min_gap)
 
 
+def test_a_dot_that_moves_over_an_image_changes_its_sum() -> None:
+    images = np.zeros((1600, 40, 40), dtype=np.uint8)
+    images.reshape(1600, 1600)[np.arange(1600), np.arange(1600)] = 255
+    assert len({*row_sums(images).tolist()}) == 1600
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(), (3,), (4, 3, 3)])
 def test_equal_observations_have_equal_sums(dtype: type, shape: tuple[int, ...]) -> None:

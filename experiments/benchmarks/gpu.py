@@ -46,8 +46,7 @@ from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SIZES
 Turn = Callable[[], float]
 """Does some work and returns how many units of it."""
 
-PPO_ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
-DQN_ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
+ARMS = ("stock_env", "stock", "off", "buffer", "minibatch", "off bf16", "minibatch bf16")
 COMPILED = ("off compiled", "minibatch compiled")
 SHARES = {"PPO": 0.3, "DQN": 0.25, "contrast": 0.2, "pretraining": 0.15, "probes": 0.1}
 SIZES: dict[str, dict[str, Any]] = {
@@ -65,9 +64,10 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Return units per second of each arm in each turn, as many turns as fit."""
     found: dict[str, list[float]] = {name: [] for name in arms}
-    end = time.perf_counter() + seconds
     for each in arms.values():
         each()
+    synchronize(device)
+    end = time.perf_counter() + seconds
     turn = 0
     while turn == 0 or time.perf_counter() < end:
         for name in [*arms] if turn % 2 == 0 else [*arms][::-1]:
@@ -135,7 +135,7 @@ def training(
 ) -> dict[str, list[float]]:
     """Return environment steps per second of each arm."""
     n_steps, sizes = (128, SMALL[algorithm]) if smoke else (1024, SIZES[algorithm])
-    arms: tuple[str, ...] = PPO_ARMS if algorithm == "PPO" else DQN_ARMS
+    arms: tuple[str, ...] = ARMS
     if not has_fast_bf16(device):
         arms = tuple(each for each in arms if "bf16" not in each)
     if smoke:

@@ -72,9 +72,9 @@ class ExtractorArguments(InfoNCESettings):
         True,
         Flag(),
         "Whether to look up the call stack, read-only, for the algorithm: when the extractor is "
-        "built, when training starts while none is known that it is part of, and for whether its "
-        "`train` or `learn` asks for features, as only these carry the loss, and for what SAC, TQC "
-        "and CrossQ have sampled. With False all do that are computed with gradients in training "
+        "built, when training starts while none is known that it is part of, for what its `train` "
+        "has sampled, and for whether `train` or `learn` asks for features, as only these carry "
+        "the loss. With False all features carry it that are computed with gradients in training "
         "mode.",
     )
     observation_key: str | None = setting(

@@ -52,16 +52,16 @@ def training_algorithm() -> BaseAlgorithm | None:
     return next(_callers(BaseAlgorithm, "train"), None)
 
 
-def current_samples(algorithm: BaseAlgorithm) -> Any | None:
-    """Return what `train` of this algorithm has sampled from its buffer, read-only, or None.
+def current_samples(algorithm: BaseAlgorithm) -> list[Any]:
+    """Return what `train` of this algorithm has sampled from its buffers, read-only.
 
-    It is that caller's variable which holds the `RolloutBufferSamples` or `ReplayBufferSamples` of
-    SB3, or the like of sb3-contrib.
+    These are that caller's variables which hold the `RolloutBufferSamples` or `ReplayBufferSamples`
+    of SB3, or the like of sb3-contrib.
     """
     for variables in _locals_of_callers(BaseAlgorithm, "train"):
         if variables["self"] is algorithm:
-            return next((each for each in variables.values() if _are_samples(each)), None)
-    return None
+            return [each for each in variables.values() if _are_samples(each)]
+    return []
 
 
 def _are_samples(variable: Any) -> bool:

@@ -162,7 +162,7 @@ class InfoNCEExtractor(HostedExtractor):
             return self.encoder.output(observations, self.encoder.encode(observations))
         self.encoder.watch(observations)
         # First, so that the graph of drawn pairs is freed before the host's is built.
-        pairs = self._prepare_gradients(len(observations))
+        pairs = self._prepare_gradients(observations)
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
         encoded = self.encoder.encode(observations)
@@ -171,7 +171,7 @@ class InfoNCEExtractor(HostedExtractor):
         return self._attach(self.encoder.output(observations, encoded))  # type: ignore[no-any-return]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _prepare_gradients(self, n_rows: int) -> MinibatchPairs | None:
+    def _prepare_gradients(self, observations: Tensor) -> MinibatchPairs | None:
         """Return pairs of RL's minibatch, or leave gradients of drawn pairs ready to attach."""
         self._attachment.pending = None
         attaches = self.infonce_coef > 0 and self._session.may_attach()
@@ -180,7 +180,7 @@ class InfoNCEExtractor(HostedExtractor):
         experience = self.experience()
         if experience is None:
             return None
-        pairs = find_pairs(experience, self._plan, self._session, n_rows)
+        pairs = find_pairs(experience, self._plan, self._session, observations)
         if pairs is not None:
             return pairs
         loss = self.infonce_loss(experience)

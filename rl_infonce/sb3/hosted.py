@@ -14,7 +14,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from typing_extensions import Self
 
 from rl_infonce.checks import check_number
-from rl_infonce.device import hardware_name, has_fast_bf16
+from rl_infonce.device import hardware_name, is_slow_at_bf16
 from rl_infonce.sb3.attach import Attachment
 from rl_infonce.sb3.binding import (
     check_host,
@@ -83,7 +83,7 @@ class HostedExtractor(NatureCNN):
         if model is not self._session.algorithm:
             self._session.counts.n_host_updates = int(model._n_updates)
         self._session.bind(model)
-        if self.settings.precision == "bf16" and not has_fast_bf16(model.device):
+        if self.settings.precision == "bf16" and is_slow_at_bf16(model.device):
             self._session.warn_once(
                 "slow bf16",
                 "precision='bf16' is several times slower than 'fp32' on "

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from torch import Tensor
 
 from rl_infonce.sb3.batch_sampling import SamplingPlan, actions_between, another_one
 from rl_infonce.sb3.binding import OF_ROW
@@ -24,6 +26,23 @@ ARRAYS = ("values", "log_probs", "advantages", "returns")
 
 CHUNK = 256
 """Observations that are compared at a time."""
+
+LOOKS = 61
+"""Numbers of an observation, at least, by which it is recognised; a prime misses no column."""
+
+
+def shows(observations: Tensor, sampled: Tensor) -> bool:
+    """Return whether preprocessed observations [K, ...] are those that were sampled.
+
+    Args:
+        observations: What a network encodes, as it is or divided by 255.
+        sampled: What SB3 handed out.
+    """
+    if len(observations) != len(sampled) or observations.shape[1:] != sampled.shape[1:]:
+        return False
+    every = max(observations[0].numel() // LOOKS, 1)
+    seen, raw = (each.flatten(1)[:, ::every] for each in (observations, sampled))
+    return torch.equal(seen, raw.float() / 255) or torch.equal(seen, raw.float())
 
 
 class RolloutRows:

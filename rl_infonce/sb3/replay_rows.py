@@ -29,22 +29,22 @@ class ReplayRows:
     def __init__(self, observation_key: str | None = None) -> None:
         self.observation_key = observation_key
         self._buffer: weakref.ref[Array] | None = None
-        self._clock = self._pos = 0
+        self._pos = self._n_filled = 0
         self._sums: list[int | None] = []
-        self._places_with: dict[int, set[int]] = {}
+        self._places_with: dict[int, int | set[int]] = {}
 
     def find(self, algorithm: BaseAlgorithm, minibatch: Any) -> IntArray:
         """Return the place row * n_envs + env of each observation [K] of a minibatch.
 
-        It is `AMBIGUOUS` where several rows have this observation, or the minibatch has it twice,
-        and `ABSENT` where no row has it.
+        It is `AMBIGUOUS` where several rows have this observation, or an earlier one of the
+        minibatch is the same, and `ABSENT` where no row has it.
         """
         buffer: Any = algorithm.replay_buffer  # type: ignore[attr-defined]
         cells = observations_of(buffer, self.observation_key)
         drawn = observations_of(minibatch, self.observation_key).cpu().numpy()
         if drawn.dtype != cells.dtype or drawn.shape[1:] != cells.shape[2:]:  # normalised, perhaps
             return np.full(len(drawn), ABSENT, dtype=np.int64)
-        self._add_new_rows(buffer, cells, algorithm.num_timesteps)
+        self._update(buffer, cells)
         places = np.array([self._place_with(each) for each in row_sums(drawn).tolist()])
         for k, place in enumerate(places):
             if place >= 0 and _cell(cells, place).tobytes() != drawn[k].tobytes():
@@ -55,31 +55,51 @@ class ReplayRows:
         return places
 
     def _place_with(self, total: int) -> int:
-        places = self._places_with.get(total, set())
-        return next(iter(places)) if len(places) == 1 else AMBIGUOUS if places else ABSENT
+        places = self._places_with.get(total, ABSENT)
+        return places if isinstance(places, int) else AMBIGUOUS
 
-    def _add_new_rows(self, buffer: Any, cells: Array, clock: int) -> None:
+    def _update(self, buffer: Any, cells: Array) -> None:
         """Sum the rows that were added since the last call, or all where that cannot be told."""
         n_rows, n_envs = cells.shape[:2]
-        n_counted, n_new = clock - self._clock, (buffer.pos - self._pos) % n_rows
-        is_same = self._buffer is not None and self._buffer() is cells
-        if not (is_same and 0 <= n_counted < n_rows * n_envs):
-            n_new = n_rows if buffer.full else buffer.pos
+        n_filled = n_rows if buffer.full else buffer.pos
+        if self._goes_on(cells, n_filled):
+            n_new = (buffer.pos - self._pos) % n_rows
+        else:
+            n_new = n_filled
             self._buffer, self._places_with = weakref.ref(cells), {}
             self._sums = [None] * (n_rows * n_envs)
-        self._clock, self._pos = clock, buffer.pos
+        self._pos, self._n_filled = buffer.pos, n_filled
         for row in (buffer.pos - n_new + np.arange(n_new)) % n_rows:
             for env, total in enumerate(row_sums(cells[row]).tolist()):
-                self._replace(int(row) * n_envs + env, total)
+                self._put(int(row) * n_envs + env, total)
+        if buffer.full and getattr(buffer, "optimize_memory_usage", False):
+            for env in range(n_envs):  # where the observation after the newest row stands already
+                self._put(buffer.pos * n_envs + env, None)
 
-    def _replace(self, place: int, total: int) -> None:
-        former = self._sums[place]
+    def _goes_on(self, cells: Array, n_filled: int) -> bool:
+        """Return whether rows were added, and fewer than all, as the newest one is still there."""
+        n_rows, n_envs = cells.shape[:2]
+        is_same = self._buffer is not None and self._buffer() is cells
+        if not is_same or n_filled < self._n_filled:
+            return False
+        newest = (self._pos - 1) % n_rows
+        sums: list[int] = row_sums(cells[newest]).tolist()
+        return sums == self._sums[newest * n_envs : (newest + 1) * n_envs]
+
+    def _put(self, place: int, total: int | None) -> None:
+        """Note the sum of a row in place of what it held before."""
+        former, self._sums[place] = self._sums[place], total
         if former is not None:
-            self._places_with[former].discard(place)
-            if not self._places_with[former]:
-                del self._places_with[former]
-        self._sums[place] = total
-        self._places_with.setdefault(total, set()).add(place)
+            rest = _as_set(self._places_with.pop(former)) - {place}
+            if rest:
+                self._places_with[former] = rest if len(rest) > 1 else rest.pop()
+        if total is not None:
+            known = self._places_with.get(total)
+            self._places_with[total] = place if known is None else _as_set(known) | {place}
+
+
+def _as_set(places: int | set[int]) -> set[int]:
+    return {places} if isinstance(places, int) else places
 
 
 def _cell(cells: Array, place: int) -> Array:

@@ -219,10 +219,10 @@ class Session:
         if algorithm is None or not judges_its_actor(algorithm):
             return False
         samples = current_samples(algorithm)
-        if samples is None:
+        if not samples:
             return False
-        former, self._samples = self._samples, weakref.ref(samples.actions)
-        return former is not None and former() is samples.actions
+        former, self._samples = self._samples, weakref.ref(samples[0].actions)
+        return former is not None and former() is samples[0].actions
 
     def warn_if_unbound(self, trains: bool = True) -> bool:
         """Return whether no algorithm is known, and warn once if one trains."""

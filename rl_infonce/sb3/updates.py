@@ -13,8 +13,9 @@ from torch import Tensor
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
 from rl_infonce.sb3.binding import OF_ROW, current_samples
+from rl_infonce.sb3.buffers import observations_of
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.minibatch import ABSENT, MinibatchPairs, pairs_of_minibatch
+from rl_infonce.sb3.minibatch import ABSENT, MinibatchPairs, pairs_of_minibatch, shows
 from rl_infonce.sb3.replay_rows import by_age, labels_of
 from rl_infonce.sb3.session import Session
 
@@ -39,23 +40,28 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
 
 
 def find_pairs(
-    experience: Experience, plan: SamplingPlan, session: Session, n_rows: int
+    experience: Experience, plan: SamplingPlan, session: Session, observations: Tensor
 ) -> MinibatchPairs | None:
-    """Return pairs of the minibatch that RL encodes next, or None where it should not serve.
+    """Return pairs of the minibatch that RL encodes, or None where it should not serve.
 
     Args:
         experience: What the algorithm has recorded.
         plan: What belongs to an anchor.
         session: Knows the algorithm.
-        n_rows: How many observations it encodes.
+        observations: What RL encodes, preprocessed.
     """
-    algorithm = session.algorithm if plan.of_minibatch else None
-    minibatch = None if algorithm is None else current_samples(algorithm)
-    if algorithm is None or minibatch is None or len(minibatch.actions) != n_rows:
+    algorithm = session.algorithm
+    if algorithm is None or not plan.of_minibatch:
         return None
-    of_rollout = all(hasattr(minibatch, name) for name in OF_ROW)
+    key = session.reader.observation_key
+    sampled = current_samples(algorithm)
+    found = (each for each in sampled if shows(observations, observations_of(each, key)))
+    minibatch = next(found, None)
     # Rows of a recurrent policy lie one after another, so that most would be of one episode.
-    if hasattr(minibatch, "lstm_states") or not (of_rollout or hasattr(minibatch, "rewards")):
+    if minibatch is None or hasattr(minibatch, "lstm_states"):
+        return None
+    of_rollout = getattr(algorithm, "rollout_buffer", None) is not None
+    if of_rollout != all(hasattr(minibatch, name) for name in OF_ROW):
         return None
     if of_rollout:
         places = session.rollout_rows.find(algorithm, minibatch)
@@ -64,11 +70,11 @@ def find_pairs(
         places = by_age(session.replay_rows.find(algorithm, minibatch), experience)
         labels = partial(labels_of, experience)
     n_absent = int((places == ABSENT).sum())
-    if n_absent > MOST_ABSENT * n_rows:
+    if n_absent > MOST_ABSENT * len(places):
         session.warn_once(
             "absent rows",
-            f"Of {n_rows} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not in its "
-            "buffer, so that pairs are drawn from the buffer instead and encoded once more. "
+            f"Of {len(places)} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not "
+            "in its buffer, so that pairs are drawn from the buffer instead and encoded once more. "
             "pairs_from='buffer' does so without a warning.",
         )
         return None

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecTransposeImage
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.device import _fast_arithmetic
+from rl_infonce.device import _FAST
 from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from tests.further import with_further
@@ -118,9 +118,9 @@ def test_bf16_runs_convolutions_in_bfloat16_and_hands_on_floats() -> None:
 def test_auto_is_bf16_where_that_is_fast_and_bf16_elsewhere_warns(
     is_fast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("rl_infonce.device", "rl_infonce.sb3.hosted"):
-        monkeypatch.setattr(f"{module}.has_fast_bf16", lambda _: is_fast)
-    _fast_arithmetic.cache_clear()
+    monkeypatch.setattr("rl_infonce.device.has_fast_bf16", lambda _: is_fast)
+    monkeypatch.setattr("rl_infonce.device._cpuinfo", lambda: "a processor of Linux")
+    _FAST.clear()
     expected = "bf16" if is_fast else "fp32"
     auto, named = (
         extractors_of(ALGORITHMS["PPO"](policy_kwargs(precision=each)))[0].eval()
@@ -129,13 +129,21 @@ def test_auto_is_bf16_where_that_is_fast_and_bf16_elsewhere_warns(
     named.load_state_dict(auto.state_dict())
     images = torch.rand(4, *IMAGE_SHAPE)
     assert torch.equal(auto(images), named(images))
-    _fast_arithmetic.cache_clear()
+    _FAST.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         ALGORITHMS["PPO"](policy_kwargs(precision="bf16"))
         ALGORITHMS["PPO"](policy_kwargs(precision="auto"))
     of_precision = [w for w in caught if "precision='auto' takes what is faster" in str(w.message)]
     assert len(of_precision) == (0 if is_fast else 1)
+
+
+def test_a_compiled_encoder_takes_what_is_faster_in_one_graph() -> None:
+    (extractor,) = extractors_of(ALGORITHMS["PPO"](policy_kwargs(precision="auto")))
+    images = torch.rand(4, *IMAGE_SHAPE)
+    with torch.no_grad():
+        compiled = torch.compile(extractor.eval(), backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(images), extractor(images))
 
 
 def test_the_first_positives_are_of_the_weights_that_training_starts_with(

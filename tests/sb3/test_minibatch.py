@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from torch.nn import functional
 
 from rl_infonce import InfoNCECallback, InfoNCECombinedExtractor
@@ -18,7 +19,7 @@ from rl_infonce.sb3.binding import current_samples
 from rl_infonce.sb3.minibatch import ABSENT, AMBIGUOUS, MinibatchPairs, RolloutRows
 from rl_infonce.sb3.replay_rows import ReplayRows
 from rl_infonce.sb3.updates import find_pairs
-from rl_infonce.temporal import BoolArray
+from rl_infonce.temporal import BoolArray, row_sums
 from tests.further import further
 from tests.sb3.fakes import (
     IMAGE_SHAPE,
@@ -64,10 +65,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Found]:
     """A list that grows by one entry per minibatch."""
     entries: list[Found] = []
 
-    def recording(experience: Any, plan: Any, session: Any, n_rows: int) -> MinibatchPairs | None:
-        pairs = find_pairs(experience, plan, session, n_rows)
-        minibatch = current_samples(session.algorithm)
-        assert minibatch is not None
+    def recording(experience: Any, plan: Any, session: Any, encoded: Any) -> MinibatchPairs | None:
+        pairs = find_pairs(experience, plan, session, encoded)
+        (minibatch,) = current_samples(session.algorithm)
         buffer = getattr(session.algorithm, "rollout_buffer", None)
         if buffer is None:
             buffer = session.algorithm.replay_buffer
@@ -440,6 +440,114 @@ def test_rows_of_a_replay_buffer_are_found_by_what_they_hold() -> None:
     assert ReplayRows().find(model, drawn).tolist() == [3, AMBIGUOUS, AMBIGUOUS, 7, ABSENT]
     scaled = drawn._replace(observations=drawn.observations / 255)
     assert rows.find(model, scaled).tolist() == [ABSENT] * 5
+
+
+def test_rows_whose_sums_collide_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ALGORITHMS["DQN"](buffer_size=50, learning_starts=1000).learn(30)
+    buffer: Any = model.replay_buffer  # type: ignore[attr-defined]
+    rows, other = ReplayRows(), np.zeros((1, *IMAGE_SHAPE), dtype=np.uint8)
+    first = buffer.observations[0]
+
+    def colliding(observations: Any) -> Any:
+        return row_sums(first if np.array_equal(observations, other) else observations)
+
+    monkeypatch.setattr("rl_infonce.sb3.replay_rows.row_sums", colliding)
+    for image, place in ((first, 0), (other, ABSENT)):
+        drawn = buffer.sample(1)._replace(observations=torch.as_tensor(image))
+        assert rows.find(model, drawn).tolist() == [place]
+
+
+@pytest.mark.parametrize("optimize_memory_usage", [False, True])
+def test_rows_that_were_noted_one_by_one_are_those_of_a_fresh_look(
+    optimize_memory_usage: bool,
+) -> None:
+    """Or a training that is resumed would draw otherwise, where observations repeat."""
+    env = stamped_vec_env(1, SlowEnv, lengths=(9, 15))
+    kwargs: dict[str, Any] = {"optimize_memory_usage": optimize_memory_usage}
+    if optimize_memory_usage:
+        kwargs |= {"replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    model = DQN("CnnPolicy", env, buffer_size=50, policy_kwargs=policy_kwargs(), **kwargs)
+    kept, compared = ReplayRows(), []
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            buffer: Any = model.replay_buffer
+            if self.num_timesteps > 1:
+                drawn = buffer.sample(30)
+                looks = [each.find(model, drawn).tolist() for each in (kept, ReplayRows())]
+                compared.append(looks[0])
+                assert looks[0] == looks[1]
+            return True
+
+    model.learn(130, callback=Look())
+    assert len(compared) >= 129
+    assert any(AMBIGUOUS in each for each in compared)
+    assert any(max(each) >= 0 for each in compared)
+
+
+class TwoSamples(DQN):
+    """Looks at other rows of the same number before those of its update."""
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        self.policy.set_training_mode(True)
+        first = self.replay_buffer.sample(batch_size)  # type: ignore[union-attr]
+        second = self.replay_buffer.sample(batch_size)  # type: ignore[union-attr]
+        assert not torch.equal(first.observations, second.observations)
+        for samples in (second, first):
+            self.q_net(samples.observations)
+        self._n_updates += 1
+
+
+def test_pairs_are_those_of_what_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    def recording(
+        experience: Any, plan: Any, session: Any, observations: torch.Tensor
+    ) -> MinibatchPairs | None:
+        pairs = find_pairs(experience, plan, session, observations)
+        assert pairs is not None
+        encoded = decode((255 * observations).round().numpy().astype(np.uint8))
+        seen.append((stamps_at(encoded, pairs.anchors), pairs.observed[0]))
+        return pairs
+
+    monkeypatch.setattr("rl_infonce.sb3.extractor.find_pairs", recording)
+    env = stamped_vec_env(1, lengths=(9, 15))
+    kwargs = kwargs_of(n_pairs=8)
+    sizes: dict[str, Any] = {"buffer_size": 200, "learning_starts": 60, "batch_size": 16}
+    TwoSamples("CnnPolicy", env, policy_kwargs=kwargs, **sizes).learn(80)
+    assert len(seen) >= 8
+    for encoded, observed in seen:
+        assert encoded == stamps_at(decode(observed), slice(None))
+
+
+class Rewarded(NamedTuple):
+    """Samples of a rollout that are not SB3's."""
+
+    observations: torch.Tensor
+    actions: torch.Tensor
+    rewards: torch.Tensor
+
+
+class OwnSamples(PPO):
+    """Hands itself rows of the rollout without the numbers of PPO."""
+
+    def train(self) -> None:
+        self.policy.set_training_mode(True)
+        for rollout_data in self.rollout_buffer.get(32):
+            samples = Rewarded(rollout_data.observations, rollout_data.actions, torch.zeros(32))
+            del rollout_data
+            values, *_ = self.policy.evaluate_actions(samples.observations, samples.actions[:, 0])
+            assert values is not None
+            values.mean().backward()  # type: ignore[no-untyped-call]
+        self._n_updates += 1
+
+
+def test_samples_of_ones_own_leave_pairs_to_the_buffer() -> None:
+    env = stamped_vec_env(2, lengths=(9, 15))
+    kwargs = kwargs_of(n_pairs=8)
+    model = OwnSamples("CnnPolicy", env, n_steps=32, batch_size=32, policy_kwargs=kwargs)
+    model.learn(64)
+    assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
 
 
 class ScalingBuffer(RolloutBuffer):
