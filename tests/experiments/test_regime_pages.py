@@ -82,7 +82,7 @@ def lines_of(picture: Path) -> list[float]:
 def test_the_first_page_says_where_the_loss_helps() -> None:
     sac, ppo = (
         row_of(read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"), RESULTS / "regimes" / name)
-        for name in ("sac_sparse_distractors", "ppo_aligned_distractors")
+        for name in ("sac_sparse_distractors", "ppo_selected_distractors")
     )
     page = " ".join((EXPERIMENTS.parent / "README.md").read_text().split())
     wide = "{:.3f} ({:.3f} to {:.3f})"
@@ -102,13 +102,14 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
             wide,
         ),
         ("**PPO** scores {} what", ppo.ratio, "{:.2f} times ({:.2f} to {:.2f})"),
-        ("no gain is detected ({})", ppo.at_equal_time, "{:.3f}, {:.3f} to {:.3f}"),
+        ("processor time also, by {}, all of it on Walker2d.", ppo.at_equal_time, wide),
     ):
         assert words.format(form.format(*present(interval)[:3])) in page
     ratios = [present(row.ratio).mean for row in (sac, ppo)]
     assert "SAC [scored {:.2f} times]".format(*ratios) in page
     assert "PPO {1:.2f} times as much".format(*ratios) in page
-    assert present(sac.at_equal_time).low > 0 > present(ppo.at_equal_time).low
+    assert present(sac.at_equal_time).low > 0
+    assert present(ppo.at_equal_time).low > 0
 
 
 def test_the_first_page_says_what_the_loss_does_where_all_inputs_are_useful() -> None:
