@@ -110,6 +110,9 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     assert "PPO {1:.2f} times as much".format(*ratios) in page
     assert present(sac.at_equal_time).low > 0
     assert present(ppo.at_equal_time).low > 0
+    walker, reacher = (present(ppo.on_tasks[task].at_equal_time) for task in ppo.grid.tasks)
+    assert walker.low > 0 > reacher.low
+    assert reacher.mean < 0.1 * walker.mean
 
 
 def test_the_first_page_says_what_the_loss_does_where_all_inputs_are_useful() -> None:
