@@ -272,6 +272,7 @@ def decoupled_callback(
     learning_rate: float | None = None,
     *,
     max_grad_ratio: float | None = None,
+    pairs_from: str | None = None,
 ) -> InfoNCECallback | None:
     """Return the callback of the decoupled mode, or None without it.
 
@@ -279,14 +280,17 @@ def decoupled_callback(
         decoupled: Whether the loss trains the encoder in updates of its own; None means no.
         learning_rate: Learning rate of those updates, > 0; None takes the callback's default.
         max_grad_ratio: Bound of the extractor, which decoupled updates would not heed.
+        pairs_from: Where the extractor's pairs come from; None means the buffer.
 
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If there is a learning rate of updates that are not asked for, or it is not
-            above 0, or there is a bound that they would not heed.
+            above 0, or there is a bound that they would not heed, or they would need RL's
+            minibatches.
     """
     if decoupled:
         _check_unbounded(max_grad_ratio)
+        _check_draws(pairs_from or "buffer")
         own: dict[str, Any] = {} if learning_rate is None else {"learning_rate": learning_rate}
         return InfoNCECallback(decoupled=True, **own)
     if learning_rate is not None:

@@ -129,6 +129,7 @@ def check_loss(settings: Mapping[str, Any]) -> None:
         settings.get("decoupled"),
         settings.get("decoupled_learning_rate"),
         max_grad_ratio=settings.get("max_grad_ratio"),
+        pairs_from=settings.get("pairs_from"),
     )
 
 

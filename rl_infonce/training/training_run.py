@@ -81,6 +81,7 @@ def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
         plan.loss.get("decoupled"),
         plan.loss.get("decoupled_learning_rate"),
         max_grad_ratio=plan.loss.get("max_grad_ratio"),
+        pairs_from=plan.loss.get("pairs_from"),
     )
     return [] if decoupled is None else [decoupled]
 

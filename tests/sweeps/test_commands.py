@@ -72,6 +72,8 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     assert {name: getattr(parsed, name) for name in own_updates} == own_updates
     with pytest.raises(GridError, match="no `max_grad_ratio` with decoupled updates"):
         make_grid({**GRID, "train": {**own_updates, "max_grad_ratio": 0.75}})
+    with pytest.raises(GridError, match="`pairs_from` 'buffer' with decoupled updates"):
+        make_grid({**GRID, "train": {**own_updates, "pairs_from": "minibatch"}})
 
 
 def test_the_probe_reads_what_was_trained() -> None:
