@@ -157,10 +157,12 @@ def test_a_rollout_view_outlives_get_and_reset() -> None:
     model = PPO("MlpPolicy", stamped_vec_env(2), n_steps=12, batch_size=12, n_epochs=1, **small())
     watcher = Watcher()
     model.learn(24, callback=watcher)
+    n_pairs = watcher.n_compared
     experience = ExperienceReader().read(model)
     watcher.compare(experience)
     model.rollout_buffer.reset()
     watcher.compare(experience)
+    assert watcher.n_compared == 3 * n_pairs > 0
 
 
 def test_a_rollout_in_progress_shows_only_its_written_rows() -> None:
