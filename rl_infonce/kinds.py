@@ -88,6 +88,11 @@ class Choice:
 
     @property
     def words(self) -> str:
+        return self.of_names
+
+    @property
+    def of_names(self) -> str:
+        """The words without what a file cannot hold."""
         return f"one of {', '.join(self.choices)}"
 
     def check(self, name: str, value: Any) -> None:
@@ -95,6 +100,24 @@ class Choice:
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str)
+
+
+@dataclass(frozen=True)
+class NameOrFunction(Choice):
+    """One of several names, or a function that makes the same; a file may hold names alone."""
+
+    makes: str
+
+    @property
+    def words(self) -> str:
+        return f"{self.of_names}, or {self.makes}"
+
+    def check(self, name: str, value: Any) -> None:
+        if callable(value):
+            return
+        if not isinstance(value, str):
+            raise TypeError(f"Expected `{name}` to be {self.words}, got {value!r}.")
+        super().check(name, value)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from rl_infonce.nce import (
     log_candidates,
     retrieval_accuracy,
 )
+from rl_infonce.networks.custom_loss import CustomLoss
 from rl_infonce.networks.recurrent import GRUSummary
 from rl_infonce.networks.transition import MLPTransition
 from rl_infonce.settings import InfoNCESettings
@@ -208,6 +209,11 @@ class TemporalInfoNCE(nn.Module):
             else None
         )
         self.future = make_predictor(settings, shape, generator)
+        self.custom = (
+            None
+            if isinstance(settings.objective, str)
+            else CustomLoss(settings.objective, features, shape.action_dim, generator=generator)
+        )
 
     def forward(self, batch: ContrastBatch, horizons: tuple[int, ...]) -> TemporalInfoNCELoss:
         """Return the loss of a batch whose futures lie `horizons` steps ahead.
@@ -217,6 +223,8 @@ class TemporalInfoNCE(nn.Module):
             horizons: K gaps in steps, in the order of `batch.futures`.
         """
         predictions = self.predict(batch, horizons)  # [K, B, D]
+        if self.custom is not None:
+            return self._custom_loss(self.custom, predictions, batch)
         if self.settings.objective == "self_prediction":
             return self._self_prediction(predictions, batch)
         scores = {
@@ -236,10 +244,19 @@ class TemporalInfoNCE(nn.Module):
         scores = cosines.detach() / self.temperature
         return _report(loss, scores, batch, self.temperature)
 
+    def _custom_loss(
+        self, custom: CustomLoss, predictions: Tensor, batch: ContrastBatch
+    ) -> TemporalInfoNCELoss:
+        """Return the user's own loss; what it says of retrieval is by the cosine of features."""
+        features = predictions[0]
+        loss = custom(features, batch.futures[:, : len(features)], batch.actions)
+        cosines = cosine_matrix(predictions.detach(), batch.futures.detach())
+        return _report(loss, cosines / self.temperature, batch, self.temperature)
+
     @property
     def temperature(self) -> Tensor:
         """[] temperature of the first term's critic, or the one that retrieval is judged by."""
-        if self.settings.objective == "self_prediction":
+        if not self.critics:
             device = next(self.parameters()).device
             return torch.tensor(self.settings.temperature, device=device)
         critic = self.critics[self.settings.terms[0]]

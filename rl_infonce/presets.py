@@ -109,6 +109,45 @@ def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
         )
 
 
+def check_fits_custom_encoder(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
+    """Raise a ValueError if arguments shape an encoder that is the user's own.
+
+    Args:
+        settings: Those of the loss.
+        given: All arguments that were given, by name.
+    """
+    usual = defaults(InfoNCESettings)
+    shaping = {
+        "terms": settings.terms if settings.uses_maps else None,
+        "features_dim": given.get("features_dim"),
+        "input_sparsity": settings.input_sparsity or None,
+        **{name: own for name, own in settings.of_encoder.items() if own != usual[name]},
+    }
+    for name, own in shaping.items():
+        if own is not None:
+            raise ValueError(
+                f"Expected `{name}` with the encoders of rl_infonce alone, got {own!r} with "
+                f"encoder={given['encoder']!r}, which decides this itself. Leave it out"
+                f"{', with the preset that has it' if name == 'terms' else ''}."
+            )
+
+
+def check_fits_custom_objective(settings: InfoNCESettings) -> None:
+    """Raise a ValueError if settings shape a loss that is the user's own."""
+    unfit = {
+        "terms": settings.uses_maps and settings.terms,
+        "predictor": settings.predictor,
+        "select_inputs": settings.select_inputs,
+    }
+    for name, given in unfit.items():
+        if given:
+            raise ValueError(
+                f"Expected `{name}` with objective='infonce' or 'self_prediction', got {given!r} "
+                f"with objective={settings.objective!r}, which does not use it. Leave it out"
+                f"{', with the preset that has it' if name == 'terms' else ''}."
+            )
+
+
 def _needs_images(settings: InfoNCESettings) -> bool:
     return settings.uses_maps or settings.augmentation != "none"
 
@@ -163,6 +202,8 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
 
 def _check_predictor(settings: InfoNCESettings) -> None:
     """Raise if nothing predicts, or places are to be predicted without negatives."""
+    if settings.has_custom_objective:
+        return
     predicts = settings.objective == "self_prediction"
     if settings.rolls_forward_by == "none" and (predicts or settings.action_conditioning):
         needing = "objective='self_prediction'" if predicts else "action_conditioning=True"

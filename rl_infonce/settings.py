@@ -6,12 +6,12 @@ what `run.json` notes and the tables of the pages all come from the declarations
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any
 
 from rl_infonce.checks import check_horizons
-from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind, Number
+from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind, NameOrFunction, Number
 
 CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
@@ -117,9 +117,11 @@ class InfoNCESettings:
         "in the minibatch, which RL encodes anyway: all its pairs, with more of its anchors up to "
         "n_pairs, and all its futures as candidates.",
     )
-    objective: str = setting(
+    objective: str | Callable[[int, int], Any] = setting(
         "infonce",
-        Choice(OBJECTIVES),
+        NameOrFunction(
+            OBJECTIVES, "a function of the sizes of features and actions that makes your own loss"
+        ),
         "Whether the future is told from negatives, or features are predicted without any, by the "
         "cosine.",
     )
@@ -297,8 +299,15 @@ class InfoNCESettings:
             _check_fits_minibatch(self)
 
     @property
+    def has_custom_objective(self) -> bool:
+        """Whether the loss is the user's own."""
+        return callable(self.objective)
+
+    @property
     def rolls_forward_by(self) -> str:
         """The predictor: the one that was named, or the usual one."""
+        if self.has_custom_objective:
+            return "none"
         if self.objective == "self_prediction":
             return self.predictor or "mlp"
         return self.predictor or ("gru" if self.action_conditioning else "none")

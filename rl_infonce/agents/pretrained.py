@@ -84,9 +84,9 @@ def freeze_encoder(model: BaseAlgorithm) -> None:
     SB3 does not save this: call the function again after loading a model.
     """
     for extractor in _extractors(model):
-        for name, parameter in extractor.named_parameters():
-            if name.startswith(("cnn.", "linear.")):
-                parameter.requires_grad_(False)
+        is_ours = isinstance(extractor, InfoNCEExtractor)
+        for part in [extractor.encoder] if is_ours else [extractor.cnn, extractor.linear]:
+            part.requires_grad_(False)
 
 
 def _extractors(model: BaseAlgorithm) -> list[NatureCNN]:

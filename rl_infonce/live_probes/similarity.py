@@ -35,12 +35,14 @@ class CriticScores(NamedTuple):
 def has_critic(extractor: nn.Module) -> TypeGuard[InfoNCEExtractor]:
     """Return whether `critic_scores` can score with this extractor's critic.
 
-    A critic that needs the actions in between cannot score frames alone.
+    A critic that needs the actions in between cannot score frames alone; a loss without negatives,
+    or of the user's own, has none.
     """
     return (
         isinstance(extractor, InfoNCEExtractor)
         and extractor.infonce is not None
         and extractor.infonce.future is None
+        and len(extractor.infonce.critics) > 0
     )
 
 
@@ -111,8 +113,9 @@ def _scores(
                 normalize_images=normalize_images,
             )
             parts.append(extractor.encoder.encode(inputs, averages))
-        maps = torch.cat([each.maps for each in parts if each.maps is not None])
-        return Encoded(torch.cat([each.features for each in parts]), maps)
+        maps = [each.maps for each in parts if each.maps is not None]
+        features = torch.cat([each.features for each in parts])
+        return Encoded(features, torch.cat(maps) if maps else None)
 
     averages = None if extractor.target is None else extractor.target.averages()
     settings = extractor.settings

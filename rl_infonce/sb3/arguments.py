@@ -5,18 +5,21 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from textwrap import fill
 from typing import Any, Concatenate, ParamSpec
 
 from gymnasium import spaces
+from torch import nn
 
 from rl_infonce.former_names import FORMER_ARGUMENTS
-from rl_infonce.kinds import Choice, Count, Flag, Typed
+from rl_infonce.kinds import Count, Flag, NameOrFunction, Typed
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.presets import (
     PRESET,
+    check_fits_custom_encoder,
+    check_fits_custom_objective,
     check_fits_images,
     check_fits_vectors,
     current_preset,
@@ -44,11 +47,13 @@ class ExtractorArguments(InfoNCESettings):
     )
     _: KW_ONLY
     preset: str | None = setting(None, PRESET.kind, PRESET.meaning, none=PRESET.none)
-    encoder: str | None = setting(
+    encoder: str | Callable[[spaces.Box], nn.Module] | None = setting(
         None,
-        Choice(tuple(ENCODERS)),
-        "Architecture of the encoder of images.",
-        none="nature; vectors have an encoder of their own",
+        NameOrFunction(
+            tuple(ENCODERS), "a function of the observation space that makes a network of your own"
+        ),
+        "Architecture of the encoder.",
+        none="nature for images, and a small MLP for vectors",
     )
     action_space: spaces.Space[Any] | None = setting(
         None,
@@ -121,12 +126,30 @@ def extractor_arguments(
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
     preset = current_preset(given.get("preset") or usual_preset(vectors=vectors))
+    encoder = own.get("encoder")
     settings = preset_settings(preset, changes)
+    settings = replace(settings, **_usual_beside_custom_parts(given))
+    if callable(encoder):
+        by_place = {"features_dim": positional[0]} if positional else {}
+        check_fits_custom_encoder(settings, given | by_place)
+    if settings.has_custom_objective:
+        check_fits_custom_objective(settings)
     if vectors:
-        check_fits_vectors(settings, preset, own.get("encoder"))
+        check_fits_vectors(settings, preset, None if callable(encoder) else encoder)
     else:
         check_fits_images(settings, preset)
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+
+
+def _usual_beside_custom_parts(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that were not given, and which a user's own parts ask for."""
+    usual: dict[str, Any] = {}
+    if callable(given.get("encoder")):
+        usual["input_sparsity"] = 0.0  # the lasso knows the weights of our own network alone
+    if callable(given.get("objective")):
+        # The test of inputs scores pairs of features, which need not be what the loss is about.
+        usual |= {"action_conditioning": True, "select_inputs": False}
+    return {name: value for name, value in usual.items() if given.get(name) is None}
 
 
 def _by_present_names(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,7 +84,8 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         n_features = 0
         for key, space in observation_space.spaces.items():
             is_image = is_image_space(space, normalized_image=normalized_image)
-            size = (cnn_output_dim or 256) if is_image else cnn_output_dim
+            is_ours = is_image and not callable(settings.get("encoder"))
+            size = (cnn_output_dim or 256) if is_ours else cnn_output_dim
             if key in encoded:
                 extractors[key] = InfoNCEExtractor(
                     space,

@@ -90,9 +90,9 @@ class InfoNCEExtractor(HostedExtractor):
         # NatureCNN, of which SB3 wants a subclass, would build layers that are not needed.
         super(NatureCNN, self).__init__(space, features_dim=1)
         self._add_encoder(make_encoder(space, given))
-        self.settings = given.of_loss
-        self.horizons = resolve_horizons(given.horizons, space.shape)
-        self.max_grad_ratio = given.max_grad_ratio
+        self.settings, self.max_grad_ratio = given.of_loss, given.max_grad_ratio
+        matches = not self.settings.has_custom_objective
+        self.horizons = resolve_horizons(given.horizons, space.shape, matches=matches)
         self.auto_bind, self.observation_key = given.auto_bind, given.observation_key
         self.last_infonce = {}
         algorithm = constructing_algorithm() if given.auto_bind else None

@@ -92,11 +92,13 @@ def frame_stack_of(image_shape: tuple[int, ...]) -> int:
     return 1 if image_shape[0] == 3 else image_shape[0]
 
 
-def resolve_horizons(horizons: Sequence[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+def resolve_horizons(
+    horizons: Sequence[int] | None, shape: tuple[int, ...], *, matches: bool = True
+) -> tuple[int, ...]:
     """Return the horizons, by default 1 of vectors and for images the smallest without overlap.
 
-    That is the smallest, and at least 4, whose stacks share no frame. Warns if anchor and positive
-    share frames at some horizon; 0 means two views of one image.
+    That is the smallest, and at least 4, whose stacks share no frame. If the loss matches anchors
+    with positives, it warns where they share frames; 0 means two views of one image.
     """
     if len(shape) == 1:
         return tuple(sorted(horizons or (1,)))
@@ -104,7 +106,7 @@ def resolve_horizons(horizons: Sequence[int] | None, shape: tuple[int, ...]) -> 
     if horizons is None:
         return (max(4, stack),)
     short = [k for k in horizons if 0 < k < stack]
-    if short:
+    if short and matches:
         n_rgb = stack // 3 if stack % 3 == 0 else stack
         unless = f" If its channels are {n_rgb} frames of RGB, {n_rgb} will do." * (n_rgb < stack)
         warnings.warn(

@@ -10,6 +10,7 @@ from rl_infonce.checks import check_choice, check_count
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, short_columns, shrunk_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
+from rl_infonce.sb3.custom_encoder import MakeNetwork, custom_network
 from rl_infonce.settings import PRECISIONS
 
 
@@ -22,6 +23,7 @@ class VectorEncoder(nn.Module):
         precision: "fp32" or "auto", or "bf16" for bfloat16 autocast, which so small a network is
             no faster with.
         with_observation: Whether the policy receives the observation beside its features.
+        make: What makes another network in place of `VectorMLP`, whose outputs then say D.
 
     Attributes:
         features_dim: D, of what is contrasted.
@@ -35,7 +37,13 @@ class VectorEncoder(nn.Module):
     local_shape: tuple[int, ...] = ()
 
     def __init__(
-        self, space: spaces.Box, features_dim: int, *, precision: str, with_observation: bool
+        self,
+        space: spaces.Box,
+        features_dim: int,
+        *,
+        precision: str,
+        with_observation: bool,
+        make: MakeNetwork | None = None,
     ) -> None:
         super().__init__()
         check_count("features_dim", features_dim)
@@ -43,10 +51,13 @@ class VectorEncoder(nn.Module):
         (size,) = space.shape
         self.precision = precision
         self.with_observation = with_observation
-        self.features_dim = features_dim
-        self.output_dim = features_dim + size * with_observation
         self.normalizer = RunningNormalizer(size)
-        self.mlp = VectorMLP(size, features_dim)
+        self.mlp: nn.Module
+        if make is None:
+            self.mlp, self.features_dim = VectorMLP(size, features_dim), features_dim
+        else:
+            self.mlp, self.features_dim = custom_network(make, space)
+        self.output_dim = self.features_dim + size * with_observation
 
     @property
     def trunk(self) -> nn.Module:
@@ -94,10 +105,10 @@ class VectorEncoder(nn.Module):
                 vectors = self.prepared(observations)
             else:
                 vectors = call_with(self.normalizer, "normalizer.", observations, averages)
-            if averages is None:
-                features = self.mlp(vectors)
-            else:
+            if averages is not None and isinstance(self.mlp, VectorMLP):
                 features = self.mlp.with_weights(vectors, averages, "mlp.")
+            else:
+                features = call_with(self.mlp, "mlp.", vectors, averages)
         return Encoded(features.float() if self.precision == "bf16" else features, None)
 
     def output(self, observations: Tensor, encoded: Encoded) -> Tensor:

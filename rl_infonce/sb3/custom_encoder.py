@@ -1,0 +1,106 @@
+"""The encoder of a user's own, made from the observation space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from rl_infonce.checks import check_choice
+from rl_infonce.device import arithmetic
+from rl_infonce.networks.moving_average import call_with
+from rl_infonce.sb3.batch_encoding import Encoded, autocast
+from rl_infonce.settings import PRECISIONS
+
+MakeNetwork = Callable[[spaces.Box], nn.Module]
+"""Observation space -> network from observations [K, ...] to features [K, D]."""
+
+
+class CustomImageEncoder(nn.Module):
+    """A user's network, called `network`, from images to features, without a convolutional map.
+
+    Args:
+        space: One channels-first image.
+        make: What makes the network of the space.
+        precision: "fp32", "bf16" for bfloat16 autocast, or "auto" for what the device is fast at.
+
+    Attributes:
+        features_dim: D, of what is contrasted.
+        output_dim: Size of what the policy receives, which is D also.
+        local_shape: Empty: it is not known where the network has places.
+
+    Raises:
+        TypeError: If `make` makes no network.
+        ValueError: If the network gives no features [K, D], or an argument is out of range.
+    """
+
+    local_shape: tuple[int, ...] = ()
+
+    def __init__(self, space: spaces.Box, make: MakeNetwork, *, precision: str) -> None:
+        super().__init__()
+        check_choice("precision", precision, PRECISIONS)
+        self.precision = precision
+        self.network, self.features_dim = custom_network(make, space)
+        self.output_dim = self.features_dim
+
+    @property
+    def trunk(self) -> nn.Module:
+        """The network."""
+        return self.network
+
+    def prepared(self, observations: Tensor) -> Tensor:
+        """Return images as the network sees them: unchanged."""
+        return observations
+
+    def watch(self, observations: Tensor) -> None:
+        """Take note of what the host trains on: nothing, as images have fixed bounds."""
+
+    def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
+        """Return features of preprocessed images.
+
+        Args:
+            observations: [K, C, H, W] float images.
+            averages: Name to tensor used in place of the encoder's own parameters.
+        """
+        precision = arithmetic(self.precision, observations.device)
+        with autocast(observations.device.type, precision):
+            features = call_with(self.network, "network.", observations, averages)
+        return Encoded(features.float() if precision == "bf16" else features, None)
+
+    def output(self, observations: Tensor, encoded: Encoded) -> Tensor:
+        """Return what the policy receives: the features [K, D]."""
+        del observations
+        return encoded.features
+
+
+def custom_network(make: MakeNetwork, space: spaces.Box) -> tuple[nn.Module, int]:
+    """Return the network that a user's function makes of the observation space, and its D.
+
+    Raises:
+        TypeError: If a network is given in place of what makes one, or none is made.
+        ValueError: If the network does not encode an observation as [1, D].
+    """
+    if isinstance(make, nn.Module):
+        raise TypeError(
+            "Expected `encoder` to be a class, or a function that makes a network of the "
+            f"observation space, got a {type(make).__name__} itself, which actor and critic would "
+            "share and each copy of the model would change. Pass `lambda space: ...`."
+        )
+    network = make(space)
+    if not isinstance(network, nn.Module):
+        raise TypeError(
+            f"Expected `encoder` to make a torch.nn.Module of the observation space, got "
+            f"{type(network).__name__} from {make!r}."
+        )
+    with torch.no_grad():
+        features = network.eval()(torch.zeros(1, *space.shape))
+    network.train()
+    shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 1:
+        raise ValueError(
+            f"Expected `encoder` to make a network from observations {(1, *space.shape)} to "
+            f"features (1, D), got {shape} from {type(network).__name__}. Flatten its output."
+        )
+    return network, features.shape[1]

@@ -1,0 +1,220 @@
+"""An encoder of the user's own under the loss, for images and vectors."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import nn
+
+from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from rl_infonce.agents.pretrained import freeze_encoder
+from rl_infonce.sb3.custom_encoder import CustomImageEncoder
+from rl_infonce.sb3.diagnostics import random_encoder
+from tests.further import further
+from tests.sb3.fakes import IMAGE_SHAPE
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    VECTOR_ALGORITHMS,
+    assert_same_weights,
+    extractors_of,
+    noise_images,
+    record_logger,
+    saved,
+    streams,
+    weights_of,
+)
+
+IMAGES = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
+VECTORS = spaces.Box(-1.0, 1.0, (5,))
+
+
+class Strided(BaseFeaturesExtractor):
+    """An extractor as SB3's documentation has them: one convolution and one layer."""
+
+    def __init__(self, observation_space: spaces.Box, features_dim: int = 24) -> None:
+        super().__init__(observation_space, features_dim)
+        self.layers = nn.Sequential(
+            nn.Conv2d(observation_space.shape[0], 8, 6, 6),
+            nn.ELU(),
+            nn.Flatten(),
+            nn.Linear(8 * 6 * 6, features_dim),
+        )
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.layers(observations)
+        return features
+
+
+def with_batch_norm(space: spaces.Box) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(space.shape[0], 8, 6, 6), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()
+    )
+
+
+def of_vectors(space: spaces.Box) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(space.shape[0], 32), nn.Tanh(), nn.Linear(32, 12))
+
+
+def kwargs_of(encoder: Any, **settings: Any) -> dict[str, Any]:
+    return {
+        "features_extractor_class": InfoNCEExtractor,
+        "features_extractor_kwargs": {"encoder": encoder, "n_pairs": 16, **settings},
+        "net_arch": [],
+    }
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC", further("QRDQN"), further("DQN"), further("TQC")])
+def test_an_encoder_of_images_trains_with_both_losses(name: str) -> None:
+    model = ALGORITHMS[name](kwargs_of(Strided))
+    first = extractors_of(model)[0]
+    before = weights_of(first)
+    numbers = record_logger(model)
+    model.learn(N_STEPS * 2)
+    assert first.features_dim == 24
+    assert any("infonce/" in tag and "floor_random" in tag for tag in numbers)
+    assert first.last_infonce["loss"] > 0
+    moved = weights_of(first)
+    assert not torch.equal(moved["network.layers.0.weight"], before["network.layers.0.weight"])
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_coefficient_0_is_sb3_with_the_same_encoder(name: str) -> None:
+    own = {"features_extractor_class": Strided, "net_arch": []}
+    plain = ALGORITHMS[name](own)
+    plain.learn(N_STEPS)
+    after_plain = streams()
+    model = ALGORITHMS[name](kwargs_of(Strided, infonce_coef=0.0))
+    model.learn(N_STEPS)
+    renamed = {
+        tag.replace("features_extractor.network.", "features_extractor."): tensor
+        for tag, tensor in weights_of(model.policy).items()
+        if "infonce." not in tag
+    }
+    theirs = weights_of(plain.policy)
+    assert renamed.keys() == theirs.keys()
+    assert all(torch.equal(renamed[tag], theirs[tag]) for tag in theirs)
+    assert streams() == after_plain
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC", further("TD3"), further("RecurrentPPO")])
+def test_the_loss_alone_trains_an_encoder_of_vectors(name: str) -> None:
+    model = VECTOR_ALGORITHMS[name](kwargs_of(of_vectors))
+    first = extractors_of(model)[0]
+    before = weights_of(first)
+    model.learn(N_STEPS * 2)
+    assert first.features_dim == 5 + 12
+    assert first.is_isolated
+    assert first.settings.input_sparsity == 0
+    assert first.last_infonce["loss"] > 0
+    assert not torch.equal(weights_of(first)["mlp.0.weight"], before["mlp.0.weight"])
+
+
+def test_the_policy_reads_the_average_of_an_encoder_of_vectors() -> None:
+    model = VECTOR_ALGORITHMS["PPO"](kwargs_of(of_vectors, select_inputs=False))
+    model.learn(N_STEPS * 2)
+    (extractor,) = extractors_of(model)
+    own, vectors = extractor.own_updates, torch.randn(6, 5)
+    assert own is not None
+    assert own.alignment is not None
+    averages = own.averages()
+    assert averages is not None
+    first, _, last = of_vectors(VECTORS).children()
+    prepared = extractor.encoder.prepared(vectors)
+    for layer, place in ((first, "0"), (last, "2")):
+        layer.load_state_dict({n: averages[f"mlp.{place}.{n}"] for n in ("weight", "bias")})
+    with torch.no_grad():
+        expected = last(torch.tanh(first(prepared)))
+        read = extractor(vectors)
+    assert torch.allclose(read[:, 5:], own.alignment(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("preset", ["atc", further("curl")])
+def test_an_averaged_encoder_of_positives_follows_the_users(preset: str) -> None:
+    model = ALGORITHMS["PPO"](kwargs_of(Strided, preset=preset))
+    model.learn(N_STEPS)
+    (extractor,) = extractors_of(model)
+    assert extractor.target is not None
+    assert set(extractor.target.averages()) == {
+        f"network.layers.{layer}.{part}" for layer in (0, 3) for part in ("weight", "bias")
+    }
+
+
+def test_pairs_of_the_minibatch_go_through_the_users_encoder() -> None:
+    model = ALGORITHMS["PPO"](kwargs_of(Strided, pairs_from="minibatch"))
+    model.learn(N_STEPS)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
+
+
+def test_an_untrained_copy_with_batch_norm_tells_images_apart() -> None:
+    network = with_batch_norm(IMAGES)
+    images = noise_images(16).float() / 255
+    (norm,) = (each for each in network if isinstance(each, nn.BatchNorm2d))
+    norm.running_mean = torch.full((8,), 1e6)
+    codes = random_encoder(network, seed=0)(images)
+    assert codes.std(dim=0).max() > 0.1
+    ALGORITHMS["PPO"](kwargs_of(with_batch_norm)).learn(N_STEPS)
+
+
+def test_a_model_with_the_users_encoder_is_saved_and_loaded(tmp_path: Path) -> None:
+    model = ALGORITHMS["PPO"](kwargs_of(Strided))
+    model.learn(N_STEPS)
+    loaded = type(model).load(saved(tmp_path, model), env=model.get_env())
+    assert_same_weights(loaded.policy, model.policy, with_own=True)
+    loaded.learn(N_STEPS)
+
+
+@pytest.mark.parametrize("build", [ALGORITHMS["PPO"], VECTOR_ALGORITHMS["PPO"]])
+def test_freezing_reaches_the_users_encoder(build: Any) -> None:
+    images = build is ALGORITHMS["PPO"]
+    model = build(kwargs_of(Strided if images else of_vectors, infonce_coef=0.0))
+    freeze_encoder(model)
+    (extractor,) = extractors_of(model)
+    before = {name: each.clone() for name, each in extractor.encoder.named_parameters()}
+    model.learn(N_STEPS * 2)
+    for name, parameter in extractor.encoder.named_parameters():
+        assert torch.equal(parameter, before[name])
+
+
+def test_each_image_of_a_dictionary_gets_an_encoder_of_its_own() -> None:
+    space = spaces.Dict(left=IMAGES, right=IMAGES, speed=VECTORS)
+    extractor = InfoNCECombinedExtractor(space, encoder=Strided)
+    encoders = [extractor.extractors[key].encoder for key in ("left", "right")]
+    assert all(isinstance(each, CustomImageEncoder) for each in encoders)
+    assert encoders[0] is not encoders[1]
+    assert extractor.features_dim == 2 * 24 + 5
+
+
+def _maps(space: spaces.Box) -> nn.Module:
+    return nn.Conv2d(space.shape[0], 8, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("space", "arguments", "error", "message"),
+    [
+        (IMAGES, {"encoder": Strided(IMAGES)}, TypeError, "got a Strided itself"),
+        (IMAGES, {"encoder": lambda space: 3}, TypeError, "got int"),
+        (IMAGES, {"encoder": _maps}, ValueError, r"got \(1, 8, 6, 6\) from Conv2d. Flatten"),
+        (IMAGES, {"encoder": 3}, TypeError, "`encoder` to be one of nature, impala, or a function"),
+        (IMAGES, {"encoder": "resnet"}, ValueError, "`encoder` to be one of"),
+        (IMAGES, {"encoder": Strided, "features_dim": 9}, ValueError, "`features_dim` with the"),
+        (IMAGES, {"encoder": Strided, "activation": "elu"}, ValueError, "`activation` with the"),
+        (IMAGES, {"encoder": Strided, "preset": "spatial_cpc"}, ValueError, "with the preset that"),
+        (VECTORS, {"encoder": of_vectors, "input_sparsity": 0.1}, ValueError, "`input_sparsity`"),
+        (VECTORS, {"encoder": "nature"}, ValueError, "`encoder` to fit vectors"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    space: spaces.Box, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        InfoNCEExtractor(space, action_space=spaces.Discrete(3), **arguments)
+
+
+def test_features_by_their_place_are_refused_also() -> None:
+    with pytest.raises(ValueError, match="`features_dim` with the encoders"):
+        InfoNCEExtractor(IMAGES, 64, encoder=Strided)
