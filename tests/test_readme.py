@@ -132,6 +132,12 @@ def test_a_page_opens_with_an_example(page: str) -> None:
     assert "\n## " not in before
 
 
+def test_parts_of_ones_own_stand_in_a_few_lines() -> None:
+    examples = blocks("python", "rl_infonce/sb3/YOUR_OWN.md")
+    assert len(examples) == 3
+    assert max(len(each.splitlines()) for each in examples) <= 25
+
+
 @pytest.mark.atari
 def test_the_example_of_images_trains_with_the_loss_and_draws_every_curve(tmp_path: Path) -> None:
     # Curves of an update are written one rollout later.
@@ -164,8 +170,8 @@ def test_the_example_of_vectors_trains_with_the_loss_and_draws_the_curves_of_its
         pytest.param(
             block,
             id=f"{page}-{index}",
-            marks=[pytest.mark.atari] * ("env" in block)
-            + [pytest.mark.thorough] * ("ProbeCallback" in block),
+            marks=[pytest.mark.atari] * ("make_atari_vec_env" in block)
+            + [pytest.mark.thorough] * ('ProbeCallback("' in block),
         )
         for page in PAGES[1:]
         for index, block in enumerate(blocks("python", page))
@@ -173,7 +179,8 @@ def test_the_example_of_vectors_trains_with_the_loss_and_draws_the_curves_of_its
     ],
 )
 def test_python_blocks_run_and_train_what_they_say(block: str) -> None:
-    names = run_block(block)
+    # Of vectors, the updates of a rollout come when the next one begins.
+    names = run_block(block, n_steps=256 if "MlpPolicy" in block else 128)
     if ".learn(" in block:
         check_trained_with_the_loss(names["model"])
     if "requires_grad=True" in block:

@@ -1,10 +1,11 @@
-"""The features of any Stable-Baselines3 model as a function of raw images."""
+"""The features of any Stable-Baselines3 model as a function of raw observations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -17,7 +18,7 @@ from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import preprocess
 
 FeatureFunction = Callable[[Tensor], Tensor]
-"""Images uint8 [B, C, H, W] on any device -> features [B, D] on the model's device."""
+"""Observations [B, ...] on any device -> features [B, D] on the model's device."""
 
 _ACTING = ("actor", "q_net", "quantile_net")
 
@@ -49,9 +50,9 @@ def acting_extractor(policy: BasePolicy) -> BaseFeaturesExtractor:
 def feature_function(
     model: BaseAlgorithm | BasePolicy, *, vec_normalize: VecNormalize | None = None
 ) -> FeatureFunction:
-    """Return the function from raw images to the features that a model acts on.
+    """Return the function from raw observations to the features that a model acts on.
 
-    Images are preprocessed as SB3 does when the agent acts (and by the statistics of a
+    Observations are preprocessed as SB3 does when the agent acts (and by the statistics of a
     `VecNormalize` around the environment). Each call runs in evaluation mode without gradients,
     and leaves every module in the mode it was in; an `InfoNCEExtractor` then neither computes its
     loss nor draws pairs. The function follows the model: after more training it returns the new
@@ -59,14 +60,14 @@ def feature_function(
 
     Args:
         model: An algorithm or its policy.
-        vec_normalize: Its statistics normalise the images; None takes the algorithm's own.
+        vec_normalize: Its statistics normalise the observations; None takes the algorithm's own.
 
     Returns:
-        A function from uint8 images [B, C, H, W], channels first as in `model.observation_space`,
-        to float32 features [B, D] on the model's device.
+        A function from images [B, C, H, W], channels first as in `model.observation_space`, or
+        vectors [B, n], to float32 features [B, D] on the model's device.
 
     Raises:
-        ValueError: If the function is called with images that do not have the model's shape.
+        ValueError: If the function is called with observations of another shape than the model's.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -79,17 +80,17 @@ def feature_function(
     if vec_normalize is None and isinstance(model, BaseAlgorithm):
         vec_normalize = model.get_vec_normalize_env()
 
-    def features(images: Tensor) -> Tensor:
+    def features(observations: Tensor) -> Tensor:
         policy = model if isinstance(model, BasePolicy) else model.policy
         network = acting_network(policy)
         shape = network.observation_space.shape
-        if tuple(images.shape[1:]) != shape:
+        if tuple(observations.shape[1:]) != shape:
             raise ValueError(
-                f"Expected `images` of shape [B, *{shape}], got {tuple(images.shape)}."
+                f"Expected `observations` of shape [B, *{shape}], got {tuple(observations.shape)}."
             )
         extractor = acting_extractor(policy)
         with evaluating(extractor), torch.no_grad():
-            inputs = _normalized(images, vec_normalize).to(network.device)
+            inputs = _normalized(observations, vec_normalize).to(network.device)
             encoded: Tensor = extractor(
                 preprocess(
                     inputs, network.observation_space, normalize_images=network.normalize_images
@@ -113,10 +114,13 @@ def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
     return policy.to(model.device)
 
 
-def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
-    """Raise unless a model learns features from uint8 images of this shape (C, H, W)."""
+def check_observes(
+    model: BaseAlgorithm, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8
+) -> None:
+    """Raise unless a model learns features from images (C, H, W) or vectors (n,) of this type."""
     space = model.observation_space
-    wanted = f"uint8 images {shape}"
+    kind = "images" if len(shape) == 3 else "vectors"
+    wanted = f"{np.dtype(dtype)} {kind} {shape}"
     if not isinstance(space, spaces.Box):
         raise TypeError(f"Expected `model` to observe {wanted}, got {space}.")
     if space.shape != shape:
@@ -126,15 +130,16 @@ def check_observes(model: BaseAlgorithm, shape: tuple[int, ...]) -> None:
             "or SB3's make_atari_env with VecFrameStack 4), or pass LabelledObservations of that "
             "shape."
         )
-    if space.dtype != np.uint8 and model.get_vec_normalize_env() is None:
+    if space.dtype != dtype and model.get_vec_normalize_env() is None:
         raise ValueError(
             f"Expected `model` to observe {wanted}, got {space.dtype}: it is not known how these "
-            "are made from pixels. Observe uint8 images, or use VecNormalize."
+            "are made of them. Observe what was labelled, or use VecNormalize."
         )
     if isinstance(acting_extractor(model.policy), FlattenExtractor):
+        way_out = "Use CnnPolicy." if kind == "images" else "Use InfoNCEExtractor."
         raise ValueError(
-            "Expected `model` to learn features from images, got FlattenExtractor, whose features "
-            "are the pixels themselves (MlpPolicy). Use CnnPolicy."
+            f"Expected `model` to learn features from {kind}, got FlattenExtractor, whose features "
+            f"are the observations themselves (MlpPolicy). {way_out}"
         )
 
 

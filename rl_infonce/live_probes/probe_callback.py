@@ -22,6 +22,7 @@ from rl_infonce.live_probes.probe_figures import (
     overlay_figure,
     project,
     score_figures,
+    shows_images,
 )
 from rl_infonce.live_probes.probe_scalars import chart_layout, on_screen, probe_scalars
 from rl_infonce.probing import (
@@ -61,7 +62,8 @@ class ProbeCallback(BaseCallback):
     fitted on frozen features and scored on episodes it has not seen, as in Anand et al. 2019. The
     frames come from a random agent, the same for every run: they are collected once, when training
     first starts, and kept in a cache. Beside the scores stand those of an untrained network of the
-    same architecture and of the most frequent class.
+    same architecture and of the most frequent class. `collect_labelled` makes such a set of any
+    environment whose infos hold labels, of images or vectors.
 
     The callback probes the features that the policy acts on, with or without an `InfoNCEExtractor`
     (`rl_infonce.agents.features.feature_function`). It does not disturb training: weights and
@@ -151,7 +153,8 @@ class ProbeCallback(BaseCallback):
     def _on_training_start(self) -> None:
         self._last_step = self.locals["total_timesteps"]
         labelled = self._labelled()
-        check_observes(self.model, tuple(labelled.observations.shape[1:]))
+        observations = labelled.observations
+        check_observes(self.model, tuple(observations.shape[1:]), observations.dtype)
         if self.task is None:
             self.task = make_task(labelled, np.random.default_rng(self.seed))
             self.majority = majority_scores(self.task, seed=self.seed)
@@ -281,8 +284,11 @@ class ProbeCallback(BaseCallback):
         title = f"{self.game}, {protocol} probe"
         now = f"{title}, step {self.num_timesteps:,}"
         untrained = self.untrained[protocol]
+        figures = score_figures(history, untrained, self.majority, self.task, title=title)
+        if not shows_images(labelled):
+            return figures
         return {
-            **score_figures(history, untrained, self.majority, self.task, title=title),
+            **figures,
             "predictions": overlay_figure(labelled, self.task, predictions, title=now),
             **critic_figures(self.model.policy, labelled, seed=self.seed, title=now),
         }

@@ -26,6 +26,11 @@ Predictions = dict[str, npt.NDArray[np.uint8]]
 _N_OVERLAYS, _N_PROJECTED = 6, 1000
 
 
+def shows_images(labelled: LabelledObservations) -> bool:
+    """Return whether observations are images [C, H, W], which can be drawn."""
+    return len(labelled.observations.shape) == 4
+
+
 def thumbnails(observations: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the latest frame of each row, [B, H, W] uint8: the last channel of a stack."""
     return np.asarray(observations[rows])[:, -1]
@@ -75,7 +80,7 @@ def project(
     rows = task.split.test[_spread(len(task.split.test), _N_PROJECTED)]
     labels = {"episode": labelled.episode_ids[rows]}
     labels |= {name: values[rows] for name, values in task.labels.items()}
-    frames = thumbnails(labelled.observations, rows)
+    frames = thumbnails(labelled.observations, rows) if shows_images(labelled) else None
     write_projector(writer, features[rows], labels, frames, step=step, tag="features")
 
 

@@ -20,8 +20,9 @@ class LabelledObservations:
     """K observations, each with one label per variable and an episode.
 
     Attributes:
-        observations: K images: an array, a memory map, or a view with `__len__`, `.shape` and
-            `.dtype` that integer arrays index, giving uint8 [B, C, H, W].
+        observations: K images or vectors: an array, a memory map, or a view with `__len__`,
+            `.shape` and `.dtype` that integer arrays index, giving [B, C, H, W], mostly uint8, or
+            [B, n].
         labels: Integers [K] in 0..255 by variable.
         episode_ids: Integers [K], equal within an episode and different between any two.
         categories: Categories by variable; variables may be missing.

@@ -27,7 +27,7 @@ def extract_features(
     no random numbers are drawn.
 
     Args:
-        encoder: Maps uint8 [B, C, H, W] on the device to [B, D]; it scales the pixels itself.
+        encoder: Maps observations [B, ...] on the device to [B, D]; it scales pixels itself.
         observations: K observations, as in `LabelledObservations`; read in batches.
         batch_size: Number of observations per call, >= 1.
         device: Device of the encoder; None takes that of its first parameter, or the CPU.

@@ -39,7 +39,7 @@ def write_projector(
     writer: SummaryWriter,
     features: npt.NDArray[np.float32],
     labels: Mapping[str, npt.NDArray[Any]],
-    thumbnails: npt.NDArray[np.uint8],
+    thumbnails: npt.NDArray[np.uint8] | None,
     *,
     step: int,
     tag: str,
@@ -47,16 +47,19 @@ def write_projector(
     """Show features as points on TensorBoard's page "projector", with their frames and labels.
 
     Each of the points [B, D] has its values of the variables, to colour and search by, and a gray
-    thumbnail [H, W], shown as negative.
+    thumbnail [H, W], shown as negative, if there are thumbnails.
     """
     import torch
 
     check_shape("features", features, ("B", "D"))
-    check_shape("thumbnails", thumbnails, (len(features), "H", "W"))
+    if thumbnails is not None:
+        check_shape("thumbnails", thumbnails, (len(features), "H", "W"))
     for name, values in labels.items():
         check_shape(f"labels[{name!r}]", values, (len(features),))
     # Negatives: most games are dark, and the projector multiplies a picture by its label's colour.
-    pictures = 1 - torch.as_tensor(thumbnails)[:, None].expand(-1, 3, -1, -1) / 255
+    pictures = None
+    if thumbnails is not None:
+        pictures = 1 - torch.as_tensor(thumbnails)[:, None].expand(-1, 3, -1, -1) / 255
     rows = [[str(values[k]) for values in labels.values()] for k in range(len(features))]
     writer.add_embedding(
         torch.as_tensor(features),

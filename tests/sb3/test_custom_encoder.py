@@ -11,7 +11,10 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from rl_infonce.agents.features import feature_function
 from rl_infonce.agents.pretrained import freeze_encoder
+from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
+from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.sb3.custom_encoder import CustomImageEncoder
 from rl_infonce.sb3.diagnostics import random_encoder
 from tests.further import further
@@ -165,6 +168,11 @@ def test_a_model_with_the_users_encoder_is_saved_and_loaded(tmp_path: Path) -> N
     model.learn(N_STEPS)
     loaded = type(model).load(saved(tmp_path, model), env=model.get_env())
     assert_same_weights(loaded.policy, model.policy, with_own=True)
+    images = noise_images(4)
+    with pytest.raises(NotRebuildableError, match="--trust-pickle"):
+        read_encoder(tmp_path / "model.zip")
+    read = read_trusted_encoder(tmp_path / "model.zip")(images)
+    assert torch.equal(read, feature_function(model)(images))
     loaded.learn(N_STEPS)
 
 

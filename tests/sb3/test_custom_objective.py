@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,6 +15,7 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE
 from rl_infonce.settings import InfoNCESettings
 from tests.further import further
+from tests.resuming.killing import assert_goes_on_exactly
 from tests.sb3.fakes import IMAGE_SHAPE
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -139,6 +141,15 @@ def test_a_model_with_the_users_loss_is_saved_and_loaded(tmp_path: Path) -> None
     loaded = type(model).load(saved(tmp_path, model), env=model.get_env())
     assert_same_weights(loaded.policy, model.policy, with_own=True)
     loaded.learn(N_STEPS)
+
+
+@pytest.mark.parametrize("build", [ALGORITHMS["PPO"], further(VECTOR_ALGORITHMS["SAC"])])
+def test_a_killed_training_with_the_users_loss_goes_on_exactly(build: Any, tmp_path: Path) -> None:
+    def make() -> BaseAlgorithm:
+        model: BaseAlgorithm = build(policy_kwargs(objective=InverseDynamics))
+        return model
+
+    assert_goes_on_exactly(make, tmp_path, [100], 160)
 
 
 def test_pairs_of_the_minibatch_and_shuffled_futures_serve_the_loss() -> None:

@@ -1,0 +1,196 @@
+"""Observations of any environment with labels of its own, which stand in its infos."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage, unwrap_vec_normalize
+
+from rl_infonce.checks import check_count
+from rl_infonce.probing import LabelledObservations
+
+Numbers = dict[str, float | int]
+
+_PATIENCE = 100
+"""Steps without any label after which there will be none."""
+
+
+class _Row(NamedTuple):
+    place: int
+    observation: npt.NDArray[Any]
+    numbers: Numbers
+    episode: int
+
+
+def collect_labelled(
+    env: VecEnv,
+    n_observations: int,
+    *,
+    key: str = "labels",
+    n_classes: int = 8,
+    categories: Mapping[str, tuple[str, ...]] | None = None,
+    seed: int = 0,
+) -> LabelledObservations:
+    """Play random actions, and label what is observed by what the environment's infos say.
+
+    `info[key]` of `reset` and `step` is a dictionary from names of variables to numbers, or arrays
+    of numbers, whose entries become variables `name_0`, `name_1` and so on. Integers and booleans
+    are classes as they are. Other numbers are cut at their quantiles into `n_classes` classes of
+    equal size, lowest first. An observation whose info lacks the key, as one after a `reset` may,
+    is left out.
+
+    Args:
+        env: Environments of their own, wrapped as the agent's are, without `VecNormalize`: they are
+            seeded, reset and played. Images are put channels first, as SB3 shows them to agents.
+        n_observations: Number K of labelled observations, >= 1; all are kept in memory, and up to
+            `env.num_envs` - 1 more are returned.
+        key: Where the labels stand in an info.
+        n_classes: Number of classes of a variable that is no integer, 2 to 256.
+        categories: Categories by variable, over which scores are averaged; there may be none.
+        seed: Seed of environments and actions.
+
+    Returns:
+        Observations [K, ...] as the agent receives them, in the order of environments and of time,
+        with their labels and episodes.
+
+    Raises:
+        TypeError: If a label is no number, or an argument has the wrong type.
+        ValueError: If no info has labels, their names change, a label is not finite or no class in
+            0..255, observations are no arrays, or an argument is out of range.
+
+    Example:
+        >>> import gymnasium
+        >>> from stable_baselines3.common.env_util import make_vec_env
+        >>> class Labelled(gymnasium.Wrapper):
+        ...     def step(self, action):
+        ...         *outcome, info = self.env.step(action)
+        ...         return *outcome, info | {"labels": {"angle": self.unwrapped.state[2]}}
+        >>> env = make_vec_env("CartPole-v1", n_envs=2, wrapper_class=Labelled)
+        >>> labelled = collect_labelled(env, 1000)
+        >>> labelled.observations.shape, sorted(set(labelled.labels["angle"].tolist()))
+        ((1000, 4), [0, 1, 2, 3, 4, 5, 6, 7])
+    """
+    check_count("n_observations", n_observations)
+    check_count("n_classes", n_classes, at_least=2)
+    if n_classes > 256:
+        raise ValueError(f"Expected `n_classes` of at most 256, got {n_classes}.")
+    env = _as_agents_see(env)
+    found = _labelled_rows(env, n_observations, key, seed)
+    return LabelledObservations(
+        observations=np.stack([each.observation for each in found]),
+        labels=_classes([each.numbers for each in found], n_classes),
+        episode_ids=np.array([each.episode for each in found], np.int64),
+        categories=categories or {},
+        provenance={"game": _name(env), "policy": "random", "seed": seed, "n_classes": n_classes},
+    )
+
+
+def _labelled_rows(env: VecEnv, n_rows: int, key: str, seed: int) -> list[_Row]:
+    """Return at least so many rows, those of one environment after those of another."""
+    found: list[_Row] = []
+    for n_played, played in enumerate(_random_play(env, seed)):
+        found += [
+            _Row(place, observation, _numbers(info[key], key), episode)
+            for place, (observation, info, episode) in enumerate(played)
+            if key in info
+        ]
+        if len(found) >= n_rows:
+            break
+        if not found and n_played == _PATIENCE:
+            raise ValueError(
+                f"Expected infos with labels under {key!r}, got {sorted(played[0][1])}. Put a "
+                "dictionary of numbers there, in a wrapper, or name another `key`."
+            )
+    return sorted(found, key=lambda row: row.place)  # which keeps the order of time
+
+
+def _as_agents_see(env: VecEnv) -> VecEnv:
+    space = env.observation_space
+    if unwrap_vec_normalize(env) is not None:
+        raise ValueError(
+            "Expected `env` without VecNormalize, got one with it. Leave it out: probes normalise "
+            "observations by the statistics that the agent has at that time."
+        )
+    if not isinstance(space, spaces.Box):
+        raise ValueError(
+            f"Expected `env` with observations that are one array (Box), got {space}, which probes "
+            "do not read yet."
+        )
+    if is_image_space(space) and not is_image_space_channels_first(space):
+        return VecTransposeImage(env)
+    return env
+
+
+def _random_play(
+    env: VecEnv, seed: int
+) -> Iterator[list[tuple[npt.NDArray[Any], Mapping[str, Any], int]]]:
+    """Yield, for each environment, an observation with its info and its episode, without end."""
+    actions = copy.deepcopy(env.action_space)  # whose stream is not that of the user
+    actions.seed(seed)
+    env.seed(seed)
+    observations = env.reset()
+    assert isinstance(observations, np.ndarray)  # noqa: S101 (narrows SB3's union type)
+    infos: Sequence[Mapping[str, Any]] = (
+        env.unwrapped.reset_infos
+    )  # wrappers have an own, empty one
+    episodes = np.arange(env.num_envs)
+    while True:
+        yield list(zip(observations.copy(), infos, episodes.tolist(), strict=True))
+        chosen = np.stack([actions.sample() for _ in range(env.num_envs)])
+        observations, _, dones, infos = env.step(chosen)
+        assert isinstance(observations, np.ndarray)  # noqa: S101
+        fresh = env.unwrapped.reset_infos
+        infos = [fresh[i] if done else infos[i] for i, done in enumerate(dones)]
+        episodes += env.num_envs * dones
+
+
+def _numbers(labels: Any, key: str) -> Numbers:
+    """Return one number per variable."""
+    if not isinstance(labels, Mapping):
+        raise TypeError(
+            f"Expected infos[{key!r}] to be a dictionary from names to numbers, got {labels!r}."
+        )
+    found: Numbers = {}
+    for name, value in labels.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(
+                f"Expected infos[{key!r}][{name!r}] to be a number or an array, got {value!r}."
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(f"Expected infos[{key!r}][{name!r}] to be finite, got {value!r}.")
+        if array.ndim == 0:
+            found[name] = array.item()
+        else:
+            found |= {f"{name}_{i}": each for i, each in enumerate(array.ravel().tolist())}
+    return found
+
+
+def _classes(rows: Sequence[Numbers], n_classes: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Return integers [K] by variable."""
+    names = rows[0].keys()
+    for row in rows:
+        if row.keys() != names:
+            raise ValueError(
+                f"Expected the same labels of every observation, got {sorted(names)} and "
+                f"{sorted(row)}."
+            )
+    return {name: _classes_of(np.array([row[name] for row in rows]), n_classes) for name in names}
+
+
+def _classes_of(values: npt.NDArray[Any], n_classes: int) -> npt.NDArray[np.int64]:
+    if values.dtype.kind != "f":
+        return values.astype(np.int64)
+    cuts = np.quantile(values, np.arange(1, n_classes) / n_classes)
+    return np.searchsorted(np.unique(cuts), values, side="right")
+
+
+def _name(env: VecEnv) -> str:
+    spec = env.get_attr("spec")[0]
+    return "unnamed" if spec is None else str(spec.id)

@@ -1,0 +1,206 @@
+"""Observations with labels from infos, and live probes by them."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecNormalize,
+)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rl_infonce import InfoNCEExtractor, ProbeCallback
+from rl_infonce.live_probes import collect_labelled
+from rl_infonce.probing import Converged
+from tests.further import further
+from tests.sb3.fakes import StampedEnv, StampedVectorEnv, decode
+from tests.sb3.worlds import assert_same_weights, policy_kwargs, streams
+
+
+class Labelled(gym.Wrapper[Any, Any, Any, Any]):
+    """Stamped observations whose infos say what the stamps say."""
+
+    def __init__(self, env: StampedEnv, *, at_reset: bool = True, **more: Any) -> None:
+        super().__init__(env)
+        self.at_reset, self.more = at_reset, more
+
+    def labels(self) -> dict[str, Any]:
+        env: Any = self.unwrapped
+        return {
+            "labels": {"time": env.time, "height": float(env.time), **self.more},
+            "stamp": (env.env, env.episode),
+        }
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        observation, _ = self.env.reset(**arguments)
+        return observation, self.labels() if self.at_reset else {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, reward, terminated, truncated, self.labels()
+
+
+def stamped(
+    n_envs: int = 2, kind: type[StampedEnv] = StampedEnv, vec: Any = DummyVecEnv, **more: Any
+) -> VecEnv:
+    lengths = (4, 7)
+    env: VecEnv = vec(
+        [lambda i=i: Labelled(kind(i, lengths=lengths), **more) for i in range(n_envs)]
+    )
+    return env
+
+
+@pytest.mark.parametrize(
+    ("kind", "vec", "at_reset"),
+    [
+        (StampedEnv, DummyVecEnv, True),
+        (StampedVectorEnv, DummyVecEnv, False),
+        further(StampedEnv, DummyVecEnv, False),
+        further(StampedVectorEnv, SubprocVecEnv, True),
+    ],
+)
+def test_every_label_is_that_of_its_observation(
+    kind: type[StampedEnv], vec: Any, at_reset: bool
+) -> None:
+    env = stamped(3, kind, vec, at_reset=at_reset)
+    labelled = collect_labelled(env, 100)
+    env.close()
+    stamps = decode(labelled.observations)
+    assert 100 <= len(labelled.observations) <= 102
+    assert np.array_equal(labelled.labels["time"], stamps.time)
+    assert (stamps.time == 0).any() == at_reset
+    # Rows of one environment follow one another, and no two episodes share an id.
+    pairs = list(zip(stamps.env.tolist(), stamps.episode.tolist(), strict=True))
+    ids = dict(zip(pairs, labelled.episode_ids.tolist(), strict=True))
+    assert len(set(ids.values())) == len(ids)
+    assert [ids[pair] for pair in pairs] == labelled.episode_ids.tolist()
+    assert pairs == sorted(pairs)
+    same = np.diff(labelled.episode_ids) == 0
+    assert (np.diff(stamps.time)[same] == 1).all()
+
+
+def test_numbers_that_are_no_integers_become_classes_of_equal_size() -> None:
+    labelled = collect_labelled(stamped(), 400, n_classes=3)
+    height, time = labelled.labels["height"], labelled.labels["time"]
+    cuts = np.quantile(time, [1 / 3, 2 / 3])
+    assert np.array_equal(height, (time[:, None] >= cuts).sum(axis=1))
+    assert labelled.provenance["n_classes"] == 3
+
+
+def test_arrays_are_variables_entry_by_entry() -> None:
+    more: dict[str, Any] = {"place": np.array([[1, 2], [3, 4]]), "alive": np.True_, "speed": [0.5]}
+    labels = collect_labelled(stamped(**more), 20).labels
+    expected = {"place_0": 1, "place_1": 2, "place_2": 3, "place_3": 4, "alive": 1}
+    assert {name: set(labels[name].tolist()) for name in expected} == {
+        name: {value} for name, value in expected.items()
+    }
+    assert set(labels) == {"time", "height", "speed_0", *expected}
+
+
+def test_a_stack_of_images_is_as_the_agent_sees_it() -> None:
+    class ChannelsLast(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self, env: Any) -> None:
+            super().__init__(env)
+            self.observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+        def observation(self, observation: Any) -> Any:
+            return observation[:1].transpose(1, 2, 0)
+
+    def make() -> VecEnv:
+        return VecFrameStack(DummyVecEnv([lambda: ChannelsLast(Labelled(StampedEnv()))]), 4)
+
+    labelled = collect_labelled(make(), 50)
+    model = PPO("CnnPolicy", make(), policy_kwargs=policy_kwargs())
+    assert labelled.observations.shape[1:] == model.observation_space.shape == (4, 36, 36)
+    newest = np.repeat(labelled.observations[:, -1:], 4, axis=1)
+    assert np.array_equal(decode(newest).time, labelled.labels["time"])
+
+
+def test_the_same_seed_gives_the_same_set_and_no_stream_of_others_moves() -> None:
+    env = stamped()
+    before, own = streams(), env.action_space.np_random.bit_generator.state
+    first, again, other = (collect_labelled(stamped(), 60, seed=seed) for seed in (0, 0, 1))
+    collect_labelled(env, 20)
+    assert np.array_equal(first.observations, again.observations)
+    assert first.provenance != other.provenance
+    assert streams() == before
+    assert env.action_space.np_random.bit_generator.state == own
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments", "error", "message"),
+    [
+        (
+            lambda: stamped(),
+            {"key": "state"},
+            ValueError,
+            r"under 'state', got \['TimeLimit.truncated', 'labels'",
+        ),
+        (lambda: VecNormalize(stamped()), {}, ValueError, "without VecNormalize"),
+        (lambda: stamped(name="text"), {}, TypeError, r"\['name'\] to be a number"),
+        (lambda: stamped(name=np.nan), {}, ValueError, r"\['name'\] to be finite, got nan"),
+        (lambda: stamped(name=256), {}, ValueError, "Renumber the classes"),
+        (lambda: stamped(), {"key": "stamp"}, TypeError, "to be a dictionary from names"),
+        (lambda: stamped(), {"n_classes": 1}, ValueError, "n_classes"),
+        (lambda: stamped(), {"n_classes": 257}, ValueError, "at most 256, got 257"),
+    ],
+)
+def test_what_is_no_label_is_named(
+    env: Any, arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        collect_labelled(env(), 20, **arguments)
+
+
+# -- live probes by them ---------------------------------------------------------------------------
+
+
+def of_vectors(algorithm: Any, seed: int = 0) -> BaseAlgorithm:
+    kind, off_policy = StampedVectorEnv, algorithm is SAC
+    env = DummyVecEnv([lambda: kind(0, lengths=(4, 7), continuous=off_policy)])
+    sizes = {"learning_starts": 20} if off_policy else {"n_steps": 32, "batch_size": 32}
+    model: BaseAlgorithm = algorithm(
+        "MlpPolicy",
+        env,
+        policy_kwargs={"features_extractor_class": InfoNCEExtractor},
+        seed=seed,
+        **sizes,
+    )
+    return model
+
+
+@pytest.mark.parametrize("algorithm", [PPO, SAC])
+def test_features_of_vectors_are_probed_while_they_train(algorithm: Any, tmp_path: Path) -> None:
+    labelled = collect_labelled(stamped(2, StampedVectorEnv), 1000)
+    plain = of_vectors(algorithm).learn(96)
+    model = of_vectors(algorithm)
+    model.tensorboard_log = str(tmp_path)
+    quick = Converged(penalties=(1e-3,), tolerance=1e-2, path_tolerance=1e-2)
+    callback = ProbeCallback(labelled, 48, protocols=[quick], projector=True)
+    model.learn(96, callback=callback)
+    assert_same_weights(model.policy, plain.policy, with_own=True)
+    assert len(callback.history) == 3
+    scores = callback.history[-1][1]["converged"]
+    assert callback.majority is not None
+    # The policy receives the observation beside its features, and the stamp tells the time.
+    assert scores.mean.f1_weighted > callback.majority.mean.f1_weighted + 0.2
+    (folder,) = tmp_path.iterdir()
+    tags = EventAccumulator(str(folder)).Reload().Tags()
+    assert {"probe_variables/time", "probe/f1_mean"} <= set(tags["scalars"])
+    assert set(tags["images"]) == {"probe_figures/table", "probe_figures/heat_map"}
+
+
+def test_features_that_are_the_observations_themselves_are_refused() -> None:
+    labelled = collect_labelled(stamped(2, StampedVectorEnv), 100)
+    env = DummyVecEnv([lambda: StampedVectorEnv(0)])
+    with pytest.raises(ValueError, match=r"features from vectors.*Use InfoNCEExtractor"):
+        PPO("MlpPolicy", env).learn(1, callback=ProbeCallback(labelled))
