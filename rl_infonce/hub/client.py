@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -45,11 +46,15 @@ def library() -> Any:
 
 def api() -> Any:
     """Return huggingface_hub's `HfApi`, which asks `HF_ENDPOINT` if that is set."""
-    hub = library().HfApi(library_name="rl_infonce")
-    if not _ADDRESS.fullmatch(hub.endpoint):
+    try:
+        hub = library().HfApi(library_name="rl_infonce")
+        endpoint = hub.endpoint
+    except ValueError:  # its import reads the address, which may be none
+        hub, endpoint = None, os.environ.get("HF_ENDPOINT")
+    if hub is None or not _ADDRESS.fullmatch(endpoint):
         raise ValueError(
             f"Expected `HF_ENDPOINT` to be an address such as https://huggingface.co, got "
-            f"{hub.endpoint!r}. Correct it, or unset it."
+            f"{endpoint!r}. Correct it, or unset it."
         )
     return hub
 

@@ -510,7 +510,7 @@ def test_a_card_without_the_package_says_so_too(
     )
 
 
-@pytest.mark.parametrize("endpoint", ["http://[bad", "http://a b", "localhost:80", "http://a:b"])
+@pytest.mark.parametrize("endpoint", ["http://a b", "localhost:80", "http://a:b"])
 def test_an_endpoint_that_is_no_address_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -520,6 +520,20 @@ def test_an_endpoint_that_is_no_address_is_one_line(
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
     assert main(["pull", REPO, "-o", str(tmp_path / "back")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rl-infonce pull: Expected `HF_ENDPOINT` to be an address such as")
+
+
+def test_an_endpoint_that_the_library_itself_cannot_read_is_one_line(tmp_path: Path) -> None:
+    """In a process of its own, as the library reads the address when it is imported."""
+    pulling = subprocess.run(
+        [sys.executable, "-m", "rl_infonce", "pull", REPO, "-o", str(tmp_path / "back")],
+        env=os.environ | {"HF_ENDPOINT": "http://[bad"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert pulling.returncode == 1
+    (line,) = pulling.stderr.splitlines()
     assert line.startswith("rl-infonce pull: Expected `HF_ENDPOINT` to be an address such as")
 
 
