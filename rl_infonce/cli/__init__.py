@@ -19,6 +19,7 @@ from rl_infonce.cli import (
     sweep,
     train,
 )
+from rl_infonce.cli.completion import PrintCompletion
 from rl_infonce.cli.noting_parser import NotingParser
 
 __all__ = ["main"]
@@ -29,9 +30,17 @@ _COMMANDS = (train, evaluate, collect, pretrain, probe, sweep, report, push, pul
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all subcommands."""
     parser: argparse.ArgumentParser = NotingParser(
-        prog="rl-infonce", description="Temporal InfoNCE for stock Stable-Baselines3 agents."
+        prog="rl-infonce",
+        description="Temporal InfoNCE for stock Stable-Baselines3 agents.",
+        example="rl-infonce train --game pong",
     )
     parser.add_argument("--version", action="version", version=f"rl_infonce {__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        metavar="SHELL",
+        help="print what completes commands and flags in a shell, e.g. bash",
+    )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.add_parser(subparsers)

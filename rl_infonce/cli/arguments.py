@@ -58,7 +58,7 @@ class _Environment(argparse.Action):
             raise argparse.ArgumentError(self, str(error)) from None
 
 
-def add_task(parser: argparse.ArgumentParser, usual: str = "") -> None:
+def add_task(parser: argparse._ActionsContainer, usual: str = "") -> None:
     """Add the flags of a game and of an environment, of which a parser takes one.
 
     `usual` says in brackets what is taken without them.

@@ -22,6 +22,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `collect` and its flags."""
     parser = subparsers.add_parser(
         "collect",
+        usage="%(prog)s --game GAME -o FOLDER [options]",
+        example="rl-infonce collect --game pong -n 50000 -o frames/pong",
         help="collect frames of an Atari game with RAM labels",
         description="Play an Atari game and keep its images, RAM and episode ids in FOLDER. Call "
         "again with the same flags to complete what was interrupted.",

@@ -37,6 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `doctor` and its flags."""
     parser = subparsers.add_parser(
         "doctor",
+        example="rl-infonce doctor",
         help="check versions, device, ROMs and folders, and train for a few seconds",
         description="Check what training and probing need. Every line is ok, warn or fail, with "
         "what mends it. The exit code is 1 if a line fails.",

@@ -28,6 +28,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `evaluate` and its flags."""
     parser = subparsers.add_parser(
         "evaluate",
+        usage="%(prog)s --model PATH [options]",
+        example="rl-infonce evaluate --model runs/pong --n-episodes 10",
         help="play whole games with a saved agent and say what they returned",
         description="Play whole Atari games, or episodes of another environment, with a saved "
         "agent and print every score with mean and standard error. Scores of games are their own "

@@ -14,10 +14,25 @@ _NOT_GIVEN = object()
 class NotingParser(argparse.ArgumentParser):
     """Adds `given` to what it returns: the names of the flags that were on the command line.
 
-    `elsewhere` holds, for a flag that a reader may expect and there is none, what does its work.
+    Args:
+        args: Arguments of `ArgumentParser`.
+        example: A command that works, which ends the help.
+        kwargs: Further arguments of `ArgumentParser`.
+
+    Attributes:
+        elsewhere: For a flag that a reader may expect and there is none, what does its work.
     """
 
     elsewhere: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._example = example
+
+    def format_help(self) -> str:
+        """Return the help, which ends with the example."""
+        example = f"\nexample:\n  {self._example}\n" if self._example else ""
+        return super().format_help() + example
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as `argparse` does; see there."""
@@ -39,6 +54,17 @@ class NotingParser(argparse.ArgumentParser):
             return parsed, rest
         vars(namespace).update(found)
         return namespace, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = get_close_matches(str(value), map(str, action.choices or ()), n=1)
+            if not near:
+                raise
+            raise argparse.ArgumentError(
+                action, f"{error.message}. Did you mean {near[0]}?"
+            ) from None
 
     def _meant(self, unknown: str) -> str:
         flag = unknown.partition("=")[0]

@@ -27,6 +27,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `pretrain` and its flags."""
     parser = subparsers.add_parser(
         "pretrain",
+        usage="%(prog)s --game GAME [options]",
+        example="rl-infonce pretrain --game pong --objective stdim -o pretrained/pong",
         help="train an encoder on frames of a game, without reward",
         description="Train an encoder on frames of an Atari game, without reward, and write "
         "encoder.safetensors, a checkpoint and TensorBoard curves to FOLDER. The same command goes "

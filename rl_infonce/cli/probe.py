@@ -36,6 +36,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `probe` and its flags."""
     parser = subparsers.add_parser(
         "probe",
+        usage="%(prog)s --game GAME [GAME ...] [options]",
+        example="rl-infonce probe --game pong --features-of runs/pong/model.zip -o probes/pong",
         help="score what the features of saved models know about the game",
         description="Fit linear probes from frozen features to the variables in the emulator's "
         "RAM (Anand et al. 2019) and write scores.json and scores.md. Untrained weights of the "

@@ -13,6 +13,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `pull` and its flags."""
     parser = subparsers.add_parser(
         "pull",
+        example="rl-infonce pull me/pong -o pulled/pong",
         help="download an encoder or an agent from the Hugging Face hub",
         description="Download what `rl-infonce push` uploaded into a new folder: the known files "
         "of one commit, checked, all or none. No code in them is executed.",

@@ -18,6 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `report` and its flags."""
     parser = subparsers.add_parser(
         "report",
+        example="rl-infonce report sweeps/grid",
         help="compare the arms of a sweep on one page",
         description="Write report.html, one page that needs nothing but itself, report.md and "
         "runs.csv: returns and features of every arm beside the baseline, with intervals, curves, "

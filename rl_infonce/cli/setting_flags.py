@@ -11,7 +11,31 @@ from rl_infonce.cli.arguments import flag, flag_words, say_renamed
 from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
 from rl_infonce.presets import other_presets
-from rl_infonce.settings import Horizons, InfoNCESettings, Setting, defaults
+from rl_infonce.settings import (
+    ENCODER_SETTINGS,
+    DecoupledSettings,
+    Horizons,
+    InfoNCESettings,
+    Setting,
+    declared,
+    defaults,
+)
+
+
+def groups_of(settings: Mapping[str, Setting]) -> dict[str, dict[str, Setting]]:
+    """Return the settings of the loss by what they belong to, in words for a help text."""
+    needing = {name for name, each in settings.items() if each.needs == ("isolated", True)}
+    members = {
+        "an encoder that the loss alone trains, as vectors have it": {"isolated", *needing},
+        "the encoder of images": set(ENCODER_SETTINGS),
+        "updates of the loss after those of RL, for images": set(declared(DecoupledSettings)),
+    }
+    loss = set(settings).difference(*members.values())
+    usual = "what is not given comes from the preset: cpc of images, action_cpc of vectors"
+    return {
+        title: {name: each for name, each in settings.items() if name in names}
+        for title, names in {f"the loss ({usual})": loss, **members}.items()
+    }
 
 
 def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:

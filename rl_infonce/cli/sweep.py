@@ -34,6 +34,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `sweep` and its flags."""
     parser = subparsers.add_parser(
         "sweep",
+        usage="%(prog)s GRID.toml [options]",
+        example="rl-infonce sweep grid.toml --n-jobs 2",
         help="train a grid of games or environments, algorithms, arms and seeds",
         description="Train games x algorithms x arms x seeds of a TOML grid. Every cell is a run "
         "directory that can be killed and goes on; run the command again, or pass --resume, and "

@@ -19,7 +19,7 @@ from rl_infonce.cli.arguments import (
     shows_progress,
 )
 from rl_infonce.cli.noting_parser import NotingParser
-from rl_infonce.cli.setting_flags import add_settings
+from rl_infonce.cli.setting_flags import add_settings, groups_of
 from rl_infonce.presets import LOSS_SETTINGS
 from rl_infonce.runs.run_directory import made_folder, read_record
 from rl_infonce.settings import declared, defaults
@@ -39,13 +39,40 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `train` and its flags, in RL Zoo's spelling."""
     parser = subparsers.add_parser(
         "train",
+        usage="%(prog)s [--game GAME | --env ID] [options]",
+        example="rl-infonce train --game pong -n 1000000 --run-dir runs/pong",
         help="train an agent with temporal InfoNCE on an Atari game or another environment",
         description="Train an agent with temporal InfoNCE on an Atari game or another environment. "
         "Writes run.json, checkpoints, curves and model.zip to LOGS/ALGO/GAME_1, then GAME_2, and "
         "so on. A run that was stopped or killed goes on with --resume, exactly.",
     )
-    add = parser.add_argument
-    add_task(parser)
+    trained = parser.add_argument_group("what is trained")
+    add_task(trained)
+    _add_what_is_trained(trained.add_argument)
+    _add_run(parser.add_argument_group("its folder, and where it runs").add_argument)
+    for title, settings in groups_of(LOSS_SETTINGS).items():
+        add_settings(parser.add_argument_group(title).add_argument, settings)
+    parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+    if isinstance(parser, NotingParser):
+        parser.elsewhere = {
+            flag(name): f"--hyperparams {name}:VALUE" for name in USUAL_HYPERPARAMETERS
+        }
+
+
+def _add_what_is_trained(add: Callable[..., Any]) -> None:
+    _add(add, "algo", choices=tuple(ALGORITHMS), metavar="ALGO")
+    _add(add, "n_timesteps", "-n", type=int, metavar="N")
+    _add(add, "n_envs", type=int, metavar="N")
+    add("--seed", type=int, help="Seed, 0 to 2**31 - 1 (drawn, and noted in run.json).")
+    _add(add, "hyperparams", "-params", nargs="+", metavar="NAME:VALUE")
+    _add(add, "normalize", action=argparse.BooleanOptionalAction)
+    _add(add, "pretrained", type=Path, metavar="FILE")
+    add_former(add, "--encoder", "--pretrained", type=Path)
+    _add(add, "freeze_encoder", action=argparse.BooleanOptionalAction)
+
+
+def _add_run(add: Callable[..., Any]) -> None:
+    add("--run-dir", type=Path, metavar="RUN", help="Start in this folder, or go on there.")
     add("--resume", type=Path, metavar="RUN", help="Go on with the run in this folder instead.")
     add("--resume-inexact", action="store_true", help="Go on although package versions differ.")
     add(
@@ -53,17 +80,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="store_true",
         help="Go on from the checkpoint before a damaged one.",
     )
-    _add(add, "algo", choices=tuple(ALGORITHMS))
-    _add(add, "n_timesteps", "-n", type=int, metavar="N")
-    _add(add, "n_envs", type=int, metavar="N")
-    add("--seed", type=int, help="Seed, 0 to 2**31 - 1 (drawn, and noted in run.json).")
-    _add(add, "device")
-    _add(add, "pretrained", type=Path, metavar="FILE")
-    add_former(add, "--encoder", "--pretrained", type=Path)
-    _add(add, "freeze_encoder", action=argparse.BooleanOptionalAction)
-    _add(add, "hyperparams", "-params", nargs="+", metavar="NAME:VALUE")
-    _add(add, "normalize", action=argparse.BooleanOptionalAction)
-    _add(add, "num_threads", type=int, metavar="N")
     add(
         "-f",
         "--log-folder",
@@ -72,20 +88,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="LOGS",
         help="Folder of all runs (%(default)s).",
     )
-    add("--run-dir", type=Path, metavar="RUN", help="Start in this folder, or go on there.")
     _add(add, "tensorboard_log", "-tb", type=Path, metavar="DIR")
     _add(add, "save_freq", type=int, metavar="N")
     _add(add, "on_nan", choices=("stop", "skip"))
     add_progress(add)
-    group = parser.add_argument_group(
-        "InfoNCE (a setting not given comes from the preset: cpc of images, action_cpc of vectors)"
-    )
-    add_settings(group.add_argument, LOSS_SETTINGS)
-    parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
-    if isinstance(parser, NotingParser):
-        parser.elsewhere = {
-            flag(name): f"--hyperparams {name}:VALUE" for name in USUAL_HYPERPARAMETERS
-        }
+    _add(add, "device")
+    _add(add, "num_threads", type=int, metavar="N")
 
 
 def _add(add: Callable[..., Any], name: str, *short: str, **how: Any) -> None:
@@ -93,6 +101,8 @@ def _add(add: Callable[..., Any], name: str, *short: str, **how: Any) -> None:
     default = defaults(TrainingPlan)[name]
     meaning = declared(TrainingPlan)[name].meaning
     usual = "" if default is None or default is False else f" ({default})"
+    if "choices" in how and "metavar" in how:
+        usual = f": {', '.join(how['choices'])}{usual}"
     add(*short, flag(name), default=default, help=f"{meaning.removesuffix('.')}{usual}.", **how)
 
 

@@ -1,0 +1,31 @@
+"""What completes commands and flags in a shell."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+class PrintCompletion(argparse.Action):
+    """Print a script for a shell, and exit."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Do so."""
+        try:
+            import shtab
+        except ImportError:
+            parser.error(
+                f"{option_string} needs shtab. Install it with "
+                '`pip install "rl-infonce[completion]"`.'
+            )
+        if values not in shtab.SUPPORTED_SHELLS:
+            shells = ", ".join(shtab.SUPPORTED_SHELLS)
+            parser.error(f"Expected {option_string} to be one of {shells}, got {values!r}.")
+        print(shtab.complete(parser, values))
+        parser.exit()

@@ -1,0 +1,92 @@
+"""What the commands say of themselves: help in groups, brief errors, completion."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from rl_infonce.cli import _COMMANDS, main, make_parser
+from rl_infonce.cli.setting_flags import groups_of
+from rl_infonce.presets import LOSS_SETTINGS
+
+COMMANDS = [command.__name__.rpartition(".")[2] for command in _COMMANDS]
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str, object]:
+    """Return what a command prints, what it complains of, and its exit code."""
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    printed = capsys.readouterr()
+    return printed.out, printed.err, leaving.value.code
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_ends_with_an_example_that_it_takes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown, _, code = said([command, "--help"], capsys)
+    assert code == 0
+    assert len(shown.partition("\n\n")[0].splitlines()) <= 4, "the usage is short"
+    *_, title, example = shown.splitlines()
+    assert title == "example:"
+    words = shlex.split(example)
+    assert words[:2] == ["rl-infonce", command]
+    assert make_parser().parse_args(words[1:]).command == command
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["trian"], "Did you mean train?"),
+        (["train", "--algo", "pp0"], "Did you mean ppo?"),
+        (["train", "--game", "pnog"], "Did you mean 'pong'?"),
+        (["train", "--learning-rat", "3"], "Did you mean"),
+        (["train", "--gamma", "0.9"], "Did you mean --hyperparams gamma:VALUE?"),
+        (["train", "--env", "HalfCheeta-v5"], "HalfCheetah-v5"),
+        (["evaluate"], "required: --model"),
+        (["probe"], "required: --game"),
+        (["sweep", "none.toml"], "got no such file"),
+        (["collect", "--game", "pong"], "required: -o/--output"),
+        (["pretrain", "--game", "pong", "--policy", "randon"], "Did you mean random?"),
+    ],
+)
+def test_wrong_usage_is_said_in_a_few_lines(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, complaint, code = said(words, capsys)
+    assert code == 2
+    assert meant in complaint
+    assert len(complaint.splitlines()) <= 6
+
+
+def test_every_setting_of_the_loss_stands_in_one_group_of_the_help() -> None:
+    groups = groups_of(LOSS_SETTINGS)
+    names = [name for settings in groups.values() for name in settings]
+    assert sorted(names) == sorted(LOSS_SETTINGS)
+    assert all(groups.values())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_is_told_commands_and_flags(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script, _, code = said(["--print-completion", shell], capsys)
+    assert code == 0
+    for word in (*COMMANDS, "--infonce-coef", "--features-of"):
+        assert word in script
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    _, complaint, code = said(["--print-completion", "pish"], capsys)
+    assert code == 2
+    assert "one of bash" in complaint
+
+
+def test_without_shtab_the_way_to_it_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    _, complaint, code = said(["--print-completion", "bash"], capsys)
+    assert code == 2
+    assert 'pip install "rl-infonce[completion]"' in complaint
