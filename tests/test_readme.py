@@ -42,7 +42,13 @@ def pages_below(folder: str) -> list[str]:
 
 
 PAGES = [README, *pages_below("rl_infonce")]
-LINKED_PAGES = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", *pages_below("experiments")]
+LINKED_PAGES = [
+    *PAGES,
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    *pages_below("experiments"),
+]
 
 
 def text_of(page: str) -> str:
