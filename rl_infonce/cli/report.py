@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_infonce.runs.run_directory import made_folder
 
 if TYPE_CHECKING:
+    from rl_infonce.report.trials import Search
     from rl_infonce.sweeps.results import SweepResults
+    from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 _BOOTSTRAP_SEED = 0
 
@@ -47,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder = SweepFolder(arguments.sweep)
         results = read_results(folder, mixed_versions=arguments.mixed_versions)
-        _check_runs(results)
+        search = _search(folder, results)
         report = make_report(
             f"Sweep {arguments.sweep.resolve().name}",
             results.runs,
@@ -56,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             scales=None if arguments.raw else human_scores(),
             rng=np.random.default_rng(_BOOTSTRAP_SEED),
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
+            search=search,
         )
         made_folder("--output", output)
         for name, text in (
@@ -70,13 +74,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_runs(results: SweepResults) -> None:
-    """Raise if no cell is done, and say where trials of a study are shown."""
+def _search(folder: SweepFolder, results: SweepResults) -> Search | None:
+    """Return the trials of the sweep's search, if there are any; raise if nothing is done."""
     from rl_infonce.checks import listed
+    from rl_infonce.sweeps.study import read_search
 
-    if not results.runs:
-        trials = " Trials of --optimize are shown by Optuna: rl_infonce/sweeps/GRID.md, Trials."
+    try:
+        search = read_search(folder)
+    except ModuleNotFoundError as error:
+        if not results.runs:
+            raise
+        print(f"rl-infonce report: trials are left out. {error}", file=sys.stderr)
+        return None
+    if not results.runs and search is None:
         raise ValueError(
             f"Expected at least one finished cell, got none: {listed(results.missing)}."
-            + trials * (results.grid.study is not None)
         )
+    return search

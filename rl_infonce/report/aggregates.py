@@ -54,3 +54,15 @@ def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
         first, second = values[..., :, None], theirs[task][..., None, :]  # pairs [..., n, m]
         shares.append(((first > second) + 0.5 * (first == second)).mean(axis=(-2, -1)))
     return np.asarray(np.mean(shares, axis=0))
+
+
+def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> FloatArray:
+    """Return the share of runs above each of T thresholds, averaged over tasks: [..., T].
+
+    The run-score distribution of Agarwal et al. 2021 (sec. 4.2, eq. 1 of their profiles): where one
+    arm's profile lies above that of another everywhere, it is better at every quantile.
+    """
+    levels = np.asarray(thresholds, dtype=np.float64)
+    checked = checked_scores("scores", scores)
+    shares = [(values[..., None] > levels).mean(axis=-2) for values in checked.values()]
+    return np.asarray(np.mean(shares, axis=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ from rl_infonce.report.bootstrap import bootstrap_band
 from rl_infonce.report.curves import return_curve
 from rl_infonce.report.rendering import new_figure
 from rl_infonce.report.runs import Run, Scored, arms_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -111,7 +114,6 @@ def curves_svg(
     that each looks the same in every chart.
     """
     figure = new_figure(4.6, 3.2)
-    from matplotlib import rc_context
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes = figure.subplots()
@@ -137,8 +139,15 @@ def curves_svg(
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.legend(fontsize="small", handlelength=3.5)
     axes.grid(alpha=0.3)
+    return svg_of(figure, title)
+
+
+def svg_of(figure: Figure, name: str) -> str:
+    """Return a figure as SVG text, the same for the same figure and name."""
+    from matplotlib import rc_context
+
     text = io.StringIO()
-    with rc_context({"svg.hashsalt": title}):  # else names differ from one report to the next
+    with rc_context({"svg.hashsalt": name}):  # else names differ from one report to the next
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()[text.getvalue().index("<svg") :]
 

@@ -11,14 +11,17 @@ import numpy as np
 from rl_infonce.report.charts import charts_of
 from rl_infonce.report.formatting import counted
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
+from rl_infonce.report.profiles import HOW_READ, profile_chart
 from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
-from rl_infonce.report.sections import HOW_COMPARED, parts_of
+from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, Scales, parts_of, scaled_by
+from rl_infonce.report.trials import HOW_CHOSEN, Search, trials_table
 
 _HOW_DRAWN = (
     "Thick lines are means over runs, thin ones single runs. Bands are 95 % bootstrap intervals of "
     "the means, widened for few runs; they may reach beyond the axes."
 )
+_NO_ARMS = "No arm of the grid is trained; there are trials of a search alone."
 _ONE_OUTCOME = (
     "The primary outcome of an algorithm is its first table, the mean return over the budget at "
     "equal steps, in the rows over all games. The rows of single games and the other tables are "
@@ -43,40 +46,69 @@ def make_report(
     rng: np.random.Generator,
     n_seeds: Mapping[str, int] | None = None,
     other_versions: Sequence[str] = (),
+    search: Search | None = None,
 ) -> Report:
     """Return what finished runs say; charts need the extra `report`.
 
     `missing` and `other_versions` name in words which planned runs are not there, and which were
     trained with other packages. `scales` maps a game to the scores of a random agent and of a
     human, and a game without these is scaled by its baseline; None compares raw scores. `n_seeds`
-    maps an arm to its planned seeds; None takes what is there.
+    maps an arm to its planned seeds; None takes what is there. With a `search` there need be no
+    runs beside its trials.
     """
-    _check(runs)
+    _check(runs, search)
     scored = score_runs(runs)
     planned = n_seeds or _most_seeds(runs)
-    summary = _summary(scored, missing, other_versions)
+    summary = _summary(scored, missing, other_versions) if runs else [_NO_ARMS]
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
     for algo in dict.fromkeys(run.algo for run in runs):
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
-            remarks = [paragraph(text) for text in part.remarks]
-            table = table_html(part.table, heat=part.is_heat_map, name=name)
-            parts.append(section(name, *remarks, table))
-            texts += [f"## {name}", to_markdown(part.table), *part.remarks]
-        charts = figures(charts_of(scored, algo, rng), prefix=algo)
-        parts.append(section(f"{algo.upper()}: curves", paragraph(_HOW_DRAWN), charts))
+            _add(part._replace(heading=name), parts, texts)
+        parts += _drawn(scored, algo, scales, rng)
+    if search is not None:
+        about = [HOW_CHOSEN.format(MEASURES[search.measure])]
+        _add(Part("Trials", trials_table(search.trials), about), parts, texts)
+    if runs:
+        _add_origins(runs, parts, texts)
+    return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(scored))
+
+
+def _add_origins(runs: Sequence[Run], parts: list[str], texts: list[str]) -> None:
     made = _origins(runs)
     commands = list(dict.fromkeys(run.command for run in runs if run.command))
     shown = details(f"The commands of the {len(runs)} runs", "\n".join(commands))
     parts.append(section("How it was made", *map(paragraph, made), shown))
     texts += ["## How it was made", *made, f"The commands of the {len(runs)} runs:"]
     texts.append("\n".join(f"    {command}" for command in commands))
-    return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(scored))
 
 
-def _check(runs: Sequence[Run]) -> None:
-    if not runs:
+def _add(part: Part, parts: list[str], texts: list[str]) -> None:
+    """Add a table with its remarks to the sections of the page and to those of its text."""
+    remarks = [paragraph(text) for text in part.remarks]
+    table = table_html(part.table, heat=part.is_heat_map, name=part.heading)
+    parts.append(section(part.heading, *remarks, table))
+    texts += [f"## {part.heading}", to_markdown(part.table), *part.remarks]
+
+
+def _drawn(
+    scored: Sequence[Scored], algo: str, scales: Scales, rng: np.random.Generator
+) -> list[str]:
+    """Return the sections of an algorithm's profile, if there is one, and of its curves."""
+    name = algo.upper()
+    curves = figures(charts_of(scored, algo, rng), prefix=algo)
+    sections = [section(f"{name}: curves", paragraph(_HOW_DRAWN), curves)]
+    own_scales, _ = scaled_by([each for each in scored if each.run.algo == algo], algo, scales)
+    profile = profile_chart(scored, algo, own_scales, rng)
+    if profile is not None:
+        drawn = figures([profile], prefix=f"{algo}-profile")
+        sections.insert(0, section(f"{name}: performance profile", paragraph(HOW_READ), drawn))
+    return sections
+
+
+def _check(runs: Sequence[Run], search: Search | None) -> None:
+    if not runs and search is None:
         raise ValueError("Expected at least one finished run, got none.")
     names = [(run.game, run.algo, run.arm, run.seed) for run in runs]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -17,7 +17,7 @@ from rl_infonce.report.wall_clock import scores_at_equal_time
 
 Scales = Mapping[str, tuple[float, float]] | None
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
-_MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
+MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 HOW_COMPARED = (
     "Runs of the same game and seed are compared. `difference` is their mean difference with its "
     "95 % t interval, for other seeds of these games: each game counts the same, and nothing is "
@@ -74,15 +74,15 @@ def parts_of(
     """
     own = [each for each in scored if each.run.algo == algo]
     baseline, _ = _arms(scored, algo)
-    scales, about = _scaled_by(own, algo, scales)
+    scales, about = scaled_by(own, algo, scales)
     parts = []
-    for measure, words in _MEASURES.items():
+    for measure, words in MEASURES.items():
         pairs, heading = _against_baseline(scored, algo, measure), f"{words}, compared"
         silent = _without_episodes(own, measure)
         parts += _comparison(heading, pairs, baseline, scales, rng, about, silent)
         table = returns_table(scored, algo, measure, planned)
         parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), [_SPREAD]))
-    for measure, words in _MEASURES.items():
+    for measure, words in MEASURES.items():
         pairs, notes = _at_equal_time(scored, algo, measure)
         heading = f"{words}, at equal wall-clock, compared"
         parts += _comparison(heading, pairs, baseline, scales, rng, about, [_TIME, *notes])
@@ -91,7 +91,7 @@ def parts_of(
     return parts
 
 
-def _scaled_by(own: Sequence[Scored], algo: str, human: Scales) -> tuple[Scales, list[str]]:
+def scaled_by(own: Sequence[Scored], algo: str, human: Scales) -> tuple[Scales, list[str]]:
     """Return the scales of an algorithm's games, and what they are in words."""
     if human is None:
         return None, [_RAW]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from rl_infonce.former_names import with_present_names
 from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
+from rl_infonce.report.trials import Search, Trial
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Grid
 from rl_infonce.sweeps.results import read_results
@@ -20,6 +22,7 @@ from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 _JOURNAL = "study.log"
 _STUDY = "study"  # whatever the folder is called: it may be moved
+_STATES = {"COMPLETE": "done", "FAIL": "failed"}
 
 
 def run_study(
@@ -117,12 +120,41 @@ def best_trial(folder: SweepFolder) -> tuple[str, Settings, float] | None:
     return _name(best.number), _settings_of(best.params), float(best.value)
 
 
+def read_search(folder: SweepFolder) -> Search | None:
+    """Return the trials of all sessions, begun ones also; None where no search has begun."""
+    if not (folder.path / _JOURNAL).is_file():
+        return None
+    with tempfile.TemporaryDirectory() as copied:  # another process may be writing
+        copy = SweepFolder(Path(copied))
+        (copy.path / _JOURNAL).write_bytes((folder.path / _JOURNAL).read_bytes())
+        study = _study(_optuna(), copy)
+        return Search(_trials_of(study), study.user_attrs.get("measure", "area"))
+
+
+def _trials_of(study: Any) -> list[Trial]:
+    return [
+        Trial(
+            _name(trial.number),
+            _STATES.get(trial.state.name, "begun"),
+            _flat(_settings_of(trial.params)),
+            trial.value,
+        )
+        for trial in study.get_trials(deepcopy=False)
+    ]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with hyperparameters beside the others."""
+    nested: dict[str, Any] = settings.get("hyperparameters", {})
+    return {name: v for name, v in settings.items() if name != "hyperparameters"} | nested
+
+
 def _optuna() -> Any:
     try:
         import optuna
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            'Expected Optuna for `--optimize`; pip install "rl-infonce[optuna]".'
+            'Trials of a search need Optuna. Install it with `pip install "rl-infonce[optuna]"`.'
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from rl_infonce.atari.human_scores import human_scores
+from rl_infonce.report.sections import MEASURES
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Grid
@@ -13,7 +14,6 @@ from rl_infonce.sweeps.study import best_trial, run_study
 from rl_infonce.sweeps.sweep_run import CellEnd, SweepRun
 
 _FAILED_AT_FIRST = 3  # trials, after which the machine may be at fault and not their settings
-_MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 Watch = Callable[[Generator[CellEnd, None, None], Grid], Mapping[str, int]]
 
 
@@ -44,7 +44,7 @@ class StudyRun:
     @property
     def measure(self) -> str:
         """What the values of trials mean, in words."""
-        what = _MEASURES[str((self._sweep.grid.study or {}).get("measure"))]
+        what = MEASURES[str((self._sweep.grid.study or {}).get("measure"))]
         scaled = ", where 0 is a random agent and 1 a human" if self._scales else ""
         return f"{what}, mean over the grid{scaled}"
 

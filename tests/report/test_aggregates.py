@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rl_infonce.report.aggregates import (
     interquartile_mean,
     mean,
+    performance_profile,
     probability_of_improvement,
 )
 
@@ -100,6 +101,25 @@ def test_leading_axes_of_improvement() -> None:
     found = probability_of_improvement(x, y)
     alone = [probability_of_improvement({"a": x["a"][i]}, {"a": y["a"][i]}) for i in range(6)]
     assert found.tolist() == alone
+
+
+@settings(max_examples=100, deadline=None)
+@given(RAGGED, st.lists(st.integers(-10, 10), min_size=1, max_size=5))
+def test_a_profile_counts_the_runs_above_each_level(runs: Runs, levels: list[int]) -> None:
+    expected = [
+        average([Fraction(sum(v > level for v in values), len(values)) for values in runs.values()])
+        for level in levels
+    ]
+    assert performance_profile(runs, levels).tolist() == pytest.approx(list(map(float, expected)))
+
+
+def test_leading_axes_of_a_profile() -> None:
+    scores = {"a": np.random.default_rng(0).integers(4, size=(6, 5)), "b": np.ones((6, 2))}
+    found = performance_profile(scores, [0, 1, 2])
+    alone = [
+        performance_profile({task: v[i] for task, v in scores.items()}, [0, 1, 2]) for i in range(6)
+    ]
+    assert np.array_equal(found, alone)
 
 
 # Columns are tasks. What rliable 1.2.0 (arch 7.2.0, numpy 2.4.6, scipy 1.17.1) says of them:

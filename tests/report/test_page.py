@@ -80,7 +80,7 @@ def test_it_is_readable_on_a_phone_and_on_a_desk(tmp_path: Path) -> None:
             view.goto(path.as_uri())
             assert asked == [path.as_uri()], "no network"
             assert view.evaluate("document.documentElement.scrollWidth") <= width
-            assert view.locator("svg").count() == 4
+            assert view.locator("svg").count() == 5
             widths = view.evaluate(
                 "[...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().width)"
             )

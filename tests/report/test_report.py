@@ -66,6 +66,7 @@ def report(runs: list[Run], *, with_charts: bool = False, **changes: Any) -> Rep
     with pytest.MonkeyPatch.context() as patch:
         if not with_charts:
             patch.setattr("rl_infonce.report.report.charts_of", lambda *_: [])
+            patch.setattr("rl_infonce.report.report.profile_chart", lambda *_: None)
         return make_report("Sweep <x>", runs, **(settings | changes))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, GridError, make_grid, read_grid
-from rl_infonce.sweeps.study import best_trial, run_study
+from rl_infonce.sweeps.study import best_trial, read_search, run_study
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.cli.running import output_of
 from tests.sweeps.grids import GRID, write_grid
@@ -297,6 +297,29 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
 def test_bad_studies_are_named(study: Any, message: str) -> None:
     with pytest.raises(GridError, match=message):
         make_grid({**GRID, "study": study})
+
+
+def test_the_trials_of_a_study_are_read_for_a_report(folder: SweepFolder) -> None:
+    assert read_search(folder) is None
+    found = list(run_study(folder, grid(), Trainer(folder, stop_at=4, fail_at=2), None))
+    search = read_search(folder)
+    assert search is not None
+    assert search.measure == "area"
+    assert [trial.state for trial in search.trials] == ["done", "failed", "done", "begun"]
+    for trial, (name, settings, value) in zip(search.trials, found, strict=False):
+        own = {**settings}
+        own |= own.pop("hyperparameters")
+        assert (trial.name, trial.settings, trial.value) == (name, own, value)
+
+
+def test_reading_trials_leaves_the_journal_as_it_is(folder: SweepFolder) -> None:
+    """Another process may be writing its last line."""
+    list(run_study(folder, grid(), Trainer(folder, stop_at=3), None))
+    journal = folder.path / "study.log"
+    torn = journal.read_bytes()[:-20]
+    journal.write_bytes(torn)
+    assert read_search(folder) is not None
+    assert journal.read_bytes() == torn
 
 
 def test_without_study_or_optuna_it_says_so(
