@@ -88,12 +88,12 @@ class Choice:
 
     @property
     def words(self) -> str:
-        return self.of_names
+        return f"one of {', '.join(self.choices)}"
 
     @property
-    def of_names(self) -> str:
-        """The words without what a file cannot hold."""
-        return f"one of {', '.join(self.choices)}"
+    def words_in_python(self) -> str:
+        """The words with what a file cannot hold."""
+        return self.words
 
     def check(self, name: str, value: Any) -> None:
         check_choice(name, value, self.choices)
@@ -109,14 +109,14 @@ class NameOrFunction(Choice):
     makes: str
 
     @property
-    def words(self) -> str:
-        return f"{self.of_names}, or {self.makes}"
+    def words_in_python(self) -> str:
+        return f"{self.words}, or {self.makes}"
 
     def check(self, name: str, value: Any) -> None:
         if callable(value):
             return
         if not isinstance(value, str):
-            raise TypeError(f"Expected `{name}` to be {self.words}, got {value!r}.")
+            raise TypeError(f"Expected `{name}` to be {self.words_in_python}, got {value!r}.")
         super().check(name, value)
 
 
@@ -188,6 +188,11 @@ class Texts:
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def words_in_python(kind: Kind) -> str:
+    """Return the words of a kind with what a file cannot hold."""
+    return kind.words_in_python if isinstance(kind, Choice) else kind.words
 
 
 def is_legal(kind: Kind, value: Any) -> bool:

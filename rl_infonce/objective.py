@@ -241,8 +241,7 @@ class TemporalInfoNCE(nn.Module):
         """Return the loss without negatives; what it says of retrieval is by the cosine."""
         cosines = cosine_matrix(predictions, batch.futures.detach())  # [K, B, M]
         loss = 1.0 - cosines.diagonal(dim1=1, dim2=2).mean()
-        scores = cosines.detach() / self.temperature
-        return _report(loss, scores, batch, self.temperature)
+        return self._judged_by_cosine(loss, cosines.detach(), batch)
 
     def _custom_loss(
         self, custom: CustomLoss, predictions: Tensor, batch: ContrastBatch
@@ -251,14 +250,17 @@ class TemporalInfoNCE(nn.Module):
         features = predictions[0]
         loss = custom(features, batch.futures[:, : len(features)], batch.actions)
         cosines = cosine_matrix(predictions.detach(), batch.futures.detach())
-        return _report(loss, cosines / self.temperature, batch, self.temperature)
+        return self._judged_by_cosine(loss, cosines, batch)
+
+    def _judged_by_cosine(
+        self, loss: Tensor, cosines: Tensor, batch: ContrastBatch
+    ) -> TemporalInfoNCELoss:
+        temperature = cosines.new_tensor(self.settings.temperature)
+        return _report(loss, cosines / temperature, batch, temperature)
 
     @property
     def temperature(self) -> Tensor:
-        """[] temperature of the first term's critic, or the one that retrieval is judged by."""
-        if not self.critics:
-            device = next(self.parameters()).device
-            return torch.tensor(self.settings.temperature, device=device)
+        """[] temperature of the first term's critic."""
         critic = self.critics[self.settings.terms[0]]
         temperature: Tensor = critic.temperature  # type: ignore[assignment]
         return temperature.detach()

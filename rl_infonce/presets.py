@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_infonce.checks import check_choice
 from rl_infonce.former_names import FORMER_PRESETS
-from rl_infonce.kinds import Choice, Choices
+from rl_infonce.kinds import Choice, Choices, words_in_python
 from rl_infonce.settings import DecoupledSettings, InfoNCESettings, Setting, declared, defaults
 
 PRESETS: Mapping[str, InfoNCESettings] = {
@@ -121,6 +121,7 @@ def check_fits_custom_encoder(settings: InfoNCESettings, given: Mapping[str, Any
         "terms": settings.terms if settings.uses_maps else None,
         "features_dim": given.get("features_dim"),
         "input_sparsity": settings.input_sparsity or None,
+        "channels_last": given.get("channels_last"),
         **{name: own for name, own in settings.of_encoder.items() if own != usual[name]},
     }
     for name, own in shaping.items():
@@ -132,17 +133,24 @@ def check_fits_custom_encoder(settings: InfoNCESettings, given: Mapping[str, Any
             )
 
 
-def check_fits_custom_objective(settings: InfoNCESettings) -> None:
-    """Raise a ValueError if settings shape a loss that is the user's own."""
+def check_fits_custom_objective(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
+    """Raise a ValueError if settings shape a loss that is the user's own.
+
+    Args:
+        settings: Those of the loss.
+        given: All arguments that were given, by name.
+    """
     unfit = {
         "terms": settings.uses_maps and settings.terms,
         "predictor": settings.predictor,
         "select_inputs": settings.select_inputs,
+        "centred": "centred" in given and str(settings.centred),
+        "learn_temperature": settings.learn_temperature,
     }
-    for name, given in unfit.items():
-        if given:
+    for name, own in unfit.items():
+        if own:
             raise ValueError(
-                f"Expected `{name}` with objective='infonce' or 'self_prediction', got {given!r} "
+                f"Expected `{name}` with objective='infonce' or 'self_prediction', got {own!r} "
                 f"with objective={settings.objective!r}, which does not use it. Leave it out"
                 f"{', with the preset that has it' if name == 'terms' else ''}."
             )
@@ -228,7 +236,7 @@ def settings_table(settings: Any) -> str:
     rows = ["| setting | default | other presets | meaning |", "|---|---|---|---|"]
     own = defaults(settings)
     for name, each in declared(settings).items():
-        kind = f" ({each.kind.words})" if isinstance(each.kind, Choice | Choices) else ""
+        kind = f" ({words_in_python(each.kind)})" if isinstance(each.kind, Choice | Choices) else ""
         needs = "" if each.needs is None else f" Needs `{each.needs[0]}={each.needs[1]!r}`."
         meaning = f"{each.sentences}{kind}{needs}".replace("|", "\\|")
         rows.append(f"| `{name}` | `{own[name]!r}` | {other_presets(name)} | {meaning} |")

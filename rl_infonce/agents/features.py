@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,17 @@ from torch import Tensor
 
 from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import preprocess
+from rl_infonce.sb3.extractor import InfoNCEExtractor
 
 FeatureFunction = Callable[[Tensor], Tensor]
 """Observations [B, ...] on any device -> features [B, D] on the model's device."""
 
+_WAYS_OUT = {
+    "images": "Train on environments with the standard preprocessing "
+    "(rl_infonce.make_atari_vec_env, or SB3's make_atari_env with VecFrameStack 4), or pass "
+    "LabelledObservations of that shape.",
+    "vectors": "Label observations that are wrapped as those of training are.",
+}
 _ACTING = ("actor", "q_net", "quantile_net")
 
 
@@ -114,6 +122,22 @@ def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
     return policy.to(model.device)
 
 
+def show(
+    policy: BasePolicy, vectors: npt.NDArray[Any], *, vec_normalize: VecNormalize | None = None
+) -> None:
+    """Let the normalisation in a policy's encoder count raw vectors [K, n], as training would.
+
+    Without it the features of an untrained encoder would differ from trained ones by the scale of
+    what they read.
+    """
+    network, extractor = acting_network(policy), acting_extractor(policy)
+    if isinstance(extractor, InfoNCEExtractor):
+        raw = _normalized(torch.as_tensor(vectors), vec_normalize).to(network.device)
+        extractor.encoder.watch(
+            preprocess(raw, network.observation_space, normalize_images=network.normalize_images)
+        )
+
+
 def check_observes(
     model: BaseAlgorithm, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8
 ) -> None:
@@ -126,9 +150,13 @@ def check_observes(
     if space.shape != shape:
         raise ValueError(
             f"Expected `model` to observe {wanted}, as the labelled set holds, got {space.shape}. "
-            "Train on environments with the standard preprocessing (rl_infonce.make_atari_vec_env, "
-            "or SB3's make_atari_env with VecFrameStack 4), or pass LabelledObservations of that "
-            "shape."
+            f"{_WAYS_OUT[kind]}"
+        )
+    normalize = model.get_vec_normalize_env()
+    if normalize is not None and normalize.observation_space.shape != shape:
+        raise ValueError(
+            f"Expected VecNormalize around {kind} {shape}, as the labelled set holds, got it "
+            f"around {normalize.observation_space.shape}. Put it around the frame stack."
         )
     if space.dtype != dtype and model.get_vec_normalize_env() is None:
         raise ValueError(

@@ -79,9 +79,10 @@ def pixel_encoder(encoder: nn.Module | str | os.PathLike[str]) -> PixelEncoder:
 
 
 def freeze_encoder(model: BaseAlgorithm) -> None:
-    """Keep RL and InfoNCE from changing the encoders of a model from now on.
+    """Keep RL and InfoNCE from changing the weights of a model's encoders from now on.
 
-    SB3 does not save this: call the function again after loading a model.
+    Running statistics, as of the normalisation of vectors, go on counting what is observed. SB3
+    does not save this: call the function again after loading a model.
     """
     for extractor in _extractors(model):
         is_ours = isinstance(extractor, InfoNCEExtractor)

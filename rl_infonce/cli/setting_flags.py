@@ -41,7 +41,8 @@ def groups_of(settings: Mapping[str, Setting]) -> dict[str, dict[str, Setting]]:
 def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Setting]) -> None:
     """Add a flag for each declared setting; what is not given is None."""
     for name, setting in settings.items():
-        help_text = f"{setting.meaning}{_names_in_words(setting.kind)}"
+        choices = setting.kind.words if isinstance(setting.kind, Choice | Choices) else ""
+        help_text = f"{setting.meaning} ({choices})" if choices else setting.meaning
         if setting.needs is not None:
             other, value = setting.needs
             help_text = f"{help_text} Needs {' '.join(flag_words({other: value}))}."
@@ -49,15 +50,6 @@ def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Set
             help_text = f"{help_text} Without it: {setting.none.replace('`', '')}."
         help_text += _presets_words(name)
         add(flag(name), **_parsing(name, setting.kind), help=help_text)
-
-
-def _names_in_words(kind: Kind) -> str:
-    match kind:
-        case Choice():
-            return f" ({kind.of_names})"
-        case Choices():
-            return f" ({kind.words})"
-    return ""
 
 
 def _presets_words(name: str) -> str:

@@ -50,8 +50,10 @@ def api() -> Any:
         hub = library().HfApi(library_name="rl_infonce")
         endpoint = hub.endpoint
     except ValueError:  # its import reads the address, which may be none
-        hub, endpoint = None, os.environ.get("HF_ENDPOINT")
-    if hub is None or not _ADDRESS.fullmatch(endpoint):
+        endpoint = os.environ.get("HF_ENDPOINT", "")
+        if not endpoint or _ADDRESS.fullmatch(endpoint):
+            raise
+    if not _ADDRESS.fullmatch(endpoint):
         raise ValueError(
             f"Expected `HF_ENDPOINT` to be an address such as https://huggingface.co, got "
             f"{endpoint!r}. Correct it, or unset it."

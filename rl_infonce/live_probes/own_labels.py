@@ -41,9 +41,9 @@ def collect_labelled(
 
     `info[key]` of `reset` and `step` is a dictionary from names of variables to numbers, or arrays
     of numbers, whose entries become variables `name_0`, `name_1` and so on. Integers and booleans
-    are classes as they are. Other numbers are cut at their quantiles into `n_classes` classes of
-    equal size, lowest first. An observation whose info lacks the key, as one after a `reset` may,
-    is left out.
+    are classes as they are. Other numbers are cut at their quantiles into `n_classes` classes, as
+    equal in size as equal numbers allow, lowest first. An observation whose info lacks the key, as
+    one after a `reset` may, is left out.
 
     Args:
         env: Environments of their own, wrapped as the agent's are, without `VecNormalize`: they are
@@ -76,7 +76,13 @@ def collect_labelled(
         >>> labelled.observations.shape, sorted(set(labelled.labels["angle"].tolist()))
         ((1000, 4), [0, 1, 2, 3, 4, 5, 6, 7])
     """
+    if not isinstance(env, VecEnv):
+        raise TypeError(
+            f"Expected `env` to be a VecEnv, got {type(env).__name__}. SB3's make_vec_env makes "
+            "one."
+        )
     check_count("n_observations", n_observations)
+    check_count("seed", seed, at_least=0)
     check_count("n_classes", n_classes, at_least=2)
     if n_classes > 256:
         raise ValueError(f"Expected `n_classes` of at most 256, got {n_classes}.")
@@ -158,18 +164,30 @@ def _numbers(labels: Any, key: str) -> Numbers:
         )
     found: Numbers = {}
     for name, value in labels.items():
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf":
-            raise TypeError(
-                f"Expected infos[{key!r}][{name!r}] to be a number or an array, got {value!r}."
+        where = f"infos[{key!r}][{name!r}]"
+        numbers = _finite(where, value)
+        own = {f"{name}_{i}": each for i, each in enumerate(numbers.ravel().tolist())}
+        if numbers.ndim == 0:
+            own = {name: numbers.item()}
+        taken = sorted(own.keys() & found.keys())
+        if taken:
+            raise ValueError(
+                f"Expected other names than {taken} in {where}: there are such already."
             )
-        if not np.isfinite(array).all():
-            raise ValueError(f"Expected infos[{key!r}][{name!r}] to be finite, got {value!r}.")
-        if array.ndim == 0:
-            found[name] = array.item()
-        else:
-            found |= {f"{name}_{i}": each for i, each in enumerate(array.ravel().tolist())}
+        found |= own
     return found
+
+
+def _finite(where: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"Expected {where} to be a number or an array of them, got {value!r}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"Expected {where} to be finite, got {value!r}.")
+    return array
 
 
 def _classes(rows: Sequence[Numbers], n_classes: int) -> dict[str, npt.NDArray[np.int64]]:
@@ -179,7 +197,7 @@ def _classes(rows: Sequence[Numbers], n_classes: int) -> dict[str, npt.NDArray[n
         if row.keys() != names:
             raise ValueError(
                 f"Expected the same labels of every observation, got {sorted(names)} and "
-                f"{sorted(row)}."
+                f"{sorted(row)}. Give each observation all of them, or leave the key out."
             )
     return {name: _classes_of(np.array([row[name] for row in rows]), n_classes) for name in names}
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from rl_infonce.checks import check_choice, check_shape
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
-
-_NORMALIZATIONS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, _BatchNorm)
 
 
 def nature_trunk(in_channels: int, form: EncoderForm = NATURE) -> nn.Sequential:
@@ -148,15 +145,13 @@ def conv_output_shape(trunk: nn.Module, image_shape: tuple[int, ...]) -> tuple[i
 def randomise_(module: nn.Module, generator: torch.Generator) -> None:
     """Fill every parameter with orthogonal weights and zero biases from `generator`, in place.
 
-    Gains of normalisations become 1, and running statistics begin anew.
+    Gains of normalisations become 1.
     """
     with torch.no_grad():
         for part in module.modules():
-            if isinstance(part, _BatchNorm):
-                part.reset_running_stats()
             for name, parameter in part.named_parameters(recurse=False):
                 if parameter.dim() > 1:
                     nn.init.orthogonal_(parameter, gain=2**0.5, generator=generator)
                 else:
-                    is_gain = isinstance(part, _NORMALIZATIONS) and name == "weight"
+                    is_gain = isinstance(part, nn.GroupNorm) and name == "weight"
                     parameter.fill_(float(is_gain))

@@ -65,5 +65,8 @@ class MovingAverage(nn.Module):
         n_updates = self.get_buffer("n_updates")
         weight = self.tau if int(n_updates) else 1.0
         for name, average in self.averages().items():
-            average.lerp_(parameters[name], weight)
+            if average.is_floating_point():
+                average.lerp_(parameters[name], weight)
+            else:  # a count, as batch norm has one
+                average.copy_(parameters[name])
         n_updates += 1

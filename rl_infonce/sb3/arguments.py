@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import nn
 
 from rl_infonce.former_names import FORMER_ARGUMENTS
-from rl_infonce.kinds import Count, Flag, NameOrFunction, Typed
+from rl_infonce.kinds import Count, Flag, NameOrFunction, Typed, words_in_python
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.presets import (
     PRESET,
@@ -133,7 +133,7 @@ def extractor_arguments(
         by_place = {"features_dim": positional[0]} if positional else {}
         check_fits_custom_encoder(settings, given | by_place)
     if settings.has_custom_objective:
-        check_fits_custom_objective(settings)
+        check_fits_custom_objective(settings, given)
     if vectors:
         check_fits_vectors(settings, preset, None if callable(encoder) else encoder)
     else:
@@ -195,7 +195,8 @@ def arguments_in_words() -> str:
     paragraphs = []
     for name, each in own.items():
         others = other_presets(name)
-        facts = f"{each.kind.words}; default {default[name]!r}{'; ' if others else ''}{others}"
+        usual = f"default {default[name]!r}{'; ' if others else ''}{others}"
+        facts = f"{words_in_python(each.kind)}; {usual}"
         needs = "" if each.needs is None else f" Needs {each.needs[0]}={each.needs[1]!r}."
         text = f"{name}: {each.sentences} ({facts.replace('`', '')}){needs}"
         paragraphs.append(fill(text, width=100, initial_indent=" " * 8, subsequent_indent=" " * 12))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +13,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
-from torch import Tensor
+from torch import Tensor, nn
 
 from rl_infonce.nce import info_nce
 from rl_infonce.networks.moving_average import MovingAverage
@@ -81,8 +83,10 @@ class AuxiliaryLoss:
         """Return features and loss of raw observations, and move the target encoder."""
         if self.target is not None and not self.target.has_begun:
             self.target.follow(dict(self.encoder.named_parameters()))  # drawn anew since, perhaps
-        batch = self.encode(raw)
-        result = AuxiliaryResult(batch, self.heads(batch, self.horizons))
+        # The encoder itself is no part of SB3's policy, whose mode its parts have.
+        with training(*self.encoder.children(), self.heads):
+            batch = self.encode(raw)
+            result = AuxiliaryResult(batch, self.heads(batch, self.horizons))
         if self.target is not None:
             self.target.follow(dict(self.encoder.named_parameters()))
         return result
@@ -177,6 +181,22 @@ class AuxiliaryLoss:
     def shared(self) -> list[torch.nn.Parameter]:
         """The parameters of the encoder that are trained."""
         return trained(self.encoder.parameters())
+
+
+@contextlib.contextmanager
+def training(*modules: nn.Module) -> Iterator[None]:
+    """Put modules into training mode, and afterwards those back that were not in it.
+
+    Between rollouts, when updates of the loss alone are due, SB3 has its policy in evaluation mode.
+    """
+    resting = [module for module in modules if not module.training]
+    for module in resting:
+        module.train()
+    try:
+        yield
+    finally:
+        for module in resting:
+            module.eval()
 
 
 def trained(parameters: Any) -> list[torch.nn.Parameter]:

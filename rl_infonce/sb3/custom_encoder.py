@@ -30,6 +30,7 @@ class CustomImageEncoder(nn.Module):
         features_dim: D, of what is contrasted.
         output_dim: Size of what the policy receives, which is D also.
         local_shape: Empty: it is not known where the network has places.
+        is_custom: True: a user made the network.
 
     Raises:
         TypeError: If `make` makes no network.
@@ -37,6 +38,7 @@ class CustomImageEncoder(nn.Module):
     """
 
     local_shape: tuple[int, ...] = ()
+    is_custom = True
 
     def __init__(self, space: spaces.Box, make: MakeNetwork, *, precision: str) -> None:
         super().__init__()
@@ -93,6 +95,11 @@ def custom_network(make: MakeNetwork, space: spaces.Box) -> tuple[nn.Module, int
         raise TypeError(
             f"Expected `encoder` to make a torch.nn.Module of the observation space, got "
             f"{type(network).__name__} from {make!r}."
+        )
+    if not any(True for _ in network.parameters()):
+        raise ValueError(
+            f"Expected `encoder` to make a network with weights to train, got a "
+            f"{type(network).__name__} without any. Use SB3's FlattenExtractor for raw features."
         )
     with torch.no_grad():
         features = network.eval()(torch.zeros(1, *space.shape))

@@ -122,6 +122,24 @@ def random_encoder(trunk: nn.Module, seed: int) -> nn.Module:
     return frozen.requires_grad_(False).eval()
 
 
+def redrawn_network(network: nn.Module, seed: int) -> nn.Module:
+    """Return a frozen copy of a user's network whose layers are drawn anew as torch draws them.
+
+    What has no `reset_parameters` stays as it is. No global random stream is disturbed.
+
+    Raises:
+        RuntimeError: If the network cannot be copied, as one that keeps an activation.
+    """
+    frozen = copy.deepcopy(network).to("cpu")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
+        for part in frozen.modules():
+            reset = getattr(part, "reset_parameters", None)
+            if callable(reset):
+                reset()
+    return frozen.requires_grad_(False).eval()
+
+
 def random_encoder_floor(anchor_codes: Tensor, future_codes: Tensor, mask: Tensor) -> Tensor:
     """Return the retrieval accuracy of an untrained encoder's codes under the cosine.
 
@@ -139,7 +157,7 @@ def random_encoder_floor(anchor_codes: Tensor, future_codes: Tensor, mask: Tenso
 
 
 def overlap_floors(
-    frozen: nn.Module,
+    frozen: nn.Module | None,
     anchors: Tensor,
     futures: Sequence[Tensor],
     masks: Tensor,
@@ -148,20 +166,22 @@ def overlap_floors(
     """Return what raw observations and a frozen random encoder retrieve on the same pairs.
 
     Args:
-        frozen: Images [B, C, H, W] or vectors [B, n] to codes [B, D].
+        frozen: Images [B, C, H, W] or vectors [B, n] to codes [B, D]; None where there is none.
         anchors: [B, C, H, W] or [B, n].
         futures: K of the same shape.
         masks: [K, B, B] bool.
         horizons: K gaps in steps.
     """
-    codes = frozen(anchors)
+    codes = None if frozen is None else frozen(anchors)
     floors: dict[str, float] = {}
     for k, candidates, mask in zip(horizons, futures, masks, strict=True):
         if anchors.dim() == 2:
             floors[f"floor_observations_k{k}"] = float(vector_floor(anchors, candidates, mask))
         else:
             floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, candidates, mask, k))
-        floors[f"floor_random_k{k}"] = float(random_encoder_floor(codes, frozen(candidates), mask))
+        if frozen is not None and codes is not None:
+            floor = random_encoder_floor(codes, frozen(candidates), mask)
+            floors[f"floor_random_k{k}"] = float(floor)
     return floors
 
 

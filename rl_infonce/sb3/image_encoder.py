@@ -32,10 +32,13 @@ class ImageEncoder(nn.Module):
         features_dim: D, of what is contrasted.
         output_dim: Size of what the policy receives, which is D also.
         local_shape: C, H, W of the convolutional map.
+        is_custom: Whether a user made the trunk.
 
     Raises:
         ValueError: If an argument is out of range or the images are too small.
     """
+
+    is_custom = False
 
     def __init__(
         self,

@@ -17,8 +17,10 @@ from rl_infonce.sb3.diagnostics import (
     has_collapsed,
     overlap_floors,
     random_encoder,
+    redrawn_network,
     scalars_of,
 )
+from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.session import Session
 
 Observed = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]
@@ -67,22 +69,43 @@ class Reporter:
         # Of a whole minibatch they take as long as a part of its update.
         of_minibatch = auxiliary.heads.settings.pairs_from == "minibatch"
         if session.counts.rare_details_due if of_minibatch else session.counts.details_due:
-            numbers |= self._floors(observed(), result, auxiliary)
+            numbers |= self._floors(observed(), result, auxiliary, session)
         return numbers
 
     def _floors(
-        self, observed: Observed, result: AuxiliaryResult, auxiliary: AuxiliaryLoss
+        self,
+        observed: Observed,
+        result: AuxiliaryResult,
+        auxiliary: AuxiliaryLoss,
+        session: Session,
     ) -> dict[str, float]:
         encoder = auxiliary.encoder
         if self._untrained is None:
-            self._untrained = random_encoder(encoder.trunk, seed=0)
+            self._untrained = _untrained_trunk(encoder, session)
 
         def inputs(observations: npt.NDArray[np.generic]) -> Tensor:
             return encoder.prepared(auxiliary.inputs(observations, augment=False))
 
         anchors, futures = inputs(observed[0]), [inputs(each) for each in observed[1]]
-        untrained = self._untrained.to(anchors.device)
+        untrained = self._untrained
+        if untrained is not None:
+            untrained = untrained.to(anchors.device)
         return overlap_floors(untrained, anchors, futures, result.batch.mask, auxiliary.horizons)
+
+
+def _untrained_trunk(encoder: Encoder, session: Session) -> nn.Module | None:
+    """Return a trunk of random weights; None, after one warning, where it cannot be copied."""
+    if not encoder.is_custom:
+        return random_encoder(encoder.trunk, seed=0)
+    try:
+        return redrawn_network(encoder.trunk, seed=0)
+    except (RuntimeError, TypeError) as error:
+        session.warn_once(
+            "no copy",
+            f"The curve floor_random is left out: a {type(encoder.trunk).__name__} cannot be "
+            f"copied ({error}). A network that keeps no activation can be.",
+        )
+        return None
 
 
 def warn_of_what_lasts(session: Session, result: AuxiliaryResult) -> None:

@@ -29,6 +29,7 @@ class VectorEncoder(nn.Module):
         features_dim: D, of what is contrasted.
         output_dim: Size of what the policy receives.
         local_shape: Empty: a vector has no places.
+        is_custom: Whether a user made the network.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -51,6 +52,7 @@ class VectorEncoder(nn.Module):
         (size,) = space.shape
         self.precision = precision
         self.with_observation = with_observation
+        self.is_custom = make is not None
         self.normalizer = RunningNormalizer(size)
         self.mlp: nn.Module
         if make is None:

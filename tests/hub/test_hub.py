@@ -537,6 +537,20 @@ def test_an_endpoint_that_the_library_itself_cannot_read_is_one_line(tmp_path: P
     assert line.startswith("rl-infonce pull: Expected `HF_ENDPOINT` to be an address such as")
 
 
+def test_another_error_of_the_library_is_not_blamed_on_the_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unreadable:
+        def HfApi(self, **_: str) -> None:
+            raise ValueError("a timeout that is no number")
+
+    monkeypatch.setattr(client, "library", Unreadable)
+    for endpoint in ("", "https://huggingface.co"):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        with pytest.raises(ValueError, match="a timeout that is no number"):
+            client.api()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
     pushed: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

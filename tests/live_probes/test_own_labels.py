@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO, SAC
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
@@ -19,6 +18,7 @@ from stable_baselines3.common.vec_env import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCEExtractor, ProbeCallback
+from rl_infonce.agents.features import untrained_policy
 from rl_infonce.live_probes import collect_labelled
 from rl_infonce.probing import Converged
 from tests.further import further
@@ -150,6 +150,10 @@ def test_the_same_seed_gives_the_same_set_and_no_stream_of_others_moves() -> Non
         (lambda: stamped(name=np.nan), {}, ValueError, r"\['name'\] to be finite, got nan"),
         (lambda: stamped(name=256), {}, ValueError, "Renumber the classes"),
         (lambda: stamped(), {"key": "stamp"}, TypeError, "to be a dictionary from names"),
+        (lambda: stamped(time_0=1, time=[1, 2]), {}, ValueError, r"other names than \['time_0'\]"),
+        (lambda: stamped(name=[[1], [2, 3]]), {}, TypeError, r"\['name'\] to be a number"),
+        (lambda: gym.make("CartPole-v1"), {}, TypeError, "to be a VecEnv, got TimeLimit"),
+        (lambda: stamped(), {"seed": -1}, ValueError, "seed"),
         (lambda: stamped(), {"n_classes": 1}, ValueError, "n_classes"),
         (lambda: stamped(), {"n_classes": 257}, ValueError, "at most 256, got 257"),
     ],
@@ -164,18 +168,13 @@ def test_what_is_no_label_is_named(
 # -- live probes by them ---------------------------------------------------------------------------
 
 
-def of_vectors(algorithm: Any, seed: int = 0) -> BaseAlgorithm:
+def of_vectors(algorithm: Any, seed: int = 0, **settings: Any) -> Any:
     kind, off_policy = StampedVectorEnv, algorithm is SAC
     env = DummyVecEnv([lambda: kind(0, lengths=(4, 7), continuous=off_policy)])
     sizes = {"learning_starts": 20} if off_policy else {"n_steps": 32, "batch_size": 32}
-    model: BaseAlgorithm = algorithm(
-        "MlpPolicy",
-        env,
-        policy_kwargs={"features_extractor_class": InfoNCEExtractor},
-        seed=seed,
-        **sizes,
-    )
-    return model
+    kwargs: dict[str, Any] = {"features_extractor_class": InfoNCEExtractor}
+    kwargs["features_extractor_kwargs"] = settings
+    return algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=seed, **sizes)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, SAC])
@@ -197,6 +196,31 @@ def test_features_of_vectors_are_probed_while_they_train(algorithm: Any, tmp_pat
     tags = EventAccumulator(str(folder)).Reload().Tags()
     assert {"probe_variables/time", "probe/f1_mean"} <= set(tags["scalars"])
     assert set(tags["images"]) == {"probe_figures/table", "probe_figures/heat_map"}
+
+
+def test_an_untrained_network_reads_vectors_on_the_scale_of_trained_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labelled = collect_labelled(stamped(2, StampedVectorEnv), 1000)
+    made: list[Any] = []
+
+    def noted(*given: Any) -> Any:
+        made.append(untrained_policy(*given))
+        return made[-1]
+
+    monkeypatch.setattr("rl_infonce.live_probes.probe_callback.untrained_policy", noted)
+    of_vectors(PPO).learn(32, callback=ProbeCallback(labelled, 500, figures=False))
+    (policy,) = made
+    means = policy.features_extractor.encoder.means
+    assert np.allclose(means, labelled.observations.mean(axis=0), rtol=1e-4)
+
+
+def test_normalisation_below_a_frame_stack_is_refused() -> None:
+    labelled = collect_labelled(VecFrameStack(stamped(2, StampedVectorEnv), 2), 100)
+    env = VecFrameStack(VecNormalize(DummyVecEnv([lambda: StampedVectorEnv(0)])), 2)
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    with pytest.raises(ValueError, match=r"VecNormalize around vectors \(10,\).*around \(5,\)"):
+        PPO("MlpPolicy", env, policy_kwargs=kwargs).learn(1, callback=ProbeCallback(labelled))
 
 
 def test_features_that_are_the_observations_themselves_are_refused() -> None:

@@ -16,7 +16,7 @@ from rl_infonce.agents.pretrained import freeze_encoder
 from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
 from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.sb3.custom_encoder import CustomImageEncoder
-from rl_infonce.sb3.diagnostics import random_encoder
+from rl_infonce.sb3.diagnostics import redrawn_network
 from tests.further import further
 from tests.sb3.fakes import IMAGE_SHAPE
 from tests.sb3.worlds import (
@@ -148,19 +148,21 @@ def test_an_averaged_encoder_of_positives_follows_the_users(preset: str) -> None
 
 
 def test_pairs_of_the_minibatch_go_through_the_users_encoder() -> None:
-    model = ALGORITHMS["PPO"](kwargs_of(Strided, pairs_from="minibatch"))
-    model.learn(N_STEPS)
-    assert extractors_of(model)[0].last_infonce["loss"] > 0
+    """Whose one forward is that of RL, but for the futures that the minibatch lacks."""
+    seen: list[int] = []
 
+    class Counted(Strided):
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            if torch.is_grad_enabled():
+                seen.append(len(observations))
+            return super().forward(observations)
 
-def test_an_untrained_copy_with_batch_norm_tells_images_apart() -> None:
-    network = with_batch_norm(IMAGES)
-    images = noise_images(16).float() / 255
-    (norm,) = (each for each in network if isinstance(each, nn.BatchNorm2d))
-    norm.running_mean = torch.full((8,), 1e6)
-    codes = random_encoder(network, seed=0)(images)
-    assert codes.std(dim=0).max() > 0.1
-    ALGORITHMS["PPO"](kwargs_of(with_batch_norm)).learn(N_STEPS)
+    rows = []
+    for source in ("minibatch", "buffer"):
+        seen.clear()
+        ALGORITHMS["PPO"](kwargs_of(Counted, pairs_from=source)).learn(N_STEPS)
+        rows.append(sum(seen))
+    assert rows[0] < rows[1]
 
 
 def test_a_model_with_the_users_encoder_is_saved_and_loaded(tmp_path: Path) -> None:
@@ -174,6 +176,52 @@ def test_a_model_with_the_users_encoder_is_saved_and_loaded(tmp_path: Path) -> N
     read = read_trusted_encoder(tmp_path / "model.zip")(images)
     assert torch.equal(read, feature_function(model)(images))
     loaded.learn(N_STEPS)
+
+
+def test_an_untrained_copy_is_drawn_anew_and_tells_images_apart() -> None:
+    network = with_batch_norm(IMAGES)
+    first, norm = network[0], network[1]
+    images = noise_images(16).float() / 255
+    norm.running_mean = torch.full((8,), 1e6)
+    state = torch.get_rng_state()
+    copy = redrawn_network(network, seed=0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(copy.get_parameter("0.weight"), first.get_parameter("weight"))
+    assert copy(images).std(dim=0).max() > 0.01
+
+
+def vectors_with_norm(space: spaces.Box) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(space.shape[0], 12), nn.BatchNorm1d(12), nn.ELU())
+
+
+@pytest.mark.parametrize("name", ["PPO", further("SAC")])
+@pytest.mark.parametrize("make", [with_batch_norm, vectors_with_norm])
+def test_batch_norm_counts_the_batches_of_the_loss(make: Any, name: str) -> None:
+    build = (ALGORITHMS if make is with_batch_norm else VECTOR_ALGORITHMS)[name]
+    counted = []
+    for coef in (0.01, 0.0):
+        model = build(kwargs_of(make, infonce_coef=coef))
+        model.learn(N_STEPS * 2)
+        buffers = dict(extractors_of(model)[0].named_buffers())
+        counted += [int(n) for tag, n in buffers.items() if tag in _COUNTS]
+    assert counted[0] > counted[1]
+
+
+_COUNTS = {"network.1.num_batches_tracked", "mlp.1.num_batches_tracked"}
+
+
+def test_a_network_that_keeps_an_activation_trains_without_the_floor() -> None:
+    class Keeping(Strided):
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            self.kept = super().forward(observations)
+            return self.kept
+
+    model = ALGORITHMS["PPO"](kwargs_of(Keeping))
+    numbers = record_logger(model)
+    with pytest.warns(UserWarning, match="floor_random is left out: a Keeping cannot be copied"):
+        model.learn(N_STEPS * 2)
+    assert any("floor_pixels" in tag for tag in numbers)
+    assert not any("floor_random" in tag for tag in numbers)
 
 
 @pytest.mark.parametrize("build", [ALGORITHMS["PPO"], VECTOR_ALGORITHMS["PPO"]])
@@ -212,6 +260,8 @@ def _maps(space: spaces.Box) -> nn.Module:
         (IMAGES, {"encoder": Strided, "features_dim": 9}, ValueError, "`features_dim` with the"),
         (IMAGES, {"encoder": Strided, "activation": "elu"}, ValueError, "`activation` with the"),
         (IMAGES, {"encoder": Strided, "preset": "spatial_cpc"}, ValueError, "with the preset that"),
+        (IMAGES, {"encoder": Strided, "channels_last": True}, ValueError, "`channels_last` with"),
+        (IMAGES, {"encoder": lambda space: nn.Flatten()}, ValueError, "a Flatten without any"),
         (VECTORS, {"encoder": of_vectors, "input_sparsity": 0.1}, ValueError, "`input_sparsity`"),
         (VECTORS, {"encoder": "nature"}, ValueError, "`encoder` to fit vectors"),
     ],

@@ -152,12 +152,56 @@ def test_a_killed_training_with_the_users_loss_goes_on_exactly(build: Any, tmp_p
     assert_goes_on_exactly(make, tmp_path, [100], 160)
 
 
-def test_pairs_of_the_minibatch_and_shuffled_futures_serve_the_loss() -> None:
-    own: list[dict[str, Any]] = [{"pairs_from": "minibatch"}, {"positives": "shuffled"}]
-    for each in own:
-        kwargs = policy_kwargs(objective=InverseDynamics, horizons=(1,), **each)
+@pytest.mark.parametrize("own", [{"pairs_from": "minibatch"}, {"positives": "shuffled"}])
+def test_other_pairs_and_futures_train_the_loss_otherwise(own: dict[str, Any]) -> None:
+    heads = []
+    for settings in ({}, own):
+        kwargs = policy_kwargs(objective=InverseDynamics, horizons=(1,), **settings)
         model = ALGORITHMS["PPO"](kwargs).learn(N_STEPS)
-        assert extractors_of(model)[0].last_infonce["loss"] > 0
+        heads.append(extractors_of(model)[0].state_dict()["infonce.custom.loss.head.weight"])
+    assert not torch.equal(*heads)
+
+
+class Slowness(nn.Module):
+    """A loss without weights: the next features are to be these."""
+
+    def __init__(self, *_: int) -> None:
+        super().__init__()
+
+    def forward(self, features: Tensor, futures: Tensor, actions: Tensor | None) -> Tensor:
+        return (futures[0] - features).square().mean()
+
+
+@pytest.mark.parametrize("build", [ALGORITHMS["PPO"], VECTOR_ALGORITHMS["SAC"]])
+def test_a_loss_may_have_no_weights(build: Any) -> None:
+    model = build(policy_kwargs(objective=Slowness, horizons=(1,)))
+    model.learn(N_STEPS * 2)
+    assert extractors_of(model)[0].last_infonce["loss"] >= 0
+
+
+@pytest.mark.parametrize("build", [ALGORITHMS["PPO"], VECTOR_ALGORITHMS["PPO"]])
+def test_the_loss_is_in_training_mode_when_it_trains(build: Any) -> None:
+    modes = []
+
+    class Watching(InverseDynamics):
+        def forward(self, *given: Tensor) -> Tensor:
+            modes.append(self.training)
+            return super().forward(*given)
+
+    model = build(policy_kwargs(objective=Watching))
+    model.learn(N_STEPS * 2)
+    assert set(modes) == {True}
+
+
+def test_two_views_of_one_image_have_no_actions_between_them() -> None:
+    class Views(Slowness):
+        def forward(self, features: Tensor, futures: Tensor, actions: Tensor | None) -> Tensor:
+            assert actions is None
+            return super().forward(features, futures, actions)
+
+    model = ALGORITHMS["PPO"](policy_kwargs(objective=Views, preset="curl"))
+    model.learn(N_STEPS)
+    assert extractors_of(model)[0].last_infonce["loss"] > 0
 
 
 class PerPair(InverseDynamics):
@@ -177,6 +221,8 @@ def test_a_loss_that_is_no_number_is_named() -> None:
         (IMAGES, {"objective": InverseDynamics(3, 3)}, TypeError, "got a InverseDynamics itself"),
         (IMAGES, {"objective": lambda features, actions: 3}, TypeError, "got int"),
         (IMAGES, {"objective": 3}, TypeError, "`objective` to be one of infonce, self_prediction"),
+        (IMAGES, {"centred": False}, ValueError, "`centred` with objective="),
+        (IMAGES, {"learn_temperature": True}, ValueError, "`learn_temperature` with"),
         (IMAGES, {"critic": "mlp"}, ValueError, "`critic` with objective='infonce' alone"),
         (IMAGES, {"preset": "spatial_cpc"}, ValueError, "with the preset that has it"),
         (VECTORS, {"predictor": "gru"}, ValueError, "`predictor` with objective="),
