@@ -107,7 +107,7 @@ def test_unfit_observation_spaces(
         ({"action_conditioning": True, "action_space": 3}, TypeError, "`action_space`.*space.*3"),
         ({"seed": -1}, ValueError, r"`seed`.*>= 0.*-1"),
         ({"seed": "zero"}, TypeError, r"`seed`.*zero"),
-        ({"encoder": 3}, ValueError, r"`encoder`.*nature.*3"),
+        ({"encoder": 3}, TypeError, r"`encoder`.*nature.*3"),
         ({"channels_last": "no"}, TypeError, r"`channels_last`.*True or False.*no"),
         ({"auto_bind": "no"}, TypeError, r"`auto_bind`.*True or False.*no"),
         (
