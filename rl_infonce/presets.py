@@ -30,7 +30,6 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         isolated=True,
         policy_encoder_tau=0.01,
         input_sparsity=0.03,
-        select_inputs=True,
     ),
     # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
@@ -92,6 +91,9 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
             )
 
 
+_OFF_FOR_IMAGES = {"input_sparsity": 0.0, "select_inputs": False}
+
+
 def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
     """Raise a ValueError if settings need vectors, or moved images are seen by no loss of RL."""
     if settings.augment_observations and settings.isolated:
@@ -99,13 +101,13 @@ def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
             "Expected `augment_observations` with an encoder that RL trains, got it with "
             "isolated=True, where RL's loss does not reach the encoder. Leave one of them out."
         )
-    of_vectors = [name for name in ("input_sparsity", "select_inputs") if getattr(settings, name)]
+    of_vectors = [name for name in _OFF_FOR_IMAGES if getattr(settings, name)]
     if of_vectors:
-        name, usual = of_vectors[0], defaults(InfoNCESettings)
+        name = of_vectors[0]
         raise ValueError(
             f"Expected `{name}` to fit images, got {getattr(settings, name)} with "
             f"preset={preset!r}: it takes out dimensions of vectors. Leave the preset out, or add "
-            f"{', '.join(f'{each}={usual[each]}' for each in of_vectors)}."
+            f"{', '.join(f'{each}={_OFF_FOR_IMAGES[each]}' for each in of_vectors)}."
         )
 
 

@@ -244,15 +244,19 @@ class InfoNCESettings:
         "takes out inputs that the loss has no use for, such as noise.",
         needs=("isolated", True),
     )
-    with_observation: bool = setting(
-        True, Flag(), "Whether the policy receives a vector beside its features."
+    with_observation: bool | None = setting(
+        None,
+        Flag(),
+        "Whether the policy receives a vector beside its features.",
+        none="doing so unless isolated features serve an off-policy algorithm, as in SAC",
     )
-    select_inputs: bool = setting(
-        False,
+    select_inputs: bool | None = setting(
+        None,
         Flag(),
         "Whether the policy receives those inputs of a vector alone, in its features also, whose "
         "permutation raises the loss on new pairs; the others stand at their means.",
         needs=("isolated", True),
+        none="doing so in on-policy algorithms alone",
     )
     activation: str = setting(
         "relu",

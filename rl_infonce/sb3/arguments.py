@@ -99,13 +99,15 @@ class ExtractorArguments(InfoNCESettings):
 
 
 def extractor_arguments(
-    *positional: Any, vectors: bool = False, **given: Any
+    *positional: Any, vectors: bool = False, off_policy: bool = False, **given: Any
 ) -> ExtractorArguments:
     """Return arguments in which the preset has filled in the settings that were not given.
 
     Args:
         positional: `features_dim`, if it was given by its place.
         vectors: Whether observations are vectors, whose preset is another one.
+        off_policy: Whether an off-policy algorithm has the extractor, whose policy reads the
+            features of vectors alone by default.
         given: Arguments by name.
 
     Raises:
@@ -129,6 +131,7 @@ def extractor_arguments(
     encoder = own.get("encoder")
     settings = preset_settings(preset, changes)
     settings = replace(settings, **_usual_beside_custom_parts(given))
+    settings = replace(settings, **_seen_by_policy(settings, vectors, off_policy))
     if callable(encoder):
         by_place = {"features_dim": positional[0]} if positional else {}
         check_fits_custom_encoder(settings, given | by_place)
@@ -139,6 +142,22 @@ def extractor_arguments(
     else:
         check_fits_images(settings, preset)
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+
+
+def _seen_by_policy(settings: InfoNCESettings, vectors: bool, off_policy: bool) -> dict[str, Any]:
+    """Return what the policy sees of a vector, where the settings leave it to the algorithm.
+
+    Both defaults were chosen by screenings: PPO gains by inputs that the loss has use for, beside
+    their features; SAC learns less where what it sees changes with their number.
+    """
+    selects = vectors and settings.isolated and not off_policy
+    alone = vectors and settings.isolated and off_policy
+    return {
+        "select_inputs": selects if settings.select_inputs is None else settings.select_inputs,
+        "with_observation": (
+            not alone if settings.with_observation is None else settings.with_observation
+        ),
+    }
 
 
 def _usual_beside_custom_parts(given: Mapping[str, Any]) -> dict[str, Any]:

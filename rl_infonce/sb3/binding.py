@@ -47,6 +47,20 @@ def constructing_algorithm() -> BaseAlgorithm | None:
     return next(_callers(BaseAlgorithm, "_setup_model"), None)
 
 
+def is_built_off_policy() -> bool:
+    """Return whether the policy of an off-policy algorithm is building an extractor.
+
+    Policies of on-policy algorithms evaluate actions, also where no algorithm is among the callers.
+    """
+    policy = building_policy()
+    return policy is not None and not hasattr(policy, "evaluate_actions")
+
+
+def building_policy() -> BaseModel | None:
+    """Return the policy that is building an extractor among the callers, or None."""
+    return next(_callers(BaseModel, "make_features_extractor"), None)
+
+
 def training_algorithm() -> BaseAlgorithm | None:
     """Return the algorithm whose `train` is among the callers, or None."""
     return next(_callers(BaseAlgorithm, "train"), None)
@@ -150,8 +164,7 @@ def known_action_space(
                 "them out by action_conditioning=False."
             )
         return given
-    builders = _callers(BaseModel, "make_features_extractor") if look_up else iter(())
-    policy: BaseModel | None = next(builders, None)
+    policy = building_policy() if look_up else None
     if policy is None:
         raise ValueError(
             "Expected `action_space` with action_conditioning=True where no SB3 policy builds the "

@@ -29,7 +29,7 @@ def make_encoder(space: spaces.Box, given: ExtractorArguments) -> Encoder:
             space,
             given.features_dim or 64,
             precision=given.precision,
-            with_observation=given.with_observation,
+            with_observation=bool(given.with_observation),
             make=make,
         )
     if make is not None:

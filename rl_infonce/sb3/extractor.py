@@ -34,6 +34,7 @@ from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.batch_sampling import sampling_plan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
+    is_built_off_policy,
     is_gradient_free,
     known_action_space,
     unfit_for_attaching,
@@ -85,14 +86,14 @@ class InfoNCEExtractor(HostedExtractor):
 
     @signature_of(ExtractorArguments)
     def __init__(self, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
-        given = extractor_arguments(*args, vectors=is_vector(observation_space), **kwargs)
+        host = {"off_policy": kwargs.get("auto_bind", True) and is_built_off_policy()}
+        given = extractor_arguments(*args, vectors=is_vector(observation_space), **host, **kwargs)
         space = check_observation_space(observation_space, normalized_image=given.normalized_image)
         # NatureCNN, of which SB3 wants a subclass, would build layers that are not needed.
         super(NatureCNN, self).__init__(space, features_dim=1)
         self._add_encoder(make_encoder(space, given))
         self.settings, self.max_grad_ratio = given.of_loss, given.max_grad_ratio
-        matches = not self.settings.has_custom_objective
-        self.horizons = resolve_horizons(given.horizons, space.shape, matches=matches)
+        self.horizons = resolve_horizons(given.horizons, space.shape, given.objective)
         self.auto_bind, self.observation_key = given.auto_bind, given.observation_key
         self.last_infonce = {}
         algorithm = constructing_algorithm() if given.auto_bind else None

@@ -93,12 +93,12 @@ def frame_stack_of(image_shape: tuple[int, ...]) -> int:
 
 
 def resolve_horizons(
-    horizons: Sequence[int] | None, shape: tuple[int, ...], *, matches: bool = True
+    horizons: Sequence[int] | None, shape: tuple[int, ...], objective: object = "infonce"
 ) -> tuple[int, ...]:
     """Return the horizons, by default 1 of vectors and for images the smallest without overlap.
 
-    That is the smallest, and at least 4, whose stacks share no frame. If the loss matches anchors
-    with positives, it warns where they share frames; 0 means two views of one image.
+    That is the smallest, and at least 4, whose stacks share no frame. Warns where anchor and
+    positive share frames, unless the objective is the user's own; 0 means two views of one image.
     """
     if len(shape) == 1:
         return tuple(sorted(horizons or (1,)))
@@ -106,7 +106,7 @@ def resolve_horizons(
     if horizons is None:
         return (max(4, stack),)
     short = [k for k in horizons if 0 < k < stack]
-    if short and matches:
+    if short and not callable(objective):
         n_rgb = stack // 3 if stack % 3 == 0 else stack
         unless = f" If its channels are {n_rgb} frames of RGB, {n_rgb} will do." * (n_rgb < stack)
         warnings.warn(

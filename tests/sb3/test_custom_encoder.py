@@ -110,7 +110,7 @@ def test_the_loss_alone_trains_an_encoder_of_vectors(name: str) -> None:
     first = extractors_of(model)[0]
     before = weights_of(first)
     model.learn(N_STEPS * 2)
-    assert first.features_dim == 5 + 12
+    assert first.features_dim == 12 + 5 * bool(first.settings.with_observation)
     assert first.is_isolated
     assert first.settings.input_sparsity == 0
     assert first.last_infonce["loss"] > 0

@@ -51,7 +51,8 @@ IS_USEFUL = torch.arange(4 + N_NOISE) >= N_NOISE
 
 
 def build(name: str, **settings: Any) -> BaseAlgorithm:
-    faster = {"encoder_learning_rate": 0.003, **settings}
+    seen = {"select_inputs": True, "with_observation": True}
+    faster = {"encoder_learning_rate": 0.003, **seen, **settings}
     kwargs = {
         "features_extractor_class": InfoNCEExtractor,
         "features_extractor_kwargs": faster,
