@@ -37,8 +37,8 @@ def test_the_algorithm_decides_what_its_policy_sees_of_a_vector(name: str) -> No
 def test_a_policy_alone_is_built_as_in_its_algorithm(name: str, tmp_path: Path) -> None:
     model = VECTOR_ALGORITHMS[name](default_kwargs())
     untrained = untrained_policy(model, seed=0)
-    model.policy.save(tmp_path / "policy.zip")
-    loaded = type(model.policy).load(tmp_path / "policy.zip")
+    model.policy.save(str(tmp_path / "policy.zip"))
+    loaded = type(model.policy).load(str(tmp_path / "policy.zip"))
     for policy in (untrained, loaded):
         assert policy.state_dict().keys() == model.policy.state_dict().keys()
 
