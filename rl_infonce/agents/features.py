@@ -122,7 +122,7 @@ def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
     return policy.to(model.device)
 
 
-def show(
+def watch_vectors(
     policy: BasePolicy, vectors: npt.NDArray[Any], *, vec_normalize: VecNormalize | None = None
 ) -> None:
     """Let the normalisation in a policy's encoder count raw vectors [K, n], as training would.

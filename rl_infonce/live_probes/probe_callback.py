@@ -14,7 +14,12 @@ import numpy.typing as npt
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Image, Logger, TensorBoardOutputFormat
 
-from rl_infonce.agents.features import check_observes, feature_function, show, untrained_policy
+from rl_infonce.agents.features import (
+    check_observes,
+    feature_function,
+    untrained_policy,
+    watch_vectors,
+)
 from rl_infonce.checks import check_choice, check_count, check_flag
 from rl_infonce.live_probes.probe_figures import (
     Predictions,
@@ -163,7 +168,7 @@ class ProbeCallback(BaseCallback):
             policy = untrained_policy(self.model, self.seed)
             if not shows_images(labelled):
                 normalize = self.model.get_vec_normalize_env()
-                show(policy, np.asarray(observations[:]), vec_normalize=normalize)
+                watch_vectors(policy, np.asarray(observations[:]), vec_normalize=normalize)
             self.untrained, _ = self._scores(self._features(policy))
         if self.history and not 0 < self.history[-1][0] <= self.num_timesteps:
             self.history = []  # a new training, not a continued one
