@@ -147,8 +147,8 @@ def extractor_arguments(
 def _seen_by_policy(settings: InfoNCESettings, vectors: bool, off_policy: bool) -> dict[str, Any]:
     """Return what the policy sees of a vector, where the settings leave it to the algorithm.
 
-    Both defaults were chosen by screenings: PPO gains by inputs that the loss has use for, beside
-    their features; SAC learns less where what it sees changes with their number.
+    Both defaults are those of the confirmations: PPO gains by inputs that the loss has use for,
+    beside their features, and SAC by the features alone.
     """
     selects = vectors and settings.isolated and not off_policy
     alone = vectors and settings.isolated and off_policy
