@@ -146,7 +146,7 @@ def check_fits_custom_objective(settings: InfoNCESettings, given: Mapping[str, A
         "terms": settings.uses_maps and settings.terms,
         "predictor": settings.predictor,
         "select_inputs": settings.select_inputs,
-        "centred": "centred" in given and str(settings.centred),
+        "centred": given.get("centred") is not None and str(settings.centred),
         "learn_temperature": settings.learn_temperature,
     }
     for name, own in unfit.items():

@@ -153,10 +153,12 @@ def check_observes(
             f"{_WAYS_OUT[kind]}"
         )
     normalize = model.get_vec_normalize_env()
-    if normalize is not None and normalize.observation_space.shape != shape:
+    normalizes = normalize is not None and normalize.norm_obs
+    if normalize is not None and normalizes and normalize.observation_space.shape != shape:
         raise ValueError(
             f"Expected VecNormalize around {kind} {shape}, as the labelled set holds, got it "
-            f"around {normalize.observation_space.shape}. Put it around the frame stack."
+            f"around {normalize.observation_space.shape}. Put it around the frame stack, or around "
+            "images with channels first."
         )
     if space.dtype != dtype and model.get_vec_normalize_env() is None:
         raise ValueError(

@@ -59,7 +59,7 @@ def make_report(
     _check(runs, search)
     scored = score_runs(runs)
     planned = n_seeds or _most_seeds(runs)
-    summary = _summary(scored, missing, other_versions) if runs else [_NO_ARMS]
+    summary = _summary(scored, missing, other_versions)
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
     for algo in dict.fromkeys(run.algo for run in runs):
@@ -135,10 +135,13 @@ def _summary(
     """Return what stands above all tables, a paragraph each."""
     runs = [each.run for each in scored]
     games = sorted({run.game for run in runs})
+    absent = [f"Missing: {'; '.join(missing)}."] if missing else []
+    if not runs:
+        return [_NO_ARMS, *absent]
     return [
         f"{counted(len(runs), 'run')}: {counted(len(games), 'game')} ({', '.join(games)}), "
         f"arms {', '.join(arms_of(scored))}.",
-        *([f"Missing: {'; '.join(missing)}."] if missing else []),
+        *absent,
         *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),
         _ONE_OUTCOME,

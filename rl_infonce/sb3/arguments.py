@@ -76,11 +76,11 @@ class ExtractorArguments(InfoNCESettings):
     auto_bind: bool = setting(
         True,
         Flag(),
-        "Whether to look up the call stack, read-only, for the algorithm: when the extractor is "
-        "built, when training starts while none is known that it is part of, for what its `train` "
-        "has sampled, and for whether `train` or `learn` asks for features, as only these carry "
-        "the loss. With False all features carry it that are computed with gradients in training "
-        "mode.",
+        "Whether to look up the call stack, read-only, for the algorithm or its policy: when the "
+        "extractor is built, as some defaults depend on it, when training starts while none is "
+        "known that it is part of, for what its `train` has sampled, and for whether `train` or "
+        "`learn` asks for features, as only these carry the loss. With False all features carry it "
+        "that are computed with gradients in training mode.",
     )
     observation_key: str | None = setting(
         None,
@@ -131,7 +131,8 @@ def extractor_arguments(
     encoder = own.get("encoder")
     settings = preset_settings(preset, changes)
     settings = replace(settings, **_usual_beside_custom_parts(given))
-    settings = replace(settings, **_seen_by_policy(settings, vectors, off_policy))
+    decides = vectors and preset == usual_preset(vectors=True)
+    settings = replace(settings, **_seen_by_policy(settings, decides, off_policy))
     if callable(encoder):
         by_place = {"features_dim": positional[0]} if positional else {}
         check_fits_custom_encoder(settings, given | by_place)
@@ -144,20 +145,21 @@ def extractor_arguments(
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
 
 
-def _seen_by_policy(settings: InfoNCESettings, vectors: bool, off_policy: bool) -> dict[str, Any]:
-    """Return what the policy sees of a vector, where the settings leave it to the algorithm.
+def _seen_by_policy(
+    settings: InfoNCESettings, algorithm_decides: bool, off_policy: bool
+) -> dict[str, Any]:
+    """Return what the policy sees of a vector, where the settings do not say it.
 
-    Both defaults are those of the confirmations: PPO gains by inputs that the loss has use for,
-    beside their features, and SAC by the features alone.
+    Both defaults are those of confirmations, by PPO and by SAC, and those of their relatives also:
+    PPO gains by inputs that the loss has use for, beside their features, and SAC by the features
+    alone.
     """
-    selects = vectors and settings.isolated and not off_policy
-    alone = vectors and settings.isolated and off_policy
-    return {
-        "select_inputs": selects if settings.select_inputs is None else settings.select_inputs,
-        "with_observation": (
-            not alone if settings.with_observation is None else settings.with_observation
-        ),
+    decides = algorithm_decides and settings.isolated
+    usual = {
+        "select_inputs": decides and not off_policy,
+        "with_observation": not (decides and off_policy),
     }
+    return {name: value for name, value in usual.items() if getattr(settings, name) is None}
 
 
 def _usual_beside_custom_parts(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BaseModel
 from torch import nn
 
@@ -48,10 +49,13 @@ def constructing_algorithm() -> BaseAlgorithm | None:
 
 
 def is_built_off_policy() -> bool:
-    """Return whether the policy of an off-policy algorithm is building an extractor.
+    """Return whether an off-policy algorithm is building an extractor, or a policy as it has.
 
-    Policies of on-policy algorithms evaluate actions, also where no algorithm is among the callers.
+    A policy that is built alone is of an on-policy algorithm if it evaluates actions.
     """
+    algorithm = constructing_algorithm()
+    if algorithm is not None:
+        return isinstance(algorithm, OffPolicyAlgorithm)
     policy = building_policy()
     return policy is not None and not hasattr(policy, "evaluate_actions")
 

@@ -112,8 +112,9 @@ def _of_other_losses(
     Settings that neither grid nor flags name are defaults, which may have changed since.
     """
     given = {name: value for name, value in record["arguments"].items() if value is not None}
-    # Earlier versions did not note all settings that a run had.
-    usual = {name: given.get(name, value) for name, value in defaults(InfoNCESettings).items()}
+    # Earlier versions did not note all settings that a run had, and let no algorithm decide these.
+    former = {**defaults(InfoNCESettings), "with_observation": True, "select_inputs": False}
+    usual = {name: given.get(name, value) for name, value in former.items()}
     for session in record["sessions"]:
         loss = session.get("loss")
         if not isinstance(loss, Mapping):  # earlier versions did not note it

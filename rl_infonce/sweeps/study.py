@@ -128,7 +128,8 @@ def read_search(folder: SweepFolder) -> Search | None:
         copy = SweepFolder(Path(copied))
         (copy.path / _JOURNAL).write_bytes((folder.path / _JOURNAL).read_bytes())
         study = _study(_optuna(), copy)
-        return Search(_trials_of(study), study.user_attrs.get("measure", "area"))
+        trials = _trials_of(study)
+        return Search(trials, study.user_attrs.get("measure", "area")) if trials else None
 
 
 def _trials_of(study: Any) -> list[Trial]:

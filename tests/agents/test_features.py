@@ -130,6 +130,13 @@ def test_channels_last_environments_are_probed_channels_first() -> None:
         feature_function(model)(IMAGES.permute(0, 2, 3, 1))
 
 
+def test_rewards_that_are_normalised_below_a_transposition_are_no_observations() -> None:
+    env = FakeImageEnv(screen_height=36, screen_width=36, n_channels=4, channel_first=False)
+    normalized = VecNormalize(DummyVecEnv([lambda: env]), norm_obs=False)
+    model = PPO("CnnPolicy", normalized, policy_kwargs=policy_kwargs(NatureCNN))
+    check_observes(model, (4, 36, 36))
+
+
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "QRDQN", "RecurrentPPO"])
 def test_an_untrained_policy_is_another_draw_of_the_same_network(name: str) -> None:
     model = ALGORITHMS[name]()

@@ -135,6 +135,11 @@ def test_coefficient_0_is_the_plain_network_beside_a_loss_of_ones_own() -> None:
     assert_same_weights(model.policy, plain.policy)
 
 
+def test_what_is_none_is_not_given() -> None:
+    given = {"objective": InverseDynamics, "action_space": spaces.Discrete(3)}
+    assert InfoNCEExtractor(IMAGES, centred=None, **given).infonce is not None  # type: ignore[arg-type]
+
+
 def test_a_model_with_the_users_loss_is_saved_and_loaded(tmp_path: Path) -> None:
     model = ALGORITHMS["PPO"](policy_kwargs(objective=InverseDynamics))
     model.learn(N_STEPS)

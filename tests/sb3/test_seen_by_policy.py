@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import SAC
+from stable_baselines3.sac.policies import SACPolicy
 
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents.features import untrained_policy
@@ -60,3 +62,20 @@ def test_without_a_policy_or_isolation_the_observation_is_seen() -> None:
     settings = extractors_of(joint)[0].settings
     assert settings.with_observation
     assert not settings.select_inputs
+
+
+def test_the_algorithm_counts_and_not_what_its_policy_offers() -> None:
+    class Evaluating(SACPolicy):
+        def evaluate_actions(self) -> None:
+            """Return nothing: it is there."""
+
+    model = SAC(Evaluating, "Pendulum-v1", policy_kwargs=default_kwargs())
+    assert not extractors_of(model)[0].settings.with_observation
+
+
+def test_another_preset_says_itself_what_the_policy_sees() -> None:
+    for name in ("PPO", "SAC"):
+        model = VECTOR_ALGORITHMS[name](default_kwargs(preset="cpc", isolated=True))
+        settings = extractors_of(model)[0].settings
+        assert settings.with_observation
+        assert not settings.select_inputs

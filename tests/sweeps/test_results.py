@@ -192,6 +192,7 @@ def test_what_an_earlier_version_did_not_note_of_a_loss_is_what_it_was_given(
     cell = folder.grid().cells()[1]
     arguments = {"precision": "bf16", "action_conditioning": None}
     noted = {"precision": "bf16", "action_conditioning": False}
+    noted |= {"with_observation": True, "select_inputs": False}
     first: dict[Any, Any] = {}
     for loss in ({"n_pairs": 32}, {"n_pairs": 32, **noted}):
         record = {"arguments": arguments, "sessions": [{"loss": loss}]}

@@ -301,6 +301,8 @@ def test_bad_studies_are_named(study: Any, message: str) -> None:
 
 def test_the_trials_of_a_study_are_read_for_a_report(folder: SweepFolder) -> None:
     assert read_search(folder) is None
+    (folder.path / "study.log").touch()
+    assert read_search(folder) is None
     found = list(run_study(folder, grid(), Trainer(folder, stop_at=4, fail_at=2), None))
     search = read_search(folder)
     assert search is not None

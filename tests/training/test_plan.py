@@ -73,6 +73,28 @@ def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
             going_on(run_dir, "--run-dir", str(run_dir), *changed)
 
 
+@pytest.mark.parametrize(
+    ("algo", "noted", "seen"),
+    [
+        ("ppo", {"with_observation": True, "select_inputs": True}, (None, None)),
+        ("ppo", {"with_observation": False, "select_inputs": False}, (False, False)),
+        ("ppo", {"with_observation": False}, (False, False)),
+        ("ppo", {"with_observation": True, "select_inputs": False}, (None, None)),
+        ("dqn", {"with_observation": True, "select_inputs": True}, (True, True)),
+        ("dqn", {"with_observation": False, "select_inputs": False}, (None, None)),
+        ("dqn", {"with_observation": True, "select_inputs": True, "isolated": False}, (None, None)),
+    ],
+)
+def test_a_policy_goes_on_seeing_what_it_saw(
+    algo: str, noted: dict[str, bool], seen: tuple[bool | None, bool | None], tmp_path: Path
+) -> None:
+    """Whatever the default is that the run was begun with; today's need not be named."""
+    sessions = [{"loss": {"isolated": True, **noted}}]
+    run_dir = begun(tmp_path / "run", "--algo", algo, sessions=sessions)
+    loss = going_on(run_dir, "--resume", str(run_dir)).loss
+    assert (loss.get("with_observation"), loss.get("select_inputs")) == seen
+
+
 def test_hyperparameters_may_be_named_in_any_order(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run", "--hyperparams", "n_epochs:5", "gamma:1.0")
     again = ("--run-dir", str(run_dir), "--hyperparams", "gamma:1")
