@@ -248,7 +248,7 @@ class InfoNCESettings:
         None,
         Flag(),
         "Whether the policy receives a vector beside its features.",
-        none="doing so unless isolated features serve an off-policy algorithm, as in SAC",
+        none="doing so, but with action_cpc not in off-policy algorithms, as SAC",
     )
     select_inputs: bool | None = setting(
         None,
@@ -256,7 +256,7 @@ class InfoNCESettings:
         "Whether the policy receives those inputs of a vector alone, in its features also, whose "
         "permutation raises the loss on new pairs; the others stand at their means.",
         needs=("isolated", True),
-        none="doing so in on-policy algorithms alone",
+        none="doing so with action_cpc in on-policy algorithms alone",
     )
     activation: str = setting(
         "relu",
