@@ -64,6 +64,7 @@ def test_metadata_names_version_licence_and_extras() -> None:
     described = metadata("rl-infonce")
     assert described["License-Expression"] == "MIT"
     assert set(described.get_all("Provides-Extra") or []) == {
+        "completion",
         "contrib",
         "dmc",
         "hub",

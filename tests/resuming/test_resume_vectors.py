@@ -63,7 +63,7 @@ def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path
 def test_tests_of_inputs_are_made_where_they_would_have_been(tmp_path: Path) -> None:
     def make() -> BaseAlgorithm:
         rounds: dict[str, Any] = {"train_freq": 20, "gradient_steps": 20, "learning_starts": 50}
-        kwargs = policy_kwargs()
+        kwargs = policy_kwargs(select_inputs=True)
         return SAC(
             "MlpPolicy", pendulum(1), buffer_size=500, policy_kwargs=kwargs, seed=1, **rounds
         )
