@@ -16,7 +16,7 @@ class PrintCompletion(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Do so."""
+        """Print the script of the shell that was named."""
         try:
             import shtab
         except ImportError:

@@ -142,9 +142,8 @@ def _random_play(
     env.seed(seed)
     observations = env.reset()
     assert isinstance(observations, np.ndarray)  # noqa: S101 (narrows SB3's union type)
-    infos: Sequence[Mapping[str, Any]] = (
-        env.unwrapped.reset_infos
-    )  # wrappers have an own, empty one
+    # Of the innermost environment, as wrappers have an own, empty one.
+    infos: Sequence[Mapping[str, Any]] = env.unwrapped.reset_infos
     episodes = np.arange(env.num_envs)
     while True:
         yield list(zip(observations.copy(), infos, episodes.tolist(), strict=True))

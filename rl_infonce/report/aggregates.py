@@ -59,8 +59,8 @@ def probability_of_improvement(x: Scores, y: Scores) -> FloatArray:
 def performance_profile(scores: Scores, thresholds: npt.ArrayLike) -> FloatArray:
     """Return the share of runs above each of T thresholds, averaged over tasks: [..., T].
 
-    The run-score distribution of Agarwal et al. 2021 (sec. 4.2, eq. 1 of their profiles): where one
-    arm's profile lies above that of another everywhere, it is better at every quantile.
+    The run-score distribution of Agarwal et al. 2021 (sec. 4.2): an arm whose profile lies above
+    that of another everywhere is better at every quantile.
     """
     levels = np.asarray(thresholds, dtype=np.float64)
     checked = checked_scores("scores", scores)
