@@ -126,13 +126,7 @@ def check_fits_custom_encoder(settings: InfoNCESettings, given: Mapping[str, Any
         "channels_last": given.get("channels_last"),
         **{name: own for name, own in settings.of_encoder.items() if own != usual[name]},
     }
-    for name, own in shaping.items():
-        if own is not None:
-            raise ValueError(
-                f"Expected `{name}` with the encoders of rl_infonce alone, got {own!r} with "
-                f"encoder={given['encoder']!r}, which decides this itself. Leave it out"
-                f"{', with the preset that has it' if name == 'terms' else ''}."
-            )
+    _refuse_first(shaping, "the encoders of rl_infonce", f"encoder={given['encoder']!r}")
 
 
 def check_fits_custom_objective(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
@@ -143,17 +137,22 @@ def check_fits_custom_objective(settings: InfoNCESettings, given: Mapping[str, A
         given: All arguments that were given, by name.
     """
     unfit = {
-        "terms": settings.uses_maps and settings.terms,
+        "terms": settings.terms if settings.uses_maps else None,
         "predictor": settings.predictor,
-        "select_inputs": settings.select_inputs,
-        "centred": given.get("centred") is not None and str(settings.centred),
-        "learn_temperature": settings.learn_temperature,
+        "select_inputs": settings.select_inputs or None,
+        "centred": given.get("centred"),
+        "learn_temperature": settings.learn_temperature or None,
     }
-    for name, own in unfit.items():
-        if own:
+    _refuse_first(unfit, "the objectives of rl_infonce", f"objective={settings.objective!r}")
+
+
+def _refuse_first(unfit: Mapping[str, Any], fitting: str, custom: str) -> None:
+    """Raise a ValueError about the first setting that is not None, if there is one."""
+    for name, given in unfit.items():
+        if given is not None:
             raise ValueError(
-                f"Expected `{name}` with objective='infonce' or 'self_prediction', got {own!r} "
-                f"with objective={settings.objective!r}, which does not use it. Leave it out"
+                f"Expected `{name}` with {fitting} alone, got {given!r} with {custom}, which does "
+                "not take it. Leave it out"
                 f"{', with the preset that has it' if name == 'terms' else ''}."
             )
 

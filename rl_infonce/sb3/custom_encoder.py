@@ -12,13 +12,14 @@ from rl_infonce.checks import check_choice
 from rl_infonce.device import arithmetic
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
+from rl_infonce.sb3.image_encoder import FixedScaleEncoder
 from rl_infonce.settings import PRECISIONS
 
 MakeNetwork = Callable[[spaces.Box], nn.Module]
 """Observation space -> network from observations [K, ...] to features [K, D]."""
 
 
-class CustomImageEncoder(nn.Module):
+class CustomImageEncoder(FixedScaleEncoder):
     """A user's network, called `network`, from images to features, without a convolutional map.
 
     Args:
@@ -52,13 +53,6 @@ class CustomImageEncoder(nn.Module):
         """The network."""
         return self.network
 
-    def prepared(self, observations: Tensor) -> Tensor:
-        """Return images as the network sees them: unchanged."""
-        return observations
-
-    def watch(self, observations: Tensor) -> None:
-        """Take note of what the host trains on: nothing, as images have fixed bounds."""
-
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
         """Return features of preprocessed images.
 
@@ -70,11 +64,6 @@ class CustomImageEncoder(nn.Module):
         with autocast(observations.device.type, precision):
             features = call_with(self.network, "network.", observations, averages)
         return Encoded(features.float() if precision == "bf16" else features, None)
-
-    def output(self, observations: Tensor, encoded: Encoded) -> Tensor:
-        """Return what the policy receives: the features [K, D]."""
-        del observations
-        return encoded.features
 
 
 def custom_network(make: MakeNetwork, space: spaces.Box) -> tuple[nn.Module, int]:

@@ -17,7 +17,23 @@ from rl_infonce.sb3.batch_encoding import Encoded, autocast
 from rl_infonce.settings import PRECISIONS
 
 
-class ImageEncoder(nn.Module):
+class FixedScaleEncoder(nn.Module):
+    """What encoders of images share: inputs of known bounds, and features that the policy reads."""
+
+    def prepared(self, observations: Tensor) -> Tensor:
+        """Return images as the trunk sees them: unchanged."""
+        return observations
+
+    def watch(self, observations: Tensor) -> None:
+        """Take note of what the host trains on: nothing, as images have fixed bounds."""
+
+    def output(self, observations: Tensor, encoded: Encoded) -> Tensor:
+        """Return what the policy receives: the features [K, D]."""
+        del observations
+        return encoded.features
+
+
+class ImageEncoder(FixedScaleEncoder):
     """A convolutional trunk `cnn` and a layer `linear`, named as in NatureCNN.
 
     Args:
@@ -68,13 +84,6 @@ class ImageEncoder(nn.Module):
         """The convolutions, from prepared images to the flattened map."""
         return self.cnn
 
-    def prepared(self, observations: Tensor) -> Tensor:
-        """Return images as the trunk sees them: unchanged."""
-        return observations
-
-    def watch(self, observations: Tensor) -> None:
-        """Take note of what the host trains on: nothing, as images have fixed bounds."""
-
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
         """Return features and convolutional map of preprocessed images.
 
@@ -91,8 +100,3 @@ class ImageEncoder(nn.Module):
         if precision == "bf16":
             features = features.float()
         return Encoded(features, flat.reshape(-1, *self.local_shape))
-
-    def output(self, observations: Tensor, encoded: Encoded) -> Tensor:
-        """Return what the policy receives: the features [K, D]."""
-        del observations
-        return encoded.features

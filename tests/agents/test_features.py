@@ -135,6 +135,8 @@ def test_rewards_that_are_normalised_below_a_transposition_are_no_observations()
     normalized = VecNormalize(DummyVecEnv([lambda: env]), norm_obs=False)
     model = PPO("CnnPolicy", normalized, policy_kwargs=policy_kwargs(NatureCNN))
     check_observes(model, (4, 36, 36))
+    plain = model.policy.features_extractor(IMAGES.float() / 255).detach()
+    torch.testing.assert_close(feature_function(model)(IMAGES), plain)
 
 
 @pytest.mark.parametrize("name", ["PPO", "DQN", "SAC", "QRDQN", "RecurrentPPO"])

@@ -190,7 +190,7 @@ def test_features_of_vectors_are_probed_while_they_train(algorithm: Any, tmp_pat
     assert len(callback.history) == 3
     scores = callback.history[-1][1]["converged"]
     assert callback.majority is not None
-    # The policy receives the observation beside its features, and the stamp tells the time.
+    # PPO's policy also receives the observation, whose stamp tells the time; SAC's features know.
     assert scores.mean.f1_weighted > callback.majority.mean.f1_weighted + 0.2
     (folder,) = tmp_path.iterdir()
     tags = EventAccumulator(str(folder)).Reload().Tags()

@@ -12,6 +12,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 IMAGE_SHAPE = (4, 36, 36)
 VECTOR_SHAPE = (5,)
 
+IMAGES = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
+VECTORS = spaces.Box(-1.0, 1.0, VECTOR_SHAPE)
+
 IntArray = npt.NDArray[np.int64]
 
 

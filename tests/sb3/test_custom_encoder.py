@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -18,7 +17,7 @@ from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.sb3.custom_encoder import CustomImageEncoder
 from rl_infonce.sb3.diagnostics import redrawn_network
 from tests.further import further
-from tests.sb3.fakes import IMAGE_SHAPE
+from tests.sb3.fakes import IMAGES, VECTORS
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
@@ -31,9 +30,6 @@ from tests.sb3.worlds import (
     streams,
     weights_of,
 )
-
-IMAGES = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
-VECTORS = spaces.Box(-1.0, 1.0, (5,))
 
 
 class Strided(BaseFeaturesExtractor):

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -16,7 +15,7 @@ from rl_infonce.objective import ContrastBatch, ObjectiveShape, TemporalInfoNCE
 from rl_infonce.settings import InfoNCESettings
 from tests.further import further
 from tests.resuming.killing import assert_goes_on_exactly
-from tests.sb3.fakes import IMAGE_SHAPE
+from tests.sb3.fakes import IMAGES, VECTORS
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
@@ -29,9 +28,6 @@ from tests.sb3.worlds import (
     streams,
     weights_of,
 )
-
-IMAGES = spaces.Box(0, 255, IMAGE_SHAPE, np.uint8)
-VECTORS = spaces.Box(-1.0, 1.0, (5,))
 
 
 class InverseDynamics(nn.Module):
@@ -226,12 +222,12 @@ def test_a_loss_that_is_no_number_is_named() -> None:
         (IMAGES, {"objective": InverseDynamics(3, 3)}, TypeError, "got a InverseDynamics itself"),
         (IMAGES, {"objective": lambda features, actions: 3}, TypeError, "got int"),
         (IMAGES, {"objective": 3}, TypeError, "`objective` to be one of infonce, self_prediction"),
-        (IMAGES, {"centred": False}, ValueError, "`centred` with objective="),
+        (IMAGES, {"centred": False}, ValueError, "`centred` with the objectives"),
         (IMAGES, {"learn_temperature": True}, ValueError, "`learn_temperature` with"),
         (IMAGES, {"critic": "mlp"}, ValueError, "`critic` with objective='infonce' alone"),
         (IMAGES, {"preset": "spatial_cpc"}, ValueError, "with the preset that has it"),
-        (VECTORS, {"predictor": "gru"}, ValueError, "`predictor` with objective="),
-        (VECTORS, {"select_inputs": True}, ValueError, "`select_inputs` with objective="),
+        (VECTORS, {"predictor": "gru"}, ValueError, "`predictor` with the objectives"),
+        (VECTORS, {"select_inputs": True}, ValueError, "`select_inputs` with the objectives"),
     ],
 )
 def test_what_does_not_fit_is_refused(
