@@ -93,7 +93,8 @@ class TemporalInfoNCELoss:
     @cached_property
     def accuracy(self) -> Tensor:
         """[K] share of anchors whose positive scores best."""
-        accuracy = retrieval_accuracy(self.scores, mask=_like(self.mask, self.scores))
+        mask = _like(self.mask, self.scores)
+        accuracy = retrieval_accuracy(self.scores, mask=mask, validate_args=False)
         return accuracy.flatten(1).mean(1)
 
     @cached_property

@@ -53,6 +53,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "PPO": PPO_SIZES,
     "DQN": {**DQN_SETTINGS, "buffer_size": 10_000, "learning_starts": 1_000},
 }
+N_STEPS = {"PPO": 1024, "DQN": 256}
+"""Environment steps of a turn: about a second on a GPU."""
+
 SMALL: dict[str, dict[str, Any]] = {
     "PPO": {"n_steps": 16, "batch_size": 64, "n_epochs": 1},
     "DQN": {**SIZES["DQN"], "buffer_size": 500, "learning_starts": 50},
@@ -134,7 +137,7 @@ def training(
     algorithm: str, device: torch.device, seconds: float, *, smoke: bool
 ) -> dict[str, list[float]]:
     """Return environment steps per second of each arm."""
-    n_steps, sizes = (128, SMALL[algorithm]) if smoke else (1024, SIZES[algorithm])
+    n_steps, sizes = (128, SMALL[algorithm]) if smoke else (N_STEPS[algorithm], SIZES[algorithm])
     arms: tuple[str, ...] = ARMS
     if not has_fast_bf16(device):
         arms = tuple(each for each in arms if "bf16" not in each)
@@ -242,33 +245,34 @@ def probes(device: torch.device, seconds: float, *, n_frames: int) -> dict[str, 
     return alternate({"converged probes": fit}, device, seconds)
 
 
-def measure(device: torch.device, minutes: float, *, smoke: bool) -> dict[str, Any]:
-    """Return every figure, and what it was measured on."""
+def measure(device: torch.device, minutes: float, *, smoke: bool) -> Iterator[dict[str, Any]]:
+    """Yield every figure so far, and what it was measured on, after each section."""
     seconds = {name: 60 * minutes * share for name, share in SHARES.items()}
     sizes = (64, 128) if smoke else (1024, 4096, 16384, 65536)
-    start = time.perf_counter()
-    found: dict[str, Any] = {}
-    for name in ("PPO", "DQN"):
-        found[name] = training(name, device, seconds[name], smoke=smoke)
-    found["contrast"] = contrast(device, seconds["contrast"], sizes=sizes)
-    found["pretraining"] = pretraining(
-        device, seconds["pretraining"], batch_size=4 if smoke else None
-    )
-    n_frames = 2_000 if smoke else 50_000
-    found["probes"] = probes(device, seconds["probes"], n_frames=n_frames)
-    machine = {
+    sections: dict[str, Callable[[float], Any]] = {
+        "PPO": partial(training, "PPO", device, smoke=smoke),
+        "DQN": partial(training, "DQN", device, smoke=smoke),
+        "contrast": partial(contrast, device, sizes=sizes),
+        "pretraining": partial(pretraining, device, batch_size=4 if smoke else None),
+        "probes": partial(probes, device, n_frames=2_000 if smoke else 50_000),
+    }
+    machine: dict[str, Any] = {
         "device": hardware_name(device),
         "torch": torch.__version__,
         "stable_baselines3": stable_baselines3.__version__,
-        "seconds": time.perf_counter() - start,
     }
-    return {"machine": machine, **found}
+    start = time.perf_counter()
+    found: dict[str, Any] = {"machine": machine}
+    for name, section in sections.items():
+        found[name] = section(seconds[name])
+        machine["seconds"] = time.perf_counter() - start
+        yield found
 
 
 def tables(summary: Mapping[str, Any]) -> str:
-    """Return the medians in Markdown, with the lowest and the highest turn."""
+    """Return the medians of what was measured in Markdown, with the lowest and highest turn."""
     parts = []
-    for name in ("PPO", "DQN", "pretraining", "probes"):
+    for name in (each for each in SHARES if each in summary and each != "contrast"):
         lines = [
             f"| {name} | per second | lowest to highest | times its off |",
             "|---|---|---|---|",
@@ -283,6 +287,8 @@ def tables(summary: Mapping[str, Any]) -> str:
             spread = f"{min(runs):.4g} to {max(runs):.4g}"
             lines.append(f"| {arm} | {statistics.median(runs):.4g} | {spread} | {ratio} |")
         parts.append("\n".join(lines))
+    if "contrast" not in summary:
+        return "\n\n".join(parts)
     lines = ["| N | loss | ms | times three products | peak memory, MB |", "|---|---|---|---|---|"]
     for n, each in summary["contrast"].items():
         least = each["ms"]["three products"]
@@ -299,7 +305,7 @@ def tables(summary: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Parse, measure, print, and write the JSON if asked."""
+    """Parse, measure, print, and write the JSON after each section if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--minutes", type=float, default=6.0, help="for turns, beside the first")
@@ -307,11 +313,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     minutes = 0.0 if args.smoke else args.minutes
-    summary = measure(usable_device(args.device), minutes, smoke=args.smoke)
+    for summary in measure(usable_device(args.device), minutes, smoke=args.smoke):
+        *_, latest = summary
+        print(f"{latest} after {summary['machine']['seconds']:.0f} s", flush=True)
+        if args.output is not None:  # whatever ends it, the sections that were measured stay
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+            args.output.write_text(json.dumps(summary, indent=2) + "\n")
     print(tables(summary))
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from torch import Tensor
 from rl_infonce.nce._candidates import allowed_scores, check_scores, expand_mask, positives_of
 
 
-def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
+def retrieval_accuracy(
+    scores: Tensor, *, mask: Tensor | None = None, validate_args: bool = True
+) -> Tensor:
     """Return whether the positive has the best score of its row, ties shared.
 
     Top-1 accuracy over the same axis as `info_nce`. An argmax would give a collapsed critic, whose
@@ -17,6 +19,7 @@ def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
     Args:
         scores: [..., B, M], M >= B; the positive of row i is column i.
         mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
+        validate_args: Whether to check that the mask allows positives, which waits for the device.
 
     Returns:
         [..., B] accuracies without gradient: 1 if the positive alone is best, 1/n if it shares the
@@ -27,7 +30,7 @@ def retrieval_accuracy(scores: Tensor, *, mask: Tensor | None = None) -> Tensor:
         tensor([0.5000, 1.0000])
     """
     check_scores(scores)
-    if mask is not None:
+    if mask is not None and validate_args:
         expand_mask(scores, mask)
     allowed, used = allowed_scores(scores, mask, validate_args=False)  # [..., B, M]
     best = allowed.amax(dim=-1)  # [..., B]

@@ -35,8 +35,7 @@ def test_ratios_are_those_of_a_turn_with_the_same_arithmetic() -> None:
     }
     times = {"three products": [2.0], "ours": [3.0]}
     contrast = {"8": {"ms": times, "peak_mb": {"ours": 5.0, "big": None}}}
-    others: dict[str, dict[str, list[float]]] = {"DQN": {}, "pretraining": {}, "probes": {}}
-    table = gpu.tables({"PPO": runs, "contrast": contrast, **others})
+    table = gpu.tables({"PPO": runs, "contrast": contrast})
     assert "| minibatch | 49.5 | 9 to 90 | 0.90 |" in table
     assert "| minibatch bf16 | 10 | 10 to 10 | 0.50 |" in table
     assert "| stock | 1 | 1 to 1 | - |" in table

@@ -12,6 +12,7 @@ import pytest
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.atari.published import published_scores
 from rl_infonce.cli import main
+from rl_infonce.nce.contrast import DEVICE_CROSSOVER, DEVICE_TILE
 from rl_infonce.pretraining import OBJECTIVES
 from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.statistics import t_difference
@@ -473,6 +474,7 @@ BENCHMARKS = {
     **dict.fromkeys(("collect_speed", "env_threads", "pretrain_speed", "vector_speed"), ("table",)),
     **dict.fromkeys(("probe_speed", "train_speed"), ("table", "limits_table")),
     "contrast_speed": ("table", "limits_table", "memory_table"),
+    "contrast_tiles": ("table",),
 }
 
 
@@ -508,6 +510,21 @@ def test_contrast_keeps_its_promises_in_the_committed_run() -> None:
     small = times["256"]
     assert small["NTXentLoss"]["ms"] > 100 * small["ours, symmetric"]["ms"]
     assert max(summary["memory"]["extra_mb"].values()) < 300
+
+
+def test_tiles_on_a_gpu_are_those_that_were_fastest() -> None:
+    of_size = committed("contrast_tiles.json")["ms"]
+    for n, entry in of_size.items():
+        for form in ("one way", "symmetric"):
+            at_once = entry[form].pop("none", None)
+            if at_once is not None:
+                assert int(n) <= DEVICE_CROSSOVER
+                assert at_once < min(entry[form].values())
+    largest = of_size["65536"]
+    for form, times in ((form, largest[form]) for form in ("one way", "symmetric")):
+        smaller = [ms for side, ms in times.items() if int(side) < DEVICE_TILE]
+        assert times[str(DEVICE_TILE)] < min(smaller), form
+    assert 2.0 < largest["one way"][str(DEVICE_TILE)] / largest["products"] < 2.1
 
 
 def test_probes_are_fast_in_the_committed_run() -> None:

@@ -10,7 +10,10 @@ from rl_infonce import InfoNCECallback
 from tests.sb3.fakes import stamped_vec_env
 from tests.sb3.worlds import PPO_SIZES, extractors_of, policy_kwargs
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+    pytest.mark.filterwarnings("ignore:You are trying to run PPO on the GPU"),
+]
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "cpc": {},
