@@ -23,6 +23,7 @@ from rl_infonce.sb3.callbacks import (
     trained_extractors,
 )
 from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
+from rl_infonce.training.progress_bar import progress_bar
 from rl_infonce.training.run_model import make_model, save_model
 from rl_infonce.training.run_state import MODEL, check_budget, check_unsaved
 from rl_infonce.training.session_record import SessionRecord
@@ -156,13 +157,15 @@ class TrainingRun:
         guard = NanGuardCallback(self.run_dir, on_nan=self.plan.on_nan)
         callbacks = [*self._callbacks, self._episodes, guard, self._resume]
         status, code, start = "failed", 1, time.perf_counter()
-        with stopping_signals(lambda _signal: self._resume.ask_to_stop()):
+        stops = stopping_signals(lambda _signal: self._resume.ask_to_stop())
+        with contextlib.ExitStack() as held, stops:
+            if progress:
+                bar = progress_bar(self.model, self.plan.n_timesteps)
+                callbacks.append(held.enter_context(bar))
             try:
                 n_left = max(self.plan.n_timesteps - self.model.num_timesteps, 0)
                 if n_left:
-                    self.model.learn(
-                        n_left, callbacks, reset_num_timesteps=False, progress_bar=progress
-                    )
+                    self.model.learn(n_left, callbacks, reset_num_timesteps=False)
                 # The step at which a stop is noticed counts, and its update is missing.
                 is_done = not self._resume.stopped
                 status, code = ("done", 0) if is_done else ("interrupted", INTERRUPTED)
