@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from importlib.metadata import metadata, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,10 @@ def test_numeric_rooms_know_no_host() -> None:
 
 @pytest.mark.slow
 def test_the_plugin_works_without_sb3_contrib_and_ale_py() -> None:
+    host = imported_by("import stable_baselines3")  # 2.8 imports matplotlib
     found = imported_by("from rl_infonce import InfoNCEExtractor, InfoNCECallback, ProbeCallback")
     assert "stable_baselines3" in found
-    assert not found & {"sb3_contrib", "matplotlib"}
+    assert not (found - host) & {"sb3_contrib", "matplotlib"}
 
 
 def test_public_names_can_be_imported_and_are_listed() -> None:
@@ -106,6 +108,7 @@ def test_the_tested_torch_is_pinned() -> None:
     assert pinned()["torch"] == "2.13.0"
 
 
+@pytest.mark.skipif(find_spec("rl_zoo3") is None, reason="rl_zoo3 is not installed")
 def test_everything_the_package_and_its_tests_import_is_pinned() -> None:
     left = ["rl-infonce", *_test_group()]
     needed: set[str] = set()

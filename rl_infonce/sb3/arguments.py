@@ -220,5 +220,5 @@ def arguments_in_words() -> str:
         facts = f"{words_in_python(each.kind)}; {usual}"
         needs = "" if each.needs is None else f" Needs {each.needs[0]}={each.needs[1]!r}."
         text = f"{name}: {each.sentences} ({facts.replace('`', '')}){needs}"
-        paragraphs.append(fill(text, width=100, initial_indent=" " * 8, subsequent_indent=" " * 12))
+        paragraphs.append(fill(text, width=96, initial_indent=" " * 4, subsequent_indent=" " * 8))
     return "\n".join(paragraphs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import cleandoc
 from typing import Any, cast
 
 import numpy as np
@@ -302,5 +303,6 @@ class InfoNCEExtractor(HostedExtractor):
 
 
 if InfoNCEExtractor.__doc__:  # None under python -OO
-    _head, _raises = InfoNCEExtractor.__doc__.split("\n\n    Raises:")
-    InfoNCEExtractor.__doc__ = f"{_head}\n{arguments_in_words()}\n\n    Raises:{_raises}"
+    # Without the indentation, which Python 3.13 takes off and others keep.
+    _head, _raises = cleandoc(InfoNCEExtractor.__doc__).split("\n\nRaises:")
+    InfoNCEExtractor.__doc__ = f"{_head}\n{arguments_in_words()}\n\nRaises:{_raises}"

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Run the tests at the lowest and at the newest versions that pyproject.toml allows, on each Python.
+#
+#     bash tests/versions.sh 3.10 3.11 3.12 3.13 -- OPTIONS OF PYTEST
+#
+# Needs uv (pip install uv), which finds the Pythons or fetches them. One environment at a time is
+# made in a temporary folder: torch with CUDA takes 5 GB. Each ends with a line
+# `3.10 lowest: 5000 passed, 30 skipped`, beside the versions in OUTPUT/3.10-lowest.txt.
+set -u
+cd "$(dirname "$0")/.."
+output=${OUTPUT:-versions}
+pythons=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do pythons+=("$1"); shift; done
+[ $# -eq 0 ] || shift
+[ ${#pythons[@]} -gt 0 ] || pythons=(3.10 3.11 3.12 3.13)
+mkdir -p "$output"
+failed=0
+for python in "${pythons[@]}"; do
+    for kind in ${KINDS:-lowest newest}; do
+        resolution=highest
+        [ "$kind" = newest ] || resolution=lowest-direct
+        folder=$(mktemp -d)
+        report=$output/$python-$kind
+        # The versions of what we depend on are given; what tests need beside is the newest that fits.
+        # RL Zoo asks for versions of its own, so that its tests are left out.
+        echo "rl_zoo3 ; sys_platform == 'nowhere'" >"$folder/left_out.txt"
+        if uv pip compile --quiet --no-build --python-version "$python" --resolution $resolution \
+            --extra contrib --extra plots pyproject.toml --output-file "$folder/ours.txt" >/dev/null &&
+            uv venv --quiet --python "$python" "$folder/venv" &&
+            VIRTUAL_ENV=$folder/venv uv pip install --quiet \
+                --constraint "$folder/ours.txt" --override "$folder/left_out.txt" --group test --editable ".[contrib,plots]"; then
+            VIRTUAL_ENV=$folder/venv uv pip freeze --exclude-editable >"$report.txt"
+            PATH=$folder/venv/bin:$PATH VIRTUAL_ENV=$folder/venv \
+                pytest --numprocesses "${WORKERS:-3}" --dist worksteal -p no:cacheprovider \
+                    --override-ini filterwarnings= "$@" >"$report.log" 2>&1
+            counts=$(tail -n 1 "$report.log" | sed 's/^=* *//; s/ in .*//')
+        else
+            counts="not installed"
+        fi
+        echo "$python $kind: $counts" | tee -a "$output/counts.txt"
+        case $counts in *failed* | *error* | *installed*) failed=1 ;; esac
+        rm -rf "$folder"
+    done
+done
+exit $failed
