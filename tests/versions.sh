@@ -25,10 +25,10 @@ for python in "${pythons[@]}"; do
         # RL Zoo asks for versions of its own, so that its tests are left out.
         echo "rl_zoo3 ; sys_platform == 'nowhere'" >"$folder/left_out.txt"
         if uv pip compile --quiet --no-build --python-version "$python" --resolution $resolution \
-            --extra contrib --extra plots pyproject.toml --output-file "$folder/ours.txt" >/dev/null &&
+            --extra contrib --extra mujoco --extra plots pyproject.toml --output-file "$folder/ours.txt" >/dev/null &&
             uv venv --quiet --python "$python" "$folder/venv" &&
             VIRTUAL_ENV=$folder/venv uv pip install --quiet \
-                --constraint "$folder/ours.txt" --override "$folder/left_out.txt" --group test --editable ".[contrib,plots]"; then
+                --constraint "$folder/ours.txt" --override "$folder/left_out.txt" --group test --editable ".[contrib,mujoco,plots]"; then
             VIRTUAL_ENV=$folder/venv uv pip freeze --exclude-editable >"$report.txt"
             PATH=$folder/venv/bin:$PATH VIRTUAL_ENV=$folder/venv \
                 pytest --numprocesses "${WORKERS:-3}" --dist worksteal -p no:cacheprovider \
