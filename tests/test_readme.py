@@ -253,7 +253,9 @@ def test_the_settings_of_the_first_page_are_those_of_the_code() -> None:
 def test_presets_and_settings_are_those_of_the_code() -> None:
     settings = section("Settings", SB3)
     table = settings_table(ExtractorArguments)
-    assert table in settings, f"Expected this table in {SB3}:\n{table}"
+    missing = [row for row in table.splitlines() if row not in settings.splitlines()]
+    assert not missing, f"Expected these rows also in the table of {SB3}: {missing}"
+    assert table in settings, f"Expected the rows of {SB3} in this order:\n{table}"
     presets = re.findall(r'^\| `"(\w+)"`', settings, flags=re.MULTILINE)
     assert presets == list(PRESETS)
 
@@ -286,6 +288,7 @@ def test_the_keys_of_a_grid_are_those_of_the_code() -> None:
     of_loss = [*declared(InfoNCESettings)]
     first, last = of_loss[0], of_loss[-1]
     assert f"from `{first}` to `{last}`" in page
+    assert f"from `{first}` to `{last}`" in text_of(SB3)
     assert explained["train"] | {*of_loss} == set(SETTINGS)
     assert explained["probe"] == set(PROBE_SETTINGS)
     assert explained["study"] | {"search"} == set(STUDY_SETTINGS)

@@ -43,7 +43,7 @@ SETTINGS: dict[str, Kind] = {
     **{name: declared(TrainingPlan)[name].kind for name in _OF_TRAINING},
     "hyperparameters": TABLE,
 }
-DECIDING = {"preset", "context", "critic", "augmentation", "isolated", "objective"}
+DECIDING = {"preset", "augmentation", *(s.needs[0] for s in LOSS_SETTINGS.values() if s.needs)}
 """Settings by which others are legal or not."""
 
 _DECIDED_BY_NONE = {"infonce_coef", "n_pairs"}

@@ -220,7 +220,11 @@ def test_problems_of_one_arm_are_named_at_once_too() -> None:
     with pytest.raises(GridError, match="n_pairs") as refusal:
         make_grid({**GRID, "arms": ["mine"], "arm": {"mine": together}})
     assert "context_length" in str(refusal.value)
-    for wrong in ({"preset": "crl", "horizons": [0]}, {"context": "gruu", "context_length": 3}):
+    for wrong in (
+        {"preset": "crl", "horizons": [0]},
+        {"context": "gruu", "context_length": 3},
+        {"feature_activation": "simplicia", "simplex_size": 4},
+    ):
         with pytest.raises(GridError) as refusal:
             make_grid({**GRID, "arms": ["mine"], "arm": {"mine": wrong}})
         legal = list(wrong)[1]  # beside what was meant

@@ -1,0 +1,40 @@
+"""Every committed grid has arms that can be trained."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+from regime_grids import read_grid as read_regime
+
+from rl_infonce.sb3.arguments import extractor_arguments
+from rl_infonce.sweeps.grid import read_grid
+from tests.experiments.loading import EXPERIMENTS
+
+SWEEPS = sorted(EXPERIMENTS.glob("*_arms.toml"))
+FORMER = {"ppo_schedule_screen"}  # has a setting that there is no more
+REGIMES = sorted(
+    path for path in (EXPERIMENTS / "regimes").glob("*.toml") if path.stem not in FORMER
+)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_a_sweep_has_legal_arms(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # presets by their former names
+        assert read_grid(path).cells()
+
+
+@pytest.mark.parametrize("path", REGIMES, ids=lambda path: path.stem)
+def test_a_regime_has_legal_arms(path: Path) -> None:
+    grid = read_regime(path)
+    for arm in grid.arms.values():
+        if arm.get("extractor", True):
+            vectors = grid.policy == "MlpPolicy"
+            extractor_arguments(vectors=vectors, off_policy=grid.algorithm == "SAC", **arm)
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_grid_without_runs_is_named_on_a_page(path: Path) -> None:
+    if not (EXPERIMENTS / "results" / path.stem).is_dir():
+        pages = [*EXPERIMENTS.rglob("*.md"), *(EXPERIMENTS.parent / "rl_infonce").rglob("*.md")]
+        assert any(path.name in page.read_text(encoding="utf-8") for page in pages)
