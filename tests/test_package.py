@@ -1,5 +1,6 @@
 """The package as users and tools see it from outside."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import zipfile
 from importlib.metadata import metadata, requires, version
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -54,6 +56,18 @@ def test_public_names_can_be_imported_and_are_listed() -> None:
         assert getattr(rl_infonce, name) is not None
     assert dir(rl_infonce) == sorted(rl_infonce.__all__)
     assert "make_atari_vec_env" in dir(rl_infonce.atari)
+
+
+def test_docstrings_may_come_without_indentation() -> None:
+    """As Python 3.13 has them."""
+    path = ROOT / "rl_infonce/sb3/extractor.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and (docstring := ast.get_docstring(node)):
+            node.body[0] = ast.Expr(ast.Constant(docstring))
+    module = ModuleType("extractor")
+    exec(compile(ast.fix_missing_locations(tree), str(path), "exec"), vars(module))
+    assert module.InfoNCEExtractor.__doc__ == rl_infonce.InfoNCEExtractor.__doc__
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
