@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from stable_baselines3 import A2C
@@ -42,6 +43,7 @@ def digest(model: BaseAlgorithm) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.skipif(np.__version__.startswith("1."), reason="SB3 pickled it with numpy 2")
 def test_a_model_loads_with_one_warning_and_trains_on() -> None:
     with pytest.warns(FutureWarning, match="'stdim' is called 'spatial_cpc' now") as caught:
         model = A2C.load(FORMER / "model.zip", env=game())

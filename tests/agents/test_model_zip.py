@@ -108,3 +108,16 @@ def test_limits_leave_room_for_ordinary_models(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.zip") as archive:
         for name, largest in model_zip._LARGEST.items():
             assert 20 * archive.getinfo(name).file_size < largest
+
+
+def test_tensors_must_lie_on_their_records() -> None:
+    """Before torch 2.9 a pickle may claim a storage of any size."""
+    shared, alone = torch.zeros(6), torch.zeros(3, dtype=torch.float64)
+    tensors = {"all": shared, "part": shared[2:], "alone": alone, "nothing": torch.zeros(0)}
+    records = {"archive/data/0": bytes(24), "archive/data/1": bytes(24), "archive/data.pkl": b""}
+    model_zip._check_storages("`policy.pth`", tensors, records)
+    claimed = {"claimed": torch.zeros(1000), "sound": shared}
+    with pytest.raises(ValueError, match=r"records of \[24, 24\] bytes for tensors of \[4000\]"):
+        model_zip._check_storages("`policy.pth`", claimed, records)
+    with pytest.raises(ValueError, match=r"got records of \[24\] bytes for tensors of \[24\]"):
+        model_zip._check_storages("`policy.pth`", tensors, {"archive/data/0": bytes(24)})
