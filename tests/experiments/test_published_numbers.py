@@ -521,10 +521,9 @@ def test_tiles_on_a_gpu_are_those_that_were_fastest() -> None:
                 assert int(n) <= DEVICE_CROSSOVER
                 assert at_once < min(entry[form].values())
     largest = of_size["65536"]
-    for form, times in ((form, largest[form]) for form in ("one way", "symmetric")):
-        smaller = [ms for side, ms in times.items() if int(side) < DEVICE_TILE]
-        assert times[str(DEVICE_TILE)] < min(smaller), form
-    assert 2.0 < largest["one way"][str(DEVICE_TILE)] / largest["products"] < 2.1
+    for form in ("one way", "symmetric"):
+        times = {int(side): ms for side, ms in largest[form].items()}
+        assert all(times[DEVICE_TILE] < ms for side, ms in times.items() if side < DEVICE_TILE)
 
 
 def test_probes_are_fast_in_the_committed_run() -> None:
