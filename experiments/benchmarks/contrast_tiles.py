@@ -56,7 +56,7 @@ def one_loss(anchors: Tensor, candidates: Tensor, *, symmetric: bool, tile: int 
 
 
 def products(anchors: Tensor, candidates: Tensor) -> None:
-    """Multiply as scores and both gradients do."""
+    """Multiply as scores and both gradients do, in blocks that fit any memory."""
     with torch.no_grad():
         for rows in torch.split(anchors, 4096):
             scores = rows @ candidates.T

@@ -29,8 +29,10 @@ def test_a_regime_has_legal_arms(path: Path) -> None:
     grid = read_regime(path)
     for arm in grid.arms.values():
         if arm.get("extractor", True):
-            vectors = grid.policy == "MlpPolicy"
-            extractor_arguments(vectors=vectors, off_policy=grid.algorithm == "SAC", **arm)
+            host = {"vectors": grid.policy == "MlpPolicy", "off_policy": grid.algorithm == "SAC"}
+            given = vars(extractor_arguments(**host, **arm))
+            told = {name: tuple(v) if isinstance(v, list) else v for name, v in arm.items()}
+            assert told.items() <= given.items()
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
