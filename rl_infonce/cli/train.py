@@ -213,20 +213,26 @@ def _print_ending(training: TrainingRun) -> None:
 
 
 def _verdict(model: BaseAlgorithm) -> str:
-    """Return the last update's loss and accuracy beside what they must beat, or "" without any."""
+    """Return the last loss and accuracy beside what they must beat, or "" with the loss off."""
     from rl_infonce.sb3.callbacks import trained_extractors
 
     extractors = trained_extractors(model.policy)  # SAC's actor and critic have one each
     extractor = next((each for each in extractors if each.last_infonce), extractors[0])
+    if extractor.infonce_coef == 0:
+        return ""
     numbers = extractor.last_infonce
     horizon = f"k{extractor.horizons[0]}"
-    n_terms = len(extractor.settings.terms)  # the loss is their sum
     inputs = "pixels" if f"floor_pixels_{horizon}" in numbers else "observations"
-    if f"floor_{inputs}_{horizon}" not in numbers:  # the loss was off, or found no pairs
-        return ""
-    return (
+    if f"floor_{inputs}_{horizon}" not in numbers:
+        return "InfoNCE: no update was made: too few steps for the first one, or no pairs in them\n"
+    n_terms = len(extractor.settings.terms)  # the loss is their sum
+    judged = (
         f"InfoNCE: loss {numbers['loss']:.2f} nats, chance {n_terms * numbers['mi_ceiling']:.2f}; "
-        f"{numbers[f'accuracy_{horizon}']:.0%} of futures found, raw {inputs} "
+        if extractor.settings.objective == "infonce"
+        else f"Loss without negatives: {numbers['loss']:.2f}; by the cosine "
+    )
+    return (
+        f"{judged}{numbers[f'accuracy_{horizon}']:.0%} of futures found, raw {inputs} "
         f"{numbers[f'floor_{inputs}_{horizon}']:.0%}, random encoder "
         f"{numbers[f'floor_random_{horizon}']:.0%}\n"
     )

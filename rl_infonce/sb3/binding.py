@@ -182,7 +182,7 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
     """Return which of several trained extractors this is; "" if it is the only one.
 
     Named after the network, "actor" or "vf", and after the image where observations hold several,
-    "camera" or "actor.camera".
+    "camera" or "actor.camera". Isolated encoders of one observation are one for all networks.
 
     Args:
         extractor: An InfoNCEExtractor.
@@ -195,6 +195,9 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
     }
     if len(places) < 2 or id(extractor) not in places:
         return ""
+    if extractor.is_isolated:
+        keys = {module.observation_key for module in policy.modules() if id(module) in places}
+        return str(extractor.observation_key) if len(keys) > 1 else ""
     networks = {name.split(".")[0] for name in places.values()}
     parts = [
         part.removesuffix("features_extractor").strip("_")

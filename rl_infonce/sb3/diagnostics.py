@@ -112,6 +112,23 @@ def vector_floor(anchors: Tensor, futures: Tensor, mask: Tensor) -> Tensor:
     return retrieval_accuracy(-distances, mask=mask).mean()
 
 
+def without_own_observation(mask: Tensor, anchors: Tensor, futures: Tensor) -> Tensor:
+    """Return a mask [B, M] that leaves out candidates equal to the anchor itself.
+
+    The future of one anchor is the observation of another, and nothing is nearer to it. A positive
+    that equals its anchor stays.
+
+    Args:
+        mask: [B, M] bool, True where candidate j takes part for anchor i.
+        anchors: [B, n].
+        futures: [M, n], of which the first B are the positives.
+    """
+    # Not by way of a product, which gives equal vectors a distance above 0.
+    distances = torch.cdist(anchors, futures, compute_mode="donot_use_mm_for_euclid_dist")
+    positives = torch.eye(*mask.shape, dtype=torch.bool, device=mask.device)
+    return mask & ((distances > 0) | positives)
+
+
 def random_encoder(trunk: nn.Module, seed: int) -> nn.Module:
     """Return a frozen copy of `trunk` on the CPU with random weights, the same for every device.
 
@@ -176,18 +193,27 @@ def overlap_floors(
     floors: dict[str, float] = {}
     for k, candidates, mask in zip(horizons, futures, masks, strict=True):
         if anchors.dim() == 2:
-            floors[f"floor_observations_k{k}"] = float(vector_floor(anchors, candidates, mask))
+            others = without_own_observation(mask, anchors, candidates)
+            floors[f"floor_observations_k{k}"] = float(vector_floor(anchors, candidates, others))
         else:
+            others = mask
             floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, candidates, mask, k))
         if frozen is not None and codes is not None:
-            floor = random_encoder_floor(codes, frozen(candidates), mask)
+            floor = random_encoder_floor(codes, frozen(candidates), others)
             floors[f"floor_random_k{k}"] = float(floor)
     return floors
 
 
-def scalars_of(result: TemporalInfoNCELoss, horizons: Sequence[int]) -> dict[str, float]:
-    """Return the numbers beside the loss by their tags, in one transfer from the device."""
-    tags = ["mi_lower_bound", "mi_ceiling", "masked_share", "temperature"]
+def scalars_of(
+    result: TemporalInfoNCELoss, horizons: Sequence[int], *, contrasts: bool
+) -> dict[str, float]:
+    """Return the numbers beside the loss by their tags, in one transfer from the device.
+
+    A loss that contrasts nothing has no chance level, and no bound that it raises.
+    """
+    tags = ["masked_share"]
+    if contrasts:
+        tags += ["mi_lower_bound", "mi_ceiling", "temperature"]
     single = torch.stack([getattr(result, tag).detach().float() for tag in tags])
     tags += [f"accuracy_k{k}" for k in horizons]
     return dict(zip(tags, torch.cat([single, result.accuracy]).tolist(), strict=True))

@@ -56,18 +56,18 @@ class Reporter:
         numbers = {"loss": float(result.loss.loss.detach())}
         if session.counts.n_nonfinite:
             numbers["n_nonfinite"] = float(session.counts.n_nonfinite)
+        settings = auxiliary.heads.settings
+        contrasts = settings.objective == "infonce"
         # Dozens or thousands of updates are made between two looks at the curves.
-        has_many = auxiliary.heads.settings.isolated or isinstance(
-            session.algorithm, OffPolicyAlgorithm
-        )
+        has_many = settings.isolated or isinstance(session.algorithm, OffPolicyAlgorithm)
         if session.counts.details_due or not has_many:
-            numbers |= scalars_of(result.loss, auxiliary.horizons)
+            numbers |= scalars_of(result.loss, auxiliary.horizons, contrasts=contrasts)
             numbers["n_pairs"] = float(len(result.features))
         if session.counts.details_due:
             numbers |= feature_scalars(result.features)
-            warn_of_what_lasts(session, result)
+            warn_of_what_lasts(session, result, contrasts=contrasts)
         # Of a whole minibatch they take as long as a part of its update.
-        of_minibatch = auxiliary.heads.settings.pairs_from == "minibatch"
+        of_minibatch = settings.pairs_from == "minibatch"
         if session.counts.rare_details_due if of_minibatch else session.counts.details_due:
             numbers |= self._floors(observed(), result, auxiliary, session)
         return numbers
@@ -108,8 +108,8 @@ def _untrained_trunk(encoder: Encoder, session: Session) -> nn.Module | None:
         return None
 
 
-def warn_of_what_lasts(session: Session, result: AuxiliaryResult) -> None:
-    """Warn of features and of a bound that have shown nothing for a while."""
+def warn_of_what_lasts(session: Session, result: AuxiliaryResult, *, contrasts: bool) -> None:
+    """Warn of features, and of the bound of a contrast, that have shown nothing for a while."""
     session.warn_if_it_lasts(
         "collapse",
         "The features have collapsed: they hardly differ between observations. Lower the learning "
@@ -117,6 +117,8 @@ def warn_of_what_lasts(session: Session, result: AuxiliaryResult) -> None:
         "it is not, and look at infonce/feature_std.",
         happens=has_collapsed(result.features),
     )
+    if not contrasts:
+        return
     saturated = is_saturated(result.loss.mi_lower_bound, result.loss.mi_ceiling)
     session.warn_if_it_lasts(
         "saturated bound",

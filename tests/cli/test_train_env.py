@@ -49,10 +49,26 @@ def state_of(run_dir: Path) -> dict[str, Any]:
     return {"step": checkpoint.step, **{name: state[name] for name in kept}}
 
 
-def test_the_end_says_what_the_loss_found_on_vectors() -> None:
-    model = VECTOR_ALGORITHMS["PPO"](policy_kwargs()).learn(4 * N_STEPS)
-    found = r"InfoNCE: loss \d\.\d\d nats, chance .* raw observations \d+%, random encoder \d+%"
-    assert re.match(found, _verdict(model))
+@pytest.mark.parametrize(
+    ("settings", "n_steps", "found"),
+    [
+        ({}, 4 * N_STEPS, r"InfoNCE: loss \d\.\d\d nats, chance \d\.\d\d; \d+% of futures found, "),
+        (
+            {"objective": "self_prediction"},
+            4 * N_STEPS,
+            r"Loss without negatives: 0\.\d\d; by the ",
+        ),
+        ({}, 1, r"InfoNCE: no update was made: too few steps"),
+        ({"infonce_coef": 0.0}, 4 * N_STEPS, "$"),
+    ],
+)
+def test_the_end_says_what_the_loss_found_on_vectors(
+    settings: dict[str, Any], n_steps: int, found: str
+) -> None:
+    words = _verdict(VECTOR_ALGORITHMS["PPO"](policy_kwargs(**settings)).learn(n_steps))
+    assert re.match(found, words)
+    floors = r" of futures found, raw observations \d+%, random encoder \d+%\n"
+    assert bool(re.search(floors, words)) == ("%" in words)
 
 
 @pytest.mark.parametrize("spelling", ["ALE/MsPacman-v5", "MsPacmanNoFrameskip-v4", "ms pacman"])

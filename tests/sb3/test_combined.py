@@ -136,6 +136,14 @@ def test_the_curves_of_two_networks_name_both() -> None:
     assert {place_of(extractor, model.policy) for extractor in found} == {"pi.image", "vf.image"}
 
 
+def test_the_curves_of_isolated_encoders_name_the_entry_alone() -> None:
+    shared = build("PPO", kwargs={**kwargs_of(isolated=True), "share_features_extractor": False})
+    assert {place_of(each, shared.policy) for each in trained_extractors(shared.policy)} == {""}
+    two = build("PPO", TwoCameras, kwargs=kwargs_of(isolated=True))
+    places = {place_of(each, two.policy) for each in trained_extractors(two.policy)}
+    assert places == {"front", "back"}
+
+
 @pytest.mark.parametrize("name", ["PPO", "DQN"])
 def test_coefficient_0_is_the_plain_network(name: str) -> None:
     plain = build(name, kwargs=kwargs_of(CombinedExtractor))

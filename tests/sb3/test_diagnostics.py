@@ -22,6 +22,7 @@ from rl_infonce.sb3.diagnostics import (
     random_encoder,
     random_encoder_floor,
     vector_floor,
+    without_own_observation,
 )
 from rl_infonce.sb3.session import (
     DETAILS_FREQ,
@@ -32,7 +33,13 @@ from rl_infonce.sb3.session import (
     UpdateCounts,
 )
 from tests.draws import seeded
-from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    VECTOR_ALGORITHMS,
+    extractors_of,
+    policy_kwargs,
+)
 
 
 def test_features_have_collapsed_if_they_hardly_differ_whatever_their_scale() -> None:
@@ -130,6 +137,21 @@ def test_the_floor_of_vectors_is_the_nearest_of_them(density: float) -> None:
         assert floor == pytest.approx(n_nearest / size)
         found += floor
     assert 0 < found < 3
+
+
+def test_floors_of_vectors_do_not_find_the_anchor_itself() -> None:
+    steps = torch.randn(30, 3, generator=seeded()).cumsum(dim=0)
+    steps[10] = steps[9]  # a positive that equals its anchor
+    anchors, futures = steps[:-1], steps[1:]
+    everyone = torch.ones(29, 29, dtype=torch.bool)
+    expected = [[j == i or not anchors[i].equal(futures[j]) for j in range(29)] for i in range(29)]
+    left = without_own_observation(everyone, anchors, futures)
+    assert left.tolist() == expected
+    assert vector_floor(anchors, futures, everyone).item() < 0.1
+    floors = overlap_floors(nn.Identity(), anchors, [futures], everyone[None], (1,))
+    found = vector_floor(anchors, futures, left).item()
+    assert floors["floor_observations_k1"] == found > 0.3
+    assert floors["floor_random_k1"] == random_encoder_floor(anchors, futures, left).item()
 
 
 def test_the_random_encoders_floor_is_the_cosine_of_centred_codes() -> None:
@@ -275,6 +297,14 @@ def test_a_training_that_shows_nothing_more_is_told(
     with pytest.warns(UserWarning, match=f"(?i){message}") as caught:
         model.learn(192)
     assert len(caught) == 1
+
+
+def test_a_loss_without_negatives_shows_no_level_of_chance() -> None:
+    model = VECTOR_ALGORITHMS["PPO"](policy_kwargs(objective="self_prediction"))
+    model.learn(2 * N_STEPS)
+    shown = extractors_of(model)[0].last_infonce
+    assert {"loss", "accuracy_k1", "floor_observations_k1", "effective_rank"} <= shown.keys()
+    assert not {"mi_lower_bound", "mi_ceiling", "temperature"} & shown.keys()
 
 
 def test_an_algorithm_that_is_gone_is_no_algorithm() -> None:
