@@ -199,12 +199,17 @@ def place_of(extractor: nn.Module, policy: nn.Module) -> str:
         keys = {module.observation_key for module in policy.modules() if id(module) in places}
         return str(extractor.observation_key) if len(keys) > 1 else ""
     networks = {name.split(".")[0] for name in places.values()}
+    return _short(places[id(extractor)], of_several=len(networks) > 1)
+
+
+def _short(name: str, *, of_several: bool) -> str:
+    """Return the network and the entry of observations in the name of an extractor's module."""
     parts = [
         part.removesuffix("features_extractor").strip("_")
-        for part in places[id(extractor)].split(".")
+        for part in name.split(".")
         if part != "extractors"  # of InfoNCECombinedExtractor
     ]
-    if len(networks) > 1 and not parts[0]:
+    if of_several and not parts[0]:
         parts[0] = "pi"  # an actor-critic policy has the policy's extractor under two names
     return ".".join(part for part in parts if part)
 
