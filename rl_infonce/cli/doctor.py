@@ -106,7 +106,9 @@ def _device(_folder: Path) -> Iterator[Finding]:
     if torch.cuda.is_available():
         yield Finding("ok", f"GPU {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}")
     else:
-        yield Finding("ok", f"no GPU; {torch.get_num_threads()} threads on the CPU")
+        n_threads = torch.get_num_threads()
+        threads = "1 thread" if n_threads == 1 else f"{n_threads} threads"
+        yield Finding("ok", f"no GPU; {threads} on the CPU")
         if version("torch").endswith("+cpu") and shutil.which("nvidia-smi"):
             yield Finding(
                 "warn",
@@ -151,7 +153,8 @@ def _extras(_folder: Path) -> Iterator[Finding]:
         ("matplotlib", "plots", "figures of ProbeCallback"),
         ("huggingface_hub", "hub", "`rl-infonce push` and `pull`"),
         ("imageio-ffmpeg", "video", "videos as MP4, of `rl-infonce evaluate`"),
-        ("sb3-contrib", "contrib", "QR-DQN, TQC, MaskablePPO, RecurrentPPO"),
+        ("sb3-contrib", "contrib", "QR-DQN, TQC, CrossQ, MaskablePPO, RecurrentPPO, TRPO"),
+        ("mujoco", "mujoco", "HalfCheetah-v5 and its like"),
     ):
         try:
             yield Finding("ok", f"{package} {version(package)}")

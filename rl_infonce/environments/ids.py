@@ -89,10 +89,10 @@ def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
         return as_images(spec.id, gym.make(spec, **(made_with(spec.id) | drawing)))
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         is_mujoco = _entry_point(spec).startswith(_MUJOCO) and sys.modules.get("mujoco") is None
+        # Gymnasium says how to install its own extra, which may be another version.
+        told = _sentence(error).split(", run `pip")[0].rstrip(".") + "."
         extra = ' Install it: pip install "rl-infonce[mujoco]".' if is_mujoco else way_out(spec.id)
-        raise ValueError(
-            f"Expected the packages that {name} needs, got: {_sentence(error)}{extra}"
-        ) from error
+        raise ValueError(f"Expected the packages that {name} needs, got: {told}{extra}") from error
     except (gym.error.Error, AttributeError, TypeError) as error:
         raise ValueError(
             f"Expected an environment of {name}, got {type(error).__name__}: {error}"

@@ -20,7 +20,7 @@ from rl_infonce.agents.features import (
     untrained_policy,
     watch_vectors,
 )
-from rl_infonce.checks import check_choice, check_count, check_flag
+from rl_infonce.checks import check_choice, check_count, check_flag, check_number
 from rl_infonce.live_probes.probe_figures import (
     Predictions,
     critic_figures,
@@ -90,6 +90,8 @@ class ProbeCallback(BaseCallback):
             `Anand2019(...)` from `rl_infonce.probing` accept settings of your own. Figures show
             the first protocol.
         label_version: Version of the labels, one of `rl_infonce.atari.label_versions()`.
+        entropy_threshold: Least entropy in nats, >= 0, of a variable that is probed; 0.6, as
+            published, leaves out a boolean that is True less often than 3 in 10 times.
         seed: Seed of the labelled frames, their split and the untrained network, not the training.
         figures: Whether to draw figures.
         projector: Whether to show features in TensorBoard's projector when training ends.
@@ -124,6 +126,7 @@ class ProbeCallback(BaseCallback):
         n_frames: int = 10_000,
         protocols: Sequence[Protocol] = (QUICK,),
         label_version: str = "corrected",
+        entropy_threshold: float = 0.6,
         seed: int = 0,
         figures: bool = True,
         projector: bool = False,
@@ -133,6 +136,7 @@ class ProbeCallback(BaseCallback):
         super().__init__(verbose)
         check_count("probe_freq", probe_freq)
         check_count("n_frames", n_frames, at_least=1000)
+        check_number("entropy_threshold", entropy_threshold, at_least=0)
         check_count("seed", seed, at_least=0)
         check_flag("figures", figures)
         check_flag("projector", projector)
@@ -141,11 +145,13 @@ class ProbeCallback(BaseCallback):
         self.probe_freq = probe_freq
         self.n_frames = n_frames
         self.label_version = label_version
+        self.entropy_threshold = entropy_threshold
         self.seed = seed
         self.figures = figures
         self.projector = projector
         self.cache_folder = cache_folder
         self.labelled = None if isinstance(game, str) else game
+        self._has_own_labels = self.labelled is not None
         self.task: ProbingTask | None = None
         self.history: list[tuple[int, dict[str, ProbeScores]]] = []
         self.untrained: dict[str, ProbeScores] = {}
@@ -161,7 +167,7 @@ class ProbeCallback(BaseCallback):
         observations = labelled.observations
         check_observes(self.model, tuple(observations.shape[1:]), observations.dtype)
         if self.task is None:
-            self.task = make_task(labelled, np.random.default_rng(self.seed))
+            self.task = self._make_task(labelled)
             self.majority = majority_scores(self.task, seed=self.seed)
         if self._judged is not self.model.policy:
             self._judged = self.model.policy
@@ -237,6 +243,19 @@ class ProbeCallback(BaseCallback):
             self.labelled = frames.labelled("agent", self.label_version)
         return self.labelled
 
+    def _make_task(self, labelled: LabelledObservations) -> ProbingTask:
+        rng = np.random.default_rng(self.seed)
+        task = make_task(labelled, rng, threshold=self.entropy_threshold)
+        if task.not_probed and self._has_own_labels:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in task.not_probed.items())
+            warnings.warn(
+                f"ProbeCallback leaves out labels that hardly vary ({reasons}). A lower "
+                "`entropy_threshold` probes those that vary at all.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return task
+
     def _features(self, model: BaseAlgorithm | BasePolicy) -> Features:
         normalize = self.model.get_vec_normalize_env()
         function = feature_function(model, vec_normalize=normalize)
@@ -289,7 +308,8 @@ class ProbeCallback(BaseCallback):
         assert self.majority is not None  # noqa: S101
         labelled, protocol = self._labelled(), self._first
         history = [(step, scores[protocol]) for step, scores in self.history]
-        title = f"{self.game}, {protocol} probe"
+        kind = "quick" if self.protocols[protocol] is QUICK else protocol
+        title = f"{self.game}, {kind} probe"
         now = f"{title}, step {self.num_timesteps:,}"
         untrained = self.untrained[protocol]
         figures = score_figures(history, untrained, self.majority, self.task, title=title)

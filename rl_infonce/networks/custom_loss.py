@@ -25,7 +25,7 @@ class CustomLoss(nn.Module):
         generator: Source of the seed of the weights.
 
     Raises:
-        TypeError: If `make` makes no module.
+        TypeError: If `make` makes no module, or not of both sizes.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CustomLoss(nn.Module):
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
-            loss = make(features_dim, action_dim)
+            loss = _made(make, features_dim, action_dim)
         if not isinstance(loss, nn.Module):
             raise TypeError(
                 "Expected `objective` to make a torch.nn.Module of features_dim and action_dim, "
@@ -72,3 +72,14 @@ class CustomLoss(nn.Module):
         """Return the module as it is."""
         del fn
         return self
+
+
+def _made(make: Callable[[int, int], Any], features_dim: int, action_dim: int) -> Any:
+    try:
+        return make(features_dim, action_dim)
+    except TypeError as error:
+        raise TypeError(
+            f"Expected `objective` to make a loss of {features_dim=} and {action_dim=}, got "
+            f"{make!r}, which says: {error}. Begin it with "
+            "`def __init__(self, features_dim, action_dim):`, also if it has use for neither."
+        ) from error

@@ -85,8 +85,9 @@ def check_classes(name: str, values: npt.NDArray[Any]) -> None:
     check_integers(name, values)
     if np.size(values) and (np.min(values) < 0 or np.max(values) > 255):
         raise ValueError(
-            f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}: classes are "
-            "bytes of RAM. Renumber the classes."
+            f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}. Renumber the "
+            "classes from 0, or give fractional numbers to `collect_labelled`, which cuts them "
+            "into classes."
         )
 
 

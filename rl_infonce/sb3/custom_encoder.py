@@ -91,7 +91,7 @@ def custom_network(make: MakeNetwork, space: spaces.Box) -> tuple[nn.Module, int
             f"{type(network).__name__} without any. Use SB3's FlattenExtractor for raw features."
         )
     with torch.no_grad():
-        features = network.eval()(torch.zeros(1, *space.shape))
+        features = _encoded(network.eval(), torch.zeros(1, *space.shape))
     network.train()
     shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
     if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 1:
@@ -100,3 +100,14 @@ def custom_network(make: MakeNetwork, space: spaces.Box) -> tuple[nn.Module, int
             f"features (1, D), got {shape} from {type(network).__name__}. Flatten its output."
         )
     return network, features.shape[1]
+
+
+def _encoded(network: nn.Module, observations: Tensor) -> object:
+    try:
+        return network(observations)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Expected `encoder` to make a network of observations {tuple(observations.shape)}, "
+            f"got a {type(network).__name__}, which says: {error}. Take its sizes from the "
+            "observation space that it is made of."
+        ) from error

@@ -1,5 +1,8 @@
 """Observations with labels from infos, and live probes by them."""
 
+import dataclasses
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +216,26 @@ def test_an_untrained_network_reads_vectors_on_the_scale_of_trained_ones(
     (policy,) = made
     means = policy.features_extractor.encoder.means
     assert np.allclose(means, labelled.observations.mean(axis=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("threshold", [0.6, 0.3])
+def test_a_label_that_hardly_varies_is_left_out_with_a_warning(threshold: float) -> None:
+    labelled = collect_labelled(stamped(2, StampedVectorEnv), 1000)
+    rare = (labelled.labels["time"] == 3).astype(np.int64)
+    labelled = dataclasses.replace(labelled, labels={**labelled.labels, "rare": rare})
+    callback = ProbeCallback(labelled, 500, entropy_threshold=threshold, figures=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        of_vectors(PPO).learn(32, callback=callback)
+    told = [str(each.message) for each in caught]
+    assert callback.task is not None
+    if threshold < 0.5:
+        assert not told
+        assert set(callback.task.labels) == {"time", "height", "rare"}
+        return
+    (message,) = told
+    assert re.search(r"leaves out .* \(rare: entropy of 0\.\d+ nats is below 0\.6 in ", message)
+    assert set(callback.task.labels) == {"time", "height"}
 
 
 def test_normalisation_below_a_frame_stack_is_refused() -> None:

@@ -260,6 +260,12 @@ def _maps(space: spaces.Box) -> nn.Module:
         (IMAGES, {"encoder": lambda space: nn.Flatten()}, ValueError, "a Flatten without any"),
         (VECTORS, {"encoder": of_vectors, "input_sparsity": 0.1}, ValueError, "`input_sparsity`"),
         (VECTORS, {"encoder": "nature"}, ValueError, "`encoder` to fit vectors"),
+        (
+            VECTORS,
+            {"encoder": lambda space: nn.Linear(99, 8)},
+            ValueError,
+            r"\(1, 5\), got a Linear",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(

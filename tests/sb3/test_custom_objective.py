@@ -221,6 +221,7 @@ def test_a_loss_that_is_no_number_is_named() -> None:
     [
         (IMAGES, {"objective": InverseDynamics(3, 3)}, TypeError, "got a InverseDynamics itself"),
         (IMAGES, {"objective": lambda features, actions: 3}, TypeError, "got int"),
+        (IMAGES, {"objective": nn.Module}, TypeError, "features_dim=512 and action_dim=3, got <"),
         (IMAGES, {"objective": 3}, TypeError, "`objective` to be one of infonce, self_prediction"),
         (IMAGES, {"centred": False}, ValueError, "`centred` with the objectives"),
         (IMAGES, {"learn_temperature": True}, ValueError, "`learn_temperature` with"),
