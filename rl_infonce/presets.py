@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rl_infonce.checks import check_choice
+from rl_infonce.checks import check_choice, warn_user
 from rl_infonce.former_names import FORMER_PRESETS
 from rl_infonce.kinds import Choice, Choices, words_in_python
 from rl_infonce.settings import DecoupledSettings, InfoNCESettings, Setting, declared, defaults
@@ -55,10 +54,9 @@ LOSS_SETTINGS: Mapping[str, Setting] = {
 def current_preset(preset: str) -> str:
     """Return the name that a preset has now; warn if it had another one."""
     if isinstance(preset, str) and preset in FORMER_PRESETS:
-        warnings.warn(
+        warn_user(
             f"The preset {preset!r} is called {FORMER_PRESETS[preset]!r} now.",
             FutureWarning,
-            stacklevel=3,
         )
         return FORMER_PRESETS[preset]
     return preset

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy, epsilon_greedy
 from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork, read_policy
+from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.resuming.best_model import find_best
 from rl_infonce.runs.run_directory import read_record
@@ -93,9 +93,8 @@ def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork
             raise
     from rl_infonce.agents.trusted_model import read_trusted_encoder
 
-    warnings.warn(
+    warn_user(
         f"The code in {path} is being executed with all your rights (--trust-pickle).",
-        stacklevel=2,
     )
     return read_trusted_encoder(path).policy
 

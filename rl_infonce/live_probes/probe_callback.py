@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from rl_infonce.agents.features import (
     untrained_policy,
     watch_vectors,
 )
-from rl_infonce.checks import check_choice, check_count, check_flag, check_number
+from rl_infonce.checks import check_choice, check_count, check_flag, check_number, warn_user
 from rl_infonce.live_probes.probe_figures import (
     Predictions,
     critic_figures,
@@ -183,11 +182,9 @@ class ProbeCallback(BaseCallback):
             write_chart_layout(writer, chart_layout(list(self.protocols), categories))
         if self._draws and not has_matplotlib():
             self.figures = False
-            warnings.warn(
+            warn_user(
                 "ProbeCallback writes no figures, because matplotlib is missing. Install it with "
                 '`pip install "rl-infonce[plots]"`, or pass figures=False.',
-                UserWarning,
-                stacklevel=2,
             )
         self._probe_once()
 
@@ -248,11 +245,9 @@ class ProbeCallback(BaseCallback):
         task = make_task(labelled, rng, threshold=self.entropy_threshold)
         if task.not_probed and self._has_own_labels:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in task.not_probed.items())
-            warnings.warn(
+            warn_user(
                 f"ProbeCallback leaves out labels that hardly vary ({reasons}). A lower "
                 "`entropy_threshold` probes those that vary at all.",
-                UserWarning,
-                stacklevel=2,
             )
         return task
 
@@ -277,9 +272,7 @@ class ProbeCallback(BaseCallback):
         try:
             scores, predictions = self._scores(self._features(self.model))
         except ValueError as error:
-            warnings.warn(
-                f"Step {self.num_timesteps} has no probe: {error}", RuntimeWarning, stacklevel=2
-            )
+            warn_user(f"Step {self.num_timesteps} has no probe: {error}", RuntimeWarning)
             return
         self.history.append((self.num_timesteps, scores))
         self._log(scores, predictions, start)

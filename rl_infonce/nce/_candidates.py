@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_shape, warn_user
 from rl_infonce.nce._precision import at_least_float32
 
 _NAMED_ROWS = 8
@@ -180,9 +179,7 @@ def _check_positives(allowed: Tensor) -> None:
 def _warn_of_rows(what: str, where: Tensor) -> None:
     n_rows = int(where.sum())
     if n_rows:
-        warnings.warn(
+        warn_user(
             f"{n_rows} of {where.numel()} rows have {what} and so loss 0: {row_numbers(where)}. "
             "Leave them out of the mean.",
-            UserWarning,
-            stacklevel=4,
         )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_shape, warn_user
 from rl_infonce.nce._candidates import (
     check_finite,
     check_floating,
@@ -133,10 +132,8 @@ def _n_noise(like: Tensor, used: Tensor | None, *, validate_args: bool) -> Tenso
     n_noise = used.sum(dim=-1)
     empty = n_noise == 0
     if validate_args and bool(empty.any()):
-        warnings.warn(
+        warn_user(
             f"{int(empty.sum())} of {len(empty)} rows have no noise sample and so loss 0: "
             f"{row_numbers(empty)}. Leave them out of the mean.",
-            UserWarning,
-            stacklevel=4,
         )
     return n_noise.to(like.dtype)

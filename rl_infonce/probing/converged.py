@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rl_infonce.checks import check_count, check_number
+from rl_infonce.checks import check_count, check_number, warn_user
 from rl_infonce.probing.data import Labels, checked_penalties
 from rl_infonce.probing.lbfgs import BatchedLBFGS, Pair
 from rl_infonce.probing.linear import Classifier, Probe
@@ -250,18 +249,16 @@ def _warn_unvalidated(names: Iterable[str], problem: _Problem) -> None:
     targets = zip(names, problem.validation_targets, strict=True)
     unvalidated = [name for name, known in targets if bool((known < 0).all())]
     if unvalidated:
-        warnings.warn(
+        warn_user(
             f"No validation frame of {', '.join(unvalidated)} has a class of the training frames, "
             f"so the penalty is {_PENALTY_WITHOUT_VALIDATION:g}, not chosen. Collect more frames.",
-            stacklevel=4,
         )
 
 
 def _warn_unfinished(n_left: int, what: str, problem: _Problem, settings: Converged) -> None:
-    warnings.warn(
+    warn_user(
         f"{n_left} of {len(problem.classes)} variables did not {what} within "
         f"`max_evaluations`={settings.max_evaluations} passes. Raise `max_evaluations`.",
-        stacklevel=5,
     )
 
 

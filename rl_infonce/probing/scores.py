@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rl_infonce.checks import check_shape
+from rl_infonce.checks import check_shape, warn_user
 from rl_infonce.probing.anand2019 import Anand2019, draw_rows
 from rl_infonce.probing.converged import Converged
 from rl_infonce.probing.data import IntArray
@@ -155,12 +154,11 @@ def probe_features(
 def _warn_of_few_groups(task: ProbingTask) -> None:
     n_groups = len(np.unique(task.group_ids[task.split.validation]))
     if n_groups < _MIN_VALIDATION_GROUPS:
-        warnings.warn(
+        warn_user(
             f"Expected at least {_MIN_VALIDATION_GROUPS} games (or other groups of episodes) in "
             f"the validation part to choose the probe's penalties by, got {n_groups}: the scores "
             "may be too low. Collect more frames (`rl-infonce probe --n-frames`, `n_frames` in the "
             "[probe] of a grid), or pass protocol=Converged(penalties=(1e-3,)).",
-            stacklevel=3,
         )
 
 

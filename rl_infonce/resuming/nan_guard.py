@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -16,7 +15,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from torch.optim import Optimizer
 
-from rl_infonce.checks import check_choice, check_count
+from rl_infonce.checks import check_choice, check_count, warn_user
 from rl_infonce.files.durable import new_folder, write_bytes
 from rl_infonce.files.state_file import pack_state
 from rl_infonce.runs.random_streams import get_random_streams
@@ -108,7 +107,7 @@ class NanGuardCallback(BaseCallback):
         self._n_in_a_row[id(optimizer)] = n_in_a_row + 1
         for parameter in parameters:
             parameter.grad = None  # optimizers pass over parameters without a gradient
-        warnings.warn(f"{message} This update is left out.", RuntimeWarning, stacklevel=2)
+        warn_user(f"{message} This update is left out.", RuntimeWarning)
 
     def _bad_names(self, parameters: list[Any]) -> list[str]:
         names = {id(p): name for name, p in self.model.policy.named_parameters()}

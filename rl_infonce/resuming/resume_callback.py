@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from rl_infonce.checks import check_count, check_flag
+from rl_infonce.checks import check_count, check_flag, warn_user
 from rl_infonce.files.durable import remove_partial
 from rl_infonce.files.state_file import StateBytes, pack_state, unpack_state
 from rl_infonce.resuming.best_model import BestModel, find_best, keep_best
@@ -238,12 +237,11 @@ class ResumeCallback(BaseCallback):
             what = f"Step {step} has no checkpoint: {error}. The one before it is whole"
             if self._n_failures >= _MOST_FAILURES:
                 raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
-            warnings.warn(
+            warn_user(
                 f"{what}, training goes on, and the next try comes after "
                 f"{self.save_freq * self.model.n_envs} more steps "
                 f"(failure {self._n_failures} of {_MOST_FAILURES}).",
                 RuntimeWarning,
-                stacklevel=2,
             )
             return
         self._n_failures = 0
@@ -257,10 +255,8 @@ class ResumeCallback(BaseCallback):
         state["replay"] = self._replay(model, state["inexact"])
         if state["inexact"] and self.is_exact:
             self.is_exact = False
-            warnings.warn(
+            warn_user(
                 f"This run cannot be resumed exactly: {' '.join(state['inexact'])}",
-                UserWarning,
-                stacklevel=2,
             )
         if self.save_best:  # first: a run that is killed between the two saves both again
             keep_best(self.folder, model, lambda: model_bytes(model))
@@ -292,11 +288,9 @@ class ResumeCallback(BaseCallback):
 def _put_off_updates(model: OffPolicyAlgorithm) -> None:
     """Let a replay buffer whose rows were not saved fill again before updates continue."""
     model.learning_starts += model.num_timesteps
-    warnings.warn(
+    warn_user(
         f"The rows of {type(model.replay_buffer).__name__} were not saved: updates go on at step "
         f"{model.learning_starts}, when the buffer has `learning_starts` new steps.",
-        UserWarning,
-        stacklevel=3,
     )
 
 

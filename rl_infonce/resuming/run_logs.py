@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from stable_baselines3.common.logger import (
     TensorBoardOutputFormat,
 )
 
+from rl_infonce.checks import warn_user
 from rl_infonce.files.csv_log import CSVLog
 
 
@@ -88,10 +88,9 @@ class _Waiting:
                 with self._refusals():
                     self._close()
                     return
-        warnings.warn(
+        warn_user(
             f"{self._name} may lack its last {len(self._rows)} rows, which could not be written.",
             RuntimeWarning,
-            stacklevel=2,
         )
 
     def _hand_over(self) -> None:
@@ -115,11 +114,10 @@ class _Waiting:
             self._is_broken = True
             if not self._has_warned:
                 self._has_warned = True
-                warnings.warn(
+                warn_user(
                     f"{self._name} was not written: {error}. Its rows wait in memory until they "
                     "can be written.",
                     RuntimeWarning,
-                    stacklevel=2,
                 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 from gymnasium import spaces
 from torch import nn
 
+from rl_infonce.checks import warn_user
 from rl_infonce.former_names import FORMER_ARGUMENTS
 from rl_infonce.kinds import Count, Flag, NameOrFunction, Typed, words_in_python
 from rl_infonce.networks.architectures import ENCODERS
@@ -182,10 +182,9 @@ def _by_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
     for former in given.keys() & FORMER_ARGUMENTS.keys():
         name = FORMER_ARGUMENTS[former]
         if name not in given:
-            warnings.warn(
+            warn_user(
                 f"The argument `{former}` of InfoNCEExtractor is called `{name}` now.",
                 FutureWarning,
-                stacklevel=4,
             )
             present[name] = present.pop(former)
     return present

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor, nn
 
+from rl_infonce.checks import warn_user
 from rl_infonce.sb3.binding import (
     current_samples,
     judges_its_actor,
@@ -110,7 +110,7 @@ class UpdateCounts:
             )
         if self.n_nonfinite in (1, 10, 100):
             message = f"{counts}. These steps trained the RL loss alone."
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warn_user(message, RuntimeWarning)
 
 
 class Session:
@@ -191,7 +191,7 @@ class Session:
         if any(reason in session._warned for session in [self, *_sessions(self.algorithm)]):
             return
         self._warned.add(reason)
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warn_user(message)
 
     def warn_if_it_lasts(self, reason: str, message: str, *, happens: bool) -> None:
         """Warn once if something happens in `LASTING` calls for this reason without a break."""

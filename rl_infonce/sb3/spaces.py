@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+
+from rl_infonce.checks import warn_user
 
 
 def check_observation_space(space: spaces.Space[Any], *, normalized_image: bool) -> spaces.Box:
@@ -109,13 +110,11 @@ def resolve_horizons(
     if short and not callable(objective):
         n_rgb = stack // 3 if stack % 3 == 0 else stack
         unless = f" If its channels are {n_rgb} frames of RGB, {n_rgb} will do." * (n_rgb < stack)
-        warnings.warn(
+        warn_user(
             f"horizons={short} are shorter than the stack of {stack} frames: anchor and positive "
             f"share {stack - min(short)} frames, so that matching pixels solves the task. Use "
             f"horizons >= {stack}, or compare infonce/accuracy_k{short[0]} with "
             f"infonce/floor_pixels_k{short[0]}.{unless}",
-            UserWarning,
-            stacklevel=4,
         )
     return tuple(sorted(horizons))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of
 
 if TYPE_CHECKING:
@@ -94,9 +94,8 @@ def _in_file(name: str, path: Path, encoder: Any, description: str) -> ProbedEnc
 def _open_trusted(name: str, path: Path) -> tuple[ProbedEncoder, ProbedEncoder]:
     from rl_infonce.agents.trusted_model import read_trusted_encoder
 
-    warnings.warn(
+    warn_user(
         f"The code that {path} contains is executed with all your rights (--trust-pickle).",
-        stacklevel=2,
     )
     encoder = read_trusted_encoder(path)
     shape = "x".join(map(str, encoder.image_shape))

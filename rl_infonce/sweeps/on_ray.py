@@ -6,10 +6,10 @@ import math
 import os
 import re
 import socket
-import warnings
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from rl_infonce.checks import warn_user
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
@@ -97,7 +97,7 @@ def _check_room(ray: Any, n_cpus: float, n_gpus: float, *, may_grow: bool) -> No
     )
     if not may_grow:
         raise ValueError(message)
-    warnings.warn(f"{message} Waiting for one.", stacklevel=3)
+    warn_user(f"{message} Waiting for one.")
 
 
 def _code_of(ray: Any, reference: Any) -> int:
