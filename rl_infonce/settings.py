@@ -232,8 +232,8 @@ class InfoNCESettings:
     align_features: bool | None = setting(
         None,
         Flag(),
-        "Whether features are turned and shifted back, after 8 updates or more, to where they were "
-        "before these, so that the policy need not learn them anew.",
+        "Whether new features are turned and shifted to lie closest to the old ones, after 8 "
+        "updates or more, so that the policy need not learn them anew.",
         needs=("isolated", True),
         none="doing so after the rollouts of on-policy algorithms alone",
     )
@@ -248,7 +248,7 @@ class InfoNCESettings:
         None,
         Flag(),
         "Whether the policy receives a vector beside its features.",
-        none="doing so, but with action_cpc not in off-policy algorithms, as SAC",
+        none="doing so, except with action_cpc in off-policy algorithms, such as SAC, TD3 and DQN",
     )
     select_inputs: bool | None = setting(
         None,

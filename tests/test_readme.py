@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from stable_baselines3 import PPO
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCEExtractor, nce
-from rl_infonce.cli import make_parser
+from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.pretrain import encoder_plan
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
@@ -181,7 +182,7 @@ def test_the_example_of_vectors_trains_with_the_loss_and_draws_the_curves_of_its
         )
         for page in PAGES[1:]
         for index, block in enumerate(blocks("python", page))
-        if "use_encoder" not in block
+        if "use_encoder" not in block and "load_frames" not in block
     ],
 )
 def test_python_blocks_run_and_train_what_they_say(block: str) -> None:
@@ -218,6 +219,27 @@ def test_the_pretrained_encoder_is_used() -> None:
     (block,) = blocks("python", PRETRAINING)
     weight = run_block(block)["model"].policy.features_extractor.cnn[0].weight
     assert torch.equal(weight, encoder.state_dict()["cnn.0.weight"])
+
+
+@pytest.mark.atari
+@pytest.mark.slow
+@pytest.mark.parametrize("game", ["frogger", "pong"])
+def test_examples_read_frames_that_were_collected(
+    game: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = {"frogger": "rl_infonce/atari/README.md", "pong": "rl_infonce/scoring/README.md"}[game]
+    (block,) = (each for each in blocks("python", page) if f'load_frames("frames/{game}")' in each)
+    assert main(["collect", "--game", game, "-n", "2500", "-o", f"frames/{game}"]) == 0
+    for name, seed in (("one", 0), ("other", 1)):
+        made = PixelEncoder((4, 84, 84), generator=torch.Generator().manual_seed(seed))
+        save_encoder(made, f"{name}.safetensors")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few games
+        names = run_block(block)
+    if game == "frogger":
+        assert len(names["callback"].labelled.observations) == 2500
+    else:
+        assert "F1Difference(" in capsys.readouterr().out
 
 
 def test_the_grid_shown_is_one_that_a_sweep_takes(tmp_path: Path) -> None:

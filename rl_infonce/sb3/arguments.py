@@ -76,10 +76,8 @@ class ExtractorArguments(InfoNCESettings):
     auto_bind: bool = setting(
         True,
         Flag(),
-        "Whether to look up the call stack, read-only, for the algorithm or its policy: when the "
-        "extractor is built, as some defaults depend on it, when training starts while none is "
-        "known that it is part of, for what its `train` has sampled, and for whether `train` or "
-        "`learn` asks for features, as only these carry the loss. With False all features carry it "
+        "Whether the extractor finds its algorithm by a look at the call stack, which it only "
+        "reads. With False, pass `InfoNCECallback()` to `learn`; then all features carry the loss "
         "that are computed with gradients in training mode.",
     )
     observation_key: str | None = setting(
