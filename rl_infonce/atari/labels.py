@@ -80,7 +80,8 @@ def load_labels(game: str, version: str = "corrected") -> dict[str, Variable]:
     if name not in labelled:
         raise ValueError(
             f"Expected `game` with RAM labels in version {version!r}, got {game!r}. The labelled "
-            f"games are {', '.join(labelled)}."
+            f"games are {', '.join(labelled)}. Of others, label bytes yourself: "
+            "`rl_infonce.probing.LabelledObservations` takes them."
         )
     return dict(_table()[version][name])
 

@@ -184,14 +184,16 @@ def _evaluate(plan: EvaluationPlan | RunEvaluationPlan, arguments: argparse.Name
 
 
 def _print_scores(evaluation: Evaluation | RunEvaluation) -> None:
+    from rl_infonce.report.formatting import counted
     from rl_infonce.runs.evaluation_file import mean_and_error
 
     plan, episodes = evaluation.plan, evaluation.episodes
     max_frames = getattr(plan, "max_frames", None)  # elsewhere the environment has its own limit
-    print("game      return    steps")
+    head = "episode" if max_frames is None else "game"
+    print(f"{head:<7}{'return':>9} {'steps':>8}")
     for number, episode in enumerate(episodes, 1):
         cut = "  (cut)" if episode.is_cut and max_frames is not None else ""
-        print(f"{number:4d} {episode.score:11.1f} {episode.length:8d}{cut}")
+        print(f"{number:7d}{episode.score:9.1f} {episode.length:8d}{cut}")
     mean, error = mean_and_error([episode.score for episode in episodes])
     spread = "" if error is None else f" +- {error:.2f} (standard error)"
     n_steps = sum(episode.length for episode in episodes)
@@ -200,6 +202,6 @@ def _print_scores(evaluation: Evaluation | RunEvaluation) -> None:
     if n_cut and max_frames is not None:
         advice = " The agent may wait for something: try --stochastic."
         print(
-            f"{n_cut} of {len(episodes)} games were cut after {max_frames} frames."
+            f"{n_cut} of {counted(len(episodes), 'game')} cut after {max_frames} frames."
             + (advice if plan.deterministic else "")
         )

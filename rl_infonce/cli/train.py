@@ -197,10 +197,16 @@ def _print_models(training: TrainingRun) -> None:
 def _print_ending(training: TrainingRun) -> None:
     record, run_dir, tb_dir = training.record, training.run_dir, training.tb_dir
     n_sessions = len(record["sessions"])
+    saved = record["sessions"][-1]["saved_step"]
+    is_behind = record["status"] == "interrupted" and saved not in (
+        None,
+        training.model.num_timesteps,
+    )
+    kept = f", saved at step {saved}" if is_behind else ""
     alone = f" in the last of {n_sessions} sessions" if n_sessions > 1 else ""
     print(
         f"{record['status'].capitalize()}: {training.model.num_timesteps} steps in "
-        f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s{alone})"
+        f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s{alone}){kept}"
     )
     print(_verdict(training.model), end="")
     _print_models(training)

@@ -42,9 +42,7 @@ def in_common(ours: BySeed, theirs: BySeed) -> tuple[dict[str, list[int]], list[
         one, other = set(ours.get(game, {})), set(theirs.get(game, {}))
         seeds = sorted(one & other)
         if one ^ other:
-            left_out.append(
-                f"{game}: seeds {_listed(one ^ other)} that only one of them has a score of"
-            )
+            left_out.append(f"{game}, {_listed(one ^ other)}: only one arm has a score of it")
         if len(seeds) >= 2:
             pairs[game] = seeds
         elif seeds:
@@ -53,7 +51,7 @@ def in_common(ours: BySeed, theirs: BySeed) -> tuple[dict[str, list[int]], list[
 
 
 def _listed(seeds: set[int]) -> str:
-    return ", ".join(map(str, sorted(seeds)))
+    return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, sorted(seeds)))}"
 
 
 class PairedScores(NamedTuple):

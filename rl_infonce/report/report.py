@@ -169,10 +169,11 @@ def _short(commit: str) -> str:
 def _origins(runs: Sequence[Run]) -> list[str]:
     versions = {f"{name} {version}" for run in runs for name, version in run.versions.items()}
     machines = sorted({run.machine for run in runs if run.machine})
-    hours = sum(run.seconds for run in runs) / 3600
+    minutes = sum(run.seconds for run in runs) / 60
+    time = f"{minutes / 60:.1f} hours" if minutes >= 60 else f"{minutes:.1f} minutes"
     commits = dict.fromkeys(commit for run in runs for commit in run.commits)
     return [
-        f"{hours:.1f} hours of training on {'; '.join(machines) or 'unknown machines'}.",
+        f"{time} of training on {'; '.join(machines) or 'unknown machines'}.",
         f"Versions: {', '.join(sorted(versions))}.",
         f"Commits of rl_infonce: {', '.join(commits) or 'not known'}.",
     ]

@@ -19,14 +19,17 @@ Scales = Mapping[str, tuple[float, float]] | None
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
 MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 HOW_COMPARED = (
-    "Runs of the same game and seed are compared. `difference` is their mean difference with its "
-    "95 % t interval, for other seeds of these games: each game counts the same, and nothing is "
-    "said of other games. `in words` is of `difference` alone: where its interval holds 0, no "
-    "difference was detected. The other intervals are 95 % bootstrap intervals: that of the IQMs "
-    "is widened for few runs, that of P(better), the probability that a run scores above a run of "
-    "the other arm, whatever their seeds, is too narrow for few. `found in 4 of 5` is how large a "
-    "true difference must be for 4 of 5 such experiments to detect it, estimated from the scatter "
-    "of the pairs: of a dozen pairs 5 to 9 of 10 may detect it, of three 2 to nearly 10."
+    "The mean return over the budget is that of its hundredths: of the episodes that ended in "
+    "each, or where none did, of the last hundredth before it. So a return counts from the end of "
+    "its episode on. Runs of the same game and seed are compared. `difference` is their mean "
+    "difference with its 95 % t interval, for other seeds of these games: each game counts the "
+    "same, and nothing is said of other games. `in words` is of `difference` alone: where its "
+    "interval holds 0, no difference was detected. The other intervals are 95 % bootstrap "
+    "intervals: that of the IQMs is widened for few runs, that of P(better), the probability that "
+    "a run scores above a run of the other arm, whatever their seeds, is too narrow for few. "
+    "`found in 4 of 5` is how large a true difference must be for 4 of 5 such experiments to "
+    "detect it, estimated from the scatter of the pairs: with a dozen pairs the true share may be "
+    "5 to 9 in 10, with three 2 to nearly 10."
 )
 _SCALE = "Differences are in human-normalised units: 0 is a random agent, 1 a human."
 _UNITS = (

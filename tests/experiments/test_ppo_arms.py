@@ -121,4 +121,4 @@ def test_a_baseline_that_is_not_probed_yet_is_named(tmp_path: Path) -> None:
     for against in ("baseline", "untrained"):
         table = text.split(f"against {against}: mean F1, converged")[1]
         assert "| infonce | not compared, see below |" in table.split("\n\n")[0]
-    assert "infonce: left out breakout: seeds 0, 1 that only one of them has a score of" in text
+    assert "infonce: left out breakout, seeds 0, 1: only one arm has a score of it" in text

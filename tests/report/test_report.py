@@ -370,7 +370,7 @@ def test_missing_and_unequal_seeds_are_shown() -> None:
     returns = table_of(made.markdown, "PPO: mean return over the budget")
     assert returns["pong"]["infonce"].endswith("2 of 3 seeds")
     assert table_of(made.markdown, OF_THE_END)["infonce"]["pairs"] == "5 in 2 games"
-    assert "infonce: left out pong: seeds 2 that only one of them has a score of" in made.markdown
+    assert "infonce: left out pong, seed 2: only one arm has a score of it" in made.markdown
     assert len(list(csv.DictReader(io.StringIO(made.csv)))) == 17
 
 
@@ -416,10 +416,10 @@ def test_only_common_seeds_are_compared() -> None:
     pairs, left_out = in_common(ours, theirs)
     assert pairs == {"a": [0, 1]}
     assert left_out == [
-        "a: seeds 2 that only one of them has a score of",
+        "a, seed 2: only one arm has a score of it",
         "b: one common seed, of which no interval can be made",
-        "c: seeds 0, 1 that only one of them has a score of",
-        "d: seeds 3 that only one of them has a score of",
+        "c, seeds 0, 1: only one arm has a score of it",
+        "d, seed 3: only one arm has a score of it",
     ]
     paired = paired_scores(ours, theirs)
     assert paired.left_out == tuple(left_out)
