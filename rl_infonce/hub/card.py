@@ -11,6 +11,7 @@ from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
 from rl_infonce.hub.files import AGENT, ENCODER
+from rl_infonce.report.formatting import counted
 from rl_infonce.report.return_tables import markdown_table
 
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
@@ -105,9 +106,10 @@ def _returns(bundle: Bundle) -> Iterable[str]:
     spread = "" if error is None else f" ± {error:.2f} (standard error)"
     yield (
         f"## What it scores\n\nMean return **{found['mean_return']:.2f}**{spread}"
-        f" over {len(found['episodes'])} whole games of {found['game']} in the game's own "
+        f" over {counted(len(found['episodes']), 'game')} of {found['game']} in the game's own "
         f"points: {how}, epsilon {settings.get('epsilon')}, seed {settings.get('seed')}, "
-        f"{found['n_cut']} games cut after {settings.get('max_frames_per_episode')} frames. "
+        f"{counted(found['n_cut'], 'game')} cut after {settings.get('max_frames_per_episode')} "
+        "frames, and the others whole. "
         "`evaluation.json` has every game, all settings and versions."
     )
 
@@ -205,7 +207,8 @@ def _metadata(bundle: Bundle) -> str:
         found = bundle.evaluation
         scores = [episode["return"] for episode in found["episodes"]]
         # The hub's convention for Stable-Baselines3: mean and standard deviation in one string.
-        value = f"{found['mean_return']:.2f} +/- {pstdev(scores):.2f}"
+        spread = f" +/- {pstdev(scores):.2f}" if len(scores) > 1 else ""
+        value = f"{found['mean_return']:.2f}{spread}"
         results.append(_result(hub.EvalResult, found["game"], "mean_reward", value))
     for row in probe_rows(bundle.scores, bundle.names) if bundle.scores is not None else []:
         name = f"probe F1 ({row['protocol']}, {row['encoder']})"

@@ -24,6 +24,10 @@ HOW_READ = (
     "everywhere is better at every quantile; where lines cross, it depends on what is asked. Bands "
     "are 95 % bootstrap intervals for other seeds of these games, too narrow for few."
 )
+NOT_DRAWN = (
+    "No profile is drawn: it takes two arms with two runs or more of every game, and one unit for "
+    "the scores of all games."
+)
 _N_LEVELS = 101
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from rl_infonce.report.charts import charts_of
 from rl_infonce.report.formatting import counted
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
-from rl_infonce.report.profiles import HOW_READ, profile_chart
+from rl_infonce.report.profiles import HOW_READ, NOT_DRAWN, profile_chart
 from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
 from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, Scales, parts_of, scaled_by
@@ -95,16 +95,18 @@ def _add(part: Part, parts: list[str], texts: list[str]) -> None:
 def _drawn(
     scored: Sequence[Scored], algo: str, scales: Scales, rng: np.random.Generator
 ) -> list[str]:
-    """Return the sections of an algorithm's profile, if there is one, and of its curves."""
+    """Return the sections of an algorithm's profile and of its curves."""
     name = algo.upper()
     curves = figures(charts_of(scored, algo, rng), prefix=algo)
-    sections = [section(f"{name}: curves", paragraph(_HOW_DRAWN), curves)]
     own_scales, _ = scaled_by([each for each in scored if each.run.algo == algo], algo, scales)
     profile = profile_chart(scored, algo, own_scales, rng)
+    drawn = [paragraph(NOT_DRAWN)]
     if profile is not None:
-        drawn = figures([profile], prefix=f"{algo}-profile")
-        sections.insert(0, section(f"{name}: performance profile", paragraph(HOW_READ), drawn))
-    return sections
+        drawn = [paragraph(HOW_READ), figures([profile], prefix=f"{algo}-profile")]
+    return [
+        section(f"{name}: performance profile", *drawn),
+        section(f"{name}: curves", paragraph(_HOW_DRAWN), curves),
+    ]
 
 
 def _check(runs: Sequence[Run], search: Search | None) -> None:

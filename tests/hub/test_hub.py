@@ -192,7 +192,7 @@ def test_the_card_says_what_is_known(pushed: StandIn, made: Path) -> None:
         {"type": "mean_reward", "name": "mean_reward", "value": "-20.00 +/- 1.00"},
         {"type": "f1", "name": "probe F1 (converged, encoder.safetensors)", "value": 0.7},
     ]
-    assert "Mean return **-20.00** ± 1.00 (standard error) over 2 whole games" in text
+    assert "Mean return **-20.00** ± 1.00 (standard error) over 2 games" in text
     assert "| pong | converged | `encoder.safetensors` | 0 1 | 0.700 | 0.450 | 0.250 |" in text
     assert "| seed | `42` |" in text
     assert "| torch | `" in text
