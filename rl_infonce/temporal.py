@@ -143,7 +143,7 @@ def sample_pairs(
         drawn = _draw_starts(n_starts, n_envs, n_pairs, is_legal, rng)
         if len(drawn) == n_pairs:
             return drawn // n_envs, drawn % n_envs
-    by_age = (np.arange(n_steps) + oldest_row) % max(n_rows, 1)
+    by_age = (np.arange(n_steps) + oldest_row) % n_rows
     steps, envs = legal_anchors(episode_ids[by_age], largest)
     chosen = rng.choice(len(steps), size=min(n_pairs, len(steps)), replace=False)
     return steps[chosen], envs[chosen]

@@ -45,7 +45,7 @@ def brute_force_anchors(last_step: BoolArray, horizon: int) -> set[tuple[int, in
 def test_legal_anchors_equal_brute_force_on_every_pattern(n_steps: int, n_envs: int) -> None:
     for last_step in all_patterns(n_steps, n_envs):
         ids = episode_ids(last_step)
-        for horizon in range(n_steps + 1):
+        for horizon in range(n_steps + 4):
             steps, envs = legal_anchors(ids, horizon)
             found = list(zip(steps.tolist(), envs.tolist(), strict=True))
             assert found == sorted(brute_force_anchors(last_step, horizon))
@@ -112,6 +112,32 @@ def test_sample_pairs_are_uniform_and_in_random_order(
     assert max(abs(count - 500) for count in orders.values()) < 110  # five standard deviations
 
 
+def test_every_start_is_drawn_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temporal, "legal_anchors", lambda *_: pytest.fail("listed"))
+    monkeypatch.setattr(temporal, "_LISTED_STARTS", 0)
+    rng = np.random.default_rng(0)
+    ids = np.zeros((10, 1), np.int64)
+    counts = Counter(int(sample_pairs(ids, 1, 1, rng)[0][0]) for _ in range(5400))
+    assert counts.keys() == set(range(9))
+    assert max(abs(count - 600) for count in counts.values()) < 116  # five standard deviations
+
+
+@LISTED
+def test_without_a_ring_the_first_row_is_the_oldest_step(
+    listed_starts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporal, "_LISTED_STARTS", listed_starts)
+    ids = episode_ids(np.random.default_rng(0).random((40, 3)) < 0.2)
+    everywhere = np.divmod(np.arange(120), 3)
+    calls: list[Callable[..., object]] = [
+        lambda **ring: sample_pairs(ids, 2, 4, np.random.default_rng(1), **ring),
+        lambda **ring: sample_segments(ids, 2, 4, 3, np.random.default_rng(1), **ring),
+        lambda **ring: futures_among(ids, *everywhere, 2, **ring),
+    ]
+    for call in calls:
+        np.testing.assert_equal(call(), call(oldest_row=0, n_steps=40))
+
+
 def test_sample_pairs_depend_on_the_generator_only() -> None:
     ids = np.zeros((50, 3), dtype=np.int64)
     before = np.random.get_state()  # noqa: NPY002
@@ -135,12 +161,14 @@ def test_segments_equal_brute_force(
         n_rows, n_envs = (int(rng.integers(1, high)) for high in (14, 4))
         n_steps, oldest = int(rng.integers(0, n_rows + 1)), int(rng.integers(n_rows))
         by_age = episode_ids(rng.random((n_rows, n_envs)) < 0.2)
-        ids = np.roll(by_age, oldest, axis=0)
-        horizon, n_pairs = int(rng.integers(0, 4)), int(rng.integers(1, 12))
+        names = rng.permutation(n_rows)  # of episodes, in no order
+        ids = np.roll(names[by_age], oldest, axis=0)
+        horizons = rng.choice(4, size=rng.integers(1, 3), replace=False).tolist()
+        horizon, n_pairs = max(horizons), int(rng.integers(1, 12))
         seed = int(rng.integers(1000))
         ring = {"oldest_row": oldest, "n_steps": n_steps}
         drawn = sample_pairs(ids, horizon, n_pairs, np.random.default_rng(seed), **ring)
-        found = sample_segments(ids, horizon, n_pairs, length, np.random.default_rng(seed), **ring)
+        found = sample_segments(ids, horizons, n_pairs, length, np.random.default_rng(seed), **ring)
         expected: list[tuple[int, int]] = []
         for step, env in zip(*(each.tolist() for each in drawn), strict=True):
             for near in range(step - length // 2, step - length // 2 + length):
@@ -271,6 +299,7 @@ def test_distinct_mask_compares_bytes_of_any_memory_layout() -> None:
 def test_distinct_mask_of_empty_input() -> None:
     assert distinct_mask(np.zeros((0, 3), np.uint8)).shape == (0, 0)
     assert np.array_equal(distinct_mask(np.zeros((3, 0), np.uint8)), np.eye(3, dtype=np.bool_))
+    assert distinct_mask(np.zeros((1, 4), np.uint8)).tolist() == [[True]]
 
 
 def test_check_horizons_returns_them_ascending() -> None:
@@ -296,6 +325,8 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, NO_PAIRS),
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
         (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
+        (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=-1), ValueError, "`n_steps`.*-1"),
+        (lambda: far_mask(*[Steps(ZEROS, ZEROS, ZEROS)] * 2, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),

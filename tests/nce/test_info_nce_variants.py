@@ -207,6 +207,30 @@ def test_a_row_without_negatives_costs_nothing_and_is_named(loss: Loss) -> None:
     torch.testing.assert_close(losses[[0, 1, 3]], loss(scores)[[0, 1, 3]])
 
 
+def test_one_negative_counts() -> None:
+    scores = random_scores(2, 2)
+    gaps = torch.stack([scores[0, 1] - scores[0, 0], scores[1, 0] - scores[1, 1]])
+    torch.testing.assert_close(decoupled_info_nce(scores), gaps)
+    expected = torch.nn.functional.softplus(gaps)
+    torch.testing.assert_close(hard_negative_info_nce(scores, concentration=2.0), expected)
+
+
+@pytest.mark.parametrize("negative", [math.log(0.5), -3.0])
+def test_no_gradient_is_ever_undefined_where_nothing_is_left_of_the_negatives(
+    negative: float,
+) -> None:
+    scores = torch.tensor([[0.0, negative]], dtype=torch.float64, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):  # which also sees what a mask would hide
+        losses = debiased_info_nce(scores, class_prior=0.5, min_score=-4.0)
+        losses.sum().backward()
+    torch.testing.assert_close(
+        losses.detach()[0], torch.tensor(math.log1p(math.exp(-4.0))).double()
+    )
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad[0, 0], -1 / (1 + torch.tensor(4.0).double().exp()))
+    assert scores.grad[0, 1] == 0
+
+
 def soft(targets: Tensor, mask: Tensor | None = None) -> partial[Tensor]:
     return partial(soft_info_nce, targets=targets, mask=mask)
 
@@ -234,6 +258,7 @@ SIXTHS = torch.full((4, 6), 1 / 6, dtype=torch.float64)
         (hard(min_score=math.nan), ValueError, r"`min_score`.*nan"),
         (soft(torch.ones(4, 5)), ValueError, r"`targets`.*\[4, 6\].*\(4, 5\)"),
         (soft(SIXTHS.half()), TypeError, r"`targets`.*float64\) or float32.*float16"),
+        (soft(1.01 * SIXTHS), ValueError, r"`targets`.*sum to 1"),
         (soft(6 * SIXTHS), ValueError, r"`targets`.*sum to 1.*4 other rows: 0, 1, 2, 3"),
         (soft(2 * torch.eye(4, 6).double() - SIXTHS), ValueError, r"`targets` >= 0"),
         (soft(math.nan * SIXTHS), ValueError, r"`targets` to be finite.*24"),
@@ -274,6 +299,9 @@ def test_multi_positive_info_nce_refuses_positives_under_the_mask() -> None:
     positives[1, 3] = True
     with pytest.raises(ValueError, match=r"`positives`.*False where `mask` is.*1 other rows: 1\."):
         multi_positive_info_nce(scores, positives, mask=mask)
+    twice = torch.stack([scores, scores])  # the row is found behind a leading axis also
+    with pytest.raises(ValueError, match=r"2 other rows: \[0, 1\], \[1, 1\]\."):
+        multi_positive_info_nce(twice, positives, mask=mask)
     kept = multi_positive_info_nce(scores, positives & mask, mask=mask)
     torch.testing.assert_close(kept, losses)
 
