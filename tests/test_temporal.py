@@ -1,3 +1,4 @@
+import inspect
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -302,6 +303,13 @@ def test_distinct_mask_of_empty_input() -> None:
     assert distinct_mask(np.zeros((1, 4), np.uint8)).tolist() == [[True]]
 
 
+def test_the_ring_is_given_by_name() -> None:
+    for function in (sample_pairs, sample_segments, futures_among):
+        parameters = inspect.signature(function).parameters
+        kinds = {parameters[name].kind for name in ("oldest_row", "n_steps")}
+        assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+
+
 def test_check_horizons_returns_them_ascending() -> None:
     assert check_horizons(3) == (3,)
     assert check_horizons([4, 1, 2]) == (1, 2, 4)
@@ -312,6 +320,7 @@ def test_check_horizons_returns_them_ascending() -> None:
 
 
 ROW, ZEROS = np.zeros(3, np.int64), np.zeros(2, np.int64)
+PLACES = Steps(ZEROS, ZEROS, ZEROS)
 RNG = np.random.default_rng(0)
 NO_PAIRS = "`n_pairs` to be a finite number >= 1"
 NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
@@ -326,7 +335,7 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
         (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
         (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=-1), ValueError, "`n_steps`.*-1"),
-        (lambda: far_mask(*[Steps(ZEROS, ZEROS, ZEROS)] * 2, -1), ValueError, NO_GAP),
+        (lambda: far_mask(PLACES, PLACES, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),
