@@ -110,8 +110,9 @@ def _log_q(
 ) -> Tensor:
     check_floating(name, log_q)
     if name == "positive_log_q" and scores.ndim == 2 and log_q.ndim == 1 and len(log_q) > 1:
+        shapes = dict.fromkeys([f"[{scores.shape[0]}, 1]", str(list(scores.shape))])
         raise ValueError(
-            f"Expected `{name}` as [{scores.shape[0]}, 1] or {list(scores.shape)} beside "
+            f"Expected `{name}` as {' or '.join(shapes)} beside "
             f"`positive_scores` {list(scores.shape)}, got [{len(log_q)}], of rows or of columns."
         )
     expanded = expand_like(name, log_q, name.replace("log_q", "scores"), scores)

@@ -225,9 +225,10 @@ def _algo(algo: Any, _arms: Mapping[str, Any]) -> str:
 
 def _arm(arm: Any, arms: Mapping[str, Any]) -> str:
     if not isinstance(arm, str) or arm not in arms:
-        near = get_close_matches(str(arm), arms, n=1)
+        present = sorted(arms.keys() - FORMER_ARMS.keys())
+        near = get_close_matches(str(arm), present, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else " A table [arm.NAME] makes another one."
-        raise ValueError(f"Expected `arms` of {sorted(arms)}, got {arm!r}.{hint}")
+        raise ValueError(f"Expected `arms` of {present}, got {arm!r}.{hint}")
     return arm
 
 
