@@ -195,7 +195,7 @@ class TrainingRun:
         if status == "failed":
             self._complain(f"The run failed; what was trained is in {self.model_file}")
         if model.logger.name_to_value:  # SB3 writes an update's curves one rollout later
-            model.logger.dump(model.num_timesteps)
+            model.dump_logs()
         model.logger.close()
         model.get_env().close()  # type: ignore[union-attr]
         return is_in_place

@@ -122,6 +122,9 @@ def test_every_algorithm_trains_a_vector_environment_with_the_loss(
     assert record_of(run_dir)["n_timesteps_done"] == 64
     losses = [float(row["infonce/loss"] or 0) for row in rows_of(run_dir / "progress.csv")]
     assert max(losses) > 0
+    with (run_dir / "progress.csv").open(newline="") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert last["time/total_timesteps"] == "64", "the last update's curves stand beside the step"
 
 
 SAC = ("--hyperparams", "learning_starts:60", "batch_size:16", "train_freq:4")
