@@ -28,6 +28,7 @@ MODULES = {
         for name in ("losses", "info_nce_variants", "every_loss", "public_names")
     ),
     "rl_infonce/temporal.py": ("tests/test_temporal.py",),
+    "rl_infonce/copies.py": ("tests/test_copies.py",),
     "rl_infonce/sb3/attach.py": ("tests/sb3/test_gradients.py", "tests/sb3/test_callbacks.py"),
 }
 _BINARY = {

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rl_infonce import temporal
@@ -12,13 +11,11 @@ from rl_infonce.temporal import (
     BoolArray,
     Steps,
     check_horizons,
-    distinct_mask,
     episode_ids,
     far_mask,
     futures_among,
     legal_anchors,
     negative_mask,
-    row_sums,
     sample_pairs,
     sample_segments,
 )
@@ -223,24 +220,6 @@ def test_far_mask_equals_brute_force(min_gap: int) -> None:
             assert mask[i, j] != (same and abs(int(one.steps[0] - other.steps[0])) < min_gap)
 
 
-def test_a_dot_that_moves_over_an_image_changes_its_sum() -> None:
-    images = np.zeros((1600, 40, 40), dtype=np.uint8)
-    images.reshape(1600, 1600)[np.arange(1600), np.arange(1600)] = 255
-    assert len({*row_sums(images).tolist()}) == 1600
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(), (3,), (4, 3, 3)])
-def test_equal_observations_have_equal_sums(dtype: type, shape: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(0)
-    kinds: npt.NDArray[np.generic] = rng.integers(0, 256, (5, *shape)).astype(dtype)
-    chosen = rng.integers(0, 5, 20)
-    sums = row_sums(kinds[chosen])
-    of_kinds = {int(kind): int(each) for kind, each in zip(chosen, sums, strict=True)}
-    assert sums.tolist() == [of_kinds[kind] for kind in chosen]
-    assert len({*of_kinds.values()}) == len({kinds[kind].tobytes() for kind in of_kinds})
-
-
 @pytest.mark.parametrize("min_gap", [0, 1, 2, 3, 9])
 def test_negative_mask_equals_brute_force(min_gap: int) -> None:
     rng = np.random.default_rng(min_gap)
@@ -259,48 +238,6 @@ def test_negative_mask_of_unsigned_steps_does_not_wrap_around() -> None:
     mask = negative_mask(steps, zeros, zeros, 2)  # type: ignore[arg-type]
     assert not mask[0, 1]
     assert not mask[1, 0]
-
-
-def brute_force_distinct(observations: npt.NDArray[np.generic]) -> BoolArray:
-    contents = [row.tobytes() for row in observations]
-    return np.array(
-        [[i == j or a != b for j, b in enumerate(contents)] for i, a in enumerate(contents)]
-    )
-
-
-@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int16, np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 4), (4, 3, 3)])
-def test_distinct_mask_equals_brute_force(dtype: type, shape: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(0)
-    for n_kinds in (1, 2, 5, 1000):
-        kinds: npt.NDArray[np.generic] = rng.integers(0, 256, (n_kinds, *shape)).astype(dtype)
-        observations = kinds[rng.integers(0, n_kinds, 20)]
-        assert np.array_equal(distinct_mask(observations), brute_force_distinct(observations))
-
-
-def test_distinct_mask_tells_equal_sums_apart() -> None:
-    first = np.arange(32, dtype=np.uint8)
-    swapped = np.concatenate([first[8:16], first[:8], first[16:]])  # the same words, reordered
-    wrapped = first.view(np.uint64) + np.array([2**63, 2**63, 0, 0], dtype=np.uint64)
-    observations = np.stack([first, swapped, first, wrapped.view(np.uint8), swapped])
-    assert len(set(observations.view(np.uint64).sum(axis=1).tolist())) == 1
-    assert np.argwhere(~distinct_mask(observations)).tolist() == [[0, 2], [1, 4], [2, 0], [4, 1]]
-
-
-def test_distinct_mask_compares_bytes_of_any_memory_layout() -> None:
-    observations = np.zeros((6, 4, 5), dtype=np.float64)
-    observations[1] = -0.0  # equal as a number, other bytes
-    observations[2:4] = np.nan  # unequal as numbers, the same bytes
-    expected = brute_force_distinct(observations)
-    assert np.array_equal(distinct_mask(observations), expected)
-    strided = np.asfortranarray(observations)[::-1]
-    assert np.array_equal(distinct_mask(strided), expected[::-1, ::-1])
-
-
-def test_distinct_mask_of_empty_input() -> None:
-    assert distinct_mask(np.zeros((0, 3), np.uint8)).shape == (0, 0)
-    assert np.array_equal(distinct_mask(np.zeros((3, 0), np.uint8)), np.eye(3, dtype=np.bool_))
-    assert distinct_mask(np.zeros((1, 4), np.uint8)).tolist() == [[True]]
 
 
 def test_the_ring_is_given_by_name() -> None:
@@ -339,8 +276,6 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),
-        (lambda: distinct_mask(np.array([None])), TypeError, "plain dtype, got object"),
-        (lambda: distinct_mask(np.array(1)), ValueError, r"shape \[M, \.\.\.\], got \(\)"),
         (lambda: check_horizons([]), ValueError, "`horizons` to hold at least one integer"),
         (lambda: check_horizons([1, True]), TypeError, "`horizons` to hold integers, got True"),
         (lambda: check_horizons(True), TypeError, "`horizons` to hold integers, got True"),

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rl_infonce.copies import distinct_mask
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.settings import InfoNCESettings
-from rl_infonce.temporal import IntArray, distinct_mask, negative_mask
+from rl_infonce.temporal import IntArray, negative_mask
 
 
 class SamplingPlan(NamedTuple):

@@ -12,11 +12,12 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import Tensor
 
+from rl_infonce.copies import row_sums
 from rl_infonce.sb3.batch_sampling import SamplingPlan, actions_between, another_one
 from rl_infonce.sb3.binding import OF_ROW
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.temporal import BoolArray, IntArray, Steps, far_mask, row_sums
+from rl_infonce.temporal import BoolArray, IntArray, Steps, far_mask
 
 AMBIGUOUS, ABSENT = -1, -2
 """Places of rows that are not found."""

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from rl_infonce.copies import row_sums
 from rl_infonce.sb3.buffers import observations_of
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import ABSENT, AMBIGUOUS
-from rl_infonce.temporal import IntArray, row_sums
+from rl_infonce.temporal import IntArray
 
 
 class ReplayRows:

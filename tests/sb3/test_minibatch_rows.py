@@ -10,10 +10,10 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce import InfoNCECombinedExtractor
+from rl_infonce.copies import row_sums
 from rl_infonce.sb3.minibatch import ABSENT, AMBIGUOUS, MinibatchPairs, RolloutRows
 from rl_infonce.sb3.replay_rows import ReplayRows
 from rl_infonce.sb3.updates import find_pairs
-from rl_infonce.temporal import row_sums
 from tests.sb3.fakes import (
     IMAGE_SHAPE,
     StampedDictEnv,

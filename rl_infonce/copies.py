@@ -1,0 +1,88 @@
+"""Which observations hold the same bytes, and so are no negatives of one another."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["distinct_mask", "row_sums"]
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
+    """Tell which candidates are not byte-identical copies of one another.
+
+    Args:
+        observations: [M, ...] candidates of any fixed-size dtype.
+
+    Returns:
+        [M, M] False where candidates i != j hold the same bytes; the diagonal is True.
+
+    Raises:
+        TypeError: If the dtype holds Python objects.
+        ValueError: If `observations` has no axis.
+    """
+    if observations.dtype.hasobject:
+        raise TypeError(f"Expected `observations` of a plain dtype, got {observations.dtype}.")
+    if observations.ndim == 0:
+        raise ValueError("Expected `observations` of shape [M, ...], got ().")
+    n_candidates = len(observations)
+    labels = _copy_labels(_byte_rows(observations))
+    if labels is None:
+        return np.ones((n_candidates, n_candidates), dtype=np.bool_)
+    mask: BoolArray = labels[:, None] != labels[None, :]
+    np.fill_diagonal(mask, True)
+    return mask
+
+
+def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    """View each observation as one row of bytes: [M, bytes]."""
+    n_candidates = len(observations)
+    n_bytes = observations.nbytes // max(n_candidates, 1)
+    if n_bytes == 0:
+        return np.zeros((n_candidates, 0), dtype=np.uint8)
+    return np.ascontiguousarray(observations).reshape(-1).view(np.uint8).reshape(-1, n_bytes)
+
+
+def _copy_labels(rows: npt.NDArray[np.uint8]) -> IntArray | None:
+    """Label each row [M] by the first row with the same bytes; None when all rows differ."""
+    sums = _sums_of_words(rows)
+    _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
+    suspects = np.flatnonzero(sizes[groups] > 1)
+    if len(suspects) == 0:
+        return None
+    labels = np.arange(len(rows), dtype=np.int64)
+    first_with: dict[bytes, int] = {}
+    # Equal sums only suggest equal bytes; the dictionary compares the bytes themselves.
+    for row in suspects:
+        labels[row] = first_with.setdefault(rows[row].tobytes(), int(row))
+    return labels
+
+
+def row_sums(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
+    """Sum the bytes of each of M observations [M, ...] in weighted words, wrapping around.
+
+    Observations of equal bytes have equal sums. Others hardly ever do, also where words have only
+    changed their places.
+    """
+    return _sums_of_words(_byte_rows(observations))
+
+
+def _sums_of_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Sum each row [M] in words of half a sum's width, each times a number of its place.
+
+    It is the multilinear hash of Carter & Wegman 1979, with fixed weights.
+    """
+    word = next(size for size in (4, 2, 1) if rows.shape[1] % size == 0)
+    words = rows.view(f"u{word}").astype(np.uint64)
+    sums: npt.NDArray[np.uint64] = (words * _weights(words.shape[1])).sum(axis=1, dtype=np.uint64)
+    return sums
+
+
+@cache
+def _weights(n: int) -> npt.NDArray[np.uint64]:
+    return np.random.default_rng(0).integers(2**64, size=n, dtype=np.uint64)
