@@ -26,7 +26,8 @@ from rl_infonce.probing.splits import Split
 from rl_infonce.probing.task import ProbingTask
 
 Predictions = dict[str, npt.NDArray[np.uint8]]
-_MIN_VALIDATION_GROUPS = 3
+MIN_VALIDATION_GROUPS = 3
+"""Groups of episodes below which a penalty is hardly chosen by anything."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,11 @@ def probe_features(
     """
     check_shape("features", features, (len(task.episode_ids), "D"))
     settings = protocol_settings(protocol)
+    of_choice = {}
     if isinstance(settings, Converged) and len(settings.penalties) > 1:
-        _warn_of_few_groups(task)
+        n_groups = len(np.unique(task.group_ids[task.split.validation]))
+        of_choice = {"n_validation_groups": n_groups}
+        _warn_of_few_groups(n_groups)
     probe = fit_probe(
         features,
         task.labels,
@@ -144,18 +148,17 @@ def probe_features(
         predictions,
         task,
         protocol=probe.protocol,
-        settings={**probe.settings, "seed": seed},
+        settings={**probe.settings, "seed": seed, **of_choice},
         positions=scored_positions(task, protocol=settings, seed=seed),
         seed=seed,
     )
     return scores, predictions
 
 
-def _warn_of_few_groups(task: ProbingTask) -> None:
-    n_groups = len(np.unique(task.group_ids[task.split.validation]))
-    if n_groups < _MIN_VALIDATION_GROUPS:
+def _warn_of_few_groups(n_groups: int) -> None:
+    if n_groups < MIN_VALIDATION_GROUPS:
         warn_user(
-            f"Expected at least {_MIN_VALIDATION_GROUPS} games (or other groups of episodes) in "
+            f"Expected at least {MIN_VALIDATION_GROUPS} games (or other groups of episodes) in "
             f"the validation part to choose the probe's penalties by, got {n_groups}: the scores "
             "may be too low. Collect more frames (`rl-infonce probe --n-frames`, `n_frames` in the "
             "[probe] of a grid), or pass protocol=Converged(penalties=(1e-3,)).",

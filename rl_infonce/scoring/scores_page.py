@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
+from rl_infonce.probing.scores import MIN_VALIDATION_GROUPS
 from rl_infonce.report.return_tables import markdown_table
 
 _PUBLISHED = ("maj-clf", "random-cnn", "pretrained-rl-agent", "cpc", "st-dim", "supervised")
@@ -33,6 +34,10 @@ _ALWAYS_DIFFERENT = (
     "episode's first frame, which are its own; and in test frames that repeat, which do not count "
     "in the entropy and may leave an episode of one frame."
 )
+_FEW_GAMES = (
+    f"Fewer than {MIN_VALIDATION_GROUPS} games chose the penalties of {{}}: these scores may be "
+    "too low. More frames (`--n-frames`) hold more games."
+)
 _PUBLISHED_PROTOCOL = "anand2019"
 _OF_F1 = ("converged", "anand2019", "knn")
 _N_PAPER_GAMES = 22
@@ -51,6 +56,7 @@ def scores_table(content: dict[str, Any]) -> str:
         is_compared = protocol == _PUBLISHED_PROTOCOL
         beside = _published_frames(content["settings"]) if is_compared else None
         parts += [f"## Protocol `{protocol}`", _categories(entries, names, beside)]
+        parts += _few_games(entries) if protocol == "converged" else []
     if in_pixels := _where(scored, protocol="ridge"):
         parts += ["## Positions, protocol `ridge`", _positions(in_pixels, names)]
     for protocol, entries in by_protocol.items():
@@ -132,6 +138,17 @@ def _categories(entries: Entries, names: dict[str, str], beside: str | None) -> 
         rows += _mean_rows(games, entries, names)
         rows += _published_mean_rows(games, beside) if beside else []
     return markdown_table(["game", "encoder", "mean", *(_SHORT[c] for c in CATEGORIES)], rows)
+
+
+def _few_games(entries: Entries) -> list[str]:
+    """Return the sentence that names cells whose penalties hardly any game has chosen."""
+    few = dict.fromkeys(
+        f"{entry['game']} seed {entry['seed']}"
+        for entry in entries
+        # absent in files of earlier versions
+        if entry["scores"]["settings"].get("n_validation_groups", 9) < MIN_VALIDATION_GROUPS
+    )
+    return [_FEW_GAMES.format(", ".join(few))] if few else []
 
 
 def _game_rows(game: str, entries: Entries, names: dict[str, str]) -> Iterator[list[str]]:

@@ -187,7 +187,8 @@ def test_a_choice_on_few_validation_episodes_is_warned_of(
     probe_features(features, few, protocol=Converged(penalties=(1e-3,)))
     assert not recwarn
     with pytest.warns(UserWarning, match=r"at least 3 games .* in the validation part .*, got 1"):
-        probe_features(features, few, protocol=Converged(penalties=(1e-2, 1e-3)))
+        scores, _ = probe_features(features, few, protocol=Converged(penalties=(1e-2, 1e-3)))
+    assert scores.settings["n_validation_groups"] == 1
 
 
 BAD_FEATURES: list[tuple[Any, str]] = [

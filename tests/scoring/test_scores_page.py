@@ -40,6 +40,7 @@ def entry(game: str, encoder: str, seed: int, mean: float, **changes: Any) -> di
             "variables": {"player_x": figures(mean + 0.2), f"only_{seed}": figures(1.0)},
             "intervals": {"mean": [mean - 0.01, mean + 0.02]},
             "not_probed": {"clock": "it stands still"},
+            "settings": {"n_validation_groups": 5 if game != "boxing" else 2},
         },
     } | changes
 
@@ -79,6 +80,16 @@ def test_one_seed_shows_its_interval_and_several_their_range() -> None:
     no_interval = entry("pong", "a", 0, 0.3)
     no_interval["scores"]["intervals"]["mean"] = [None, None]
     assert "| pong | a.zip | 0.300 | 0.400 | - | - | - | - |" in table(no_interval)
+
+
+def test_penalties_that_few_games_chose_are_named() -> None:
+    told = "Fewer than 3 games chose the penalties of boxing seed 0, boxing seed 1: these scores"
+    entries = [entry(game, "a", seed, 0.3) for game in ("boxing", "pong") for seed in (0, 1)]
+    assert any(line.startswith(told) for line in table(*entries))
+    assert not any("chose the penalties" in line for line in table(*entries[2:]))
+    assert not any(
+        "chose the penalties" in line for line in table(published("boxing", "a", 0, 0.3))
+    )
 
 
 def test_rows_of_one_seed_are_marked_beside_rows_of_several() -> None:
