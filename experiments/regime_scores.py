@@ -93,7 +93,7 @@ def difference(tasks: Sequence[str], scores: Scores, arm: str, other: str) -> In
 def ratio(ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]) -> Interval | None:
     """Return how many times the mean score over tasks is that of another arm, with its interval.
 
-    It is a bootstrap over pairs of runs; None where a run of either arm has a score below 0.
+    It is a bootstrap over pairs of runs; None where a run of either arm has no score above 0.
     """
     if min(min(values) for values in [*ours.values(), *theirs.values()]) <= 0:
         return None
@@ -121,6 +121,8 @@ def at_equal_time(grid: Grid, runs: Runs) -> Interval | None:
     What the loss costs is the median over pairs of runs, as other programs ran beside these. It is
     resampled with them, so that the interval holds how uncertain it is.
     """
+    if not grid.tasks:  # a setting was chosen on each of them
+        return None
     scale = scales(grid, measured(runs))
     ours: dict[str, FloatArray] = {}
     theirs: dict[str, FloatArray] = {}

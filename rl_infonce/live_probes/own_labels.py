@@ -204,7 +204,11 @@ def _classes(rows: Sequence[Numbers], n_classes: int) -> dict[str, npt.NDArray[n
 def _classes_of(values: npt.NDArray[Any], n_classes: int) -> npt.NDArray[np.int64]:
     if values.dtype.kind != "f":
         return values.astype(np.int64)
-    cuts = np.quantile(values, np.arange(1, n_classes) / n_classes)
+    above = values[values > values.min()]
+    if not len(above):
+        return np.zeros(len(values), dtype=np.int64)
+    # Many that equal the lowest are a class of their own.
+    cuts = np.maximum(np.quantile(values, np.arange(1, n_classes) / n_classes), above.min())
     return np.searchsorted(np.unique(cuts), values, side="right")
 
 

@@ -1,4 +1,8 @@
-"""Choose training, validation and test frames by episode, without duplicates, and variables."""
+"""Choose training, validation and test frames by episode, and variables.
+
+Test frames that training or validation has seen are left out, as published; those of validation
+that training has seen stay, and count in the choice of penalties.
+"""
 
 from __future__ import annotations
 

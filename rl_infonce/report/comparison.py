@@ -78,7 +78,7 @@ def paired_scores(
         left_out.append("everything: neither of them has a score")
     if scales is not None:
         left_out += [
-            f"{game}: no human score is known, nor a mean return of the baseline other than 0; "
+            f"{game}: no human score is known, and the baseline's mean return is not told from 0; "
             "`rl-infonce report --raw` compares raw scores"
             for game in pairs
             if game not in scales

@@ -21,6 +21,7 @@ from rl_infonce.report.formatting import counted, notes_on_arms
 from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 
 _NO_WIDTH = 1e-9
+_NO_SCATTER = "all pairs differ by the same, so their scatter cannot be told"
 
 
 class Table(NamedTuple):
@@ -80,14 +81,14 @@ def comparison_table(
         found = paired_scores(ours, theirs, scales)
         overall = compared(found, rng=rng)
         rows.append([arm, *_comparison(overall)])
-        if len(found.ours) > 1:
-            rows += [
-                [f"{arm}: {game}", *_comparison(compared(alone, rng=rng))]
-                for game, alone in of_each_game(found).items()
-            ]
         notes[arm] = [f"left out {each}" for each in found.left_out]
         if overall is not None and _has_no_width(overall.difference):
-            notes[arm].append("all pairs differ by the same, so their scatter cannot be told")
+            notes[arm].append(_NO_SCATTER)
+        for game, alone in of_each_game(found).items() if len(found.ours) > 1 else ():
+            of_game = compared(alone, rng=rng)
+            rows.append([f"{arm}: {game}", *_comparison(of_game)])
+            if of_game is not None and _has_no_width(of_game.difference):
+                notes[arm].append(f"{game}: {_NO_SCATTER}")
     return Table(header, rows, notes_on_arms(notes))
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_infonce.checks import check_count
 from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.formatting import counted
 from rl_infonce.report.runs import Run, Scored, score_runs
@@ -25,35 +24,14 @@ class EqualTime(NamedTuple):
     notes: list[str]
 
 
-def shortened(run: Run, n_steps: int) -> Run:
-    """Return a run as it was after fewer steps, at a constant rate of steps, without probes."""
-    check_count("n_steps", n_steps, at_most=run.n_steps)
-    within, share = run.steps <= n_steps, n_steps / run.n_steps_done
-    return replace(
-        run,
-        n_steps=n_steps,
-        n_steps_done=n_steps,
-        steps=run.steps[within],
-        returns=run.returns[within],
-        curves={
-            name: (steps[steps <= n_steps], values[steps <= n_steps])
-            for name, (steps, values) in run.curves.items()
-        },
-        probes={},  # of the features at the end of the run, not of those at the cut
-        seconds=run.seconds * share,
-    )
-
-
 def at_equal_time(one: Run, other: Run) -> tuple[Run, Run]:
-    """Return two runs, each cut where it was when the faster one had done its budget.
+    """Return two runs with the budgets that they had done when the faster one had done its own.
 
-    A `ValueError` says so if the seconds of one are not known.
+    Each is taken to train at a constant rate of steps; their seconds are known.
     """
     seconds = [_seconds_of_budget(run) for run in (one, other)]
-    if min(seconds) <= 0:
-        raise ValueError(f"Expected the seconds of both runs above 0, got {seconds}. Leave it out.")
     first, second = (
-        shortened(run, max(1, round(run.n_steps * min(seconds) / own)))
+        replace(run, n_steps=max(1, round(run.n_steps * min(seconds) / own)))
         for run, own in zip((one, other), seconds, strict=True)
     )
     return first, second

@@ -146,7 +146,8 @@ def _few_games(entries: Entries) -> list[str]:
         f"{entry['game']} seed {entry['seed']}"
         for entry in entries
         # absent in files of earlier versions
-        if entry["scores"]["settings"].get("n_validation_groups", 9) < MIN_VALIDATION_GROUPS
+        if entry["scores"].get("settings", {}).get("n_validation_groups", MIN_VALIDATION_GROUPS)
+        < MIN_VALIDATION_GROUPS
     )
     return [_FEW_GAMES.format(", ".join(few))] if few else []
 

@@ -159,6 +159,7 @@ def _run(
             if name in progress
         },
         probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
+        probe_seeds=tuple(sorted({seed for _, seed in grid.probes(cell)})),
         # It names another folder: that of the cell holds the run already.
         command=shlex.join(["rl-infonce", *train_command(cell, grid, Path(cell.name))]),
         versions=software["versions"],

@@ -23,6 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce import InfoNCEExtractor, ProbeCallback
 from rl_infonce.agents.features import untrained_policy
 from rl_infonce.live_probes import collect_labelled
+from rl_infonce.live_probes.own_labels import _classes_of
 from rl_infonce.probing import Converged
 from tests.further import further
 from tests.sb3.fakes import StampedEnv, StampedVectorEnv, decode
@@ -97,6 +98,24 @@ def test_numbers_that_are_no_integers_become_classes_of_equal_size() -> None:
     cuts = np.quantile(time, [1 / 3, 2 / 3])
     assert np.array_equal(height, (time[:, None] >= cuts).sum(axis=1))
     assert labelled.provenance["n_classes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "n_classes", "sizes"),
+    [
+        ([0.0] * 6 + [1.0] * 4, 2, [6, 4]),
+        ([0.0] * 55 + [*range(1, 46)], 2, [55, 45]),
+        ([0.0] * 88 + [*range(1, 13)], 8, [88, 12]),
+        ([1.0] * 12 + [0.0] * 88, 8, [88, 12]),
+        ([0.0] * 5 + [1.0] * 95, 8, [5, 95]),
+        ([2.5] * 10, 8, [10]),
+    ],
+)
+def test_many_equal_numbers_are_a_class_of_their_own(
+    values: list[float], n_classes: int, sizes: list[int]
+) -> None:
+    classes = _classes_of(np.array(values, dtype=np.float64), n_classes)
+    assert [int((classes == each).sum()) for each in range(len(sizes))] == sizes
 
 
 def test_arrays_are_variables_entry_by_entry() -> None:

@@ -13,6 +13,7 @@ from rl_infonce.report.power import (
     smallest_difference,
     within_task_spreads,
 )
+from rl_infonce.report.sections import HOW_COMPARED
 from rl_infonce.report.statistics import t_difference
 
 
@@ -158,6 +159,17 @@ def test_what_pairs_could_have_shown_is_told_from_their_differences() -> None:
     y = {"a": [0.0, 10.0, 20.0], "b": [0.0, 0.0, 0.0]}
     expected = smallest_difference([1.0, 2.0], 3, 0.9, paired=True)
     assert detectable_difference(x, y, 0.9) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n_pairs", "low", "high"), [(12, 4, 10), (3, 1, 10)])
+def test_how_badly_few_pairs_tell_what_they_find(n_pairs: int, low: int, high: int) -> None:
+    # the estimate has the true scatter times chi, and its difference that many standard errors
+    freedom = n_pairs - 1
+    errors = _noncentrality(freedom, freedom, 0.8, 0.05)
+    chi = np.sqrt(stats.chi2.ppf([0.025, 0.975], freedom) / freedom)
+    shares = stats.nct.sf(stats.t.ppf(0.975, freedom), freedom, errors * chi)
+    assert np.round(10 * shares).tolist() == [low, high]
+    assert f"{low} to {high}" in HOW_COMPARED
 
 
 def test_two_pairs_or_equal_gains_tell_nothing() -> None:

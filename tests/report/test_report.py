@@ -17,6 +17,7 @@ from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
 from rl_infonce.report.return_tables import Table, to_markdown
 from rl_infonce.report.runs import Run, arms_of, score_runs
+from rl_infonce.report.scales import baseline_scales
 from rl_infonce.report.statistics import t_interval
 
 pytest.importorskip("matplotlib")
@@ -251,12 +252,13 @@ def test_features_are_compared_by_game_and_seed() -> None:
 
 
 def test_one_draw_of_untrained_weights_is_not_compared() -> None:
-    made = report([probed(r, 0.5 + r.seed / 100, 0.4) for r in RUNS])
+    runs = [probed(r, 0.5 + r.seed / 100, 0.4 + r.seed**2 / 1e9) for r in RUNS]  # by rounding
+    made = report([replace(r, probe_seeds=(0,)) for r in runs])
     assert "with untrained features compared" not in made.markdown
     note = "all runs of a game were probed beside the same untrained weights, one draw of them"
     assert note in made.markdown
     assert note in made.html
-    own = report([probed(r, 0.5 + r.seed / 100, 0.4 + r.seed**2 / 100) for r in RUNS])
+    own = report([replace(r, probe_seeds=(r.seed,)) for r in runs])
     assert "with untrained features compared" in own.markdown
     assert note not in own.markdown
 
@@ -359,6 +361,27 @@ def test_equal_gains_are_said_to_tell_no_scatter() -> None:
         assert (note in returns.split("\n## ")[0]) == is_there
 
 
+def test_equal_gains_on_one_game_of_several_are_said_to_tell_no_scatter() -> None:
+    equal = [
+        replace(r, returns=np.full(50, r.seed + 5.0 * (r.arm == "infonce")))
+        if r.game == "pong"
+        else r
+        for r in noisy(RUNS)
+    ]
+    note = "infonce: pong: all pairs differ by the same"
+    assert note in report(equal).markdown
+    assert note not in report(noisy(RUNS)).markdown
+
+
+def test_a_baseline_about_0_is_no_unit() -> None:
+    scored = score_runs(
+        [run("a", "baseline", s, returns=np.full(50, 10.0 * (s - 1))) for s in range(3)]
+        + [run("b", "baseline", s, returns=np.full(50, 100.0 + 10 * s)) for s in range(3)]
+        + [run("c", "baseline", 0, returns=np.full(50, -7.0))]
+    )
+    assert baseline_scales(scored, "ppo", {}) == {"b": (0.0, 110.0), "c": (0.0, 7.0)}
+
+
 def test_missing_and_unequal_seeds_are_shown() -> None:
     runs = [r for r in RUNS if (r.game, r.arm, r.seed) != ("pong", "infonce", 2)]
     planned = dict.fromkeys(GAIN, 3)
@@ -447,7 +470,9 @@ def test_a_comparison_that_cannot_be_made_has_its_reason() -> None:
     assert table["infonce"]["in words"] == "not compared, see below"
     assert table["infonce"]["difference"] == "missing"
     arms = "infonce, placebo: left out"
-    assert f"{arms} pong: no human score is known, nor a mean return of the baseline" in found
+    assert (
+        f"{arms} pong: no human score is known, and the baseline's mean return is not told" in found
+    )
     assert "common seed" not in found
     alone = [r for r in RUNS if r.arm == "baseline" or r.seed == 0]
     assert f"{arms} pong: one common seed, of which" in report(alone).markdown
