@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["distinct_mask", "row_sums"]
+__all__ = ["distinct_mask", "first_copies", "row_sums"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -30,13 +30,22 @@ def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
         raise TypeError(f"Expected `observations` of a plain dtype, got {observations.dtype}.")
     if observations.ndim == 0:
         raise ValueError("Expected `observations` of shape [M, ...], got ().")
-    n_candidates = len(observations)
-    labels = _copy_labels(_byte_rows(observations))
-    if labels is None:
-        return np.ones((n_candidates, n_candidates), dtype=np.bool_)
+    labels = first_copies(observations)
     mask: BoolArray = labels[:, None] != labels[None, :]
     np.fill_diagonal(mask, True)
     return mask
+
+
+def first_copies(observations: npt.NDArray[np.generic]) -> IntArray:
+    """Label each of M observations [M, ...] by the first one that holds the same bytes."""
+    rows = _byte_rows(observations)
+    labels = np.arange(len(rows), dtype=np.int64)
+    _, groups, sizes = np.unique(_sums_of_words(rows), return_inverse=True, return_counts=True)
+    first_with: dict[bytes, int] = {}
+    # Equal sums only suggest equal bytes; the dictionary compares the bytes themselves.
+    for row in np.flatnonzero(sizes[groups] > 1):
+        labels[row] = first_with.setdefault(rows[row].tobytes(), int(row))
+    return labels
 
 
 def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
@@ -46,21 +55,6 @@ def _byte_rows(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     if n_bytes == 0:
         return np.zeros((n_candidates, 0), dtype=np.uint8)
     return np.ascontiguousarray(observations).reshape(-1).view(np.uint8).reshape(-1, n_bytes)
-
-
-def _copy_labels(rows: npt.NDArray[np.uint8]) -> IntArray | None:
-    """Label each row [M] by the first row with the same bytes; None when all rows differ."""
-    sums = _sums_of_words(rows)
-    _, groups, sizes = np.unique(sums, return_inverse=True, return_counts=True)
-    suspects = np.flatnonzero(sizes[groups] > 1)
-    if len(suspects) == 0:
-        return None
-    labels = np.arange(len(rows), dtype=np.int64)
-    first_with: dict[bytes, int] = {}
-    # Equal sums only suggest equal bytes; the dictionary compares the bytes themselves.
-    for row in suspects:
-        labels[row] = first_with.setdefault(rows[row].tobytes(), int(row))
-    return labels
 
 
 def row_sums(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:

@@ -177,7 +177,7 @@ class TemporalInfoNCE(nn.Module):
     updates).
 
     With actions, the prediction for horizon k sees a_t .. a_{t+k-1} through a GRU whose first
-    state is c_t (CPC|A, Guo et al. 2018).
+    state is c_t (CPC|A, Guo et al. 2018), or through the network of `predictor="mlp"`.
 
     Args:
         settings: Which terms, critic and context.

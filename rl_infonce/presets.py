@@ -138,8 +138,6 @@ def check_fits_custom_objective(settings: InfoNCESettings, given: Mapping[str, A
         "terms": settings.terms if settings.uses_maps else None,
         "predictor": settings.predictor,
         "select_inputs": settings.select_inputs or None,
-        "centred": given.get("centred"),
-        "learn_temperature": settings.learn_temperature or None,
     }
     _refuse_first(unfit, "the objectives of rl_infonce", f"objective={settings.objective!r}")
 
@@ -186,6 +184,8 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
     """Raise if a setting was asked for that the others leave without effect."""
     for name in given:
         needs = declared(settings)[name].needs
+        if needs is not None and getattr(settings, needs[0]) == needs[1]:
+            needs = declared(settings)[needs[0]].needs  # as a temperature needs a critic
         if needs is not None and getattr(settings, needs[0]) != needs[1]:
             other, value = needs
             raise ValueError(
@@ -200,10 +200,16 @@ def _check_used(settings: InfoNCESettings, given: Mapping[str, Any]) -> None:
             f"{settings.min_gap}, which leaves all futures of a segment out of its negatives. Add "
             "min_gap=1."
         )
-    if "context" in given and settings.context != "none" and settings.terms == ("local_local",):
+    predicting = {
+        "context": settings.context != "none",
+        "action_conditioning": settings.action_conditioning,
+        "predictor": settings.rolls_forward_by != "none",
+    }
+    unused = [name for name in predicting if name in given and predicting[name]]
+    if unused and settings.terms == ("local_local",):
         raise ValueError(
-            f"Expected `context`={settings.context!r} with a term that predicts from features, got "
-            "terms=('local_local',), which does not use it. Leave it out."
+            f"Expected `{unused[0]}`={given[unused[0]]!r} with a term that predicts from features, "
+            "got terms=('local_local',), which does not use it. Leave it out."
         )
 
 
@@ -217,6 +223,12 @@ def _check_predictor(settings: InfoNCESettings) -> None:
         raise ValueError(
             f"Expected `predictor` to be gru or mlp with {needing}, got 'none', which looks at no "
             "action and changes no feature. Leave it out."
+        )
+    if settings.rolls_forward_by != "none" and settings.horizons == (0,):
+        raise ValueError(
+            f"Expected `horizons` above 0 where features are rolled forward (predictor="
+            f"{settings.rolls_forward_by!r}), got (0,), between two views of one image. Add "
+            "horizons=(4,), or leave out what predicts."
         )
     if predicts and settings.terms != ("global",):
         raise ValueError(

@@ -147,7 +147,10 @@ class InfoNCESettings:
         "places with places, or features with each place by a critic of its own.",
     )
     centred: bool = setting(
-        True, Flag(), "Whether the mean over the batch is subtracted before the critic."
+        True,
+        Flag(),
+        "Whether the mean over the batch is subtracted before the critic.",
+        needs=("objective", "infonce"),
     )
     context: str = setting(
         "none", Choice(CONTEXTS), "Whether a GRU summarises the last features into the anchor."

@@ -519,8 +519,28 @@ def test_a_gap_that_leaves_no_future_of_a_segment_is_refused() -> None:
         ({"action_conditioning": True, "predictor": "none"}, "`predictor` to be gru or mlp"),
         ({"objective": "self_prediction", "terms": ("local_local",)}, "`terms`"),
         ({"objective": "self_prediction", "critic": "mlp"}, "`critic` with objective='infonce'"),
+        ({"objective": "self_prediction", "centred": False}, "`centred` with objective='infonce'"),
+        (
+            {"objective": "self_prediction", "learn_temperature": True},
+            "`learn_temperature` with objective='infonce'",
+        ),
+        (
+            {"terms": ("local_local",), "action_conditioning": True},
+            "`action_conditioning`=True with",
+        ),
+        ({"terms": ("local_local",), "predictor": "gru"}, "`predictor`='gru' with a term"),
     ],
 )
 def test_settings_that_predict_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         preset_settings("cpc", settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"objective": "self_prediction"}, {"predictor": "mlp"}, {"action_conditioning": True}],
+)
+def test_nothing_is_rolled_forward_between_two_views_of_one_image(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"`horizons` above 0 where features are rolled forward"):
+        preset_settings("curl", settings)
+    assert preset_settings("curl", {**settings, "horizons": (0, 4)}).horizons == (0, 4)

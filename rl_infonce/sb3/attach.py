@@ -185,13 +185,14 @@ class _GradientWatch:
         self.waiting.discard(id(parameter))
         if self.waiting:
             return
-        self.withdraw()
         report = _compare(self.auxiliary, self.arriving, self.max_ratio)
+        self.withdraw()
         if report.scale < 1.0:
             _rescale(self.auxiliary, report.scale)
         self.on_report(report)
 
     def withdraw(self) -> None:
+        self.arriving = {}
         for handle in self.handles:
             handle.remove()
 
@@ -244,6 +245,7 @@ class Attachment:
         """
         auxiliary, self.pending = self.pending, None
         self._withdraw_hooks()  # of a backward that never came
+        self._withdraw_hooks = _nothing  # which keeps no gradients in memory
         if auxiliary is None:
             return features
         is_watched = on_numbers is not None or max_ratio is not None

@@ -166,6 +166,8 @@ class InfoNCECallback(BaseCallback):
     def _on_training_end(self) -> None:
         self._update_decoupled()
         for extractor in self.extractors:
+            if self.coef_schedule is not None:
+                extractor.make_updates_due()  # of the last rollout, while the schedule holds
             extractor.steer()
 
     def get_state(self) -> dict[str, Any]:

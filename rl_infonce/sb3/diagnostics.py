@@ -84,8 +84,8 @@ def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) ->
 
     Args:
         anchors: [B, C, H, W].
-        futures: [B, C, H, W], `horizon` steps later.
-        mask: [B, B] bool, True where candidate j takes part for anchor i.
+        futures: [M, C, H, W], the first B `horizon` steps later.
+        mask: [B, M] bool, True where candidate j takes part for anchor i.
         horizon: Gap in steps.
 
     Returns:
@@ -105,8 +105,8 @@ def vector_floor(anchors: Tensor, futures: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         anchors: [B, n] normalised observations.
-        futures: [B, n].
-        mask: [B, B] bool, True where candidate j takes part for anchor i.
+        futures: [M, n], of which the first B are the positives.
+        mask: [B, M] bool, True where candidate j takes part for anchor i.
     """
     distances = torch.cdist(anchors.float(), futures.float())
     return retrieval_accuracy(-distances, mask=mask).mean()
@@ -162,8 +162,8 @@ def random_encoder_floor(anchor_codes: Tensor, future_codes: Tensor, mask: Tenso
 
     Args:
         anchor_codes: [B, D].
-        future_codes: [B, D].
-        mask: [B, B] bool.
+        future_codes: [M, D].
+        mask: [B, M] bool.
 
     Returns:
         [] in [0, 1].
@@ -185,8 +185,8 @@ def overlap_floors(
     Args:
         frozen: Images [B, C, H, W] or vectors [B, n] to codes [B, D]; None where there is none.
         anchors: [B, C, H, W] or [B, n].
-        futures: K of the same shape.
-        masks: [K, B, B] bool.
+        futures: K of shape [M, C, H, W] or [M, n].
+        masks: [K, B, M] bool.
         horizons: K gaps in steps.
     """
     codes = None if frozen is None else frozen(anchors)

@@ -113,7 +113,7 @@ class InfoNCEExtractor(HostedExtractor):
     @property
     def is_isolated(self) -> bool:  # noqa: D102 (the base class says it)
         own = self.own_updates
-        return own is not None and (self._own_coef > 0 or own.have_begun)
+        return own is not None and (max(self._own_coef, self.infonce_coef) > 0 or own.have_begun)
 
     def _add_encoder(self, encoder: Encoder) -> None:
         """Take over the parts of an encoder under their own names, which are NatureCNN's."""
@@ -155,7 +155,7 @@ class InfoNCEExtractor(HostedExtractor):
         Args:
             observations: [K, C, H, W] or [K, n], floats, preprocessed by SB3.
         """
-        self._session.warn_unless_finite(observations, self.observation_key)
+        self._session.warn_unless_finite(observations)
         if self.own_updates is not None and self.is_isolated:
             self._session.warn_if_unbound(self.training and torch.is_grad_enabled())
             return self.own_updates.read(self.encoder, observations)
@@ -249,7 +249,7 @@ class InfoNCEExtractor(HostedExtractor):
         session = self._session
         raw = draw(experience, self._plan, session)
         if raw is None:
-            session.log({"n_pairs": 0.0}, self)
+            self._publish({"n_pairs": 0.0})
             return None
         auxiliary = self._auxiliary_loss(self.infonce)
         result = auxiliary(raw)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
-from rl_infonce.copies import row_sums
+from rl_infonce.copies import first_copies, row_sums
 from rl_infonce.sb3.buffers import observations_of
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
@@ -91,16 +91,16 @@ class ReplayRows:
         """Note the sum of a row in place of what it held before."""
         former, self._sums[place] = self._sums[place], total
         if former is not None:
-            rest = _as_set(self._places_with.pop(former)) - {place}
-            if rest:
-                self._places_with[former] = rest if len(rest) > 1 else rest.pop()
+            places = self._places_with.pop(former)
+            if isinstance(places, set):
+                places.remove(place)
+                self._places_with[former] = places if len(places) > 1 else places.pop()
         if total is not None:
-            known = self._places_with.get(total)
-            self._places_with[total] = place if known is None else _as_set(known) | {place}
-
-
-def _as_set(places: int | set[int]) -> set[int]:
-    return {places} if isinstance(places, int) else places
+            known = self._places_with.setdefault(total, place)
+            if isinstance(known, set):
+                known.add(place)
+            elif known != place:
+                self._places_with[total] = {known, place}
 
 
 def _cell(cells: Array, place: int) -> Array:
@@ -121,6 +121,4 @@ def by_age(places: IntArray, experience: Experience) -> IntArray:
 
 def labels_of(experience: Experience, places: IntArray) -> IntArray:
     """Label some places [M] by the first of them whose observation holds the same bytes."""
-    rows = experience.observations(*np.divmod(places, experience.n_envs))
-    first_with: dict[bytes, int] = {}
-    return np.array([first_with.setdefault(row.tobytes(), m) for m, row in enumerate(rows)])
+    return first_copies(experience.observations(*np.divmod(places, experience.n_envs)))

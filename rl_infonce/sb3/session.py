@@ -109,7 +109,7 @@ class UpdateCounts:
                 "isolated encoder) or infonce_coef, or look for NaN in the observations."
             )
         if self.n_nonfinite in (1, 10, 100):
-            message = f"{counts}. These steps trained the RL loss alone."
+            message = f"{counts}. None of them trained anything."
             warn_user(message, RuntimeWarning)
 
 
@@ -153,7 +153,7 @@ class Session:
             self.reader = ExperienceReader(self.reader.observation_key)
             self.rollout_rows = RolloutRows()
             self.replay_rows = ReplayRows(self.reader.observation_key)
-            self._warned = set()
+            self._warned, self._n_in_a_row = set(), {}
             self._remembered_in = None
             self.shares_encoder = False
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
@@ -234,14 +234,13 @@ class Session:
             )
         return self.algorithm is None
 
-    def warn_unless_finite(self, observations: Tensor, key: str | None) -> None:
+    def warn_unless_finite(self, observations: Tensor) -> None:
         """Warn once of vectors [K, n] with NaN or infinity, when they are acted on or valued.
 
         Passes with a gradient see the same vectors again, and are not looked at.
 
         Args:
             observations: What the host's network reads; images are not looked at.
-            key: Name of the entry, where observations are dictionaries.
         """
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or observations.dim() != 2:
             return
@@ -249,6 +248,7 @@ class Session:
             return
         others = ~observations.isfinite()
         if others.any():
+            key = self.reader.observation_key
             entry = "" if key is None else f" {key!r}"
             places = torch.where(others.any(dim=0))[0].tolist()
             more = f" and {len(places) - MAX_NAMED} more" * (len(places) > MAX_NAMED)

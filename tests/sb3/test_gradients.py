@@ -1,5 +1,7 @@
 """What reaches the host's optimiser is its own gradient plus the weighted auxiliary one."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.sb3.attach import (
+    Attachment,
     AuxiliaryGradients,
     GradientReport,
     attach_gradients,
@@ -231,6 +234,19 @@ def test_the_optimizer_gets_the_bounded_gradient(name: str, max_ratio: float) ->
     assert own.norm() > 2 * max_ratio * host_vector.norm()
     assert float(kept.norm() / host_vector.norm()) == pytest.approx(max_ratio, rel=1e-3)
     assert torch.cosine_similarity(kept, own, dim=0) > 0.999
+
+
+def test_gradients_that_were_watched_do_not_stay_in_memory() -> None:
+    layer, inputs, head = small_problem()
+    attachment = Attachment()
+    auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
+    gradient = weakref.ref(auxiliary.gradients[0])
+    attachment.pending = auxiliary
+    del auxiliary
+    backward(attachment.attach(layer(inputs), lambda _: None, None).mean())
+    attachment.attach(layer(inputs), None, None)  # the next update, which has none
+    gc.collect()
+    assert gradient() is None
 
 
 def test_a_forward_without_its_backward_leaves_no_hook_and_no_gradient() -> None:

@@ -27,6 +27,7 @@ from tests.sb3.worlds import (
     assert_same_weights,
     extractors_of,
     policy_kwargs,
+    record_logger,
     weights_of,
 )
 
@@ -359,7 +360,10 @@ def test_decoupled_updates_beside_isolated_ones_are_refused() -> None:
 
 
 def test_a_schedule_scales_the_rate_of_updates_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Adam cancels a factor of the loss; where the schedule is 0, there is no update."""
+    """As Adam cancels a factor of the loss; where the schedule is 0, there is no update.
+
+    Those of the last rollout come before the schedule ends.
+    """
     rates: list[float] = []
     norms: list[float] = []
     step = OwnAdam.step
@@ -371,12 +375,28 @@ def test_a_schedule_scales_the_rate_of_updates_of_its_own(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(OwnAdam, "step", recording)
     model = build("PPO", encoder_updates=1)
-    shares = {0.8: 0.1, 0.6: 0.05, 0.4: 0.0, 0.2: 0.001}  # of progress when a rollout of 64 ends
+    shares = {
+        0.8: 0.1,
+        0.6: 0.05,
+        0.4: 0.0,
+        0.2: 0.001,
+        0.0: 0.002,
+    }  # of progress when a rollout of 64 ends
     callback = InfoNCECallback(lambda left: 0.1 if left == 1 else shares.get(round(left, 1), 0.1))
     model.learn(320, callback=callback)
-    assert rates == pytest.approx([1e-3, 5e-4, 1e-5])
+    assert rates == pytest.approx([1e-3, 5e-4, 1e-5, 2e-5])
     assert min(norms) > 0.1 * max(norms), "Adam's moments have one unit"
-    assert extractors_of(model)[0].last_infonce["coef"] == 0.001
+    assert extractors_of(model)[0].last_infonce["coef"] == 0.002
+
+
+def test_a_scheduled_weight_isolates_an_encoder_whose_own_is_0() -> None:
+    model = build("PPO", infonce_coef=0.0)
+    (extractor,) = extractors_of(model)
+    assert not extractor.is_isolated
+    numbers = record_logger(model)
+    model.learn(3 * 64, callback=InfoNCECallback(0.1))
+    assert extractor.last_infonce["loss"] > 0
+    assert not any("grad_norm" in tag for tag in numbers), "the loss does not ride on RL's backward"
 
 
 def test_a_schedule_of_nothing_is_refused() -> None:

@@ -150,6 +150,18 @@ def test_rows_that_were_noted_one_by_one_are_those_of_a_fresh_look(
     assert any(max(each) >= 0 for each in compared)
 
 
+def test_sums_of_rows_are_noted_as_sets_of_places_would_be() -> None:
+    rng, rows = np.random.default_rng(0), ReplayRows()
+    rows._sums = [None] * 12
+    for _ in range(400):
+        place, total = int(rng.integers(12)), [None, 1, 2, 3][rng.integers(4)]
+        rows._put(place, total)
+        for each in (1, 2, 3):
+            with_it = [i for i, own in enumerate(rows._sums) if own == each]
+            expected = ABSENT if not with_it else with_it[0] if len(with_it) == 1 else AMBIGUOUS
+            assert rows._place_with(each) == expected
+
+
 class TwoSamples(DQN):
     """Looks at other rows of the same number before those of its update."""
 
