@@ -250,9 +250,11 @@ def _counterpart(plan: TrainingPlan) -> str:
     task = ["--env", plan.env] if plan.game is None else ["--game", plan.game]
     words = ["rl-infonce", "train", *map(str, task), "--seed", str(plan.seed)]
     changed = {name: value for name, value in plan.flat().items() if value != usual[name]}
-    for name in ("game", "env", "seed", "infonce_coef"):
+    for name in ("game", "env", "seed", "infonce_coef", "freeze_encoder"):
         changed.pop(name, None)
     words += flag_words(changed)
+    if plan.freeze_encoder:  # which leaves nothing for the loss to train
+        return f"{shlex.join(words)} --infonce-coef 0  # trained by RL"
     if plan.loss.get("infonce_coef") == 0:
         return f"{shlex.join(words)}  # with InfoNCE"
     return f"{shlex.join(words)} --infonce-coef 0  # the baseline"

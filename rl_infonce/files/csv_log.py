@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -43,11 +45,19 @@ class CSVLog:
         else:
             _writer(self._file, self._columns).writerow(row)
             self._file.flush()
+            self._n_bytes = self._path.stat().st_size
 
     def sync(self) -> None:
         """Wait until all rows are on the disk, as a checkpoint will assume."""
         if not self._file.closed:
             sync(self._file)
+
+    def abandon(self) -> None:
+        """Close the file without what the disk has refused, of which closing may write a part."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            os.truncate(self._path, self._n_bytes)
 
     def close(self) -> None:
         """Close the file, also after an error, and wait until it is on the disk."""
@@ -62,7 +72,9 @@ class CSVLog:
         writer = _writer(text, self._columns)
         writer.writeheader()
         writer.writerows(rows)
-        replace_bytes(self._path, text.getvalue().encode())
+        content = text.getvalue().encode()
+        replace_bytes(self._path, content)
+        self._n_bytes = len(content)
         return self._path.open("a", newline="", encoding="utf-8")
 
 

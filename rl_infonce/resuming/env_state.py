@@ -61,7 +61,9 @@ _CHANGING: dict[type, tuple[str, ...]] = {
     VecTransposeImage: (),
 }
 _MOMENTS = ("mean", "var", "count")
-_NOT_STATE = {"env", "ale", "spec", "t_start"}
+_HISTORY = {"episode_returns", "episode_lengths", "episode_times"}
+"""What SB3's `Monitor` keeps of all episodes, which no step reads and which grows without end."""
+_NOT_STATE = {"env", "ale", "spec", "t_start", *_HISTORY}
 
 
 class UnknownStateError(TypeError):

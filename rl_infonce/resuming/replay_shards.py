@@ -52,7 +52,7 @@ class ReplayShards:
         fresh = min(n_added - self._n_added, n_rows)
         changed = (buffer.pos - 1 - np.arange(fresh)) % buffer.buffer_size
         shards: dict[str, list[str]] = {}
-        for name, array in _arrays(buffer):
+        for name, array in arrays_of(buffer):
             n_per_shard = max(_BYTES_OF_A_SHARD // max(array[:1].nbytes, 1), 1)
             stale = set((changed // n_per_shard).tolist())
             shards[name] = [
@@ -99,7 +99,7 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
             f"Expected the next row to be one of {buffer.buffer_size}, got {saved['pos']!r}."
         )
     n_rows = buffer.buffer_size if saved["full"] else int(saved["pos"])
-    arrays = dict(_arrays(buffer))
+    arrays = dict(arrays_of(buffer))
     if arrays.keys() != saved["shards"].keys():
         raise ValueError(
             f"Expected a replay buffer with {sorted(saved['shards'])}, got {sorted(arrays)}."
@@ -128,7 +128,8 @@ def _inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _arrays(buffer: ReplayBuffer) -> Iterator[tuple[str, Array]]:
+def arrays_of(buffer: ReplayBuffer) -> Iterator[tuple[str, Array]]:
+    """Yield the name and the rows of each array of a replay buffer, also of dictionaries."""
     for name, value in vars(buffer).items():
         if isinstance(value, np.ndarray):
             yield name, value

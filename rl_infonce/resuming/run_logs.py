@@ -189,8 +189,7 @@ class CSVFormat(KVWriter):
         self._last_step = step
 
     def _reopen(self) -> None:
-        with contextlib.suppress(OSError):
-            self._log.close()
+        self._log.abandon()
         self._log = CSVLog(self._path, self._last_step)
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -142,8 +143,14 @@ def software() -> dict[str, Any]:
             "rl_infonce": rl_infonce.__version__,
             **{package: version(package) for package in _PACKAGES},
         },
-        "git_commit": git_commit(Path(rl_infonce.__file__).parents[1]),
+        "git_commit": _own_commit(),
     }
+
+
+@cache
+def _own_commit() -> str | None:
+    """Return the commit of the code that this process has imported."""
+    return git_commit(Path(rl_infonce.__file__).parents[1])
 
 
 def software_of(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from rl_infonce.atari.labels import CATEGORIES
 from rl_infonce.atari.published import PUBLISHED_SOURCE, published_categories, published_scores
-from rl_infonce.probing.scores import MIN_VALIDATION_GROUPS
 from rl_infonce.report.return_tables import markdown_table
 
 _PUBLISHED = ("maj-clf", "random-cnn", "pretrained-rl-agent", "cpc", "st-dim", "supervised")
@@ -35,8 +34,8 @@ _ALWAYS_DIFFERENT = (
     "in the entropy and may leave an episode of one frame."
 )
 _FEW_GAMES = (
-    f"Fewer than {MIN_VALIDATION_GROUPS} games chose the penalties of {{}}: these scores may be "
-    "too low. More frames (`--n-frames`) hold more games."
+    "Fewer than {} games chose the penalties of {}: these scores may be too low. More frames "
+    "(`--n-frames`) hold more games."
 )
 _PUBLISHED_PROTOCOL = "anand2019"
 _OF_F1 = ("converged", "anand2019", "knn")
@@ -142,6 +141,8 @@ def _categories(entries: Entries, names: dict[str, str], beside: str | None) -> 
 
 def _few_games(entries: Entries) -> list[str]:
     """Return the sentence that names cells whose penalties hardly any game has chosen."""
+    from rl_infonce.probing.scores import MIN_VALIDATION_GROUPS  # needs torch
+
     few = dict.fromkeys(
         f"{entry['game']} seed {entry['seed']}"
         for entry in entries
@@ -149,7 +150,7 @@ def _few_games(entries: Entries) -> list[str]:
         if entry["scores"].get("settings", {}).get("n_validation_groups", MIN_VALIDATION_GROUPS)
         < MIN_VALIDATION_GROUPS
     )
-    return [_FEW_GAMES.format(", ".join(few))] if few else []
+    return [_FEW_GAMES.format(MIN_VALIDATION_GROUPS, ", ".join(few))] if few else []
 
 
 def _game_rows(game: str, entries: Entries, names: dict[str, str]) -> Iterator[list[str]]:

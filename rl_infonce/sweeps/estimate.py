@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from rl_infonce.agents.pretrained import pixel_encoder
+from rl_infonce.resuming.replay_shards import arrays_of
 from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sweeps.grid import Cell
@@ -50,8 +51,8 @@ def disk_of(cell: Cell, n_timesteps: int) -> tuple[int, int]:
     model = _model(cell, n_timesteps, device="cpu")  # its own device may be another machine's
     policy = model.policy  # its state dict would count a shared extractor three times
     weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
-    replay = getattr(getattr(model, "replay_buffer", None), "__dict__", {})
-    rows = sum(int(getattr(each, "nbytes", 0)) for each in replay.values())
+    replay = getattr(model, "replay_buffer", None)
+    rows = 0 if replay is None else sum(int(each.nbytes) for _, each in arrays_of(replay))
     model.get_env().close()
     return 3 * (_ZIP + _STATE) * weights + 2 * rows, 2 * _ZIP * weights  # the last and the best
 

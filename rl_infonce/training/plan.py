@@ -235,7 +235,7 @@ def _check_given(given: Mapping[str, Any], former: Mapping[str, Any], run_dir: P
         f"{name} is {_plain(given[name])!r} (was {_plain(former[name])!r})"
         for name in sorted(given)
         if name not in ("log_folder", *OF_A_SESSION)
-        and not _are_equal(name, given[name], former[name])
+        and not _are_equal(name, given[name], former[name], run_dir)
     ]
     if differing:
         raise ValueError(
@@ -243,11 +243,18 @@ def _check_given(given: Mapping[str, Any], former: Mapping[str, Any], run_dir: P
         )
 
 
-def _are_equal(name: str, given: Any, former: Any) -> bool:
+def _are_equal(name: str, given: Any, former: Any, run_dir: Path) -> bool:
+    if name == "pretrained" and given is not None and former is not None:
+        # the file may have moved, and the run has its own copy
+        return bool(given == former) or _hold_the_same(given, run_dir / ENCODER)
     if name != "hyperparams":
         return bool(given == former)
     # the order does not matter, and 1 is 1.0
     return parse_hyperparameters(given or ()) == parse_hyperparameters(former or ())
+
+
+def _hold_the_same(given: Path, own: Path) -> bool:
+    return given.is_file() and own.is_file() and given.read_bytes() == own.read_bytes()
 
 
 def _curves(folder: Path | None, run_dir: Path, say: Callable[[str], object]) -> Path | None:

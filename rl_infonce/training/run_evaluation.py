@@ -108,7 +108,8 @@ def _rebuilt(plan: RunEvaluationPlan, trained: TrainingPlan) -> BaseAlgorithm:
     _, weights = read_model_zip(plan.model)
     words = [word for word in trained.hyperparams or () if not word.startswith("buffer_size:")]
     n_envs = min(plan.n_envs, plan.n_episodes)
-    playing = replace(trained, hyperparams=words, n_envs=n_envs, seed=plan.seed)
+    # on what this machine has
+    playing = replace(trained, hyperparams=words, n_envs=n_envs, seed=plan.seed, device="auto")
     model = make_model(playing, pretrained_file(trained, plan.run_dir), n_timesteps=n_envs)
     try:
         model.policy.load_state_dict(weights)

@@ -26,6 +26,8 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
     """
     check_number("--n-timesteps", plan.n_timesteps, at_least=1)
     check_number("--save-freq", plan.save_freq, at_least=1)
+    if plan.n_envs is not None:
+        check_number("--n-envs", plan.n_envs, at_least=1)
     check_number("--seed", plan.seed or 0, at_least=0, at_most=2**31 - 1)
     usable_device(plan.device)
     if plan.num_threads > 0:
@@ -46,7 +48,10 @@ def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) ->
 
 
 def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], object]) -> Path:
-    """Save a model and return its file, which lies elsewhere if its place cannot be written."""
+    """Save a model and return its file, which lies elsewhere if its place cannot be written.
+
+    If nowhere can be written, the model is lost, as the complaint says, but for its checkpoints.
+    """
     content = model_bytes(model)
     try:
         replace_bytes(path, content)
@@ -54,5 +59,8 @@ def save_model(model: BaseAlgorithm, path: Path, complain: Callable[[str], objec
     except OSError as error:
         elsewhere = Path(tempfile.mkdtemp(prefix="rl_infonce_")) / path.name
         complain(f"{path} could not be written: {error}. Trying {elsewhere} instead.")
-        replace_bytes(elsewhere, content)
+        try:
+            replace_bytes(elsewhere, content)
+        except OSError as second:
+            complain(f"{elsewhere} could not be written: {second}. The last checkpoint is whole.")
         return elsewhere

@@ -60,7 +60,7 @@ def started(
                 held.enter_context(hold_run(run_dir))
             tb_dir = run_dir / "tb"
             if plan.tensorboard_log is not None:
-                tb_dir = plan.tensorboard_log / plan.algo / run_dir.name
+                tb_dir = plan.tensorboard_log / plan.algo / run_dir.resolve().name
             tb_dir.mkdir(parents=True, exist_ok=True)
             if pretrained is not None and pretrained.parent != run_dir:
                 replace_bytes(run_dir / ENCODER, pretrained.read_bytes())

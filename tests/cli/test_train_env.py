@@ -89,6 +89,7 @@ def test_an_atari_spelling_of_env_is_a_game_as_ever(spelling: str) -> None:
         (["--game", "pong", "--env", "CartPole-v1"], "--env: not allowed with argument --game"),
         (["--game", "pong", "--normalize"], "`--normalize` with --env alone"),
         (["--env", "FrozenLake-v1"], "observations of FrozenLake-v1 to be numbers"),
+        (["--env", "Pendulum-v1", "--n-envs", "0"], "`--n-envs` to be a finite number >= 1, got 0"),
         (["--env", "Blackjack-v1"], "observations of Blackjack-v1 to be numbers"),
         (["--env", TEXT], f"observations of {TEXT} to be arrays of one size, or a "),
         (["--env", TEXT_BESIDE], "or a dictionary of them, got Text("),

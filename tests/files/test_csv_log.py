@@ -21,6 +21,15 @@ def test_rows_and_columns_are_added_and_later_ones_cut_off(tmp_path: Path) -> No
     assert path.read_text() == 'step,a,b,c\n1,1.5,,\n2,2.5,"x, y",\n3,,,7\n'
 
 
+def test_what_the_disk_refused_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    log = CSVLog(path, last_step=0)
+    log.append(1, {"a": 1.5})
+    log._file.write("2,2.5\n")  # a row whose flush failed
+    log.abandon()
+    assert path.read_text() == "step,a\n1,1.5\n"
+
+
 @pytest.mark.parametrize("torn", ["2", "2,4", "2,4,0.12", '2,4,"x'])
 def test_a_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "progress.csv"

@@ -110,6 +110,8 @@ def scores(key: str) -> dict[str, Any]:
         for encoder, by_seed in f1.items()
         for seed, each in enumerate(by_seed)
     ]
+    told = {"status": "failed", "error": "/home/me/secret is damaged"}
+    cells.append({"game": "pong", "encoder": key, "seed": 9, "protocol": "knn", "run": 0, **told})
     same = "nature 8 on 4x84x84, fp32"
     return {
         "format_version": 1,

@@ -191,3 +191,13 @@ def test_an_environment_of_other_parts_is_refused() -> None:
         set_env_state(make_vec_env("Pendulum-v1", 1), state)
     with pytest.raises(ValueError, match=r"1 games, got 2"):
         set_env_state(make_vec_env("CartPole-v1", 2), state)
+
+
+def test_the_history_of_all_episodes_is_no_state() -> None:
+    env = make_vec_env("CartPole-v1", 1, seed=0)
+    env.reset()
+    for _ in range(300):
+        env.step(np.array([0]))
+    monitor = env.envs[0]  # type: ignore[attr-defined]
+    assert len(monitor.episode_returns) > 10
+    assert "episode_returns" not in str(get_env_state(env))

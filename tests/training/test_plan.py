@@ -10,7 +10,14 @@ import pytest
 from rl_infonce.cli import make_parser
 from rl_infonce.cli.train import given_settings, named_folder
 from rl_infonce.runs.run_directory import hold_run, new_record, read_record, write_record
-from rl_infonce.training.plan import TrainingPlan, check_unused, new_run, planned
+from rl_infonce.training.plan import (
+    ENCODER,
+    TrainingPlan,
+    _are_equal,
+    check_unused,
+    new_run,
+    planned,
+)
 from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
@@ -176,6 +183,15 @@ def test_a_run_killed_before_its_record_may_begin_again(tmp_path: Path) -> None:
     (tmp_path / "progress.csv").write_text("step,return\n1,2.0\n")
     with pytest.raises(ValueError, match=r"progress.csv without run.json"):
         check_unused(tmp_path, None)
+
+
+@pytest.mark.parametrize(("content", "is_same"), [(b"weights", True), (b"others", False)])
+def test_a_pretrained_encoder_may_have_moved(tmp_path: Path, content: bytes, is_same: bool) -> None:
+    run_dir, moved = tmp_path / "run", tmp_path / "moved.safetensors"
+    run_dir.mkdir()
+    (run_dir / ENCODER).write_bytes(b"weights")
+    moved.write_bytes(content)
+    assert _are_equal("pretrained", moved, tmp_path / "gone.safetensors", run_dir) == is_same
 
 
 def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
