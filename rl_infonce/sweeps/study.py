@@ -47,7 +47,7 @@ def run_study(
     seed = np.random.SeedSequence([*grid.seeds, len(study.trials)]).generate_state(1)[0]
     study.sampler = optuna.samplers.TPESampler(seed=int(seed))
     state = optuna.trial.TrialState
-    begun = _begun(study, search["search"], state)
+    begun = _begun(study, grid, folder, state)
     ended = study.get_trials(deepcopy=False, states=[state.COMPLETE, state.FAIL])
     for _ in range(search["n_trials"] - len(ended)):
         number, parameters = begun.pop(0) if begun else _asked(study, search["search"], folder)
@@ -65,12 +65,15 @@ def run_study(
 
 
 def _begun(
-    study: Any, search: Mapping[str, Mapping[str, Any]], state: Any
+    study: Any, grid: Grid, folder: SweepFolder, state: Any
 ) -> list[tuple[int, dict[str, Any]]]:
     """Return number and parameters of the trials that go on."""
-    found = []
+    found, search = [], _search(grid)["search"]
     for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-        if search.keys() <= with_present_names(trial.params).keys():
+        own = replace(grid, arms=(_name(trial.number),), settings={_name(trial.number): {}})
+        # The grid may search for more by now than when the trial's cells were begun.
+        has_cells = any(folder.run_dir(cell).is_dir() for cell in own.cells())
+        if has_cells or search.keys() <= with_present_names(trial.params).keys():
             found.append((trial.number, dict(trial.params)))
         else:  # it was killed while Optuna chose its parameters
             study.tell(trial.number, state=state.FAIL)
@@ -162,12 +165,16 @@ def _optuna() -> Any:
 
 
 def _study(optuna: Any, folder: SweepFolder) -> Any:
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     path = folder.path / _JOURNAL
     _drop_torn_line(path)
     try:
-        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+        # Optuna's usual lock, a link, stays where its process is killed, and needs a right of
+        # Windows; this process holds the folder, so that nobody else has the lock.
+        Path(f"{path}.lock").unlink(missing_ok=True)
+        lock = JournalFileOpenLock(str(path))
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
         names = [each.study_name for each in storage.get_all_studies()] or [_STUDY]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

@@ -222,6 +222,27 @@ def test_a_trial_that_was_killed_while_it_was_made_up_is_not_trained(folder: Swe
     assert found == ["trial_002"]
 
 
+def test_a_trial_whose_cells_have_begun_goes_on_though_more_is_searched(
+    folder: SweepFolder,
+) -> None:
+    class Stopping(Trainer):
+        def __call__(self, grid: Grid) -> bool:
+            self.folder.run_dir(grid.cells()[0]).mkdir(parents=True)
+            return False
+
+    list(run_study(folder, short_grid(1), Stopping(folder), None))
+    search: Any = {**SEARCH, "temperature": {"low": 0.1, "high": 1.0}}
+    grown = short_grid(2, study={"search": search})
+    found = {
+        name: settings for name, settings, _ in run_study(folder, grown, Trainer(folder), None)
+    }
+    assert list(found) == ["trial_000", "trial_001"]
+    assert ("temperature" in found["trial_000"], "temperature" in found["trial_001"]) == (
+        False,
+        True,
+    )
+
+
 def test_a_trial_that_training_refuses_has_failed(folder: SweepFolder) -> None:
     class Refusing(Trainer):
         def __call__(self, grid: Grid) -> bool:
