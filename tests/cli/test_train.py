@@ -105,7 +105,7 @@ def test_what_needs_no_torch_does_not_import_it(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--n-envs", "0"], "n_envs"),
+        (["--n-envs", "0"], "--n-envs"),
         (["-n", "0"], "--n-timesteps"),
         (["--seed", "-1"], "--seed"),
         (["--infonce-coef", "-1"], "infonce_coef"),
