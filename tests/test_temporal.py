@@ -273,7 +273,7 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
         (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=-1), ValueError, "`n_steps`.*-1"),
         (lambda: far_mask(PLACES, PLACES, -1), ValueError, NO_GAP),
-        (lambda: negative_mask(ZEROS, ZEROS, ZEROS, -1), ValueError, NO_GAP),
+        (lambda: negative_mask(np.arange(2), ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),
         (lambda: check_horizons([]), ValueError, "`horizons` to hold at least one integer"),

@@ -1,6 +1,7 @@
 """What reaches the host's optimiser is its own gradient plus the weighted auxiliary one."""
 
 import gc
+import inspect
 import weakref
 from typing import Any
 
@@ -13,6 +14,7 @@ from rl_infonce.sb3.attach import (
     Attachment,
     AuxiliaryGradients,
     GradientReport,
+    _compare,
     attach_gradients,
     auxiliary_gradients,
     watch_gradients,
@@ -234,6 +236,50 @@ def test_the_optimizer_gets_the_bounded_gradient(name: str, max_ratio: float) ->
     assert own.norm() > 2 * max_ratio * host_vector.norm()
     assert float(kept.norm() / host_vector.norm()) == pytest.approx(max_ratio, rel=1e-3)
     assert torch.cosine_similarity(kept, own, dim=0) > 0.999
+
+
+@pytest.mark.parametrize(
+    ("host", "own", "max_ratio", "scale", "cosine", "ratio"),
+    [
+        (2.0, 0.4, 0.3, 1.0, 1.0, 0.2),
+        (2.0, -1.0, 0.3, 0.6, -1.0, 0.3),
+        (2.0, 9.0, None, 1.0, 1.0, 4.5),
+        (0.0, 1.0, 0.3, 0.0, 0.0, None),
+        (0.0, 1.0, None, 1.0, 0.0, None),
+        (2.0, 0.0, 0.3, 1.0, 0.0, 0.0),
+    ],
+)
+def test_the_comparison_of_two_gradients_by_hand(
+    host: float, own: float, max_ratio: float | None, scale: float, cosine: float, ratio: Any
+) -> None:
+    parameter = torch.zeros(1, requires_grad=True)
+    auxiliary = AuxiliaryGradients((parameter,), (torch.tensor([own]),), n_shared=1)
+    report = _compare(auxiliary, {id(parameter): torch.tensor([host + own])}, max_ratio)
+    assert report.scale == pytest.approx(scale)
+    assert report.cosine == pytest.approx(cosine)
+    assert report.infonce_norm == pytest.approx(scale * abs(own))
+    assert report.scalars().get("grad_ratio") == (ratio if ratio is None else pytest.approx(ratio))
+
+
+def test_a_bound_of_nothing_has_an_infinite_ratio() -> None:
+    assert GradientReport(0.0, 1.0, 0.0, 0.0, 1.0).ratio == float("inf")
+
+
+def test_gradients_that_nobody_asks_about_are_not_watched() -> None:
+    layer, inputs, head = small_problem()
+    for on_numbers, max_ratio, n_expected in ((None, None, 0), (print, None, 3), (None, 1.0, 3)):
+        attachment = Attachment()
+        loss = auxiliary_loss(layer, inputs, head)
+        attachment.pending = auxiliary_gradients(loss, [layer.weight], [head])
+        attachment.attach(layer(inputs), on_numbers, max_ratio)
+        assert n_hooks(layer) + n_hooks(torch.nn.ParameterList([head])) == n_expected
+        attachment.attach(layer(inputs), None, None)
+        assert n_hooks(layer) == 0
+
+
+def test_the_bound_is_given_by_name() -> None:
+    kind = inspect.signature(watch_gradients).parameters["max_ratio"].kind
+    assert kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def test_gradients_that_were_watched_do_not_stay_in_memory() -> None:
