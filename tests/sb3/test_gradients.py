@@ -277,6 +277,18 @@ def test_gradients_that_nobody_asks_about_are_not_watched() -> None:
         assert n_hooks(layer) == 0
 
 
+def test_only_shared_leaves_can_be_compared_with_the_hosts_gradients() -> None:
+    leaf = torch.zeros(1, requires_grad=True)
+    for parameters, n_shared, expected in (
+        ((leaf, leaf), 1, True),
+        ((leaf,), 0, False),
+        ((2 * leaf, leaf), 1, False),
+        ((leaf, 2 * leaf), 2, False),
+    ):
+        gradients = tuple(torch.ones(1) for _ in parameters)
+        assert AuxiliaryGradients(parameters, gradients, n_shared).reaches_parameters is expected
+
+
 def test_the_bound_is_given_by_name() -> None:
     kind = inspect.signature(watch_gradients).parameters["max_ratio"].kind
     assert kind is inspect.Parameter.KEYWORD_ONLY
