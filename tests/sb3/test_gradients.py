@@ -289,6 +289,15 @@ def test_only_shared_leaves_can_be_compared_with_the_hosts_gradients() -> None:
         assert AuxiliaryGradients(parameters, gradients, n_shared).reaches_parameters is expected
 
 
+def test_gradients_of_gradients_are_refused_rather_than_wrong() -> None:
+    layer, inputs, head = small_problem()
+    auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
+    loss = attach_gradients(layer(inputs), auxiliary).square().sum()
+    (gradient,) = torch.autograd.grad(loss, [layer.weight], create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        backward(gradient.sum())
+
+
 def test_the_bound_is_given_by_name() -> None:
     kind = inspect.signature(watch_gradients).parameters["max_ratio"].kind
     assert kind is inspect.Parameter.KEYWORD_ONLY
