@@ -470,6 +470,23 @@ def test_fuzzing_found_no_undocumented_error_in_the_committed_run() -> None:
     assert all(found["is_clean"] for found in formats.values())
 
 
+def test_what_no_test_notices_is_explained() -> None:
+    modules = committed("mutation.json")["modules"]
+    page = study_page("mutation.md")
+    assert load("mutation.py").table(modules) in page
+    changes = [noticed for found in modules.values() for noticed in found.values()]
+    assert f"Of {len(changes)} changes {sum(changes)} are noticed" in page
+    index = (EXPERIMENTS / "README.md").read_text()
+    assert f"| {sum(changes)} of {len(changes)} changes noticed |" in index
+    rows = [line for line in page.splitlines() if ".py | " in line]
+    survivors = [key for found in modules.values() for key, noticed in found.items() if not noticed]
+    assert len(rows) == len(survivors)
+    for key in survivors:
+        number, _, change = key.partition(": ")
+        after = change.rpartition(" -> ")[2].strip().replace("|", "\\|")
+        assert any(f"| {number} | " in row and after in row for row in rows), key
+
+
 BENCHMARKS = {
     **dict.fromkeys(("collect_speed", "env_threads", "pretrain_speed", "vector_speed"), ("table",)),
     **dict.fromkeys(("probe_speed", "train_speed"), ("table", "limits_table")),
