@@ -25,8 +25,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { border-bottom: 1px solid #ccc; padding: .3rem .5rem; text-align: left;
   white-space: nowrap; }
 thead th { border-bottom: 2px solid #111; white-space: normal; vertical-align: bottom; }
-@media (max-width: 40rem) { th, td { white-space: normal; padding: .3rem; }
-  tbody th { overflow-wrap: anywhere; max-width: 6rem; } }
+@media (max-width: 40rem) { th, td { white-space: normal; padding: .3rem; } }
 .heat { background: color-mix(in srgb, #8fb8e0 var(--share), #fff); }
 .missing { background: repeating-linear-gradient(45deg, #fff, #fff 4px, #ddd 4px, #ddd 5px); }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; }
