@@ -32,7 +32,7 @@ def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
     return [
         *("probe", "--game", cell.game, "--features-of", str(run_dir / "model.zip")),
         *("--output", str(run_dir / "probe"), "--no-progress"),
-        *_flags({name: cell.settings[name] for name in ("device",) if name in cell.settings}),
+        *(["--device", cell.settings["device"]] if "device" in cell.settings else []),
         *_flags(grid.probe_settings(cell)),
     ]
 

@@ -80,12 +80,13 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
 
 def test_the_probe_reads_what_was_trained() -> None:
     probe = {"n_frames": 900, "protocol": ["converged", "knn"], "seeds": [0, 1]}
-    grid = make_grid({**GRID, "probe": probe})
+    grid = make_grid({**GRID, "probe": probe, "train": {"device": "cpu"}})
     (cell, _) = grid.cells()
     parsed = make_parser().parse_args(probe_command(cell, grid, Path("run")))
     assert parsed.features_of == [str(Path("run") / "model.zip")]
     assert (parsed.output, parsed.n_frames) == (Path("run/probe"), 900)
     assert (parsed.protocol, parsed.seeds) == (["converged", "knn"], [0, 1])
+    assert parsed.device == "cpu", "where the cell was trained"
 
 
 def test_a_relative_encoder_is_one_of_the_folder_where_the_sweep_was_started(
