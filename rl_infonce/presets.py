@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rl_infonce.checks import check_choice, warn_user
-from rl_infonce.former_names import FORMER_PRESETS
+from rl_infonce.checks import check_choice
 from rl_infonce.kinds import Choice, Choices, words_in_python
 from rl_infonce.settings import DecoupledSettings, InfoNCESettings, Setting, declared, defaults
 
@@ -49,17 +48,6 @@ LOSS_SETTINGS: Mapping[str, Setting] = {
     **declared(DecoupledSettings),
 }
 """All that a training may say about its loss, as flags and in grids."""
-
-
-def current_preset(preset: str) -> str:
-    """Return the name that a preset has now; warn if it had another one."""
-    if isinstance(preset, str) and preset in FORMER_PRESETS:
-        warn_user(
-            f"The preset {preset!r} is called {FORMER_PRESETS[preset]!r} now.",
-            FutureWarning,
-        )
-        return FORMER_PRESETS[preset]
-    return preset
 
 
 def usual_preset(*, vectors: bool) -> str:
@@ -161,14 +149,13 @@ def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:
     """Return the settings of a preset with the given changes; a change to None keeps the preset's.
 
     Args:
-        preset: A key of `PRESETS`, or the name that it had before.
+        preset: A key of `PRESETS`.
         changes: Field name to new setting.
 
     Raises:
         TypeError: If a setting has the wrong type.
         ValueError: If the preset or a setting is not legal; the message names the argument.
     """
-    preset = current_preset(preset)
     check_choice("preset", preset, PRESETS)
     given = {name: change for name, change in changes.items() if change is not None}
     for name in given:

@@ -1,7 +1,6 @@
 """A setting is declared once: everything that takes, checks, notes or explains it reads there."""
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 
 from rl_infonce.cli.setting_flags import add_settings
-from rl_infonce.former_names import FORMER_PRESETS, with_present_names
 from rl_infonce.kinds import PATH, Choice, Choices, Count, Counts, Flag, Kind, Number, is_legal
-from rl_infonce.presets import PRESETS, check_fits_vectors, preset_settings
+from rl_infonce.presets import check_fits_vectors, preset_settings
 from rl_infonce.settings import InfoNCESettings, declared, defaults
-from rl_infonce.sweeps.former_grids import with_present_spelling
 
 PACKAGE = Path(__file__).parents[1] / "rl_infonce"
 DECLARED = """\
@@ -130,25 +127,6 @@ def test_kinds_take_what_their_words_say(kind: Kind, legal: list[Any], illegal: 
         kind.check("it", value)
     for value in illegal:
         assert not is_legal(kind, value), value
-
-
-@pytest.mark.parametrize(("former", "present"), FORMER_PRESETS.items())
-def test_former_names_of_presets_work_with_one_warning(former: str, present: str) -> None:
-    with pytest.warns(FutureWarning, match=f"'{former}' is called '{present}' now") as caught:
-        assert preset_settings(former, {}) == PRESETS[present]
-    assert len(caught) == 1
-    assert with_present_names({"preset": former, "n_pairs": 8}) == {"preset": present, "n_pairs": 8}
-    search = {"preset": {"choices": [former, "cpc", 3]}}
-    grid, respelled = with_present_spelling({"study": {"search": search}})
-    assert grid["study"]["search"] == {"preset": {"choices": [present, "cpc", 3]}}
-    assert respelled == (f"the preset `{former}` is now called `{present}`",)
-
-
-def test_former_names_beside_present_ones_stay() -> None:
-    both = {"encoder": "a", "pretrained": "b", "preset": ["stdim"]}
-    assert with_present_names(both) == both
-    assert with_present_names({"encoder": "a"}) == {"pretrained": "a"}
-    assert json.dumps(with_present_names({})) == "{}"
 
 
 @pytest.mark.parametrize(

@@ -113,33 +113,3 @@ def flag_words(settings: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield flag(name)
             yield from map(str, value if isinstance(value, list) else [value])
-
-
-def say_renamed(words: str) -> None:
-    """Warn, in words that name both, that something has another name now."""
-    print(f"{words}. The former name still works; please use the new one.", file=sys.stderr)
-
-
-class _Former(argparse.Action):
-    """Take a flag's former spelling for the present one, with one warning."""
-
-    def __init__(self, new: str, **settings: Any) -> None:
-        super().__init__(default=argparse.SUPPRESS, help=argparse.SUPPRESS, **settings)
-        self._new, self._has_warned = new, False
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        if not self._has_warned:
-            say_renamed(f"{parser.prog}: {self.option_strings[0]} is now called {self._new}")
-        self._has_warned = True
-        setattr(namespace, self._new.strip("-").replace("-", "_"), values)
-
-
-def add_former(add: Callable[..., Any], old: str, new: str, **settings: Any) -> None:
-    """Let a flag, with these settings, also be given by its former spelling."""
-    add(old, action=_Former, new=new, **settings)

@@ -8,10 +8,9 @@ import functools
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rl_infonce.cli.arguments import (
-    add_former,
     add_progress,
     add_trust_pickle,
     flag_words,
@@ -53,15 +52,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="GAME",
         help='Games, in any spelling, or "all".',
     )
-    sources: dict[str, Any] = {"nargs": "+", "metavar": "FILE"}
     add(
         "--features-of",
+        nargs="+",
+        metavar="FILE",
         default=[RANDOM],
         help="Models saved by SB3 (.zip), run directories, encoders (.safetensors), "
         f'"{RANDOM}" or "{MAJORITY}" ({RANDOM}).',
-        **sources,
     )
-    add_former(add, "--encoder", "--features-of", **sources)
     add(
         "--seeds",
         type=int,

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl_infonce.cli.arguments import flag, flag_words, say_renamed
-from rl_infonce.former_names import FORMER_PRESETS
+from rl_infonce.cli.arguments import flag, flag_words
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
 from rl_infonce.presets import other_presets
 from rl_infonce.settings import (
@@ -49,7 +48,7 @@ def add_settings(add: Callable[..., argparse.Action], settings: Mapping[str, Set
         if setting.none:
             help_text = f"{help_text} Without it: {setting.none.replace('`', '')}."
         help_text += _presets_words(name)
-        add(flag(name), **_parsing(name, setting.kind), help=help_text)
+        add(flag(name), **_parsing(setting.kind), help=help_text)
 
 
 def _presets_words(name: str) -> str:
@@ -61,9 +60,7 @@ def _presets_words(name: str) -> str:
     return f" ({words})" if values else ""
 
 
-def _parsing(name: str, kind: Kind) -> dict[str, Any]:
-    if name == "preset":
-        return {"metavar": "NAME", "type": _preset}
+def _parsing(kind: Kind) -> dict[str, Any]:
     match kind:
         case Flag():
             return {"action": argparse.BooleanOptionalAction}
@@ -76,9 +73,3 @@ def _parsing(name: str, kind: Kind) -> dict[str, Any]:
         case Choice():
             return {"metavar": "NAME"}
     return {"type": float, "metavar": "X"}
-
-
-def _preset(name: str) -> str:
-    if name in FORMER_PRESETS:
-        say_renamed(f"rl-infonce train: the preset {name} is now called {FORMER_PRESETS[name]}")
-    return FORMER_PRESETS.get(name, name)

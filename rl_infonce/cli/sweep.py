@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import flag, say_renamed, shown
+from rl_infonce.cli.arguments import flag, shown
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _check_engine(arguments)
         sweep = _sweep(arguments)
-        for words in sweep.grid.respelled:
-            say_renamed(f"rl-infonce sweep: {words}")
         planned = sweep.planned()
         states = sweep.folder.states(planned)
         if arguments.dry_run:

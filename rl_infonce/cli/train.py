@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_infonce.cli.arguments import (
-    add_former,
     add_progress,
     add_task,
     flag,
@@ -67,7 +66,6 @@ def _add_what_is_trained(add: Callable[..., Any]) -> None:
     _add(add, "hyperparams", "-params", nargs="+", metavar="NAME:VALUE")
     _add(add, "normalize", action=argparse.BooleanOptionalAction)
     _add(add, "pretrained", type=Path, metavar="FILE")
-    add_former(add, "--encoder", "--pretrained", type=Path)
     _add(add, "freeze_encoder", action=argparse.BooleanOptionalAction)
 
 

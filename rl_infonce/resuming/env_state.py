@@ -7,7 +7,7 @@ Users let their own environment, wrapper or vectorised environment take part by 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -92,15 +92,12 @@ def get_moments(normalizer: VecNormalize) -> dict[str, Any]:
     return {name: _moments(getattr(normalizer, name)) for name in kept}
 
 
-def set_moments(env: VecEnv | None, state: Mapping[str, Any] | None) -> None:
-    """Set the running moments of what is normalised now, and was when the state was read.
+def set_moments(env: VecEnv | None, statistics: Sequence[Mapping[str, Any]]) -> None:
+    """Set, in an environment that begins anew, the running moments that `get_statistics` read.
 
-    Args:
-        env: An environment that begins anew.
-        state: What `get_env_state` or `get_statistics` returned, or None.
+    They are set where something is normalised now and was then.
     """
-    former = [each["means"] for each in (state or {"layers": []})["layers"] if "means" in each]
-    for normalizer, moments in zip(normalizers(env), former, strict=False):
+    for normalizer, moments in zip(normalizers(env), statistics, strict=False):
         for name in moments.keys() & get_moments(normalizer).keys():
             own = getattr(normalizer, name)
             if isinstance(own, dict):
@@ -108,9 +105,9 @@ def set_moments(env: VecEnv | None, state: Mapping[str, Any] | None) -> None:
             _set_moments(own, moments[name])
 
 
-def get_statistics(env: VecEnv | None) -> dict[str, Any]:
+def get_statistics(env: VecEnv | None) -> list[dict[str, Any]]:
     """Return the running moments of an environment whose state may be unknown."""
-    return {"layers": [{"means": get_moments(each)} for each in normalizers(env)]}
+    return [get_moments(each) for each in normalizers(env)]
 
 
 def _layers(env: Any) -> Iterator[Any]:

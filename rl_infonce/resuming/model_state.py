@@ -14,7 +14,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 
-from rl_infonce.former_names import FORMER_ARGUMENTS, FORMER_PRESETS
 from rl_infonce.resuming.env_state import (
     UnknownStateError,
     get_env_state,
@@ -117,7 +116,7 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     for extractor, each in zip(_extractors(model), state["extractors"], strict=False):
         extractor.set_state(each, games_go_on=False)
     if not exact or state["env"] is None or model.env is None:
-        set_moments(model.env, state.get("normalization", state["env"]))
+        set_moments(model.env, state["normalization"])
         model._last_obs = None  # learn() resets the environment
         return
     set_env_state(model.env, state["env"])
@@ -200,8 +199,8 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[str]:
     """Return, in words, the settings that differ from those of the state."""
-    own = _present({**model_settings(model), "number of GPUs": n_gpus()})
-    former = _present({**state["settings"], "number of GPUs": len(state["streams"]["cuda"])})
+    own = {**model_settings(model), "number of GPUs": n_gpus()}
+    former = {**state["settings"], "number of GPUs": len(state["streams"]["cuda"])}
     if own.get(_N_NORMALIZERS) != former.get(_N_NORMALIZERS):  # which says it all
         own, former = (
             {name: value for name, value in each.items() if not name.startswith("VecNormalize.")}
@@ -214,24 +213,10 @@ def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[s
     ]
 
 
-def _present(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted name whose arguments and presets have their present names."""
-    present = {}
-    for name, value in settings.items():
-        place, _, last = name.rpartition("_kwargs.")
-        if place:
-            name = f"{place}_kwargs.{FORMER_ARGUMENTS.get(last, last)}"
-            value = FORMER_PRESETS.get(value, value) if last == "preset" else value
-        present[name] = value
-    return present
-
-
 def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
     """Return whether the user decides on a setting, which SB3 otherwise updates in training."""
     if name == "learning_starts" and state.get("replay") is None:
         return False  # `ResumeCallback.restore` changes it
-    if "VecNormalize" in name and "normalization" not in state:
-        return False  # earlier checkpoints do not say it
     return not name.startswith("_") or name == "_stats_window_size"
 
 

@@ -20,7 +20,6 @@ import rl_infonce
 from rl_infonce.files.digests import sha256_of
 from rl_infonce.files.durable import replace_text
 from rl_infonce.files.json_text import is_finite, read_json
-from rl_infonce.former_names import with_present_names
 from rl_infonce.runs.claim import held
 
 FORMAT_VERSION = 2
@@ -111,8 +110,7 @@ def read_record(run_dir: Path) -> dict[str, Any]:
         raise ValueError(f"Expected {path} in format {FORMAT_VERSION}, got {version!r}.")
     if _hash_of(record["arguments"]) != record["arguments_sha256"]:
         raise ValueError(f"Expected the arguments in {path} as they were written, got others.")
-    arguments = with_present_names(record["arguments"])
-    return {**record, "arguments": arguments, "arguments_sha256": _hash_of(arguments)}
+    return dict(record)
 
 
 def _check_kinds(record: Mapping[str, Any]) -> None:

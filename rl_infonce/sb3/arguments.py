@@ -12,8 +12,6 @@ from typing import Any, Concatenate, ParamSpec
 from gymnasium import spaces
 from torch import nn
 
-from rl_infonce.checks import warn_user
-from rl_infonce.former_names import FORMER_ARGUMENTS
 from rl_infonce.kinds import Count, Flag, NameOrFunction, Typed, words_in_python
 from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.presets import (
@@ -22,7 +20,6 @@ from rl_infonce.presets import (
     check_fits_custom_objective,
     check_fits_images,
     check_fits_vectors,
-    current_preset,
     other_presets,
     preset_settings,
     usual_preset,
@@ -112,7 +109,6 @@ def extractor_arguments(
         TypeError: If there is no such argument, or one has the wrong type.
         ValueError: If one is out of range; the message names it.
     """
-    given = _by_present_names(given)
     for name in given.keys() - declared(ExtractorArguments).keys():
         near = get_close_matches(name, declared(ExtractorArguments), n=1)
         hint = f"Did you mean `{near[0]}`?" if near else "help(InfoNCEExtractor) lists them."
@@ -125,7 +121,7 @@ def extractor_arguments(
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
-    preset = current_preset(given.get("preset") or usual_preset(vectors=vectors))
+    preset = given.get("preset") or usual_preset(vectors=vectors)
     encoder = own.get("encoder")
     settings = preset_settings(preset, changes)
     settings = replace(settings, **_usual_beside_custom_parts(given))
@@ -169,23 +165,6 @@ def _usual_beside_custom_parts(given: Mapping[str, Any]) -> dict[str, Any]:
         # The test of inputs scores pairs of features, which need not be what the loss is about.
         usual |= {"action_conditioning": True, "select_inputs": False}
     return {name: value for name, value in usual.items() if given.get(name) is None}
-
-
-def _by_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by their present names; warn of others.
-
-    A former name beside the present one stays, so that it is refused as unknown.
-    """
-    present = dict(given)
-    for former in given.keys() & FORMER_ARGUMENTS.keys():
-        name = FORMER_ARGUMENTS[former]
-        if name not in given:
-            warn_user(
-                f"The argument `{former}` of InfoNCEExtractor is called `{name}` now.",
-                FutureWarning,
-            )
-            present[name] = present.pop(former)
-    return present
 
 
 def signature_of(

@@ -15,7 +15,6 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from rl_infonce.checks import check_count
-from rl_infonce.former_names import FORMER_ARGUMENTS
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.spaces import is_vector
 
@@ -145,9 +144,9 @@ def encoded_keys(
 def _check_settings(settings: dict[str, Any]) -> None:
     if "features_dim" in settings:
         raise TypeError("Expected `cnn_output_dim`, features per entry, got `features_dim`.")
-    for name in ("observation_key", *FORMER_ARGUMENTS):
-        if name in settings:
-            raise TypeError(
-                f"Expected no `{name}`, as each entry has its own loss, got {settings[name]!r}. "
-                "Name entries by `keys`; an observation that is no Dict needs InfoNCEExtractor."
-            )
+    if "observation_key" in settings:
+        raise TypeError(
+            "Expected no `observation_key`, as each entry has its own loss, got "
+            f"{settings['observation_key']!r}. Name entries by `keys`; an observation that is no "
+            "Dict needs InfoNCEExtractor."
+        )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_infonce.former_names import FORMER_PRESETS
-
 Settings = Mapping[str, Any]
 
 ARMS: Mapping[str, Settings] = {
@@ -31,10 +29,6 @@ ARMS: Mapping[str, Settings] = {
     "atc": {"preset": "atc"},
     "curl": {"preset": "curl"},
 }
-FORMER_ARMS: Mapping[str, Settings] = {
-    name: {"preset": preset} for name, preset in FORMER_PRESETS.items()
-}
-"""Arms under the names that their presets had; folders of older sweeps are called after them."""
 
 
 def merged(common: Settings, arm: Settings, algorithm: str) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.environments.ids import find_spec, is_atari
 from rl_infonce.report.runs import PROBED_ENCODERS
 from rl_infonce.scoring.defaults import PROTOCOLS
-from rl_infonce.sweeps.arms import ARMS, FORMER_ARMS, Settings, control_problems, merged
-from rl_infonce.sweeps.former_grids import with_present_spelling
+from rl_infonce.sweeps.arms import ARMS, Settings, control_problems, merged
 from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.settings_check import (
     DECIDING,
@@ -76,8 +75,7 @@ class Grid:
     `envs` are Gymnasium ids of environments, which stand beside the games.
     `settings` holds those of each arm, `train` those of all arms, and `probe` those of `rl-infonce
     probe`; without these, features are not probed. `study` holds what `--optimize` searches:
-    "n_trials", "measure" and "search", which maps names to ranges or choices. `respelled` names in
-    words what the file spells as earlier versions did.
+    "n_trials", "measure" and "search", which maps names to ranges or choices.
     """
 
     games: tuple[str, ...]
@@ -89,7 +87,6 @@ class Grid:
     train: Settings
     probe: Settings | None
     study: Settings | None = None
-    respelled: tuple[str, ...] = field(default=(), compare=False)
     envs: tuple[str, ...] = ()
 
     @property
@@ -156,12 +153,11 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     "games" or "envs", and "n_timesteps", must be given. "algos" (ppo), "arms" (baseline and
     infonce), "seeds" (0, 1, 2) and the tables "train", "arm.NAME", "probe" and "study" may be.
     """
-    content, respelled = with_present_spelling(content)
     problems = list(unknown("entry", content, _ENTRIES))
     own = content.get("arm", {})
     problems += [] if isinstance(own, Mapping) else [f"Expected tables [arm.NAME], got {own!r}."]
     own = own if isinstance(own, Mapping) else {}
-    arms = {**ARMS, **FORMER_ARMS, **own}
+    arms = {**ARMS, **own}
     problems += [
         f"Expected `arm.{name}` not to be a built-in arm; choose another name."
         for name in own
@@ -196,7 +192,6 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
         train=train,
         probe=probe,
         study=None if study is None else study_of(study, values["algos"]),
-        respelled=respelled,
     )
 
 
@@ -225,7 +220,7 @@ def _algo(algo: Any, _arms: Mapping[str, Any]) -> str:
 
 def _arm(arm: Any, arms: Mapping[str, Any]) -> str:
     if not isinstance(arm, str) or arm not in arms:
-        present = sorted(arms.keys() - FORMER_ARMS.keys())
+        present = sorted(arms)
         near = get_close_matches(str(arm), present, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else " A table [arm.NAME] makes another one."
         raise ValueError(f"Expected `arms` of {present}, got {arm!r}.{hint}")

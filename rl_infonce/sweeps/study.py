@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from rl_infonce.former_names import with_present_names
 from rl_infonce.report.run_scores import normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.report.trials import Search, Trial
@@ -73,7 +72,7 @@ def _begun(
         own = replace(grid, arms=(_name(trial.number),), settings={_name(trial.number): {}})
         # The grid may search for more by now than when the trial's cells were begun.
         has_cells = any(folder.run_dir(cell).is_dir() for cell in own.cells())
-        if has_cells or search.keys() <= with_present_names(trial.params).keys():
+        if has_cells or search.keys() <= trial.params.keys():
             found.append((trial.number, dict(trial.params)))
         else:  # it was killed while Optuna chose its parameters
             study.tell(trial.number, state=state.FAIL)
@@ -86,7 +85,6 @@ def _asked(
     """Return number and parameters of a new trial."""
     trial = study.ask()
     try:
-        search = {name: _as_in_trials(study, name, spec) for name, spec in search.items()}
         return trial.number, {name: _value(trial, name, spec) for name, spec in search.items()}
     except ValueError as error:  # Optuna's: ranges may move, choices and kinds of ranges may not
         study.tell(trial, state=_optuna().trial.TrialState.FAIL)
@@ -217,7 +215,6 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
         "train": dict(grid.train),
     }
     former = dict(study.user_attrs)
-    former["train"] = with_present_names(former.get("train", trainings["train"]))
     differing = [
         f"{name} {value} (was {former[name]})"
         for name, value in trainings.items()
@@ -282,18 +279,6 @@ def trial_value(
     return float(np.mean(values))
 
 
-def _as_in_trials(study: Any, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a range with the choices that trials had under former names, which Optuna demands."""
-    for trial in study.get_trials(deepcopy=False) if "choices" in spec else ():
-        had = getattr(trial.distributions.get(name), "choices", ())
-        if (
-            list(spec["choices"])
-            == with_present_names({name: {"choices": list(had)}})[name]["choices"]
-        ):
-            return {"choices": list(had)}
-    return spec
-
-
 def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:
     """Let the sampler choose within one range of a grid."""
     if "choices" in spec:
@@ -307,7 +292,6 @@ def _value(trial: Any, name: str, spec: Mapping[str, Any]) -> Any:
 def _settings_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of `rl-infonce train`, with "hyperparameters.x" in their own table."""
     plain = {name: v for name, v in parameters.items() if not name.startswith(NESTED)}
-    plain = with_present_names(plain)  # an earlier version may have begun the study
     nested = {
         name.removeprefix(NESTED): v for name, v in parameters.items() if name.startswith(NESTED)
     }

@@ -14,7 +14,6 @@ from rl_infonce.checks import listed
 from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.files.durable import replace_bytes, replace_json
 from rl_infonce.files.json_text import read_json
-from rl_infonce.former_names import with_present_names
 from rl_infonce.runs.checkpoints import prune_checkpoints
 from rl_infonce.runs.claim import held
 from rl_infonce.runs.run_directory import (
@@ -124,11 +123,7 @@ class SweepFolder:
         """Return, as noted, the cells that have a run; one that never started may yet change."""
         noted = self._record().get("cells", {})
         cells = self.path / "cells"
-        return {
-            name: {**noted[name], "settings": with_present_names(noted[name]["settings"])}
-            for name in noted
-            if (cells / name / RECORD).exists()
-        }
+        return {name: noted[name] for name in noted if (cells / name / RECORD).exists()}
 
     def check_versions(self, grid: Grid) -> None:
         """Raise unless the cells that are there were trained with what is installed now."""

@@ -155,33 +155,7 @@ def planned(
     session = {name: given[name] for name in OF_A_SESSION if name in given}
     if "tensorboard_log" not in session:
         session["tensorboard_log"] = _curves(former["tensorboard_log"], run_dir, say)
-    former = {**former, **_seen_by_policy(record, former)}
     return record, TrainingPlan.of({**former, "n_timesteps": budget_of(record), **session})
-
-
-def _seen_by_policy(record: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what the policy of a run sees of vectors where the default has changed since.
-
-    The last session noted it; earlier versions did not select inputs. Where it is today's default,
-    nothing is named, so that a checkpoint is of the same arguments.
-    """
-    sessions = record["sessions"]
-    loss = sessions[-1].get("loss") if sessions else None
-    if not isinstance(loss, Mapping) or not loss.get("isolated"):
-        return {}
-    noted = {
-        "with_observation": loss.get("with_observation"),
-        "select_inputs": loss.get("select_inputs", False),
-    }
-    off_policy = N_ENVS[former["algo"]] == 1  # as it has a replay buffer
-    of_vectors, of_images = (not off_policy, not off_policy), (True, False)
-    if tuple(noted.values()) in (of_vectors, of_images):
-        return {}
-    return {
-        name: value
-        for name, value in noted.items()
-        if isinstance(value, bool) and former.get(name) is None
-    }
 
 
 def budget_of(record: Mapping[str, Any]) -> int:

@@ -1,6 +1,5 @@
 """Every committed grid has arms that can be trained."""
 
-import warnings
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,7 @@ REGIMES = sorted(
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_a_sweep_has_legal_arms(path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # presets by their former names
-        assert read_grid(path).cells()
+    assert read_grid(path).cells()
 
 
 @pytest.mark.parametrize("path", REGIMES, ids=lambda path: path.stem)

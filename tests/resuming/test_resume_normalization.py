@@ -16,7 +16,7 @@ from rl_infonce.resuming.env_state import (
     normalizers,
     set_env_state,
 )
-from rl_infonce.resuming.model_state import differing_settings, get_run_state, set_run_state
+from rl_infonce.resuming.model_state import differing_settings, get_run_state
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from tests.files.test_state_file import assert_same
 from tests.resuming.killing import learn
@@ -65,27 +65,6 @@ def test_another_setting_is_listed(setting: str, value: Any, former: Any, tmp_pa
     run = ResumeCallback(tmp_path)
     assert run.restore(model, inexact=True)
     assert not run.is_exact
-
-
-def as_before(model: PPO) -> dict[str, Any]:
-    """Return the state as earlier commits wrote it, which told nothing of `VecNormalize`."""
-    state = get_run_state(model)
-    del state["normalization"]
-    state["settings"] = {n: v for n, v in state["settings"].items() if "VecNormalize" not in n}
-    return state
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_a_state_that_does_not_tell_its_settings_goes_on(trained: PPO, exact: bool) -> None:
-    model = build(normalized(clip_obs=5.0))
-    assert not differing_settings(model, as_before(trained))
-    set_run_state(model, as_before(trained), exact=exact)
-    assert_same(moments_of(model), moments_of(trained))
-
-
-def test_a_state_that_does_not_tell_its_settings_fits_what_was_normalized(trained: PPO) -> None:
-    with pytest.raises(AttributeError, match="obs_rms"):
-        set_run_state(build(normalized(norm_obs=False)), as_before(trained))
 
 
 @pytest.mark.usefixtures("trained")

@@ -200,8 +200,6 @@ def test_what_is_no_dictionary_with_an_image_is_named() -> None:
         InfoNCECombinedExtractor(SPACE, features_dim=64)
     with pytest.raises(TypeError, match=r"no `observation_key`, .* got 'camera'"):
         InfoNCECombinedExtractor(SPACE, observation_key="camera")
-    with pytest.raises(TypeError, match=r"no `image_key`, .* got 'camera'"):
-        InfoNCECombinedExtractor(SPACE, image_key="camera")
     with pytest.raises(TypeError, match=r"InfoNCECombinedExtractor, which encodes its images"):
         InfoNCEExtractor(SPACE)
 
@@ -313,14 +311,3 @@ def test_keys_of_nothing_to_encode_are_named(keys: list[str]) -> None:
     unfit = re.escape(str([key for key in keys if key != "image"]))
     with pytest.raises(ValueError, match=rf"`keys`.*\['image', 'speed'\], got {unfit}"):
         InfoNCECombinedExtractor(SPACE, keys=keys)
-
-
-def test_the_former_name_of_the_key_works_with_one_warning() -> None:
-    with pytest.warns(FutureWarning, match="`image_key` .* `observation_key` now") as caught:
-        extractor = InfoNCEExtractor(SPACE["image"], image_key="image")  # type: ignore[call-arg]
-    assert len(caught) == 1
-    assert extractor.observation_key == "image"
-    assert caught[0].filename == __file__
-    both: Any = {"image_key": "image", "observation_key": "image"}
-    with pytest.raises(TypeError, match="no argument `image_key`"):
-        InfoNCEExtractor(SPACE["image"], **both)

@@ -80,28 +80,6 @@ def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
             going_on(run_dir, "--run-dir", str(run_dir), *changed)
 
 
-@pytest.mark.parametrize(
-    ("algo", "noted", "seen"),
-    [
-        ("ppo", {"with_observation": True, "select_inputs": True}, (None, None)),
-        ("ppo", {"with_observation": False, "select_inputs": False}, (False, False)),
-        ("ppo", {"with_observation": False}, (False, False)),
-        ("ppo", {"with_observation": True, "select_inputs": False}, (None, None)),
-        ("dqn", {"with_observation": True, "select_inputs": True}, (True, True)),
-        ("dqn", {"with_observation": False, "select_inputs": False}, (None, None)),
-        ("dqn", {"with_observation": True, "select_inputs": True, "isolated": False}, (None, None)),
-    ],
-)
-def test_a_policy_goes_on_seeing_what_it_saw(
-    algo: str, noted: dict[str, bool], seen: tuple[bool | None, bool | None], tmp_path: Path
-) -> None:
-    """Whatever the default is that the run was begun with; today's need not be named."""
-    sessions = [{"loss": {"isolated": True, **noted}}]
-    run_dir = begun(tmp_path / "run", "--algo", algo, sessions=sessions)
-    loss = going_on(run_dir, "--resume", str(run_dir)).loss
-    assert (loss.get("with_observation"), loss.get("select_inputs")) == seen
-
-
 def test_hyperparameters_may_be_named_in_any_order(tmp_path: Path) -> None:
     run_dir = begun(tmp_path / "run", "--hyperparams", "n_epochs:5", "gamma:1.0")
     again = ("--run-dir", str(run_dir), "--hyperparams", "gamma:1")
@@ -137,7 +115,7 @@ def test_a_record_does_not_say_where_to_write(
         ({}, "`game` or `env`, and `n_timesteps`, in the arguments of .*run.json"),
         ({"game": "pong"}, "and `n_timesteps`"),
         ({"game": "pong", "env": "CartPole-v1", "n_timesteps": 9}, "`game` or `env`"),
-        ({"encoder": 5}, "`pretrained` in .*run.json to be a path, got 5"),
+        ({"pretrained": 5}, "`pretrained` in .*run.json to be a path, got 5"),
         ({"algo": ["ppo"]}, "`algo` in .*run.json to be one of ppo, a2c, .*dqn"),
         ({"n_timesteps": "many"}, "`n_timesteps` in .*run.json to be an int"),
         ({"hyperparams": "n_epochs:2"}, "`hyperparams` in .*run.json to be a list of texts"),
