@@ -298,6 +298,20 @@ def test_the_losses_explained_are_those_there_are() -> None:
     assert set(explained) == losses - {"effective_sample_size"}
 
 
+def test_the_papers_that_losses_come_from_are_listed() -> None:
+    cited = {
+        found
+        for path in (ROOT / "rl_infonce/nce").glob("*.py")
+        for found in re.findall(
+            r"([A-Z]\w+)(?: et\s+al\.| & [A-Z]\w+)?\s+((?:19|20)\d\d)", path.read_text()
+        )
+    }
+    listed = section("References", "rl_infonce/nce/README.md")
+    assert len(cited) > 20
+    missing = {each for each in cited if not re.search(r"{}[^\n]*{}".format(*each), listed)}
+    assert not missing
+
+
 def test_the_arms_explained_are_those_there_are() -> None:
     explained = re.findall(r"`(\w+)`", first_cells(section("Arms", SWEEPS)))
     assert sorted(explained) == sorted(ARMS)

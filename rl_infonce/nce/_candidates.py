@@ -11,6 +11,7 @@ from rl_infonce.checks import check_shape, warn_user
 from rl_infonce.nce._precision import at_least_float32
 
 _NAMED_ROWS = 8
+MASK_INSTEAD = " Exclude candidates with `mask`, not with infinite scores."
 
 
 def check_scores(scores: Tensor) -> None:
@@ -48,8 +49,10 @@ def check_device(name: str, tensor: Tensor, other_name: str, other: Tensor) -> N
         )
 
 
-def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
-    """Raise if an entry is NaN or infinite; waits for the device.
+def check_finite(
+    name: str, tensor: Tensor, mask: Tensor | None = None, *, way_out: str = ""
+) -> None:
+    """Raise, with the way out, if an entry is NaN or infinite; waits for the device.
 
     Entries where a boolean `mask` of the same shape is False do not matter.
     """
@@ -63,7 +66,7 @@ def check_finite(name: str, tensor: Tensor, mask: Tensor | None = None) -> None:
     if n_bad:
         raise ValueError(
             f"Expected `{name}` to be finite, got {n_bad} of {tensor.numel()} entries NaN or "
-            "infinite. Exclude candidates with `mask`, not with infinite scores."
+            f"infinite.{way_out}"
         )
 
 
@@ -90,7 +93,8 @@ def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> 
     """Return `mask` as [..., B, M]; every row allows its positive or nothing at all."""
     allowed = expand_boolean("mask", mask, "scores", scores)  # [..., B, M]
     if validate_args:
-        _check_positives(allowed)
+        refuse_candidates_without_positive(allowed)
+        _warn_of_rows("no candidate", ~positives_of(allowed))
     return allowed
 
 
@@ -107,11 +111,11 @@ def allowed_scores(
     wide = at_least_float32(scores)
     if mask is None:
         if validate_args:
-            check_finite("scores", wide)
+            check_finite("scores", wide, way_out=MASK_INSTEAD)
         return wide, torch.ones_like(scores[..., 0], dtype=torch.bool)
     allowed = expand_mask(scores, mask, validate_args=validate_args)
     if validate_args:
-        check_finite("scores", wide, allowed)
+        check_finite("scores", wide, allowed, way_out=MASK_INSTEAD)
     used = positives_of(allowed)  # [..., B]
     filled = wide.masked_fill(~allowed, -math.inf)
     diagonal = torch.eye(*scores.shape[-2:], dtype=torch.bool, device=scores.device)
@@ -162,7 +166,8 @@ def row_numbers(where: Tensor) -> str:
     return ", ".join(str(index) for index in found[:_NAMED_ROWS]) + more
 
 
-def _check_positives(allowed: Tensor) -> None:
+def refuse_candidates_without_positive(allowed: Tensor) -> None:
+    """Raise if a row of a mask [..., B, M] allows candidates and not its positive."""
     positives = positives_of(allowed)  # [..., B]
     if bool(positives.all()):
         return
@@ -173,7 +178,6 @@ def _check_positives(allowed: Tensor) -> None:
             f"candidates, got {int(orphaned.sum())} of {positives.numel()} rows without it: "
             f"{row_numbers(orphaned)}."
         )
-    _warn_of_rows("no candidate", ~positives)
 
 
 def _warn_of_rows(what: str, where: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rl_infonce.checks import check_shape, warn_user
 from rl_infonce.nce._candidates import (
+    MASK_INSTEAD,
     check_finite,
     check_floating,
     check_like,
@@ -55,23 +56,23 @@ def checked_samples(
     used = None if mask is None else expand_boolean("mask", mask, "noise_scores", noise_scores)
     if validate_args:
         check_finite("positive_scores", positive_scores)
-        check_finite("noise_scores", noise_scores, used)
+        check_finite("noise_scores", noise_scores, used, way_out=MASK_INSTEAD)
     like = at_least_float32(noise_scores)
     positives = at_least_float32(positive_scores).reshape(len(like), -1)
-    log_q = [
-        torch.zeros((), dtype=like.dtype, device=like.device).expand(target.shape)
-        if given is None
-        else _log_q(name, given, target, where, validate_args=validate_args).to(like.dtype)
-        for name, given, target, where in (
-            ("positive_log_q", positive_log_q, positive_scores, None),
-            ("noise_log_q", noise_log_q, noise_scores, used),
-        )
-    ]
+    none = torch.zeros((), dtype=like.dtype, device=like.device)
+    of_positives, of_noise = none.expand(positive_scores.shape), none.expand(noise_scores.shape)
+    if positive_log_q is not None:
+        _refuse_rows_or_columns(positive_log_q, positive_scores)
+        given = "positive_log_q", positive_log_q, "positive_scores", positive_scores
+        of_positives = _log_q(*given, None, validate_args=validate_args)
+    if noise_log_q is not None:
+        given = "noise_log_q", noise_log_q, "noise_scores", noise_scores
+        of_noise = _log_q(*given, used, validate_args=validate_args)
     return Samples(
         positives=positives,
         noise=like if used is None else like.masked_fill(~used, 0.0),
-        positive_log_q=log_q[0].reshape(len(like), -1),
-        noise_log_q=log_q[1],
+        positive_log_q=of_positives.to(like.dtype).reshape(len(like), -1),
+        noise_log_q=of_noise.to(like.dtype),
         used=used,
         n_noise=_n_noise(like, used, validate_args=validate_args),
     )
@@ -105,17 +106,26 @@ def _check_scores(positives: Tensor, noise: Tensor) -> None:
         )
 
 
-def _log_q(
-    name: str, log_q: Tensor, scores: Tensor, used: Tensor | None, *, validate_args: bool
-) -> Tensor:
-    check_floating(name, log_q)
-    if name == "positive_log_q" and scores.ndim == 2 and log_q.ndim == 1 and len(log_q) > 1:
+def _refuse_rows_or_columns(log_q: Tensor, scores: Tensor) -> None:
+    if scores.ndim == 2 and log_q.ndim == 1 and len(log_q) > 1:
         shapes = dict.fromkeys([f"[{scores.shape[0]}, 1]", str(list(scores.shape))])
         raise ValueError(
-            f"Expected `{name}` as {' or '.join(shapes)} beside "
+            f"Expected `positive_log_q` as {' or '.join(shapes)} beside "
             f"`positive_scores` {list(scores.shape)}, got [{len(log_q)}], of rows or of columns."
         )
-    expanded = expand_like(name, log_q, name.replace("log_q", "scores"), scores)
+
+
+def _log_q(
+    name: str,
+    log_q: Tensor,
+    scores_name: str,
+    scores: Tensor,
+    used: Tensor | None,
+    *,
+    validate_args: bool,
+) -> Tensor:
+    check_floating(name, log_q)
+    expanded = expand_like(name, log_q, scores_name, scores)
     if validate_args:
         uncovered = expanded.isneginf() if used is None else expanded.isneginf() & used
         if bool(uncovered.any()):

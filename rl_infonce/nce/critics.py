@@ -164,9 +164,9 @@ class CosineCritic(Critic):
         generator: Source of the initial parameters, which are created on its device.
         projection_dim: Size of the projections, >= 1.
         temperature: Temperature, > 0; with `learn_temperature` the initial one, 0.01 to 1.
-        learn_temperature: Whether to learn `log_scale` = -log temperature. As in CLIP it stays
-            between log 1 and log 100, which each forward pass restores before using it; keep it
-            out of weight decay.
+        learn_temperature: Whether to learn `log_scale` = -log temperature. It stays at most log
+            100, as in CLIP, and at least log 1, which each forward pass restores before using it;
+            keep it out of weight decay.
     """
 
     log_scale: Tensor

@@ -3,8 +3,9 @@
 Shared by all functions here:
 
 - `scores` [..., B, M] are log-scores, M >= B, already divided by the temperature; the positive of
-  row i is column i, and leading axes are independent problems. Losses are computed in at least
-  float32, also under autocast.
+  row i is column i, and leading axes are independent problems: scores [B, 1 + K] of one positive
+  and K negatives of each context's own are B problems of one row, `scores[:, None]`. Losses are
+  computed in at least float32, also under autocast.
 - `mask` is boolean and broadcastable to `scores`; True = this candidate takes part. A row without
   any candidate, or without a negative where a loss needs one, has loss 0 and gradient 0; a warning
   names the row, so that it can be left out of means.
@@ -30,8 +31,8 @@ from rl_infonce.nce._candidates import (
     check_finite,
     check_scores,
     expand_boolean,
-    expand_mask,
     positives_of,
+    refuse_candidates_without_positive,
     refuse_rows,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
@@ -88,7 +89,7 @@ def symmetric_info_nce(
     with autocast_off(scores):
         allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)  # [..., B, B]
         if mask is not None and validate_args:
-            expand_mask(scores, expand_mask(scores, mask, validate_args=False).mT)
+            refuse_candidates_without_positive(mask.expand(scores.shape).mT)
         return (_nats_to_pick_positive(allowed) + _nats_to_pick_positive(allowed.mT)) / 2
 
 
@@ -98,8 +99,10 @@ def decoupled_info_nce(
     """Return InfoNCE without the positive in the denominator.
 
     -s_ii + log sum_{j != i} exp s_ij (Yeh et al. 2022, "Decoupled Contrastive Learning", L_DC),
-    which keeps the gradient of easy anchors from fading in small batches. It can be negative: no
-    mutual information can be read from it. Unbounded scores make it fall forever, by growing: use
+    which keeps the gradient of easy anchors from fading in small batches. It identifies what
+    `info_nce` does in the limit of many negatives; with few, scores run to their limits, so that no
+    ratio can be read from them. It can be negative: no mutual information can be read from it
+    either. Unbounded scores make it fall forever, by growing: use
     bounded ones, such as a cosine over a temperature T (`CosineCritic`), with which n negatives
     leave it at log n - 2 / T or above.
     exp(info_nce) = 1 + exp(decoupled_info_nce).

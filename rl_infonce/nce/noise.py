@@ -73,18 +73,20 @@ class CategoricalNoise:
         return self.log_probs[outcomes].float()
 
 
-def uniform_noise(n_outcomes: int) -> CategoricalNoise:
+def uniform_noise(n_outcomes: int, *, device: torch.device | str | None = None) -> CategoricalNoise:
     """Return q = 1 / V for V outcomes.
 
     Args:
         n_outcomes: V >= 1.
+        device: Where samples are drawn; None is torch's default.
 
     Raises:
         TypeError: If `n_outcomes` is no integer.
         ValueError: If `n_outcomes` is below 1.
     """
     check_count("n_outcomes", n_outcomes)
-    return CategoricalNoise(torch.full((n_outcomes,), -math.log(n_outcomes), dtype=torch.float64))
+    log_probs = torch.full((n_outcomes,), -math.log(n_outcomes), dtype=torch.float64, device=device)
+    return CategoricalNoise(log_probs)
 
 
 def unigram_noise(counts: Tensor, *, power: float = 1.0) -> CategoricalNoise:

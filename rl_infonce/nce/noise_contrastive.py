@@ -5,7 +5,8 @@ Shared by all functions here:
 - `positive_scores` [B] or [B, P] are scores s(c, x) of P data samples x per context c (losses are
   averaged over them), `noise_scores` [B, K] those of K samples from q. Both in one dtype; computed
   in at least float32, also under autocast.
-- `positive_log_q` and `noise_log_q` are log q at those samples, broadcastable to the scores.
+- `positive_log_q` and `noise_log_q` are log q at those samples, broadcastable to the scores: [K] is
+  that of noise which all rows share, and one value per row is [B, 1].
 - `mask` is boolean and broadcastable to `noise_scores`; True = this sample takes part, and a row
   counts as many noise samples as it has left. Meant for padding: noise that happens to hit the
   positive stays in, because the estimators expect samples of q as they come. A row without any
@@ -18,12 +19,20 @@ Shared by all functions here:
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
-from rl_infonce.nce._candidates import check_finite, check_floating
+from rl_infonce.nce._candidates import (
+    MASK_INSTEAD,
+    check_finite,
+    check_floating,
+    expand_boolean,
+    refuse_rows,
+)
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 from rl_infonce.nce._samples import (
     Samples,
@@ -34,7 +43,13 @@ from rl_infonce.nce._samples import (
 )
 
 
-def exact_nll(scores: Tensor, targets: Tensor, *, validate_args: bool = True) -> Tensor:
+def exact_nll(
+    scores: Tensor,
+    targets: Tensor,
+    *,
+    mask: Tensor | None = None,
+    validate_args: bool = True,
+) -> Tensor:
     """Return the negative log-likelihood under a softmax over the whole support.
 
     log sum_v exp s_v - s_target: what every other estimator here approximates. Identifies
@@ -44,6 +59,8 @@ def exact_nll(scores: Tensor, targets: Tensor, *, validate_args: bool = True) ->
     Args:
         scores: [B, V] of every outcome.
         targets: [B] int64, the outcomes that happened, in [0, V).
+        mask: Boolean, broadcastable to `scores`; True = this outcome is possible, as a legal action
+            is. What happened must be.
         validate_args: Whether to check values as well as shapes.
 
     Returns:
@@ -58,11 +75,17 @@ def exact_nll(scores: Tensor, targets: Tensor, *, validate_args: bool = True) ->
     check_floating("scores", scores)
     if targets.dtype != torch.int64:
         raise TypeError(f"Expected `targets` to be int64, got {targets.dtype}.")
+    allowed = None if mask is None else expand_boolean("mask", mask, "scores", scores)  # [B, V]
     if validate_args:
-        check_finite("scores", scores)
+        check_finite("scores", scores, allowed, way_out=MASK_INSTEAD)
         check_targets(targets, scores.shape[1])
+        if allowed is not None:
+            happened = allowed.gather(1, targets[:, None])[:, 0]  # [B]
+            refuse_rows(~happened, "`mask` to allow the outcome in `targets`")
     with autocast_off(scores):
-        return F.cross_entropy(at_least_float32(scores), targets, reduction="none")
+        wide = at_least_float32(scores)
+        possible = wide if allowed is None else wide.masked_fill(~allowed, -math.inf)
+        return F.cross_entropy(possible, targets, reduction="none")
 
 
 def partition_nll(

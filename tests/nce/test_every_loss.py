@@ -187,6 +187,14 @@ def test_masks_of_another_kind_are_refused(loss: Loss) -> None:
         loss(normal(4, 4), mask=torch.ones(4, 4, dtype=torch.bool, device="meta"))
 
 
+def test_the_symmetric_loss_warns_once_of_a_row_without_candidates() -> None:
+    mask = ~torch.eye(3, dtype=torch.bool)[1] & ~torch.eye(3, dtype=torch.bool)[:, 1:2]
+    with pytest.warns(UserWarning, match="1 of 3 rows have no candidate") as caught:
+        losses = symmetric_info_nce(normal(3, 3), mask=mask)
+    assert len(caught) == 1
+    assert losses[1] == 0
+
+
 def test_a_column_without_its_positive_is_refused_by_the_symmetric_loss() -> None:
     mask = torch.ones(3, 3, dtype=torch.bool)
     mask[1] = False

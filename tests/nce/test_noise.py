@@ -102,3 +102,9 @@ def test_noise_refuses_what_does_not_fit(
 ) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_uniform_noise_is_drawn_on_its_device() -> None:
+    with torch.device("meta"):  # torch's default there
+        noise = uniform_noise(8, device="cpu")
+    assert noise.sample((3,), torch.Generator()).device.type == "cpu"

@@ -230,6 +230,8 @@ def test_ranking_nce_with_uniform_noise_is_info_nce_with_explicit_negatives() ->
     losses = ranking_nce(g.positives, g.noise, uniform[:, 0], uniform)
     rows = [torch.cat([g.positives[i : i + 1], g.noise[i]])[None] for i in range(3)]
     torch.testing.assert_close(losses, torch.cat([info_nce(row) for row in rows]))
+    scores = torch.cat([g.positives[:, None], g.noise], dim=1)
+    torch.testing.assert_close(losses, info_nce(scores[:, None])[:, 0])  # as the page has it
 
 
 def test_negative_sampling_shifts_the_scores_of_local_nce_by_log_k_q() -> None:
@@ -374,6 +376,21 @@ def test_exact_nll_refuses_what_does_not_fit(
 ) -> None:
     with pytest.raises(error, match=message):
         exact_nll(scores, targets)
+
+
+def test_exact_nll_over_possible_outcomes_is_that_of_fewer() -> None:
+    scores = torch.randn(3, 5, generator=seeded(), dtype=torch.float64, requires_grad=True)
+    scores.data[:, 1] = math.inf  # an impossible outcome may have any score
+    mask = torch.tensor([True, False, True, True, False])
+    losses = exact_nll(scores, torch.tensor([0, 2, 3]), mask=mask)
+    torch.testing.assert_close(losses, exact_nll(scores[:, mask], torch.tensor([0, 1, 2])))
+    (gradient,) = torch.autograd.grad(losses.sum(), scores)
+    assert gradient.isfinite().all()
+    assert (gradient[:, ~mask] == 0).all()
+    with pytest.raises(ValueError, match=r"`mask` to allow the outcome in `targets`, got 1 .*: 2"):
+        exact_nll(scores, torch.tensor([0, 2, 4]), mask=mask)
+    with pytest.raises(ValueError, match=r"3 of 15 entries NaN or infinite. Exclude .* `mask`"):
+        exact_nll(scores, torch.tensor([0, 2, 3]))
 
 
 def test_exact_nll_passes_gradcheck_and_follows_a_permutation_of_outcomes() -> None:
