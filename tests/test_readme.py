@@ -312,6 +312,13 @@ def test_the_papers_that_losses_come_from_are_listed() -> None:
     assert not missing
 
 
+def test_what_an_unmarked_bound_may_miss_is_that_of_the_experiment() -> None:
+    study = text_of("experiments/results/theory/gaussian_information.md")
+    (shown,) = re.findall(r"^\| 64 \(.*?\) \| 6 \| (\S+) ", study, flags=re.MULTILINE)
+    page = section("Beside the losses", "rl_infonce/nce/README.md")
+    assert f"N = 64, 6 nats show as {shown}." in page
+
+
 def test_the_arms_explained_are_those_there_are() -> None:
     explained = re.findall(r"`(\w+)`", first_cells(section("Arms", SWEEPS)))
     assert sorted(explained) == sorted(ARMS)
