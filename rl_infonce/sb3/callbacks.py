@@ -127,7 +127,7 @@ class InfoNCECallback(BaseCallback):
         """Raise if nothing would ever train an encoder that RL does not train."""
         if self.coef_schedule is None or not any(each.is_isolated for each in self.extractors):
             return
-        if not any(self.coef_schedule(tenths / 10) for tenths in range(11)):
+        if not any(_at_tenths(self.coef_schedule)):
             raise ValueError(
                 "Expected a schedule of `infonce_coef` above 0 with an isolated encoder, which RL "
                 "does not train, got 0. Pass infonce_coef=0 in features_extractor_kwargs: then RL "
@@ -153,7 +153,7 @@ class InfoNCECallback(BaseCallback):
             remaining = 1.0 - self.num_timesteps / self.model._total_timesteps
             coef = self.coef_schedule(max(remaining, 0.0))
             for extractor in self.extractors:
-                share = self._share_of_first(coef) if extractor.is_isolated else 1.0
+                share = self._share_of_largest(coef) if extractor.is_isolated else 1.0
                 extractor.steer(decoupled=self.decoupled, infonce_coef=coef, share=share)
         if not self.decoupled or self.num_timesteps <= getattr(self.model, "learning_starts", 0):
             return
@@ -166,8 +166,7 @@ class InfoNCECallback(BaseCallback):
     def _on_training_end(self) -> None:
         self._update_decoupled()
         for extractor in self.extractors:
-            if self.coef_schedule is not None:
-                extractor.make_updates_due()  # of the last rollout, while the schedule holds
+            extractor.make_updates_due()  # of the last rollout, while a schedule holds
             extractor.steer()
 
     def get_state(self) -> dict[str, Any]:
@@ -206,16 +205,15 @@ class InfoNCECallback(BaseCallback):
         if auxiliary is None:
             return
         optimizer = self._optimizer(index, [p for p in extractor.parameters() if p.requires_grad])
-        share = self._share_of_first(extractor.infonce_coef)
+        share = self._share_of_largest(extractor.infonce_coef)
         optimizer.param_groups[0]["lr"] = share * self.learning_rate
         gradients = tuple(gradient / share for gradient in auxiliary.gradients)
         _step_with(optimizer, auxiliary._replace(gradients=gradients), self.max_grad_norm)
 
-    def _share_of_first(self, coef: float) -> float:
-        """Return a coefficient over the schedule's first, or over its last if it begins at 0."""
-        if self.coef_schedule is None:
-            return 1.0
-        return coef / (self.coef_schedule(1.0) or self.coef_schedule(0.0) or 1.0)
+    def _share_of_largest(self, coef: float) -> float:
+        """Return a coefficient over the largest of the schedule at eleven points."""
+        largest = max(_at_tenths(self.coef_schedule)) if self.coef_schedule is not None else 0.0
+        return coef / largest if largest else 1.0
 
     def _optimizer(self, index: int, parameters: list[nn.Parameter]) -> torch.optim.Adam:
         optimizer = self._optimizers.get(index)
@@ -227,6 +225,11 @@ class InfoNCECallback(BaseCallback):
             optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
             self._optimizers[index] = optimizer
         return optimizer
+
+
+def _at_tenths(schedule: Schedule) -> list[float]:
+    """Return a schedule where 0 to 10 tenths of training remain."""
+    return [schedule(tenths / 10) for tenths in range(11)]
 
 
 def _check_decoupled(decoupled: bool, settings: Mapping[str, Any]) -> None:

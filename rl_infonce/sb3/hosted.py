@@ -25,7 +25,7 @@ from rl_infonce.sb3.binding import (
     training_algorithm,
 )
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.own_updates import alike, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, alike, n_updates_due
 from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.settings import InfoNCESettings
@@ -40,6 +40,13 @@ _LOST_STATISTICS = (
     "with VecNormalize.load(path, venv) before learn()."
 )
 
+_LOST_UPDATES = (
+    "RL has trained this agent before, and the InfoNCE loss has trained nothing of it. Updates of "
+    "the loss come with the next rollout of learn(), and save() leaves out what is due after the "
+    "last one. Pass InfoNCECallback() to learn(), or call extractor.make_updates_due() before you "
+    "save."
+)
+
 
 class HostedExtractor(NatureCNN):
     """The side of an extractor that its algorithm sees: binding, phases, weight and state.
@@ -52,6 +59,7 @@ class HostedExtractor(NatureCNN):
     auto_bind: bool
     observation_key: str | None
     last_infonce: dict[str, float]
+    own_updates: OwnUpdates | None
 
     @property
     def device(self) -> torch.device:
@@ -151,12 +159,22 @@ class HostedExtractor(NatureCNN):
     def _check_binding(self, session: Session) -> None:
         if session.algorithm is not None and not session.once_per_learn("is part", self._is_part):
             session.bind(None)
-        if session.algorithm is None and self.auto_bind:
-            algorithm = training_algorithm()
-            if algorithm is not None and is_part_of(self, algorithm):
-                self.bind(algorithm)
-        if session.algorithm is not None and session.once_per_learn("lost", has_lost_statistics):
+        trains = training_algorithm() if self.auto_bind else None
+        # Another one may have been given the policy while the former algorithm lives.
+        if trains is not None and trains is not session.algorithm and is_part_of(self, trains):
+            self.bind(trains)
+        if session.algorithm is None:
+            return
+        if session.once_per_learn("lost", has_lost_statistics):
             session.warn_once("lost statistics", _LOST_STATISTICS)
+        if session.once_per_learn("lost updates", self._has_lost_updates):
+            session.warn_once("lost updates", _LOST_UPDATES)
+
+    def _has_lost_updates(self, algorithm: BaseAlgorithm) -> bool:
+        """Return whether RL has made updates, as `train` begins, and the loss that is on none."""
+        own = self.own_updates
+        begins = own is not None and self.infonce_coef > 0 and not own.have_begun
+        return begins and bool(algorithm._n_updates)
 
     def _is_part(self, algorithm: BaseAlgorithm) -> bool:
         return is_part_of(self, algorithm)
@@ -189,7 +207,7 @@ class HostedExtractor(NatureCNN):
     ) -> None:
         """Change the loss until `learn()` ends; without a weight the extractor's own holds.
 
-        `share` is the weight over the schedule's first: what an isolated encoder has of its
+        `share` is the weight over the schedule's largest: what an isolated encoder has of its
         learning rate.
         """
         check_number("infonce_coef", infonce_coef or 0.0, at_least=0)

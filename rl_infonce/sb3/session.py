@@ -50,7 +50,7 @@ class Steering(NamedTuple):
     Attributes:
         decoupled: Whether the loss leaves the host's backward alone.
         infonce_coef: Weight of the loss; None keeps the extractor's own.
-        share: That weight over the schedule's first, which an isolated encoder's learning rate
+        share: That weight over the schedule's largest, which an isolated encoder's learning rate
             has, as Adam cancels the weight.
     """
 

@@ -22,6 +22,9 @@ from rl_infonce.sb3.session import Session
 MOST_ABSENT = 0.5
 """Share of a minibatch's rows that may be absent from the rollout, or it does not serve."""
 
+FEW_OF = 16
+"""Part of `n_pairs` below which a rollout's pairs are few."""
+
 
 def draw(experience: Experience, plan: SamplingPlan, session: Session) -> ObservationBatch | None:
     """Return observations of freshly drawn pairs; None, after one warning, if too few are legal."""
@@ -36,6 +39,14 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
             "episode, so that this update has no InfoNCE loss; the RL update goes on. Lower "
             "horizons, or raise n_steps or n_envs.",
         )
+    n_pairs = 0 if raw is None else raw.n_anchors
+    few = 0 < n_pairs * FEW_OF < plan.n_pairs and not off_policy
+    words = (
+        f"The rollouts of {type(session.algorithm).__name__} hold few pairs: {n_pairs} of n_pairs="
+        f"{plan.n_pairs} in this update, so that a future is told from {n_pairs - 1} others alone. "
+        "Raise n_steps or n_envs."
+    )
+    session.warn_if_it_lasts("few pairs", words, happens=few)
     return raw
 
 
