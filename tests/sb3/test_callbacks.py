@@ -264,7 +264,7 @@ class RecordWeights(BaseCallback):
         (0.5, [1.0, 1.0, 1.0, 1.0]),
         (lambda remaining: 0.1 if remaining > 0.6 else 0.001, [1.0, 0.01, 0.01, 0.01]),
         (lambda remaining: 0.1 if remaining < 0.4 else 0.0, [0.0, 0.0, 1.0, 1.0]),
-        (lambda remaining: 0.1 if 0.4 < remaining < 0.6 else 0.0, [0.0, 0.1, 0.0, 0.0]),
+        (lambda remaining: 0.1 if 0.4 < remaining < 0.6 else 0.0, [0.0, 1.0, 0.0, 0.0]),
     ],
 )
 def test_decoupled_updates_are_as_large_as_the_schedule_says(

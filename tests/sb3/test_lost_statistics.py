@@ -103,7 +103,7 @@ def test_statistics_of_a_dictionarys_entry_are_missed(tmp_path: Path) -> None:
 
     kwargs = {"features_extractor_class": InfoNCECombinedExtractor}
     model = PPO("MultiInputPolicy", env(), n_steps=16, batch_size=16, policy_kwargs=kwargs)
-    assert n_told(lambda: model.learn(16)) == 0
+    assert n_told(lambda: model.learn(32)) == 0
     model.save(tmp_path / "model")
     loaded = PPO.load(tmp_path / "model", env=env())
     assert n_told(lambda: loaded.learn(16)) == 1
