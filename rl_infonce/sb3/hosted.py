@@ -173,8 +173,8 @@ class HostedExtractor(NatureCNN):
     def _has_lost_updates(self, algorithm: BaseAlgorithm) -> bool:
         """Return whether RL has made updates, as `train` begins, and the loss that is on none."""
         own = self.own_updates
-        begins = own is not None and self.infonce_coef > 0 and not own.have_begun
-        return begins and bool(algorithm._n_updates)
+        is_untrained = own is not None and self.infonce_coef > 0 and not own.have_begun
+        return is_untrained and bool(algorithm._n_updates)
 
     def _is_part(self, algorithm: BaseAlgorithm) -> bool:
         return is_part_of(self, algorithm)
