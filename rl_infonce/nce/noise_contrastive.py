@@ -60,7 +60,7 @@ def exact_nll(
         scores: [B, V] of every outcome.
         targets: [B] int64, the outcomes that happened, in [0, V).
         mask: Boolean, broadcastable to `scores`; True = this outcome is possible, as a legal action
-            is. What happened must be.
+            is. Those in `targets` must be.
         validate_args: Whether to check values as well as shapes.
 
     Returns:

@@ -45,11 +45,11 @@ class InfoNCECallback(BaseCallback):
         infonce_coef: Weight of the loss: a number, a function of the remaining progress (1 to 0)
             at each update, as SB3's learning rate, or "lin_0.1" for a line from 0.1 to 0. None
             keeps the extractor's own, which also returns when `learn()` ends. Adam cancels a
-            constant factor: in decoupled mode and for isolated encoders, what becomes of the
-            schedule's first value multiplies the learning rate. In decoupled mode that value
-            multiplies the gradient before clipping.
+            constant factor: in decoupled mode and for isolated encoders, the share of the
+            schedule's largest value, at eleven points, multiplies the learning rate. In decoupled
+            mode that value multiplies the gradient before clipping.
         decoupled: Whether to train the encoder in updates of its own.
-        learning_rate: Learning rate of the decoupled Adam where the schedule begins, > 0; None
+        learning_rate: Learning rate of the decoupled Adam where the schedule is largest, > 0; None
             means 0.001.
         n_updates: Decoupled updates after each `train()`, >= 1; None means 16 on-policy and 1
             off-policy.

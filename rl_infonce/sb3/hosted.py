@@ -78,8 +78,9 @@ class HostedExtractor(NatureCNN):
     def bind(self, model: BaseAlgorithm) -> None:
         """Draw pairs from this algorithm's buffer from now on; it is held weakly.
 
-        The binding ends when training starts and the algorithm's policy has no such extractor. The
-        first algorithm's seed, where none was known before, is that of pairs and new heads.
+        The binding ends when training starts and the algorithm's policy has no such extractor, or,
+        with `auto_bind`, when another algorithm trains a policy that has it. The first algorithm's
+        seed, where none was known before, is that of pairs and new heads.
 
         Raises:
             TypeError: If `model` is no algorithm of SB3.
