@@ -35,7 +35,6 @@ class MovingAverage(nn.Module):
     def __init__(self, parameters: Mapping[str, Tensor], tau: float) -> None:
         super().__init__()
         self.tau = tau
-        self.followed: list[float] = []  # sums of the parameters that it last moved towards
         self._names = {name: f"average_{index}" for index, name in enumerate(parameters)}
         self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
         for index, parameter in enumerate(parameters.values()):
@@ -50,14 +49,6 @@ class MovingAverage(nn.Module):
     def has_begun(self) -> bool:
         """Whether the average has been updated."""
         return bool(self.get_buffer("n_updates"))
-
-    @torch.no_grad()
-    def follow(self, parameters: Mapping[str, Tensor]) -> None:
-        """Update once for the same weights, since SAC calls its critic twice per step."""
-        sums = torch.stack([parameter.float().sum() for parameter in parameters.values()]).tolist()
-        if sums != self.followed:
-            self.update(parameters)
-            self.followed = sums
 
     @torch.no_grad()
     def update(self, parameters: Mapping[str, Tensor]) -> None:

@@ -82,13 +82,13 @@ class AuxiliaryLoss:
     def __call__(self, raw: ObservationBatch) -> AuxiliaryResult:
         """Return features and loss of raw observations, and move the target encoder."""
         if self.target is not None and not self.target.has_begun:
-            self.target.follow(dict(self.encoder.named_parameters()))  # drawn anew since, perhaps
+            self.target.update(dict(self.encoder.named_parameters()))  # drawn anew since, perhaps
         # The encoder itself is no part of SB3's policy, whose mode its parts have.
         with training(*self.encoder.children(), self.heads):
             batch = self.encode(raw)
             result = AuxiliaryResult(batch, self.heads(batch, self.horizons))
         if self.target is not None:
-            self.target.follow(dict(self.encoder.named_parameters()))
+            self.target.update(dict(self.encoder.named_parameters()))
         return result
 
     @torch.no_grad()

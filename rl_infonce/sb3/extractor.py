@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from inspect import cleandoc
 from typing import Any, cast
@@ -286,20 +286,6 @@ class InfoNCEExtractor(HostedExtractor):
             normalize_images=bool(getattr(policy, "normalize_images", True)),
             action_space=self._action_space,
         )
-
-    def get_state(self) -> dict[str, Any]:
-        """Return what the next update depends on beside the weights: random stream and counters."""
-        averaged = [] if self.target is None else list(self.target.followed)
-        return {**super().get_state(), "averaged": averaged}
-
-    def set_state(self, state: Mapping[str, Any], *, games_go_on: bool = True) -> None:
-        """Go on in `learn` where an extractor of the same weights had this state.
-
-        With `games_go_on` the environments also go on; otherwise `learn` has reset them.
-        """
-        super().set_state(state, games_go_on=games_go_on)
-        if self.target is not None:
-            self.target.followed = list(state["averaged"])
 
 
 if InfoNCEExtractor.__doc__:  # None under python -OO
