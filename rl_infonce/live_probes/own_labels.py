@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage, unwrap_vec_normalize
 
@@ -26,6 +27,7 @@ class _Row(NamedTuple):
     observation: npt.NDArray[Any]
     numbers: Numbers
     episode: int
+    game: int
 
 
 def collect_labelled(
@@ -44,6 +46,10 @@ def collect_labelled(
     are classes as they are. Other numbers are cut at their quantiles into `n_classes` classes, as
     equal in size as equal numbers allow, lowest first. An observation whose info lacks the key, as
     one after a `reset` may, is left out.
+
+    Episodes that end early, such as each life in SB3's `make_atari_env`, are kept in groups by the
+    whole game, so that probes never train and test on one game. SB3's `Monitor` tells, if it is
+    below the wrapper that ends them.
 
     Args:
         env: Environments of their own, wrapped as the agent's are, without `VecNormalize`: they are
@@ -88,12 +94,14 @@ def collect_labelled(
         raise ValueError(f"Expected `n_classes` of at most 256, got {n_classes}.")
     env = _as_agents_see(env)
     found = _labelled_rows(env, n_observations, key, seed)
+    games = np.array([each.game for each in found], np.int64)
     return LabelledObservations(
         observations=np.stack([each.observation for each in found]),
         labels=_classes([each.numbers for each in found], n_classes),
         episode_ids=np.array([each.episode for each in found], np.int64),
         categories=categories or {},
         provenance={"game": _name(env), "policy": "random", "seed": seed, "n_classes": n_classes},
+        group_ids=games if any(env.env_is_wrapped(Monitor)) else None,
     )
 
 
@@ -102,8 +110,8 @@ def _labelled_rows(env: VecEnv, n_rows: int, key: str, seed: int) -> list[_Row]:
     found: list[_Row] = []
     for n_played, played in enumerate(_random_play(env, seed)):
         found += [
-            _Row(place, observation, _numbers(info[key], key), episode)
-            for place, (observation, info, episode) in enumerate(played)
+            _Row(place, observation, _numbers(info[key], key), episode, game)
+            for place, (observation, info, episode, game) in enumerate(played)
             if key in info
         ]
         if len(found) >= n_rows:
@@ -135,8 +143,8 @@ def _as_agents_see(env: VecEnv) -> VecEnv:
 
 def _random_play(
     env: VecEnv, seed: int
-) -> Iterator[list[tuple[npt.NDArray[Any], Mapping[str, Any], int]]]:
-    """Yield, for each environment, an observation with its info and its episode, without end."""
+) -> Iterator[list[tuple[npt.NDArray[Any], Mapping[str, Any], int, int]]]:
+    """Yield, for each environment, an observation, its info, episode and game, without end."""
     actions = copy.deepcopy(env.action_space)  # whose stream is not that of the user
     actions.seed(seed)
     env.seed(seed)
@@ -144,15 +152,18 @@ def _random_play(
     assert isinstance(observations, np.ndarray)  # noqa: S101 (narrows SB3's union type)
     # Of the innermost environment, as wrappers have an own, empty one.
     infos: Sequence[Mapping[str, Any]] = env.unwrapped.reset_infos
-    episodes = np.arange(env.num_envs)
+    episodes, games = np.arange(env.num_envs), np.arange(env.num_envs)
     while True:
-        yield list(zip(observations.copy(), infos, episodes.tolist(), strict=True))
+        yield list(zip(observations.copy(), infos, episodes.tolist(), games.tolist(), strict=True))
         chosen = np.stack([actions.sample() for _ in range(env.num_envs)])
         observations, _, dones, infos = env.step(chosen)
         assert isinstance(observations, np.ndarray)  # noqa: S101
+        # Monitor says so when the game is over, and SB3 when a time limit is.
+        over = ["episode" in info or info.get("TimeLimit.truncated", False) for info in infos]
         fresh = env.unwrapped.reset_infos
         infos = [fresh[i] if done else infos[i] for i, done in enumerate(dones)]
         episodes += env.num_envs * dones
+        games += env.num_envs * (dones & np.array(over))
 
 
 def _numbers(labels: Any, key: str) -> Numbers:

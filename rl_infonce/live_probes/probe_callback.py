@@ -19,7 +19,7 @@ from rl_infonce.agents.features import (
     untrained_policy,
     watch_vectors,
 )
-from rl_infonce.checks import check_choice, check_count, check_flag, check_number, warn_user
+from rl_infonce.checks import check_count, check_flag, check_number, warn_user
 from rl_infonce.live_probes.probe_figures import (
     Predictions,
     critic_figures,
@@ -28,16 +28,15 @@ from rl_infonce.live_probes.probe_figures import (
     score_figures,
     shows_images,
 )
+from rl_infonce.live_probes.probe_inputs import checked_game, live_task, named_protocols
 from rl_infonce.live_probes.probe_scalars import chart_layout, on_screen, probe_scalars
 from rl_infonce.probing import (
-    PROTOCOLS,
     Converged,
     LabelledObservations,
     ProbeScores,
     ProbingTask,
     extract_features,
     majority_scores,
-    make_task,
     probe_features,
 )
 from rl_infonce.report.rendering import has_matplotlib, rendered
@@ -72,7 +71,8 @@ class ProbeCallback(BaseCallback):
     The callback probes the features that the policy acts on, with or without an `InfoNCEExtractor`
     (`rl_infonce.agents.features.feature_function`). It does not disturb training: weights and
     random streams are bit-identical with and without it. Features that cannot be probed (NaN, or
-    all equal) give a warning and no scores.
+    all equal) give a warning and no scores; those of the untrained network, the scores of the most
+    frequent class.
 
     Scores go to the logger under `probe/`, at the start, every `probe_freq` steps and at the end;
     figures go to TensorBoard if matplotlib is installed.
@@ -81,10 +81,13 @@ class ProbeCallback(BaseCallback):
         game: A game with RAM labels in any spelling, or labelled observations of your own.
         probe_freq: Number of calls of `env.step` between probes, >= 1; each is one step of all
             `n_envs` environments.
-        n_frames: Number of labelled frames, >= 1000; on Pong, a probe of 10,000 takes 2 to 5
-            seconds on two cores, figures included.
+        n_frames: Number of labelled frames of a game, >= 1000, an eighth of them in each of eight
+            emulators; on Pong, a probe of 10,000 takes 2 to 5 seconds on two cores, figures
+            included. Games of more than 1,250 steps, as on Freeway, Boxing and Tennis, need more
+            for a test part of at least 3 games. Observations of your own are all used.
         protocols: "converged" chooses the penalty of every variable, "anand2019" is the published
-            protocol; both take minutes. The default, `Converged(penalties=(1e-3,),
+            classifier (on the callback's split and variables, where `rl-infonce probe` takes the
+            published ones also); both take minutes. The default, `Converged(penalties=(1e-3,),
             tolerance=1e-2, path_tolerance=1e-2)`, takes seconds. `Converged(...)` and
             `Anand2019(...)` from `rl_infonce.probing` accept settings of your own. Figures show
             the first protocol.
@@ -102,6 +105,10 @@ class ProbeCallback(BaseCallback):
         history: Pairs of a training step and the scores by protocol, oldest first.
         untrained: Scores of the untrained network by protocol.
         majority: Scores of always predicting the most frequent class.
+
+    Warns:
+        UserWarning: If the test part holds fewer than 3 games, labels of your own hardly vary,
+            matplotlib is missing, or features cannot be probed.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -139,8 +146,8 @@ class ProbeCallback(BaseCallback):
         check_count("seed", seed, at_least=0)
         check_flag("figures", figures)
         check_flag("projector", projector)
-        self.protocols = _named_protocols(protocols)
-        self.game = _checked_game(game, label_version)
+        self.protocols = named_protocols(protocols)
+        self.game = checked_game(game, label_version)
         self.probe_freq = probe_freq
         self.n_frames = n_frames
         self.label_version = label_version
@@ -166,7 +173,12 @@ class ProbeCallback(BaseCallback):
         observations = labelled.observations
         check_observes(self.model, tuple(observations.shape[1:]), observations.dtype)
         if self.task is None:
-            self.task = self._make_task(labelled)
+            self.task = live_task(
+                labelled,
+                np.random.default_rng(self.seed),
+                threshold=self.entropy_threshold,
+                is_own=self._has_own_labels,
+            )
             self.majority = majority_scores(self.task, seed=self.seed)
         if self._judged is not self.model.policy:
             self._judged = self.model.policy
@@ -174,7 +186,7 @@ class ProbeCallback(BaseCallback):
             if not shows_images(labelled):
                 normalize = self.model.get_vec_normalize_env()
                 watch_vectors(policy, np.asarray(observations[:]), vec_normalize=normalize)
-            self.untrained, _ = self._scores(self._features(policy))
+            self.untrained = self._untrained_scores(policy)
         if self.history and not 0 < self.history[-1][0] <= self.num_timesteps:
             self.history = []  # a new training, not a continued one
         for writer in self._writers():
@@ -240,16 +252,17 @@ class ProbeCallback(BaseCallback):
             self.labelled = frames.labelled("agent", self.label_version)
         return self.labelled
 
-    def _make_task(self, labelled: LabelledObservations) -> ProbingTask:
-        rng = np.random.default_rng(self.seed)
-        task = make_task(labelled, rng, threshold=self.entropy_threshold)
-        if task.not_probed and self._has_own_labels:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in task.not_probed.items())
+    def _untrained_scores(self, policy: BasePolicy) -> dict[str, ProbeScores]:
+        assert self.majority is not None  # noqa: S101 (made when training starts)
+        try:
+            return self._scores(self._features(policy))[0]
+        except ValueError as error:
             warn_user(
-                f"ProbeCallback leaves out labels that hardly vary ({reasons}). A lower "
-                "`entropy_threshold` probes those that vary at all.",
+                f"The untrained network has no probe, and the most frequent class stands for it: "
+                f"{error}",
+                RuntimeWarning,
             )
-        return task
+            return dict.fromkeys(self.protocols, self.majority)
 
     def _features(self, model: BaseAlgorithm | BasePolicy) -> Features:
         normalize = self.model.get_vec_normalize_env()
@@ -327,24 +340,3 @@ class ProbeCallback(BaseCallback):
     def _writers(self) -> list[SummaryWriter]:
         outputs = self.logger.output_formats
         return [each.writer for each in outputs if isinstance(each, TensorBoardOutputFormat)]
-
-
-def _named_protocols(protocols: Sequence[Protocol]) -> dict[str, Protocol]:
-    """Return protocols by name, in order."""
-    names = [p if isinstance(p, str) else type(p).__name__.lower() for p in protocols]
-    if isinstance(protocols, str) or not names or len(set(names)) != len(names):
-        raise ValueError(
-            f"Expected `protocols` to be distinct protocols from {PROTOCOLS}, got {protocols!r}."
-        )
-    for name in names:
-        check_choice("protocols", name, PROTOCOLS)
-    return dict(zip(names, protocols, strict=True))
-
-
-def _checked_game(game: str | LabelledObservations, label_version: str) -> str:
-    if isinstance(game, LabelledObservations):
-        return str(game.provenance.get("game", "unnamed"))
-    from rl_infonce.atari import load_labels, resolve_game
-
-    load_labels(game, label_version)
-    return resolve_game(game)

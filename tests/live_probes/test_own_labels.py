@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
@@ -90,6 +92,46 @@ def test_every_label_is_that_of_its_observation(
     assert pairs == sorted(pairs)
     same = np.diff(labelled.episode_ids) == 0
     assert (np.diff(stamps.time)[same] == 1).all()
+
+
+class Lives(gym.Wrapper[Any, Any, Any, Any]):
+    """Ends an episode at every third step, as with each life, and plays on."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.is_over, self.last = True, None
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        if self.is_over:
+            self.last, info = self.env.reset(**arguments)
+            return self.last, info
+        env: Any = self.unwrapped
+        return self.last, {"labels": {"time": env.time, "height": float(env.time)}}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.last, reward, terminated, truncated, info = self.env.step(action)
+        env: Any = self.unwrapped
+        self.is_over = terminated or truncated
+        return self.last, reward, terminated or env.time % 3 == 0, truncated, info
+
+
+@pytest.mark.parametrize("monitored", [True, False])
+def test_lives_of_a_game_are_a_group(monitored: bool) -> None:
+    def lives(place: int) -> gym.Env[Any, Any]:
+        env: gym.Env[Any, Any] = Labelled(StampedEnv(place, lengths=(7, 8)))
+        return Lives(Monitor(env) if monitored else env)
+
+    labelled = collect_labelled(DummyVecEnv([partial(lives, i) for i in range(2)]), 100)
+    stamps = decode(labelled.observations)
+    games = list(zip(stamps.env.tolist(), stamps.episode.tolist(), strict=True))
+    assert len(set(labelled.episode_ids.tolist())) > 2 * len(set(games))
+    if not monitored:
+        assert labelled.group_ids is None
+        return
+    assert labelled.group_ids is not None
+    by_game = dict(zip(games, labelled.group_ids.tolist(), strict=True))
+    assert [by_game[game] for game in games] == labelled.group_ids.tolist()
+    assert len(set(by_game.values())) == len(by_game)
 
 
 def test_numbers_that_are_no_integers_become_classes_of_equal_size() -> None:

@@ -22,6 +22,7 @@ from rl_infonce import InfoNCECallback, InfoNCEExtractor, ProbeCallback, make_at
 from rl_infonce.agents.features import acting_extractor, feature_function, untrained_policy
 from rl_infonce.atari import labelled_games
 from rl_infonce.live_probes.probe_callback import QUICK
+from rl_infonce.live_probes.probe_inputs import live_task
 from rl_infonce.live_probes.probe_scalars import chart_layout, probe_scalars
 from rl_infonce.probing import (
     Anand2019,
@@ -157,6 +158,8 @@ def test_event_files_hold_the_scores_computed_by_hand(tmp_path: Path) -> None:
     assert set(now.variables) == {"disc_x", "disc_y"}
     last = {tag: events.Scalars(tag)[-1].value for tag in events.Tags()["scalars"]}
     assert last["probe/f1_mean"] == pytest.approx(now.mean.f1_weighted)
+    bounds = [last[f"probe/f1_mean_{side}"] for side in ("low", "high")]
+    assert bounds == pytest.approx(now.intervals["mean"])
     assert last["probe/accuracy_mean"] == pytest.approx(now.mean.accuracy)
     assert last["probe/f1_place"] == pytest.approx(now.categories["place"].f1_weighted)
     assert last["probe_variables/disc_x"] == pytest.approx(now.variables["disc_x"].f1_weighted)
@@ -189,6 +192,7 @@ def test_names_fit_the_table_in_the_terminal(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert "untrained_f1_mean" in shown
     assert "disc_x" not in shown  # TensorBoard only
+    assert "f1_mean_low" not in shown
     assert callback.majority is not None
     scores = callback.history[-1][1]["converged"]
     numbers = probe_scalars(scores, callback.untrained["converged"], callback.majority)
@@ -253,6 +257,32 @@ def test_features_that_cannot_be_probed_give_a_warning_and_training_goes_on() ->
     assert model.num_timesteps == 64
 
 
+def test_an_untrained_network_that_cannot_be_probed_does_not_stop_training() -> None:
+    class Blank(NatureCNN):
+        def forward(self, observations: torch.Tensor) -> torch.Tensor:
+            return super().forward(observations) * 0
+
+    callback = probe(1000)
+    model = ALGORITHMS["PPO"](policy_kwargs(Blank))
+    with pytest.warns(RuntimeWarning) as warned:
+        model.learn(64, callback=callback)
+    messages = [str(each.message) for each in warned]
+    assert any("untrained network has no probe, and the most frequent" in each for each in messages)
+    assert callback.untrained == {"converged": callback.majority}
+    assert model.num_timesteps == 64
+
+
+def test_few_games_to_test_on_are_warned_of() -> None:
+    few = np.isin(LABELLED.episode_ids, np.unique(LABELLED.episode_ids)[:10])
+    labelled = LabelledObservations(
+        LABELLED.observations[few],
+        {name: values[few] for name, values in LABELLED.labels.items()},
+        LABELLED.episode_ids[few],
+    )
+    with pytest.warns(UserWarning, match="tests on 2 games .* Raise `n_frames`"):
+        live_task(labelled, np.random.default_rng(0), threshold=0.1, is_own=False)
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 
@@ -307,7 +337,7 @@ def test_figures_and_projector_reach_tensorboard(tmp_path: Path) -> None:
     header, *rows = metadata.read_text().splitlines()
     assert header.split("\t") == ["episode", "disc_y", "disc_x"]
     assert len(rows) > 10
-    assert (tmp_path / "progress.csv").read_text().count("probe/f1_mean") == 1
+    assert (tmp_path / "progress.csv").read_text().count(",probe/f1_mean,") == 1
 
 
 @pytest.mark.thorough
