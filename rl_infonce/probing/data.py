@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
 
@@ -18,6 +19,8 @@ Labels = Mapping[str, npt.NDArray[Any]]
 @dataclass(frozen=True)
 class LabelledObservations:
     """K observations, each with one label per variable and an episode.
+
+    Labels and ids may be tensors or lists, and are kept as arrays.
 
     Attributes:
         observations: K images or vectors: an array, a memory map, or a view with `__len__`,
@@ -33,9 +36,11 @@ class LabelledObservations:
             episode a group.
 
     Raises:
-        TypeError: If labels, episode ids or group ids are not integers.
+        TypeError: If labels, episode ids or group ids are not integers, labels are no dictionary,
+            or the categories of a variable are no tuple of names.
         ValueError: If lengths differ, there is no variable, a label is outside 0..255, a category
-            names an unknown variable, or an episode lies in several groups.
+            names an unknown variable, an episode lies in several groups, or a variable or category
+            has a name that scores need for something else.
     """
 
     observations: Any
@@ -46,17 +51,51 @@ class LabelledObservations:
     group_ids: IntArray | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.labels, Mapping):
+            raise TypeError(
+                "Expected `labels` to be a dictionary from names of variables to integers, got "
+                f"{type(self.labels).__name__}. Pass labels={{'name': ...}}."
+            )
+        arrays: dict[str, Any] = {
+            "labels": {name: as_array(values) for name, values in self.labels.items()},
+            "episode_ids": as_array(self.episode_ids),
+            "group_ids": None if self.group_ids is None else as_array(self.group_ids),
+        }
+        for name, value in arrays.items():
+            object.__setattr__(self, name, value)
         check_labels(self.labels, len(self.observations))
         check_integers("episode_ids", self.episode_ids)
         check_shape("episode_ids", self.episode_ids, (len(self.observations),))
         if self.group_ids is not None:
             _check_groups(self.group_ids, self.episode_ids)
-        unknown = sorted(set(self.categories) - set(self.labels))
-        if unknown:
-            raise ValueError(
-                f"Expected `categories` of variables in `labels`, which are {sorted(self.labels)}, "
-                f"got {unknown}."
+        _check_categories(self.categories, self.labels)
+
+
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return an array, of a tensor on any device or a list also."""
+    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
+
+
+def _check_categories(categories: Mapping[str, tuple[str, ...]], labels: Labels) -> None:
+    unknown = sorted(set(categories) - set(labels))
+    if unknown:
+        raise ValueError(
+            f"Expected `categories` of variables in `labels`, which are {sorted(labels)}, "
+            f"got {unknown}."
+        )
+    for variable, names in categories.items():
+        if isinstance(names, str):
+            raise TypeError(
+                f"Expected categories[{variable!r}] to be a tuple of names, got {names!r}. Write "
+                f"({names!r},)."
             )
+    named = {name for names in categories.values() for name in names}
+    taken = sorted((named | set(labels)) & {"mean"} | named & set(labels))
+    if taken:
+        raise ValueError(
+            f"Expected variables and categories of different names, none of them 'mean', got "
+            f"{taken} twice: scores stand under these names. Rename what you label."
+        )
 
 
 def _check_groups(group_ids: IntArray, episode_ids: IntArray) -> None:

@@ -11,7 +11,7 @@ import torch
 from rl_infonce.checks import check_choice, check_shape
 from rl_infonce.probing.anand2019 import Anand2019, fit_anand2019
 from rl_infonce.probing.converged import Converged, fit_converged
-from rl_infonce.probing.data import IntArray, Labels, check_labels
+from rl_infonce.probing.data import IntArray, Labels, as_array, check_labels
 from rl_infonce.probing.linear import Probe
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
@@ -22,8 +22,13 @@ Protocol = str | Anand2019 | Converged
 
 def protocol_settings(protocol: Protocol) -> Anand2019 | Converged:
     """Return the settings that a protocol's name stands for; settings are returned as they are."""
-    if not isinstance(protocol, str):
+    if isinstance(protocol, Anand2019 | Converged):
         return protocol
+    if not isinstance(protocol, str):
+        raise TypeError(
+            f"Expected `protocol` to be one of {PROTOCOLS}, Converged(...) or Anand2019(...), got "
+            f"{protocol!r}."
+        )
     check_choice("protocol", protocol, PROTOCOLS)
     return Anand2019() if protocol == "anand2019" else Converged()
 
@@ -41,7 +46,7 @@ def fit_probe(
     """Fit a linear softmax classifier per variable on frozen features.
 
     Args:
-        features: Features [K, D] float32.
+        features: Features [K, D] float32, an array or a tensor.
         labels: Integers [K] in 0..255 by variable.
         split: Rows for training and validation; the test rows are not used.
         protocol: "converged" or "anand2019" for their defaults, or `Converged(...)` or
@@ -59,6 +64,7 @@ def fit_probe(
             or none of them varies.
     """
     settings = protocol_settings(protocol)
+    features = as_array(features)
     check_features(features, split)
     check_labels(labels, len(features))
     if isinstance(settings, Anand2019):

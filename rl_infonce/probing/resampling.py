@@ -73,6 +73,11 @@ def check_predictions(
     predictions: Mapping[str, npt.NDArray[Any]], task: ProbingTask, positions: IntArray | None
 ) -> None:
     """Raise unless each variable has a class for each test frame, and positions are among these."""
+    if not isinstance(predictions, Mapping):
+        raise TypeError(
+            "Expected `predictions` to be classes by variable, got "
+            f"{type(predictions).__name__}. `probe_features` returns them beside the scores."
+        )
     if set(predictions) != set(task.labels):
         raise ValueError(
             f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."

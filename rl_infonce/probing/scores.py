@@ -13,7 +13,7 @@ import torch
 from rl_infonce.checks import check_shape, warn_user
 from rl_infonce.probing.anand2019 import Anand2019, draw_rows
 from rl_infonce.probing.converged import Converged
-from rl_infonce.probing.data import IntArray
+from rl_infonce.probing.data import IntArray, as_array
 from rl_infonce.probing.metrics import Score, score
 from rl_infonce.probing.probe import Protocol, fit_probe, protocol_settings
 from rl_infonce.probing.resampling import (
@@ -112,7 +112,7 @@ def probe_features(
     """Fit probes on the training part and score them on the test part.
 
     Args:
-        features: Features [K, D] float32, one row per observation of the task.
+        features: Features [K, D] float32, an array or a tensor, one row per observation.
         task: Split and labels.
         protocol: A name of `PROTOCOLS`, or its settings.
         seed: Seed of the probe and of the bootstrap.
@@ -127,6 +127,7 @@ def probe_features(
     Raises:
         ValueError: If the features do not fit the task; see `fit_probe`.
     """
+    features = as_array(features)
     check_shape("features", features, (len(task.episode_ids), "D"))
     settings = protocol_settings(protocol)
     of_choice = {}
@@ -160,8 +161,9 @@ def _warn_of_few_groups(n_groups: int) -> None:
         warn_user(
             f"Expected at least {MIN_VALIDATION_GROUPS} games (or other groups of episodes) in "
             f"the validation part to choose the probe's penalties by, got {n_groups}: the scores "
-            "may be too low. Collect more frames (`rl-infonce probe --n-frames`, `n_frames` in the "
-            "[probe] of a grid), or pass protocol=Converged(penalties=(1e-3,)).",
+            "may be too low. Collect more frames (`rl-infonce probe --n-frames`, `n_frames` of "
+            "ProbeCallback or in the [probe] of a grid), or pass "
+            "protocol=Converged(penalties=(1e-3,)).",
         )
 
 

@@ -45,7 +45,7 @@ class ProbingTask:
 
 def make_task(
     labelled: LabelledObservations,
-    rng: np.random.Generator,
+    rng: np.random.Generator | int,
     *,
     threshold: float = 0.6,
     fractions: Sequence[float] = (0.7, 0.1, 0.2),
@@ -65,7 +65,7 @@ def make_task(
 
     Args:
         labelled: The data.
-        rng: Source of all randomness.
+        rng: Source of all randomness, or its seed.
         threshold: Least entropy in nats of a variable that is probed.
         fractions: Shares of the groups for training, validation and test.
         shuffle: Whether to shuffle the groups before they are split.
@@ -75,13 +75,21 @@ def make_task(
             the repeated ones.
 
     Raises:
+        TypeError: If the data are no `LabelledObservations`.
         ValueError: If an argument does not fit, there are too few episodes, every test frame also
             occurs in training or validation, or no variable varies enough.
     """
+    if not isinstance(labelled, LabelledObservations):
+        raise TypeError(
+            f"Expected `labelled` to be LabelledObservations, got {type(labelled).__name__}. "
+            'Frames of a game become such by `frames.labelled("agent")`.'
+        )
     check_choice("entropy_on", entropy_on, ["all", "train"])
     used = _rows_of_long_episodes(labelled.episode_ids, min_episode_length)
     group_ids = labelled.episode_ids if labelled.group_ids is None else labelled.group_ids
-    parts = split_episodes(group_ids[used], rng, fractions=fractions, shuffle=shuffle)
+    parts = split_episodes(
+        group_ids[used], np.random.default_rng(rng), fractions=fractions, shuffle=shuffle
+    )
     whole = Split(*(used[rows] for rows in parts))
     split = drop_seen_frames(whole, frame_digests(labelled.observations))
     if len(split.test) == 0:

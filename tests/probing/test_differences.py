@@ -78,3 +78,9 @@ def test_predictions_of_another_task_are_named() -> None:
     ours = partly_right(task, 0.8, 0)
     with pytest.raises(ValueError, match="Expected `predictions` for"):
         f1_differences(ours, {}, task)
+
+
+def test_scores_are_no_predictions() -> None:
+    task = fakes.task()
+    with pytest.raises(TypeError, match=r"got str\. `probe_features` returns them"):
+        f1_differences("scores", partly_right(task, 0.8, 0), task)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 from rl_infonce.probing import (
     LabelledObservations,
@@ -141,9 +142,40 @@ def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the
         ({"group_ids": np.zeros(1200)}, TypeError, "`group_ids` to hold integers"),
         ({"group_ids": np.arange(1200) // 7}, ValueError, "got episode 0 in several groups"),
         ({"categories": {"y": ("misc",)}}, ValueError, r"in `labels`, .* got \['y'\]"),
+        ({"categories": {"flag": "misc"}}, TypeError, r"categories\['flag'\] to be a tuple"),
+        ({"categories": {"flag": ("mean",)}}, ValueError, r"different names, .* got \['mean'\]"),
+        (
+            {"categories": {"flag": ("ball_x",)}},
+            ValueError,
+            r"different names.*'ball_x'",
+        ),
+        ({"labels": {"mean": np.zeros(1200, int)}}, ValueError, r"different names"),
+        ({"labels": np.zeros(1200, int)}, TypeError, "`labels` to be a dictionary"),
     ],
 )
 def test_bad_data_is_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
     data = replace(DATA, categories={})
     with pytest.raises(error, match=message):
         LabelledObservations(**{**vars(data), **change})
+
+
+def test_labels_may_be_tensors_and_lists() -> None:
+    tensors: Any = {name: torch.as_tensor(values) for name, values in DATA.labels.items()}
+    data = replace(
+        DATA,
+        labels=tensors,
+        episode_ids=DATA.episode_ids.tolist(),
+    )
+    ours, theirs = task_of(data), task_of()
+    for name, values in theirs.labels.items():
+        np.testing.assert_array_equal(ours.labels[name], values)
+    np.testing.assert_array_equal(ours.split.test, theirs.split.test)
+
+
+def test_a_seed_stands_for_its_generator() -> None:
+    np.testing.assert_array_equal(make_task(DATA, 3).split.test, task_of(seed=3).split.test)
+
+
+def test_frames_are_no_labelled_observations() -> None:
+    with pytest.raises(TypeError, match=r"got dict.*frames\.labelled\(\"agent\"\)"):
+        make_task({}, 0)  # type: ignore[arg-type]
