@@ -61,8 +61,8 @@ def make_plan(
     return Plan(
         games=games,
         source=source,
-        encoders={encoder.key: encoder for encoder in (*asked, *beside, majority())},
-        seeds=seeds,
+        encoders=_by_key((*asked, *beside, majority()), complain),
+        seeds=list(dict.fromkeys(seeds)),
         protocols=protocols,
         labels=labels,
         min_episode_length=min_episode_length,
@@ -72,6 +72,18 @@ def make_plan(
         say=say,
         complain=complain,
     )
+
+
+def _by_key(
+    encoders: Sequence[ProbedEncoder], complain: Callable[[str], object]
+) -> dict[str, ProbedEncoder]:
+    """Return the encoders by content, and complain of equal ones under several names."""
+    found: dict[str, ProbedEncoder] = {}
+    for encoder in encoders:
+        first = found.setdefault(encoder.key, encoder)
+        if first.name != encoder.name:
+            complain(f"{encoder.name} holds the encoder of {first.name}, which is scored once.")
+    return found
 
 
 def _view(view: str | None, encoders: Sequence[ProbedEncoder]) -> str:

@@ -85,28 +85,23 @@ class ScoresFile:
 
     def done(self, probe: ProbeKey) -> bool:
         """Return whether this probe has scores."""
-        entry = self._find(probe)
-        return entry is not None and entry["status"] == "done"
+        return any(_is_of(entry, probe) for entry in self.scored())
 
     def put(self, probe: ProbeKey, **entry: Any) -> None:
         """Keep the outcome of a probe, in place of what an earlier try left, and write."""
-        found = self._find(probe)
-        if found is not None:
-            self.content["cells"].remove(found)
-        run = len(self.content["runs"]) - 1
-        self.content["cells"].append({**probe._asdict(), "run": run, **entry})
-        self.content["cells"].sort(key=lambda e: [e[name] for name in ("game", "protocol", "seed")])
+        others = [each for each in self.content["cells"] if not _is_of(each, probe)]
+        own = {**probe._asdict(), "run": len(self.content["runs"]) - 1, **entry}
+        order = ("game", "protocol", "seed")
+        self.content["cells"] = sorted([*others, own], key=lambda e: [e[name] for name in order])
         self.write()
 
     def scored(self) -> Iterable[dict[str, Any]]:
         """Return the entries that have scores."""
         return [entry for entry in self.content["cells"] if entry["status"] == "done"]
 
-    def _find(self, probe: ProbeKey) -> dict[str, Any] | None:
-        for entry in self.content["cells"]:
-            if all(entry[name] == value for name, value in probe._asdict().items()):
-                return dict(entry)
-        return None
+
+def _is_of(entry: Mapping[str, Any], probe: ProbeKey) -> bool:
+    return all(entry[name] == value for name, value in probe._asdict().items())
 
 
 def read_scores(path: Path) -> dict[str, Any]:

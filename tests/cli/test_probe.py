@@ -86,6 +86,19 @@ def cells(folder: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
     return {(names[c["encoder"]], c["seed"], c["protocol"]): c for c in found["cells"]}
 
 
+def test_two_files_of_one_encoder_are_named_and_scored_once(
+    here: Path, quick: Fitted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy("small.safetensors", "copy.safetensors")
+    assert not probe("--features-of", "small.safetensors", "copy.safetensors", "--seeds", "0", "0")
+    found = capsys.readouterr().err
+    assert "copy.safetensors holds the encoder of small.safetensors, which is scored once" in found
+    scored = cells(here)
+    assert {name for name, *_ in scored} == {"majority", "random", "small.safetensors"}
+    assert {seed for _, seed, _ in scored} == {0}
+    assert len(content(here)["cells"]) == len(scored)
+
+
 @pytest.mark.slow
 def test_probing_writes_scores_and_table_and_is_not_repeated(
     here: Path, monkeypatch: pytest.MonkeyPatch
