@@ -57,7 +57,8 @@ class PretrainingLoss(NamedTuple):
     Attributes:
         loss: [] what is minimised.
         accuracy: [] in 0..1, detached. If the loss has several terms, the accuracy is that of the
-            term which reads the features. NaN for objectives that pick nothing.
+            term which reads the features. NaN for objectives that pick nothing, and for
+            `cpc`, which picks at 25 offsets at once.
     """
 
     loss: Tensor

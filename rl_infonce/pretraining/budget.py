@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import NamedTuple
 
 from rl_infonce.checks import check_count, check_number
@@ -36,6 +37,8 @@ class Budget(NamedTuple):
 
 def check_budget(budget: Budget) -> None:
     """Raise unless one of steps, seconds and frames is given, and greater than 0."""
+    if not isinstance(budget, Budget):
+        raise TypeError(f"Expected `budget` to be a Budget, got {budget!r}: Budget(n_steps=...).")
     given = [name for name, value in budget._asdict().items() if value is not None]
     if len(given) != 1:
         raise ValueError(f"Expected `budget` of steps, seconds or frames, got {budget}.")
@@ -46,7 +49,9 @@ def check_budget(budget: Budget) -> None:
 
 
 def parse_budget(text: str) -> Budget:
-    """Return the budget that "10m", "1.5h", "90s", "250k frames" or "5000" steps stand for.
+    """Return the budget that "10m", "1.5h", "90s", "5000 steps" or "1.5M frames" stand for.
+
+    A number without a unit is one of steps.
 
     Raises:
         ValueError: If the text is none of these, or stands for no time, frames or steps at all.
@@ -59,18 +64,21 @@ def parse_budget(text: str) -> Budget:
         >>> parse_budget("250k frames").n_frames
         250000
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?|k?\s*frames)", text.strip())
-    is_time = match is not None and match[2] in _SECONDS
-    if match is None or not float(match[1]) or ("." in match[1] and not is_time):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?|[kM]?\s*(?:steps|frames))", text.strip())
+    amount = Decimal(match[1]) if match is not None else Decimal(0)
+    unit = "" if match is None else match[2]
+    if unit not in _SECONDS:
+        amount *= {"k": 1000, "M": 1_000_000}.get(unit[:1], 1)
+    if not amount or (unit not in _SECONDS and amount % 1):
         raise ValueError(
-            f'Expected a budget such as "10m", "1.5h", "90s", "5000" (steps) or "250k frames", got '
+            f'Expected a budget such as "10m", "1.5h", "90s", "5000 steps" or "1.5M frames", got '
             f"{text!r}."
         )
-    if is_time:
-        return Budget(seconds=float(match[1]) * _SECONDS[match[2]])
-    if match[2]:
-        return Budget(n_frames=int(match[1]) * (1000 if match[2].startswith("k") else 1))
-    return Budget(n_steps=int(match[1]))
+    if unit in _SECONDS:
+        return Budget(seconds=float(amount) * _SECONDS[unit])
+    if unit.endswith("frames"):
+        return Budget(n_frames=int(amount))
+    return Budget(n_steps=int(amount))
 
 
 def learning_rate_factor(step: int, n_steps: int, *, warmup: float = 0.02) -> float:

@@ -52,6 +52,12 @@ class Supervised(PretrainingObjective):
         """Return the mean cross-entropy over variables, in nats."""
         (features,) = encoded
         scores = self.heads(features).float().unflatten(1, (len(self.variables), _N_VALUES))
+        missing = sorted(set(self.variables) - set(batch.labels))
+        if missing:
+            raise ValueError(
+                f"Expected frames with labels of {list(self.variables)}, got none of {missing}. "
+                "Pass them to `training_and_validation`."
+            )
         targets = torch.stack([batch.labels[name] for name in self.variables], dim=1)  # [B, V]
         loss = F.cross_entropy(scores.flatten(0, 1), targets.flatten())
         accuracy = (scores.argmax(-1) == targets).float().mean()

@@ -16,6 +16,10 @@ from rl_infonce.pretraining.budget import Budget, Schedule, learning_rate_factor
         ("5000", Budget(n_steps=5000)),
         ("250k frames", Budget(n_frames=250_000)),
         ("64frames", Budget(n_frames=64)),
+        ("1.1k frames", Budget(n_frames=1100)),
+        ("1.5M frames", Budget(n_frames=1_500_000)),
+        ("5000 steps", Budget(n_steps=5000)),
+        ("2k steps", Budget(n_steps=2000)),
     ],
 )
 def test_budgets_are_read(text: str, budget: Budget) -> None:
@@ -23,10 +27,11 @@ def test_budgets_are_read(text: str, budget: Budget) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "0m", "-5", "5d", "1.5", "ten", "m", "1e3", "5k", "1.5k frames", "0 frames"]
+    "text",
+    ["", "0", "0m", "-5", "5d", "1.5", "ten", "m", "1e3", "5k", "1.0005k frames", "0 frames", "1M"],
 )
 def test_what_is_no_budget_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r'"10m", "1.5h", "90s", "5000"'):
+    with pytest.raises(ValueError, match=r'"10m", "1.5h", "90s", "5000 steps"'):
         parse_budget(text)
 
 
