@@ -56,7 +56,7 @@ class Supervised(PretrainingObjective):
         if missing:
             raise ValueError(
                 f"Expected frames with labels of {list(self.variables)}, got none of {missing}. "
-                "Pass them to `training_and_validation`."
+                "Give them with dataclasses.replace(frames, labels=...)."
             )
         targets = torch.stack([batch.labels[name] for name in self.variables], dim=1)  # [B, V]
         loss = F.cross_entropy(scores.flatten(0, 1), targets.flatten())

@@ -4,7 +4,14 @@ from functools import partial
 
 import pytest
 
-from rl_infonce.pretraining.budget import Budget, Schedule, learning_rate_factor, parse_budget, plan
+from rl_infonce.pretraining.budget import (
+    Budget,
+    Schedule,
+    check_budget,
+    learning_rate_factor,
+    parse_budget,
+    plan,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,11 @@ def test_budgets_are_read(text: str, budget: Budget) -> None:
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r'"10m", "1.5h", "90s", "5000 steps"'):
         parse_budget(text)
+
+
+def test_a_number_alone_is_no_budget() -> None:
+    with pytest.raises(TypeError, match=r"to be a Budget, got 100: Budget\(n_steps=...\)"):
+        check_budget(100)  # type: ignore[arg-type]
 
 
 def test_learning_rate_rises_and_falls_to_nothing() -> None:

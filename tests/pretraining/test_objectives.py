@@ -243,6 +243,8 @@ def test_supervised_is_the_mean_cross_entropy_of_its_variables() -> None:
             expected += float(of_variable.logsumexp(0) - of_variable[labels[name][i]]) / 6
     batch = FrameBatch(no_images(3).images, labels)
     assert value(objective, (features,), batch) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match=r"labels of \['x', 'y'\], got none of \['y'\]"):
+        objective.loss((features,), FrameBatch(batch.images, {"x": labels["x"]}))
     with pytest.raises(ValueError, match="`variables` to learn, got none"):
         make_objective("supervised", encoder(), seeded())
 
