@@ -110,8 +110,8 @@ def training_and_validation(
         episode_ids: [K] integers, equal within an episode and different between any two.
         rng: Source of all randomness.
         group_ids: [K] integers, equal within episodes that share a state, such as the lives of one
-            game with their score: whole groups are held out. None takes each episode for itself, also
-            where `LabelledObservations` have `group_ids`: pass these.
+            game with their score: whole groups are held out. None takes each episode for itself;
+            where `LabelledObservations` have `group_ids`, pass these.
     """
     train, held_out = hold_out_episodes(episode_ids if group_ids is None else group_ids, rng)
     return (
