@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage, unwrap_v
 
 from rl_infonce.checks import check_count
 from rl_infonce.probing import LabelledObservations
+from rl_infonce.probing.data import N_CLASSES
 
 Numbers = dict[str, float | int]
 
@@ -90,8 +91,8 @@ def collect_labelled(
     check_count("n_observations", n_observations)
     check_count("seed", seed, at_least=0)
     check_count("n_classes", n_classes, at_least=2)
-    if n_classes > 256:
-        raise ValueError(f"Expected `n_classes` of at most 256, got {n_classes}.")
+    if n_classes > N_CLASSES:
+        raise ValueError(f"Expected `n_classes` of at most {N_CLASSES}, got {n_classes}.")
     env = _as_agents_see(env)
     found = _labelled_rows(env, n_observations, key, seed)
     games = np.array([each.game for each in found], np.int64)

@@ -16,8 +16,7 @@ from rl_infonce.pretraining.base_objective import (
     PretrainingObjective,
     fresh_linear,
 )
-
-_N_VALUES = 256  # of a byte of RAM
+from rl_infonce.probing.data import N_CLASSES
 
 
 class Supervised(PretrainingObjective):
@@ -41,7 +40,7 @@ class Supervised(PretrainingObjective):
                 "Expected `variables` to learn, got none. Give labels with the frames."
             )
         self.variables = tuple(variables)
-        n_outputs = len(self.variables) * _N_VALUES
+        n_outputs = len(self.variables) * N_CLASSES
         self.heads = fresh_linear(encoder.features_dim, n_outputs, generator)
 
     def encode(self, images: Tensor) -> Encoded:
@@ -51,7 +50,7 @@ class Supervised(PretrainingObjective):
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
         """Return the mean cross-entropy over variables, in nats."""
         (features,) = encoded
-        scores = self.heads(features).float().unflatten(1, (len(self.variables), _N_VALUES))
+        scores = self.heads(features).float().unflatten(1, (len(self.variables), N_CLASSES))
         missing = sorted(set(self.variables) - set(batch.labels))
         if missing:
             raise ValueError(

@@ -12,11 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_choice, check_count, check_number, check_shape
-from rl_infonce.probing.data import IntArray, Labels
+from rl_infonce.probing.data import N_CLASSES, IntArray, Labels
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.splits import Split
-
-N_CLASSES = 256
 
 
 @dataclass(frozen=True)

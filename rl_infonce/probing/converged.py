@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_count, check_number, warn_user
-from rl_infonce.probing.data import Labels, checked_penalties
+from rl_infonce.probing.data import N_CLASSES, Labels, checked_penalties
 from rl_infonce.probing.lbfgs import BatchedLBFGS, Pair
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.softmax_loss import SoftmaxLosses
@@ -121,7 +121,7 @@ class _Problem(NamedTuple):
         classes, targets, validation_targets, priors = [], [], [], []
         for values in labels.values():
             found, counts = np.unique(values[split.train], return_counts=True)
-            position = np.full(256, -1)
+            position = np.full(N_CLASSES, -1)
             position[found] = np.arange(len(found))
             classes.append(found.astype(np.uint8))
             priors.append(torch.as_tensor(counts / len(split.train)).to(train))

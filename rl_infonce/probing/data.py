@@ -12,6 +12,9 @@ from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
 
+N_CLASSES = 256
+"""Classes of any variable: a label is a byte, as those of RAM are."""
+
 IntArray = npt.NDArray[np.int64]
 Labels = Mapping[str, npt.NDArray[Any]]
 
@@ -122,11 +125,11 @@ def check_labels(labels: Labels, n_frames: int) -> None:
 def check_classes(name: str, values: npt.NDArray[Any]) -> None:
     """Raise unless the array holds integers in 0..255."""
     check_integers(name, values)
-    if np.size(values) and (np.min(values) < 0 or np.max(values) > 255):
+    if np.size(values) and (np.min(values) < 0 or np.max(values) >= N_CLASSES):
         raise ValueError(
-            f"Expected `{name}` in 0..255, got {np.min(values)}..{np.max(values)}. Renumber the "
-            "classes from 0, or give fractional numbers to `collect_labelled`, which cuts them "
-            "into classes."
+            f"Expected `{name}` in 0..{N_CLASSES - 1}, got {np.min(values)}..{np.max(values)}. "
+            "Renumber the classes from 0, or give fractional numbers to `collect_labelled`, which "
+            "cuts them into classes."
         )
 
 

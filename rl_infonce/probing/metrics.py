@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_shape
-from rl_infonce.probing.data import check_classes
+from rl_infonce.probing.data import N_CLASSES, check_classes
 
-N_CLASSES = 256  # a label is a byte
 # 0.975 quantiles of the normal distribution, and of Student's for 1, 2, ... degrees of freedom
 _Z = 1.959964
 _T = (12.7062, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.306, 2.26216, 2.22814)

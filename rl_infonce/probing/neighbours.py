@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_count
-from rl_infonce.probing.data import Labels, check_labels
+from rl_infonce.probing.data import N_CLASSES, Labels, check_labels
 from rl_infonce.probing.probe import check_features
 from rl_infonce.probing.scores import ProbeScores, score_predictions
 from rl_infonce.probing.splits import Split
@@ -113,5 +113,5 @@ def _vote(candidates: Tensor) -> Tensor:
     n = candidates.shape[1]
     ranks = torch.arange(n, 0, -1, dtype=torch.float32, device=candidates.device)
     weights = 1 + ranks / (n * (n + 1))  # the extras sum to 1/2: they only decide ties
-    votes = torch.zeros(len(candidates), 256, device=candidates.device)
+    votes = torch.zeros(len(candidates), N_CLASSES, device=candidates.device)
     return votes.scatter_add_(1, candidates, weights.expand_as(candidates)).argmax(dim=1)
