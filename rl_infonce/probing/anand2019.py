@@ -28,7 +28,6 @@ class Anand2019:
         sampling: "episodes" draws a uniform episode and then a uniform frame of it, with
             replacement, as often as there are frames: short episodes weigh more. "frames" visits
             every frame once per epoch in random order. This holds for training and validation.
-        tested_weights: "last" or "best" (highest validation accuracy).
         resample_test: Whether test frames are also drawn as "episodes" draws them; otherwise each
             is scored once.
         learning_rate: Learning rate of Adam, whose eps is 1e-5.
@@ -40,7 +39,6 @@ class Anand2019:
     """
 
     sampling: str = "episodes"
-    tested_weights: str = "last"
     resample_test: bool = True
     learning_rate: float = 3e-4
     batch_size: int = 64
@@ -50,7 +48,6 @@ class Anand2019:
 
     def __post_init__(self) -> None:
         check_choice("sampling", self.sampling, ["episodes", "frames"])
-        check_choice("tested_weights", self.tested_weights, ["best", "last"])
         check_number("learning_rate", self.learning_rate, above=0)
         for name in ("batch_size", "patience"):
             check_count(name, getattr(self, name))
@@ -82,11 +79,10 @@ def fit_anand2019(
     ).to(device)
     variables = _new_variables(list(labels), inputs.shape[1], settings, seed, inputs.device)
     _train(variables, inputs, targets, split, episode_ids, settings, np.random.default_rng(seed))
-    best = settings.tested_weights == "best"
     zeros = torch.zeros(inputs.shape[1], device=inputs.device)
     return Probe(
         "anand2019",
-        {v.name: v.classifier(best) for v in variables},
+        {v.name: v.classifier() for v in variables},
         zeros,
         zeros + 1,
         {**asdict(settings), "n_epochs": {v.name: v.n_epochs for v in variables}},
@@ -160,7 +156,6 @@ class _Variable:
             min_lr=1e-5,
         )
         self.best_accuracy = -1.0
-        self.best = (weight.clone(), bias.clone())
         self.n_epochs, self.n_stale, self.stopped = 0, 0, False
 
     def judge(self, accuracy: float) -> None:
@@ -168,17 +163,16 @@ class _Variable:
         self.n_epochs += 1
         if accuracy > self.best_accuracy:
             self.best_accuracy, self.n_stale = accuracy, 0
-            self.best = (self.weight.clone(), self.bias.clone())
         else:
             self.n_stale += 1
             self.stopped = self.n_stale >= self.settings.patience
         if not self.stopped:
             self.schedule.step(accuracy)
 
-    def classifier(self, best: bool) -> Classifier:
-        """Return the last weights, or the best ones."""
-        weight, bias = self.best if best else (self.weight, self.bias)
-        return Classifier(weight.clone(), bias.clone(), np.arange(N_CLASSES, dtype=np.uint8))
+    def classifier(self) -> Classifier:
+        """Return the last weights, which the published code tests, not the best ones."""
+        weight, bias = self.weight.clone(), self.bias.clone()
+        return Classifier(weight, bias, np.arange(N_CLASSES, dtype=np.uint8))
 
 
 class _Group:
