@@ -107,8 +107,9 @@ class ProbeCallback(BaseCallback):
         majority: Scores of always predicting the most frequent class.
 
     Warns:
-        UserWarning: If the test part holds fewer than 3 games, labels of your own hardly vary,
-            matplotlib is missing, or features cannot be probed.
+        UserWarning: If the test part holds fewer than 3 games, labels of your own hardly vary, or
+            matplotlib is missing.
+        RuntimeWarning: If features cannot be probed.
 
     Raises:
         TypeError: If an argument has the wrong type.

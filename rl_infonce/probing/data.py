@@ -92,12 +92,12 @@ def _check_categories(categories: Mapping[str, tuple[str, ...]], labels: Labels)
                 f"Expected categories[{variable!r}] to be a tuple of names, got {names!r}. Write "
                 f"({names!r},)."
             )
-    named = {name for names in categories.values() for name in names}
-    taken = sorted((named | set(labels)) & {"mean"} | named & set(labels))
+    used = {name for names in categories.values() for name in names}
+    taken = sorted((used & set(labels)) | ({"mean"} & {*used, *labels}))
     if taken:
         raise ValueError(
-            f"Expected variables and categories of different names, none of them 'mean', got "
-            f"{taken} twice: scores stand under these names. Rename what you label."
+            "Expected no variable or category named 'mean', and none named like the other, got "
+            f"{taken}: scores stand under these names. Rename them."
         )
 
 

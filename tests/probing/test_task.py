@@ -143,13 +143,9 @@ def test_test_episodes_of_one_frame_stay_and_repeated_frames_do_not_count_in_the
         ({"group_ids": np.arange(1200) // 7}, ValueError, "got episode 0 in several groups"),
         ({"categories": {"y": ("misc",)}}, ValueError, r"in `labels`, .* got \['y'\]"),
         ({"categories": {"flag": "misc"}}, TypeError, r"categories\['flag'\] to be a tuple"),
-        ({"categories": {"flag": ("mean",)}}, ValueError, r"different names, .* got \['mean'\]"),
-        (
-            {"categories": {"flag": ("ball_x",)}},
-            ValueError,
-            r"different names.*'ball_x'",
-        ),
-        ({"labels": {"mean": np.zeros(1200, int)}}, ValueError, r"different names"),
+        ({"categories": {"flag": ("mean",)}}, ValueError, r"named 'mean', .* got \['mean'\]"),
+        ({"categories": {"flag": ("ball_x",)}}, ValueError, r"like the other, got \['ball_x'\]"),
+        ({"labels": {"mean": np.zeros(1200, int)}}, ValueError, r"got \['mean'\]"),
         ({"labels": np.zeros(1200, int)}, TypeError, "`labels` to be a dictionary"),
     ],
 )
