@@ -21,6 +21,7 @@ from rl_infonce.cli import (
 )
 from rl_infonce.cli.completion import PrintCompletion
 from rl_infonce.cli.noting_parser import NotingParser
+from rl_infonce.cli.output import lasting_output, plain_warnings
 
 __all__ = ["main"]
 
@@ -52,11 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: done. 1: failed; what was done is saved. 2: wrong usage, as a SystemExit. 75: stopped by a
     signal with a checkpoint to go on from (`train`, `sweep`). 130: stopped by Ctrl-C at once.
+    Output that cannot be written ends nothing; unless its reader left a pipe, the code is 1 then.
     """
-    arguments = make_parser().parse_args(argv)
-    try:
-        code: int = arguments.run(arguments)
-    except KeyboardInterrupt:  # where a subcommand has nothing to save
-        print("Stopped.", file=sys.stderr)
-        return 130
+    with lasting_output() as output, plain_warnings():
+        arguments = make_parser().parse_args(argv)
+        try:
+            code: int = arguments.run(arguments)
+        except KeyboardInterrupt:  # where a subcommand has nothing to save
+            print("Stopped.", file=sys.stderr)
+            code = 130
+    if output.error is not None and not isinstance(output.error, BrokenPipeError):
+        print(f"rl-infonce: not all output was written: {output.error}", file=sys.stderr)
+        return code or 1
     return code
