@@ -27,7 +27,7 @@ from rl_infonce.training.algorithms import (
     is_scheduled,
     network_for,
 )
-from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SETTINGS
+from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SETTINGS, ROLLOUT
 
 
 def make_agent(
@@ -46,13 +46,14 @@ def make_agent(
 ) -> BaseAlgorithm:
     """Return an untrained model, with the usual settings where none are given.
 
-    These are RL Zoo's for PPO and DQN on Atari games, and SB3's own otherwise. A replay buffer
-    holds at most `n_timesteps`, and on Atari DQN's warm-up takes at most a tenth of them, where RL
-    Zoo fixes 100,000 for both. `task` is a game or a Gymnasium id, and `extractor` holds arguments
-    of `InfoNCEExtractor`; in hyperparameters, "lin_X" falls linearly from X. Architecture and
-    weights of a pretrained encoder are taken over. With `freeze`, the encoder's weights stay as
-    they are, pretrained or not, and there is no loss unless `extractor` has an `infonce_coef`.
-    With `normalize`, vectors and rewards are divided by their scale, as RL Zoo does.
+    These are RL Zoo's for PPO and DQN on Atari games, and SB3's own otherwise. Rollouts of 2,048
+    steps are those of all environments together, a replay buffer holds at most `n_timesteps`, and
+    on Atari DQN's warm-up takes at most a tenth of them, where RL Zoo fixes 100,000 for both.
+    `task` is a game or a Gymnasium id, and `extractor` holds arguments of `InfoNCEExtractor`; in
+    hyperparameters, "lin_X" falls linearly from X. Architecture and weights of a pretrained encoder
+    are taken over. With `freeze`, the encoder's weights stay as they are, pretrained or not, and
+    there is no loss unless `extractor` has an `infonce_coef`. With `normalize`, vectors and rewards
+    are divided by their scale, as RL Zoo does.
     """
     changes = dict(hyperparameters or {})
     check_hyperparameters(algorithm, changes)
@@ -124,8 +125,12 @@ def usual_settings(algorithm: str, task: str, n_timesteps: int, n_envs: int) -> 
             "buffer_size": max(min(DQN_SETTINGS["buffer_size"], n_timesteps), n_envs),
             "learning_starts": min(DQN_SETTINGS["learning_starts"], n_timesteps // 10),
         }
-    largest = defaults_of(algorithm).get("buffer_size")
-    return {} if largest is None else {"buffer_size": max(min(largest, n_timesteps), n_envs)}
+    every = defaults_of(algorithm)
+    if "buffer_size" in every:
+        return {"buffer_size": max(min(every["buffer_size"], n_timesteps), n_envs)}
+    if every["n_steps"] == ROLLOUT:  # for one environment; more would leave few updates
+        return {"n_steps": max(ROLLOUT // n_envs, 1)}
+    return {}
 
 
 def _environment(task: str, n_envs: int, seed: int) -> VecEnv:

@@ -25,6 +25,8 @@ _OFF_POLICY = {
 ALGORITHMS: dict[str, tuple[str, str]] = {**_ON_POLICY, **_OFF_POLICY}
 """Package and class of each algorithm, which are imported where they are needed."""
 N_ENVS = {**dict.fromkeys(_ON_POLICY, 8), **dict.fromkeys(_OFF_POLICY, 1)}
+ROLLOUT = 2048
+"""Steps of a rollout of PPO, MaskablePPO and TRPO by default."""
 # hyperparams/ppo.yml and dqn.yml, "atari"
 PPO_SIZES: dict[str, Any] = {"n_steps": 128, "batch_size": 256, "n_epochs": 4}
 PPO_SETTINGS: dict[str, Any] = {

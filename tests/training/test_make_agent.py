@@ -55,9 +55,11 @@ def test_rl_zoos_settings_stand_on_atari_unless_changed() -> None:
 
 def test_sb3s_settings_stand_elsewhere() -> None:
     model = make("ppo", IMAGES, n_envs=2)
-    assert (model.n_steps, model.batch_size, model.n_epochs) == (2048, 64, 10)
+    assert (model.n_steps, model.batch_size, model.n_epochs) == (1024, 64, 10)
     assert model.lr_schedule(0.5) == 3e-4
     assert make("trpo", IMAGES, hyperparameters={"n_steps": 32}).batch_size == 32
+    assert make("ppo_lstm", IMAGES, n_envs=2).n_steps == 128
+    assert make("a2c", IMAGES, n_envs=2).n_steps == 5
     model = make("sac", CONTINUOUS, hyperparameters={"learning_rate": "lin_1e-3"})
     assert (model.batch_size, model.learning_starts, model.lr_schedule(0.5)) == (256, 100, 5e-4)
 
