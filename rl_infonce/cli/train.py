@@ -210,7 +210,10 @@ def _print_ending(training: TrainingRun) -> None:
     _print_models(training)
     print(f"Curves: {tb_dir}\nNext:")
     if record["status"] == "interrupted":
-        print(f"  rl-infonce train --resume {shlex.quote(str(run_dir))}")
+        curves = training.plan.tensorboard_log
+        where = {} if curves is None else {"tensorboard_log": curves}
+        words = ["--resume", str(run_dir), *flag_words(where)]
+        print(f"  rl-infonce train {shlex.join(words)}")
     logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
     print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
     print("  " + _counterpart(training.plan))

@@ -31,6 +31,7 @@ _OF_IMAGES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("sac", "tqc", "crossq")),
 }
 _OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}
+_OBJECTS = {"action_noise"}  # no command line holds one
 _SCHEDULED = {"learning_rate", "clip_range", "clip_range_vf"}
 
 
@@ -64,6 +65,7 @@ def check_actions(algorithm: str, space: spaces.Space[Any], where: str) -> None:
     kind = type(space).__name__
     if kind not in _ACTIONS[algorithm]:
         fitting = [name for name, kinds in _ACTIONS.items() if kind in kinds]
+        fitting = [name for name in fitting if name != "ppo_mask"]  # few environments have masks
         raise ValueError(
             f"Expected `--algo` to learn the actions of {where}, {space}, got {algorithm}. "
             + (f"These do: {', '.join(fitting)}." if fitting else "None of SB3's does.")
@@ -93,7 +95,7 @@ def _named(algorithm: str, kind: str) -> str:
 
 def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) -> None:
     """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values."""
-    known = set(defaults_of(algorithm)) - _OURS
+    known = set(defaults_of(algorithm)) - _OURS - _OBJECTS
     legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
     for name, value in hyperparameters.items():
         check_choice("hyperparameter", name, sorted(legal | {"buffer_size"} & known))

@@ -151,7 +151,7 @@ def planned(
         return new_run(given)
     record = read_record(run_dir)
     former = _recorded(record, run_dir / RECORD)
-    _check_given(given, former, run_dir)
+    _check_given(given, former | _defaults_of(record), run_dir)
     session = {name: given[name] for name in OF_A_SESSION if name in given}
     if "tensorboard_log" not in session:
         session["tensorboard_log"] = _curves(former["tensorboard_log"], run_dir, say)
@@ -201,6 +201,13 @@ def _recorded(record: Mapping[str, Any], path: Path) -> dict[str, Any]:
             f"Expected `game` or `env`, and `n_timesteps`, in the arguments of {path}, got none."
         )
     return {**found, "seed": record["seed"], "n_envs": found["n_envs"] or N_ENVS[found["algo"]]}
+
+
+def _defaults_of(record: Record) -> dict[str, Any]:
+    """Return the loss's own values where a run was given none; to repeat them is no change."""
+    loss = record["sessions"][-1].get("loss", {}) if record["sessions"] else {}
+    given = record["arguments"]
+    return {name: loss[name] for name in LOSS_SETTINGS.keys() & loss if given.get(name) is None}
 
 
 def _check_given(given: Mapping[str, Any], former: Mapping[str, Any], run_dir: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ def check_unsaved(run_dir: Path, record: Mapping[str, Any]) -> None:
             f"that trained {n_done} steps (a sweep removes those of finished cells without "
             "--keep-checkpoints). Start another run with -n and another --run-dir."
         )
+
+
+def keep_model(run_dir: Path, record: Mapping[str, Any], say: Callable[[str], object]) -> None:
+    """Rename the model of a run that begins anew, so that nothing is saved over it."""
+    model, n_done = run_dir / MODEL, record.get("n_timesteps_done", 0)
+    if n_done and model.is_file():
+        kept = model.replace(run_dir / f"model_{n_done}.zip")
+        say(f"The run ended before its first checkpoint and begins anew; {kept} is its model.")
 
 
 def check_budget(n_timesteps: int, record: Mapping[str, Any], n_trained: int) -> None:

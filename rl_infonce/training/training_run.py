@@ -25,7 +25,7 @@ from rl_infonce.sb3.callbacks import (
 from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
 from rl_infonce.training.progress_bar import progress_bar
 from rl_infonce.training.run_model import make_model, save_model
-from rl_infonce.training.run_state import MODEL, check_budget, check_unsaved
+from rl_infonce.training.run_state import MODEL, check_budget, check_unsaved, keep_model
 from rl_infonce.training.session_record import SessionRecord
 
 
@@ -131,6 +131,7 @@ class TrainingRun:
             )
             if self._goes_on and not is_restored:
                 check_unsaved(self.run_dir, self.record)
+                keep_model(self.run_dir, self.record, self._complain)
             n_trained = self.model.num_timesteps
             check_budget(self.plan.n_timesteps, self.record, n_trained)
             self._episodes.open(n_trained)

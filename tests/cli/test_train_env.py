@@ -167,3 +167,27 @@ def test_a_run_that_was_killed_goes_on_exactly(
         assert rows_of(stopped / table) == rows_of(whole / table)
     said = refusal("train", "--run-dir", str(stopped), "--no-normalize")
     assert "normalize is False (was True)" in said
+
+
+@pytest.mark.slow
+def test_a_run_that_ended_before_its_first_checkpoint_keeps_its_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir, curves = tmp_path / "run", tmp_path / "curves"
+    given = words(tmp_path, CONTINUOUS, "-n", "64", "--n-envs", "1", "--run-dir", str(run_dir))
+    given += ["--hyperparams", "n_steps:16", "--tensorboard-log", str(curves)]
+    assert run(make_parser().parse_args(given), AtStep(40, ctrl_c)) == 130
+    said = capsys.readouterr().out
+    assert f"  rl-infonce train --resume {run_dir} --tensorboard-log {curves}\n" in said
+    model = (run_dir / "model.zip").read_bytes()
+    repeated = [
+        "--n-pairs",
+        "8",
+        "--temperature",
+        str(record_of(run_dir)["sessions"][0]["loss"]["temperature"]),
+    ]
+    assert main(["train", "--run-dir", str(run_dir), "--no-progress", *repeated]) == 0
+    kept = run_dir / "model_40.zip"
+    assert kept.read_bytes() == model
+    assert f"begins anew; {kept} is its model." in capsys.readouterr().err
+    assert (run_dir / "model.zip").read_bytes() != model

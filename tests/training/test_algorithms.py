@@ -131,6 +131,7 @@ NO_SCHEDULE = '`learning_rate` as a number or "lin_0.1".* got {!r}'
         ("ppo", {"buffer_size": 1}, "hyperparameter"),
         ("dqn", {"n_epochs": 1}, "hyperparameter"),
         ("sac", {"replay_buffer_class": 1}, "hyperparameter"),
+        ("td3", {"action_noise": 5}, "hyperparameter"),
         ("ppo", {"ent_coef": "lin_0.1"}, r"schedule of \['clip_range'.*got 'ent_coef'"),
         *(
             ("ppo", {"learning_rate": text}, NO_SCHEDULE.format(text))
