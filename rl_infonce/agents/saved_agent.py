@@ -14,7 +14,7 @@ from rl_infonce.agents.saved_policy import SavedPolicyNetwork, read_policy
 from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.resuming.best_model import find_best
-from rl_infonce.runs.run_directory import read_record
+from rl_infonce.runs.run_directory import RECORD, read_record
 
 if TYPE_CHECKING:
     from stable_baselines3.common.policies import BasePolicy
@@ -48,7 +48,7 @@ def existing_model(place: Path, wanted: str) -> Path:
 
 def found_instead(place: Path) -> str:
     """Return, for a message, what is at a place where `model_file` finds no model."""
-    if (place / "run.json").is_file():
+    if (place / RECORD).is_file():
         return (
             f"the run {place} without a model.zip, which a run writes when it ends or is stopped. "
             f"Continue the run: rl-infonce train --resume {place}"
@@ -63,20 +63,27 @@ def model_file(place: Path) -> Path | None:
 
 
 def game_of(place: Path) -> str | None:
-    """Return the game named by the `run.json` in a run directory or beside a model, or None."""
+    """Return the game of the run that a place is or lies in, or None."""
     return _argument(place, "game")
 
 
 def env_of(place: Path) -> str | None:
-    """Return the id of the environment, if it is no game, of such a `run.json`, or None."""
+    """Return the id of the environment, if it is no game, of such a run, or None."""
     return _argument(place, "env")
 
 
+def run_of(place: Path) -> Path | None:
+    """Return the run directory that a place is or in which a model lies, or None.
+
+    The best models of a run lie in folders of their own beside its checkpoints.
+    """
+    folders = [place, *place.absolute().parents[:4]]
+    return next((each for each in folders if (each / RECORD).is_file()), None)
+
+
 def _argument(place: Path, name: str) -> str | None:
-    folder = place if place.is_dir() else place.parent
-    if not (folder / "run.json").is_file():
-        return None
-    value = read_record(folder)["arguments"].get(name)
+    run_dir = run_of(place)
+    value = None if run_dir is None else read_record(run_dir)["arguments"].get(name)
     return value if isinstance(value, str) else None
 
 

@@ -137,10 +137,11 @@ def _plan(arguments: argparse.Namespace) -> EvaluationPlan | RunEvaluationPlan:
 
 
 def _plan_of_run(arguments: argparse.Namespace, model: Path) -> RunEvaluationPlan:
+    from rl_infonce.agents.saved_agent import run_of
     from rl_infonce.training.run_evaluation import RunEvaluationPlan
 
-    run_dir = arguments.model if arguments.model.is_dir() else arguments.model.parent
-    if not (run_dir / "run.json").is_file():
+    run_dir = run_of(arguments.model)
+    if run_dir is None:
         raise ValueError(
             f"Expected the directory of a run with --env {arguments.env}, which says how the agent "
             f"is built, got {arguments.model} without run.json beside it."
@@ -160,10 +161,13 @@ def _evaluate(plan: EvaluationPlan | RunEvaluationPlan, arguments: argparse.Name
 
     from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan, evaluate_agent
     from rl_infonce.files.durable import replace_json
+    from rl_infonce.report.formatting import counted
     from rl_infonce.training.run_evaluation import evaluate_run
 
-    what = f"games of {plan.game}" if isinstance(plan, EvaluationPlan) else "episodes"
-    print(f"Playing {plan.n_episodes} {what} with {plan.model}", flush=True)
+    is_game = isinstance(plan, EvaluationPlan)
+    number = counted(plan.n_episodes, "game" if is_game else "episode")
+    what = f"{number} of {plan.game}" if isinstance(plan, EvaluationPlan) else number
+    print(f"Playing {what} with {plan.model}", flush=True)
     with tqdm(total=plan.n_episodes, unit="game", disable=not shows_progress(arguments)) as bar:
         evaluation: Evaluation | RunEvaluation
         if isinstance(plan, EvaluationPlan):

@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rl_infonce.atari.human_scores import human_scores
     from rl_infonce.files.durable import replace_text
     from rl_infonce.report.report import make_report
+    from rl_infonce.runs.evaluation_file import try_to_write_beside
     from rl_infonce.sweeps.results import read_results
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
             search=search,
         )
-        made_folder("--output", output)
+        try_to_write_beside(made_folder("--output", output) / "report.html")
         for name, text in (
             ("report.html", report.html),
             ("report.md", report.markdown),

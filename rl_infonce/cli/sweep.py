@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import os
 import shlex
 import sys
 from collections.abc import Callable, Generator
@@ -102,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run what is missing of a sweep and return the exit code.
 
     0: every cell is done. 1: some failed; they are named. 75: stopped by a signal; trainings have
-    saved. 2: the grid or the folder cannot be used. Where a file, or the output behind a pipe,
-    cannot be written while cells run, trainings save also, and the code is 1.
+    saved. 2: the grid or the folder cannot be used. Where a file cannot be written while cells
+    run, trainings save also, and the code is 1.
     """
     try:
         _check_engine(arguments)
@@ -167,17 +166,8 @@ def _guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            _drop_output()
-        with contextlib.suppress(OSError):
-            print(f"rl-infonce sweep: {error}", file=sys.stderr)
+        print(f"rl-infonce sweep: {error}", file=sys.stderr)
         return 1
-
-
-def _drop_output() -> None:
-    """Discard what is still to be printed: Python would complain about it when it ends."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # -- what is printed -------------------------------------------------------------------------------
@@ -227,10 +217,7 @@ def _time(seconds: float) -> str:
 
 
 def _watch(sweep: SweepRun, ends: Generator[CellEnd, None, None], grid: Grid) -> dict[str, int]:
-    """Print cells as they end and, in a terminal, how far the others are; return exit codes.
-
-    If the output cannot be written, trainings save and stop, and the error is raised again.
-    """
+    """Print cells as they end and, in a terminal, how far the others are; return exit codes."""
     from rich.live import Live
 
     from rl_infonce.sweeps.display import live_table
@@ -251,12 +238,17 @@ def _watch(sweep: SweepRun, ends: Generator[CellEnd, None, None], grid: Grid) ->
 
 
 def _words(end: CellEnd) -> str:
+    from rl_infonce.sweeps.progress import last_complaint
+
     if end.code == INTERRUPTED:
         return f"stopped at step {end.state.step:,}"
     if end.state.reason:
         return f"failed: {end.state.reason}"
     if end.code or end.state.status != "done":
-        return f"failed (exit code {end.code}), see {end.run_dir / 'output.log'}"
+        log = end.run_dir / "output.log"
+        return (
+            f"failed (exit code {end.code}): {last_complaint(log) or 'without a word'} (see {log})"
+        )
     return f"done in {end.state.seconds:.0f} s"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.agents.saved_agent import find_model, game_of
+from rl_infonce.agents.saved_agent import find_model, run_of
 from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
 from rl_infonce.agents.saved_policy import read_policy
 from rl_infonce.files.digests import sha256_of
@@ -69,8 +69,9 @@ def make_bundle(
         architectures.append(describe(read_encoder(path)))
         contents[AGENT] = path.read_bytes()
         has_policy = _is_rebuildable(path)
-        if game_of(model) is not None:
-            run = _of_run(model if model.is_dir() else model.parent, best=best)
+        run_dir = run_of(model)
+        if run_dir is not None:
+            run = _of_run(run_dir, path)
     if encoder is not None:
         architectures.insert(0, describe(load_encoder(encoder)))
         header = read_header(encoder)
@@ -105,17 +106,19 @@ def _is_rebuildable(path: Path) -> bool:
     return True
 
 
-def _of_run(run_dir: Path, *, best: bool) -> dict[str, Any]:
+def _of_run(run_dir: Path, model: Path) -> dict[str, Any]:
     """Return what a card says about a training, without the machine's folders and its name."""
     record = read_record(run_dir)
-    chosen = find_best(run_dir / "checkpoints") if best else None
-    noted = record["arguments"].items()
-    settings = {k: v for k, v in noted if v is not None and k not in _OF_THIS_MACHINE}
+    best = find_best(run_dir / "checkpoints")
+    is_best = best is not None and best.path.resolve() == model.resolve()
+    loss = record["sessions"][-1].get("loss", {}) if record["sessions"] else {}
+    given = {k: v for k, v in record["arguments"].items() if v is not None}
+    settings = {k: v for k, v in (loss | given).items() if k not in _OF_THIS_MACHINE}
     return {
         "game": settings.pop("game", None),
         "algorithm": settings.pop("algo", None),
         "seed": record["seed"],
-        "n_timesteps": record.get("n_timesteps_done") if chosen is None else chosen.step,
+        "n_timesteps": best.step if best and is_best else record.get("n_timesteps_done"),
         "settings": settings,
         **software_of(record),
     }

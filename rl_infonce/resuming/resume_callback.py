@@ -31,6 +31,7 @@ from rl_infonce.resuming.replay_shards import ReplayShards, UnknownBufferError, 
 from rl_infonce.resuming.run_logs import CSVFormat, EpisodeLogCallback
 from rl_infonce.runs.checkpoints import (
     Checkpoint,
+    checkpoints,
     latest_checkpoint,
     prune_checkpoints,
     write_checkpoint,
@@ -234,7 +235,10 @@ class ResumeCallback(BaseCallback):
         except OSError as error:
             self._n_failures += 1
             step = self.num_timesteps
-            what = f"Step {step} has no checkpoint: {error}. The one before it is whole"
+            before = (
+                "The one before it is whole" if checkpoints(self.folder) else "None is before it"
+            )
+            what = f"Step {step} has no checkpoint: {error}. {before}"
             if self._n_failures >= _MOST_FAILURES:
                 raise NotSavedError(f"{what}; {_MOST_FAILURES} tries in a row failed.") from error
             warn_user(

@@ -120,6 +120,8 @@ def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
             return read_checkpoint(path)
         except DamagedCheckpointError as error:
             reasons.append(str(error))
+    if not fall_back and found[1:]:
+        reasons.append("The checkpoint before it is tried with --fall-back (`fall_back=True`).")
     raise DamagedCheckpointError(" ".join(reasons))
 
 

@@ -49,6 +49,10 @@ def held(folder: Path, doing: str, way_out: str = "") -> Iterator[None]:
         raise BlockingIOError(
             f"Expected {folder} for this process alone, but {who.strip()} {doing}.{way_out}"
         ) from None
+    except PermissionError as error:
+        raise PermissionError(
+            f"Expected {folder} to be a folder that can be written, got: {error.strerror}."
+        ) from error
     try:
         remove_partial(folder)
         owner.write_text(f"process {os.getpid()} on {platform.node()}\n", encoding="utf-8")

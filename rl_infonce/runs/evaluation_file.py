@@ -78,8 +78,15 @@ def check_output(path: Path) -> None:
 
 def try_to_write_beside(path: Path) -> None:
     """Raise an OSError if no file can be made in the folder of a path."""
-    with tempfile.TemporaryFile(dir=path.absolute().parent):
-        pass
+    folder = path.absolute().parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"Expected a folder that can be written for {path.name}, got {folder}: "
+            f"{error.strerror}. Name another."
+        ) from error
 
 
 def _episodes(found: Any) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
+_COMPLAINT = re.compile(r"rl-infonce \w+: |[\w.]*(Error|Exception)\b")
 # These are compared otherwise (see below), or change nothing that is trained.
 _OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
 
@@ -99,14 +101,25 @@ def _is_probed(path: Path, wanted: set[tuple[str, int]]) -> bool:
     return all(wanted <= probed for probed in found.values())
 
 
-def _last_step(path: Path) -> int:
-    """Return the step in the last whole row of a table that another process may be writing."""
+def last_complaint(log: Path) -> str:
+    """Return the last line with which a command, or Python, said why it ended, or ""."""
+    found = [line for line in _last_lines(log) if _COMPLAINT.match(line)]
+    return found[-1] if found else ""
+
+
+def _last_lines(path: Path) -> list[str]:
+    """Return the last whole lines of a file that another process may be writing."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - 2**16, 0))
             text = file.read().decode("utf-8", "replace")
     except OSError:
-        return 0
-    lines = text[: text.rfind("\n") + 1].splitlines()
+        return []
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _last_step(path: Path) -> int:
+    """Return the step in the last row of a table."""
+    lines = _last_lines(path)
     steps = [row[0] for row in csv.reader(lines) if row and row[0].isdecimal() and len(row[0]) < 19]
     return int(steps[-1]) if steps else 0

@@ -27,7 +27,7 @@ from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTO
 from rl_infonce.scoring.frame_source import find_frames
 from rl_infonce.settings import InfoNCESettings, declared
 from rl_infonce.training.plan import TrainingPlan
-from rl_infonce.training.rl_zoo import ALGORITHMS
+from rl_infonce.training.rl_zoo import ALGORITHMS, USUAL_HYPERPARAMETERS
 
 _OF_TRAINING = (
     "freeze_encoder",
@@ -62,7 +62,11 @@ def table_problems(where: str, table: Any, known: Mapping[str, Kind]) -> Iterato
     if not isinstance(table, Mapping):
         yield f"Expected a table [{where}], got {table!r}."
         return
-    yield from unknown(f"setting in [{where}]", table, known)
+    of_algorithm = set(USUAL_HYPERPARAMETERS) - known.keys() if "hyperparameters" in known else ()
+    for name in table.keys() & of_algorithm:
+        yield f"Unknown setting in [{where}]: {name!r}. Did you mean `hyperparameters.{name}`?"
+    others = {name: each for name, each in table.items() if name not in of_algorithm}
+    yield from unknown(f"setting in [{where}]", others, known)
     for name, value in table.items():
         if name in known:
             yield from value_problems(f"{where}.{name}", known[name], value)

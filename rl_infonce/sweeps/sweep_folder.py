@@ -111,8 +111,8 @@ class SweepFolder:
         if differing:
             raise ValueError(
                 f"Expected the cells of {self.path} with the settings they have, got "
-                f"{listed(differing)}. Change them back, give the arm another name, or choose "
-                "another --output."
+                f"{listed(differing)}. Change them back or choose another --output; other "
+                "settings of an arm may also have another name."
             )
 
     def begun(self) -> dict[str, dict[str, Any]]:

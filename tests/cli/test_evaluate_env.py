@@ -84,7 +84,11 @@ def test_another_seed_or_a_sampled_policy_returns_something_else(tmp_path: Path)
     assert sampled["settings"]["deterministic"] is False
     assert best != sampled["episodes"]
     assert evaluated(run_dir)["episodes"] == best
-    assert "Playing 1 episodes with" in output_of(
+    deep = run_dir / "checkpoints" / "best" / "step_000000000064" / "model.zip"  # as `train` says
+    deep.parent.mkdir(parents=True)
+    shutil.copy(run_dir / "model.zip", deep)
+    assert "Mean return" in output_of("evaluate", "--model", str(deep), "--no-progress")
+    assert "Playing 1 episode with" in output_of(
         *("evaluate", "--model", str(run_dir / "model.zip"), "--n-episodes", "1", "--no-progress"),
         *("--env", CONTINUOUS),
     )

@@ -342,6 +342,8 @@ def test_a_damaged_checkpoint_is_named_or_passed_over(whole: Path, tmp_path: Pat
     with (newest / "state.json").open("ab") as file:
         file.write(b" ")
     write_record(run_dir, {**read_record(run_dir), "status": "running"})  # as if killed at the end
-    assert "state.json with" in errors_of("train", "--resume", str(run_dir), "--no-progress")
+    said = errors_of("train", "--resume", str(run_dir), "--no-progress")
+    assert "state.json with" in said
+    assert "with --fall-back" in said
     assert main(["train", "--resume", str(run_dir), "--no-progress", "--fall-back"]) == 0
     assert_same(state_of(run_dir), state_of(whole))

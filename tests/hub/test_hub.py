@@ -71,7 +71,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir.mkdir()
     folders = {"log_folder": "/home/me/secret", "tensorboard_log": "/home/me/secret/tb"}
     arguments = {"game": "pong", "algo": "ppo", "n_pairs": 8, **folders}
-    write_record(run_dir, new_record(arguments, seed=42) | {"n_timesteps_done": 2048})
+    sessions = [{"loss": {"n_pairs": 8, "temperature": 0.125}}]
+    record = new_record(arguments, seed=42) | {"n_timesteps_done": 2048, "sessions": sessions}
+    write_record(run_dir, record)
     save_model(run_dir / "model.zip")
     episodes = [{"return": r, "length": 9, "is_cut": False} for r in (-21.0, -19.0)]
     sha256 = sha256_of((run_dir / "model.zip").read_bytes())
@@ -683,4 +685,6 @@ def test_the_card_of_the_best_model_has_its_own_steps(made: Path, tmp_path: Path
     zipped = (run_dir / "model.zip").read_bytes()
     about = {"mean_return": 3.0}
     write_checkpoint(run_dir / "checkpoints" / "best", 1024, {"model.zip": zipped}, about)
-    assert make_bundle(model=run_dir, best=True).run["n_timesteps"] == 1024
+    bundle = make_bundle(model=run_dir, best=True)
+    assert bundle.run["n_timesteps"] == 1024
+    assert bundle.run["settings"] == {"n_pairs": 8, "temperature": 0.125}, "with the defaults"

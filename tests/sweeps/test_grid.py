@@ -109,7 +109,14 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         n_timesteps=0,
         n_seeds=3,
         train={
-            **{"n_env": 2, "n_pairs": 0, "infonce_coef": True, "on_nan": "halt", "preset": "cpd"},
+            **{
+                "n_env": 2,
+                "n_epochs": 3,
+                "n_pairs": 0,
+                "infonce_coef": True,
+                "on_nan": "halt",
+                "preset": "cpd",
+            },
             "hyperparameters": {"ppo": 5, "gama": 1, "n_epoch": 1},
         },
         probe={"protocol": ["convergd"], "n_frames": 7, "n_frame": 3},
@@ -130,6 +137,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         "`n_timesteps` to be an int >= 1, got 0",
         "Unknown entry: 'n_seeds'",
         "Unknown setting in [train]: 'n_env'. Did you mean 'n_envs'?",
+        "Unknown setting in [train]: 'n_epochs'. Did you mean `hyperparameters.n_epochs`?",
         "`train.n_pairs` to be an int >= 2, got 0",
         "`train.infonce_coef` to be a finite number >= 0, got True",
         "Unknown setting in [probe]: 'n_frame'. Did you mean 'n_frames'?",
