@@ -24,9 +24,10 @@ _HOW_DRAWN = (
 _NO_ARMS = "No arm of the grid is trained; there are trials of a search alone."
 _ONE_OUTCOME = (
     "The primary outcome of an algorithm is its first table, the mean return over the budget at "
-    "equal steps, in the rows over all games. The rows of single games and the other tables are "
-    "secondary: no interval is corrected for the number of comparisons."
+    "equal steps{}are secondary: no interval is corrected for the number of comparisons."
 )
+_OF_GAMES = ", in the rows over all games. The rows of single games and the other tables "
+_OF_ONE_GAME = ". The other tables "
 
 
 class Report(NamedTuple):
@@ -146,7 +147,7 @@ def _summary(
         *absent,
         *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),
-        _ONE_OUTCOME,
+        _ONE_OUTCOME.format(_OF_GAMES if len(games) > 1 else _OF_ONE_GAME),
         HOW_COMPARED,
     ]
 

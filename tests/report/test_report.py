@@ -311,6 +311,8 @@ def test_how_to_read_a_table_is_said_in_markdown_too() -> None:
     raw = report(RUNS, scales=None).markdown
     assert "the game with the largest scores decides" in raw
     assert "human-normalised" not in raw
+    of_one = report([run for run in RUNS if run.game == "pong"]).markdown
+    assert "over all games" not in of_one.split("##")[0]
 
 
 def test_a_run_without_a_late_episode_is_named() -> None:
