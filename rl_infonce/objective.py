@@ -195,7 +195,7 @@ class TemporalInfoNCE(nn.Module):
         if "positional" in settings.terms and shape.n_places is None:
             raise ValueError("Expected `shape.n_places` for the term 'positional', got None.")
 
-        def critic(term: str) -> Critic:
+        def critic_of(term: str) -> Critic:
             anchor_dim = local if term == "local_local" else features
             candidate_dim = features if term == "global" else local
             n_places = shape.n_places if term == "positional" else None
@@ -203,7 +203,8 @@ class TemporalInfoNCE(nn.Module):
 
         contrasts = settings.objective == "infonce"
         terms = settings.terms if contrasts else ()
-        self.critics = nn.ModuleDict({term: critic(term) for term in terms})
+        # "global" alone is no name in the code that `torch.export` writes.
+        self.critics = nn.ModuleDict({f"{term}_term": critic_of(term) for term in terms})
         self.past = (
             GRUSummary(features, features, generator=generator)
             if settings.context == "gru"
@@ -262,9 +263,12 @@ class TemporalInfoNCE(nn.Module):
     @property
     def temperature(self) -> Tensor:
         """[] temperature of the first term's critic."""
-        critic = self.critics[self.settings.terms[0]]
-        temperature: Tensor = critic.temperature  # type: ignore[assignment]
+        temperature: Tensor = self.critic(self.settings.terms[0]).temperature  # type: ignore[assignment]
         return temperature.detach()
+
+    def critic(self, term: str) -> nn.Module:
+        """Return the critic of one of the settings' terms."""
+        return self.critics[f"{term}_term"]
 
     def predict(self, batch: ContrastBatch, horizons: tuple[int, ...]) -> Tensor:
         """Return what each horizon's critic sees of the anchor: [K, B, D]."""
@@ -292,7 +296,7 @@ class TemporalInfoNCE(nn.Module):
         Raises:
             ValueError: If a local term has no convolutional maps.
         """
-        critic = self.critics[term]
+        critic = self.critic(term)
         if term == "global":
             scores: Tensor = critic(*self._sides(predictions[k], batch.futures[k]), k)
             return scores

@@ -95,7 +95,7 @@ def loop_loss(module: TemporalInfoNCE, batch: ContrastBatch) -> float:
     assert batch.future_maps is not None
     total = 0.0
     for term in module.settings.terms:
-        critic = module.critics[term]
+        critic = module.critic(term)
 
         def score(
             a: Tensor, f: Tensor, k: int, *, place: Any = (), critic: nn.Module = critic
@@ -192,7 +192,7 @@ def test_centred_has_mean_zero_and_keeps_differences() -> None:
 
 def test_identical_anchors_and_futures_are_all_retrieved() -> None:
     module = objective(InfoNCESettings(critic="bilinear"))
-    critic = module.critics["global"]
+    critic = module.critic("global")
     with torch.no_grad():
         critic.weight.copy_(50 * torch.eye(D).expand_as(critic.weight))  # type: ignore[operator,arg-type]
     features = normal(B, 1, D, seed=3)
@@ -240,7 +240,7 @@ def test_the_bound_counts_identical_candidates_that_the_loss_masks(n_symbols: in
     features = nn.functional.one_hot(symbols).double()
     shape = ObjectiveShape(n_symbols, local_dim=C, n_horizons=n)
     module = objective(InfoNCESettings(critic="bilinear"), shape)
-    weight = module.critics["global"].weight
+    weight = module.critic("global").weight
     with torch.no_grad():
         weight.copy_(100 * torch.eye(n_symbols).expand_as(weight))  # type: ignore[operator,arg-type]
     distinct = (symbols[:, None] != symbols) | torch.eye(n_candidates, dtype=torch.bool)
@@ -281,7 +281,7 @@ def loop_scores(module: TemporalInfoNCE, batch: ContrastBatch, term: str) -> Ten
     """[K, P, B, B] scores of a term without context or actions; one place if it is global."""
     assert batch.anchor_maps is not None
     assert batch.future_maps is not None
-    critic = module.critics[term]
+    critic = module.critic(term)
     rows = []
     for k in range(len(HORIZONS)):
         if term == "global":
@@ -318,7 +318,7 @@ def test_the_reported_temperature_is_the_first_terms() -> None:
     module = objective(InfoNCESettings(terms=("global", "local_local"), learn_temperature=True))
     with torch.no_grad():
         for term, temperature in (("global", 0.5), ("local_local", 0.25)):
-            log_scale = module.critics[term].log_scale
+            log_scale = module.critic(term).log_scale
             assert isinstance(log_scale, Tensor)
             log_scale.fill_(-math.log(temperature))
     result = module(random_batch(), HORIZONS)
@@ -377,7 +377,7 @@ def test_every_parameter_gets_a_gradient(settings: InfoNCESettings) -> None:
     assert {n for n in silent if not (without_prediction and n.startswith("future"))} == set()
     if settings.learn_temperature:
         names = {name for name, _ in module.named_parameters()}
-        assert {"critics.global.log_scale", "past.weight_hh", "future.weight_ih"} <= names
+        assert {"critics.global_term.log_scale", "past.weight_hh", "future.weight_ih"} <= names
 
 
 SIDES = ("context", "futures", "future_maps")
@@ -496,7 +496,7 @@ def test_infonce_contrasts_what_the_network_has_rolled_forward() -> None:
             state = batch.context[i, -1]
             rolled = loop_transition(module, state, batch.actions[i, :horizon]).detach()
             torch.testing.assert_close(predictions[k, i], rolled)
-    scores = [module.critics["global"](predictions[k], batch.futures[k], k) for k in (0, 1)]
+    scores = [module.critic("global")(predictions[k], batch.futures[k], k) for k in (0, 1)]
     expected = [
         sum(oracles.info_nce(s.tolist(), m.tolist())) / B
         for s, m in zip(scores, batch.mask, strict=True)

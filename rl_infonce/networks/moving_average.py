@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,15 @@ class MovingAverage(nn.Module):
     It is exponential. The averages are buffers because SB3's optimiser and its re-initialisation of
     layers see parameters only. The first `update` copies, since SB3 initialises the online network
     after construction.
+
+    Attributes:
+        has_begun: Whether the average has been updated, as a bool: `torch.export` reads no buffer.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], tau: float) -> None:
         super().__init__()
         self.tau = tau
+        self.has_begun = False
         self._names = {name: f"average_{index}" for index, name in enumerate(parameters)}
         self.register_buffer("n_updates", torch.zeros((), dtype=torch.int64))
         for index, parameter in enumerate(parameters.values()):
@@ -45,19 +50,18 @@ class MovingAverage(nn.Module):
         # the policy asks in every step, and `get_buffer` takes its time
         return {name: self._buffers[own] for name, own in self._names.items()}  # type: ignore[misc]
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the average has been updated."""
-        return bool(self.get_buffer("n_updates"))
-
     @torch.no_grad()
     def update(self, parameters: Mapping[str, Tensor]) -> None:
         """Move every average towards the online parameters: a <- a + tau (p - a)."""
-        n_updates = self.get_buffer("n_updates")
-        weight = self.tau if int(n_updates) else 1.0
+        weight = self.tau if self.has_begun else 1.0
         for name, average in self.averages().items():
-            if average.is_floating_point():
+            if weight == 1 or not average.is_floating_point():  # a count, as batch norm has one
+                average.copy_(parameters[name])  # also over numbers that are not finite
+            else:
                 average.lerp_(parameters[name], weight)
-            else:  # a count, as batch norm has one
-                average.copy_(parameters[name])
-        n_updates += 1
+        self.get_buffer("n_updates").add_(1)
+        self.has_begun = True
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.has_begun = bool(self.get_buffer("n_updates"))

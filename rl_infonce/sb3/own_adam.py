@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,10 +19,14 @@ class OwnAdam(nn.Module):
 
     Args:
         parameters: What is trained, in the order of every later call.
+
+    Attributes:
+        has_begun: Whether there was a step, as a bool: `torch.export` reads no buffer.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__()
+        self.has_begun = False
         self.register_buffer("n_steps", torch.zeros(len(parameters), dtype=torch.int64))
         for index, parameter in enumerate(parameters):
             self.register_buffer(f"mean_{index}", torch.zeros_like(parameter))
@@ -70,3 +75,13 @@ class OwnAdam(nn.Module):
             maximize=False,
         )
         n_steps[moved] += 1
+        self.has_begun = bool(n_steps.any())
+
+    def take_steps(self, other: OwnAdam) -> None:
+        """Take over how many steps another one has made."""
+        self.get_buffer("n_steps").copy_(other.get_buffer("n_steps"))
+        self.has_begun = other.has_begun
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self.has_begun = bool(self.get_buffer("n_steps").any())

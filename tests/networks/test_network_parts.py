@@ -130,6 +130,22 @@ def test_the_first_update_copies_and_the_rest_average() -> None:
     assert not list(target.parameters())
 
 
+def test_an_average_that_only_copies_gets_rid_of_nan() -> None:
+    target = MovingAverage({"w": torch.zeros(1)}, tau=1.0)
+    for value in (1.0, float("nan"), 3.0):
+        target.update({"w": torch.tensor([value])})
+    assert target.averages()["w"].item() == 3.0
+
+
+def test_a_loaded_average_has_begun_if_the_saved_one_had() -> None:
+    target, loaded = (MovingAverage({"w": torch.zeros(1)}, tau=0.5) for _ in range(2))
+    loaded.load_state_dict(target.state_dict())
+    assert not loaded.has_begun
+    target.update({"w": torch.ones(1)})
+    loaded.load_state_dict(target.state_dict())
+    assert loaded.has_begun
+
+
 def test_call_with_replaces_parameters_for_one_call() -> None:
     layer = nn.Linear(2, 2)
     other = nn.Linear(2, 2)

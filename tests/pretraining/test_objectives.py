@@ -158,7 +158,7 @@ def test_the_accuracy_is_that_of_the_features_not_of_the_maps(name: str) -> None
 def test_infonce_is_the_plugins_loss() -> None:
     objective = GlobalInfoNCE(encoder(), seeded())
     features = torch.randn(4, 2, 256, generator=seeded(1))
-    critic: Any = objective.contrast.critics["global"]
+    critic: Any = objective.contrast.critic("global")
     now, later = (features[:, i] - features[:, i].mean(0) for i in range(2))
     anchors = [each / each.norm() for each in now @ critic.anchor_projection[0].detach()]
     candidates = [each / each.norm() * 10 for each in later @ critic.candidate_projection.detach()]

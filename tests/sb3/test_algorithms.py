@@ -45,7 +45,11 @@ def test_every_encoder_and_head_parameter_moves(name: str) -> None:
     assert logged["infonce/loss"]
     assert all(0 < loss < 10 for loss in logged["infonce/loss"])
     for extractor, weights in zip(extractors, before, strict=True):
-        names = {"cnn.0.weight", "linear.0.bias", "infonce.critics.global.candidate_projection"}
+        names = {
+            "cnn.0.weight",
+            "linear.0.bias",
+            "infonce.critics.global_term.candidate_projection",
+        }
         assert names < dict(extractor.named_parameters()).keys()
         assert_all_moved(extractor, weights)
         assert 0 < extractor.last_infonce["loss"] < 10

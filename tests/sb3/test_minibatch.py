@@ -170,7 +170,7 @@ def loop_loss(extractor: Any, pairs: MinibatchPairs) -> torch.Tensor:
     anchors, candidates = features(pairs.observed[0]), features(pairs.observed[1][0])
     if extractor.settings.stops_gradient:
         candidates = candidates.detach()
-    critic = extractor.infonce.critics["global"]
+    critic = extractor.infonce.critic("global")
     anchors = anchors @ critic.anchor_projection[0]
     candidates = candidates @ critic.candidate_projection
     losses = []
