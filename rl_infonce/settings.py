@@ -98,7 +98,7 @@ class InfoNCESettings:
         0.01,
         Number(at_least=0),
         "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline. Isolated encoders "
-        "train alike with all values above 0, as Adam cancels a constant factor.",
+        "train alike with all values above 0.",
     )
     horizons: Sequence[int] | None = setting(
         None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from textwrap import fill
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec
 
 from gymnasium import spaces
@@ -94,16 +95,20 @@ class ExtractorArguments(InfoNCESettings):
 
 
 def extractor_arguments(
-    *positional: Any, vectors: bool = False, off_policy: bool = False, **given: Any
+    positional: Sequence[Any] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    vectors: bool = False,
+    off_policy: bool = False,
 ) -> ExtractorArguments:
     """Return arguments in which the preset has filled in the settings that were not given.
 
     Args:
         positional: `features_dim`, if it was given by its place.
+        given: Arguments by name.
         vectors: Whether observations are vectors, whose preset is another one.
         off_policy: Whether an off-policy algorithm has the extractor, whose policy reads the
             features of vectors alone by default.
-        given: Arguments by name.
 
     Raises:
         TypeError: If there is no such argument, or one has the wrong type.
@@ -118,6 +123,12 @@ def extractor_arguments(
             "Expected `features_dim` alone behind the observation space, and every other argument "
             f"of InfoNCEExtractor by its name, got {positional} and {sorted(given)}."
         )
+    unused = "channels_last" if vectors else "with_observation"
+    if given.get(unused) is not None:
+        raise ValueError(
+            f"Expected `{unused}` with {'images' if vectors else 'vectors'} alone, got "
+            f"{given[unused]!r}. Leave it out."
+        )
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
@@ -129,7 +140,7 @@ def extractor_arguments(
     settings = replace(settings, **_seen_by_policy(settings, decides, off_policy))
     if callable(encoder):
         by_place = {"features_dim": positional[0]} if positional else {}
-        check_fits_custom_encoder(settings, given | by_place)
+        check_fits_custom_encoder(settings, {**given, **by_place})
     if settings.has_custom_objective:
         check_fits_custom_objective(settings, given)
     if vectors:

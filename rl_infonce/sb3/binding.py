@@ -230,11 +230,12 @@ def is_gradient_free(algorithm: BaseAlgorithm) -> bool:
 
 
 def judges_its_actor(algorithm: BaseAlgorithm) -> bool:
-    """Return whether `train` is that of SAC, TQC or CrossQ, whose critic serves two losses."""
-    train: Any = getattr(type(algorithm), "train", None)
+    """Return whether this is SAC, TQC, CrossQ or a subclass: their critic serves two losses."""
     hosts = ("stable_baselines3", "sb3_contrib")
-    known = ("SAC.train", "TQC.train", "CrossQ.train")
-    return getattr(train, "__qualname__", "") in known and train.__module__.startswith(hosts)
+    return any(
+        base.__name__ in ("SAC", "TQC", "CrossQ") and base.__module__.startswith(hosts)
+        for base in type(algorithm).__mro__
+    )
 
 
 def unfit_for_attaching(algorithm: BaseAlgorithm) -> str | None:

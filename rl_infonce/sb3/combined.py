@@ -79,6 +79,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
         encoded = encoded_keys(observation_space, keys, normalized_image=normalized_image)
+        are_vectors = {is_vector(observation_space[key]) for key in encoded}
         extractors: dict[str, nn.Module] = {}
         n_features = 0
         for key, space in observation_space.spaces.items():
@@ -86,12 +87,14 @@ class InfoNCECombinedExtractor(CombinedExtractor):
             is_ours = is_image and not callable(settings.get("encoder"))
             size = (cnn_output_dim or 256) if is_ours else cnn_output_dim
             if key in encoded:
+                unused = {"channels_last" if is_vector(space) else "with_observation"}
+                own = settings.keys() - (unused if len(are_vectors) > 1 else set())
                 extractors[key] = InfoNCEExtractor(
                     space,
                     size,
                     observation_key=key,
                     normalized_image=normalized_image,
-                    **settings,
+                    **{name: settings[name] for name in own},
                 )
             elif is_image:
                 extractors[key] = NatureCNN(space, cnn_output_dim or 256, normalized_image)

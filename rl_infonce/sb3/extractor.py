@@ -35,6 +35,7 @@ from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.batch_sampling import sampling_plan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
+    current_samples,
     is_built_off_policy,
     is_gradient_free,
     known_action_space,
@@ -44,7 +45,7 @@ from rl_infonce.sb3.encoders import Encoder, make_encoder
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.hosted import HostedExtractor
 from rl_infonce.sb3.minibatch import MinibatchPairs
-from rl_infonce.sb3.own_updates import OwnUpdates, learning_rate_for
+from rl_infonce.sb3.own_updates import LOSS_WEIGHT, OwnUpdates, learning_rate_for
 from rl_infonce.sb3.reporting import Observed
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
 from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients
@@ -88,7 +89,7 @@ class InfoNCEExtractor(HostedExtractor):
     @signature_of(ExtractorArguments)
     def __init__(self, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
         host = {"off_policy": kwargs.get("auto_bind", True) and is_built_off_policy()}
-        given = extractor_arguments(*args, vectors=is_vector(observation_space), **host, **kwargs)
+        given = extractor_arguments(args, kwargs, vectors=is_vector(observation_space), **host)
         space = check_observation_space(observation_space, normalized_image=given.normalized_image)
         # NatureCNN, of which SB3 wants a subclass, would build layers that are not needed.
         super(NatureCNN, self).__init__(space, features_dim=1)
@@ -121,6 +122,13 @@ class InfoNCEExtractor(HostedExtractor):
         for name, part in encoder.named_children():
             self.add_module(name, part)
         self._features_dim = encoder.output_dim
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a part that is replaced is the encoder's part also."""
+        super().__setattr__(name, value)
+        encoder = self.__dict__.get("encoder")
+        if encoder is not None and name in encoder._modules:
+            setattr(encoder, name, value)
 
     def _new_heads(self, rng: np.random.Generator) -> TemporalInfoNCE:
         return new_heads(self.encoder, self.settings, len(self.horizons), self._action_space, rng)
@@ -162,7 +170,7 @@ class InfoNCEExtractor(HostedExtractor):
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
-        self.encoder.watch(observations)
+        self._watch(observations)
         # First, so that the graph of drawn pairs is freed before the host's is built.
         pairs = self._prepare_gradients(observations)
         if self.settings.augment_observations:
@@ -171,6 +179,15 @@ class InfoNCEExtractor(HostedExtractor):
         if pairs is not None:
             self._compute_gradients_of(pairs, observations, encoded)
         return self._attach(self.encoder.output(observations, encoded))  # type: ignore[no-any-return]
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _watch(self, observations: Tensor) -> None:
+        """Let the encoder take note of observations, but not of the zeros that pad sequences."""
+        algorithm = self._session.algorithm if self.auto_bind else None
+        sampled = [] if algorithm is None else current_samples(algorithm)
+        masks = [each.mask for each in sampled if hasattr(each, "mask")]  # of RecurrentPPO
+        fits = bool(masks) and len(masks[0]) == len(observations)
+        self.encoder.watch(observations[masks[0] > 0] if fits else observations)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _prepare_gradients(self, observations: Tensor) -> MinibatchPairs | None:
@@ -232,7 +249,7 @@ class InfoNCEExtractor(HostedExtractor):
         rows = own.before_updates(self._auxiliary_loss(heads), experience, self._plan, algorithm)
         for _ in range(n_updates):
             loss = self.infonce_loss(rows)
-            found = None if loss is None else self.weighted_gradients(loss, share)
+            found = None if loss is None else self.weighted_gradients(loss, LOSS_WEIGHT)
             if found is not None:
                 own.step(self.encoder, heads, found, rate)
 
@@ -265,13 +282,16 @@ class InfoNCEExtractor(HostedExtractor):
         self._publish({**numbers, **own, "coef": self.infonce_coef})
 
     def weighted_gradients(
-        self, result: TemporalInfoNCELoss, share: float = 1.0
+        self, result: TemporalInfoNCELoss, weight: float | None = None
     ) -> AuxiliaryGradients | None:
-        """Return the gradients of `infonce_coef / share` times the loss; see `finite_gradients`."""
+        """Return the gradients of the loss times a weight, or times `infonce_coef`.
+
+        See `finite_gradients`.
+        """
         if self.infonce is None:
             return None
         auxiliary = self._auxiliary_loss(self.infonce)
-        weighted = self.infonce_coef / share * result.loss
+        weighted = (self.infonce_coef if weight is None else weight) * result.loss
         return finite_gradients(auxiliary.gradients, weighted, self._session)
 
     def _auxiliary_loss(self, heads: TemporalInfoNCE) -> AuxiliaryLoss:

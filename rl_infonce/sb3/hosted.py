@@ -112,9 +112,12 @@ class HostedExtractor(NatureCNN):
         """Set training or evaluation mode.
 
         Training begins with a look at the binding, and rollouts with an isolated encoder's updates.
+        The parts of an isolated encoder stay in evaluation mode but for these updates: RL reads the
+        same features as the rollout did.
         """
-        super().train(mode)
         session = self.__dict__.get("_session")
+        super().train(mode and (session is None or not self.is_isolated))
+        self.training = mode
         if mode and session is not None:
             self._check_binding(session)
         elif session is not None:

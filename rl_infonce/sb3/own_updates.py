@@ -32,6 +32,8 @@ from rl_infonce.settings import InfoNCESettings
 
 N_PASSES = 6
 """How often a row of a rollout is an anchor, on average, where the settings do not say."""
+LOSS_WEIGHT = 0.01
+"""Weight of the loss: Adam cancels it, and the clipping and the epsilon were chosen with it."""
 ON_POLICY_LEARNING_RATE = 1e-3
 OFF_POLICY_LEARNING_RATE = 3e-4
 ALIGN_FREQ = 8
@@ -174,7 +176,7 @@ class OwnUpdates(nn.Module):
     @property
     def have_begun(self) -> bool:
         """Whether there was an update, of this encoder or of the one that it follows."""
-        return bool(self.adam.get_buffer("n_steps").any())
+        return self.adam.has_begun
 
     def n_updates(self, encoder: nn.Module) -> int:
         """Return how many updates have moved the encoder."""
@@ -259,16 +261,22 @@ class OwnUpdates(nn.Module):
         read = self.averages() or dict(leader.named_parameters())
         for name, own in follower.named_parameters():
             own.copy_(read[name])
-        for new, buffer in zip(leader.buffers(), follower.buffers(), strict=True):
-            buffer.copy_(new)
+        _copy_buffers(leader, follower)
         if other is None:
             return
-        other.adam.get_buffer("n_steps").copy_(self.adam.get_buffer("n_steps"))
+        other.adam.take_steps(self.adam)
         parts = ("average", "selection", "alignment")
         for mine, theirs in ((getattr(self, part), getattr(other, part)) for part in parts):
             if mine is not None and theirs is not None and mine.has_begun:
-                for new, buffer in zip(mine.buffers(), theirs.buffers(), strict=True):
-                    buffer.copy_(new)
+                _copy_buffers(mine, theirs)
+
+
+def _copy_buffers(source: nn.Module, target: nn.Module) -> None:
+    for new, buffer in zip(source.buffers(), target.buffers(), strict=True):
+        buffer.copy_(new)
+    for new_part, part in zip(source.modules(), target.modules(), strict=True):
+        if isinstance(new_part, MovingAverage) and isinstance(part, MovingAverage):
+            part.has_begun = new_part.has_begun
 
 
 def _features_read(encoder: Encoder, inputs: Tensor, tensors: dict[str, Tensor]) -> Tensor:

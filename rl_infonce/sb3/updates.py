@@ -33,11 +33,12 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
     # A replay buffer starts empty, after load() also, and fills by itself.
     fills = off_policy and experience.n_steps <= 10 * max(plan.horizons)
     if raw is None and not fills:
+        way = "Lower horizons" if max(plan.horizons) > 1 else "Leave the loss out by infonce_coef=0"
         session.warn_once(
             "no pairs",
             f"Fewer than two pairs of observations lie {max(plan.horizons)} steps apart in one "
-            "episode, so that this update has no InfoNCE loss; the RL update goes on. Lower "
-            "horizons, or raise n_steps or n_envs.",
+            "episode, so that this update has no InfoNCE loss; the RL update goes on. "
+            f"{way}{'' if off_policy else ', or raise n_steps or n_envs'}.",
         )
     n_pairs = 0 if raw is None else raw.n_anchors
     few = 0 < n_pairs * FEW_OF < plan.n_pairs and not off_policy
@@ -114,8 +115,8 @@ def finite_gradients(
     if not gradients.n_shared:
         session.warn_once(
             "frozen encoder",
-            "The encoder is frozen: the InfoNCE loss trains its own heads alone, and their "
-            "gradient counts where the algorithm clips. infonce_coef=0 leaves it out.",
+            "The encoder is frozen: the InfoNCE loss trains its own heads alone, and an attached "
+            "loss counts where the algorithm clips gradients. infonce_coef=0 leaves it out.",
         )
     norm = torch.nn.utils.get_total_norm(gradients.gradients)
     finite = math.isfinite(float(norm + weighted.detach()))

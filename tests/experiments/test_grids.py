@@ -27,7 +27,7 @@ def test_a_regime_has_legal_arms(path: Path) -> None:
     for arm in grid.arms.values():
         if arm.get("extractor", True):
             host = {"vectors": grid.policy == "MlpPolicy", "off_policy": grid.algorithm == "SAC"}
-            given = vars(extractor_arguments(**host, **arm))
+            given = vars(extractor_arguments((), arm, **host))
             told = {name: tuple(v) if isinstance(v, list) else v for name, v in arm.items()}
             assert told.items() <= given.items()
 

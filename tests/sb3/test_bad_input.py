@@ -121,6 +121,8 @@ def test_unfit_observation_spaces(
         ({"positives": "past"}, ValueError, r"positives.*'future', 'shuffled'"),
         ({"augment_observations": 1}, TypeError, "augment_observations"),
         ({"action_conditioning": 1}, TypeError, r"`action_conditioning`.*True or False.*1"),
+        ({"with_observation": True}, ValueError, r"`with_observation` with vectors alone.*True"),
+        ({"vectors": True}, TypeError, "InfoNCEExtractor has no argument `vectors`"),
     ],
 )
 def test_unfit_settings(settings: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -5,13 +5,13 @@ import gc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import (
@@ -24,10 +24,11 @@ from torch import nn
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.sb3.batch_sampling import sample_batch
+from rl_infonce.sb3.binding import judges_its_actor
 from rl_infonce.sb3.callbacks import trained_extractors
 from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.further import further
-from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv, decode, stamped_vec_env
+from tests.sb3.fakes import IMAGE_SHAPE, IMAGES, StampedEnv, decode, stamped_vec_env
 from tests.sb3.test_gradients import n_hooks
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -35,6 +36,7 @@ from tests.sb3.worlds import (
     assert_all_moved,
     assert_same_weights,
     extractors_of,
+    noise_images,
     policy_kwargs,
     streams,
     weights_of,
@@ -404,3 +406,21 @@ def test_what_is_no_algorithm_is_not_bound() -> None:
     extractor = extractors_of(ALGORITHMS["PPO"]())[0]
     with pytest.raises(TypeError, match="`model` to be an SB3 algorithm, got 'ppo'"):
         extractor.bind("ppo")  # type: ignore[arg-type]
+
+
+def test_an_algorithm_that_judges_its_actor_is_known_by_its_classes() -> None:
+    class Timed(SAC):
+        def train(self, *given: Any, **named: Any) -> None:
+            super().train(*given, **named)
+
+    assert judges_its_actor(Timed("MlpPolicy", "Pendulum-v1", buffer_size=10))
+    assert not judges_its_actor(PPO("MlpPolicy", "CartPole-v1"))
+
+
+def test_a_part_that_is_replaced_is_read() -> None:
+    extractor = InfoNCEExtractor(IMAGES).eval()
+    images = noise_images(2).float() / 255
+    before = extractor(images)
+    (layer, *_) = extractor.linear
+    extractor.linear = nn.Sequential(nn.Linear(cast(nn.Linear, layer).in_features, 512))
+    assert not torch.equal(extractor(images), before)

@@ -278,3 +278,33 @@ def test_what_does_not_fit_is_refused(
 def test_features_by_their_place_are_refused_also() -> None:
     with pytest.raises(ValueError, match="`features_dim` with the encoders"):
         InfoNCEExtractor(IMAGES, 64, encoder=Strided)
+
+
+def with_batch_norm_of_vectors(space: spaces.Box) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(space.shape[0], 16), nn.BatchNorm1d(16), nn.Linear(16, 12))
+
+
+def with_dropout(space: spaces.Box) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(space.shape[0], 16), nn.Dropout(0.5), nn.Linear(16, 12))
+
+
+@pytest.mark.parametrize("make", [with_batch_norm_of_vectors, with_dropout])
+def test_rl_trains_on_the_features_that_the_rollout_had(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = VECTOR_ALGORITHMS["PPO"](kwargs_of(make), batch_size=64, n_epochs=1)
+    evaluate, likelihoods = type(model.policy).evaluate_actions, list[torch.Tensor]()
+
+    def noting(policy: Any, *given: Any) -> Any:
+        found = evaluate(policy, *given)
+        likelihoods.append(found[1].detach())
+        return found
+
+    monkeypatch.setattr(type(model.policy), "evaluate_actions", noting)
+    for _ in range(3):
+        model.learn(64)  # one minibatch, before any step of RL
+        noted = torch.as_tensor(model.rollout_buffer.log_probs).flatten()
+        torch.testing.assert_close(likelihoods[-1].sort().values, noted.sort().values)
+    (extractor,) = extractors_of(model)
+    assert extractor.last_infonce["loss"] > 0
+    assert not any(part.training for part in extractor.encoder.children())

@@ -458,3 +458,10 @@ def test_a_frozen_encoder_stays(name: str) -> None:
     with pytest.warns(UserWarning, match="encoder is frozen"):
         model.learn(N_STEPS)
     assert are_same(before, weights_of(mlp))
+
+
+def test_all_weights_above_0_train_alike() -> None:
+    default = build("PPO").learn(N_STEPS)
+    for coef in (1e-8, 100.0):
+        other = build("PPO", infonce_coef=coef).learn(N_STEPS)
+        assert_same_weights(default.policy, other.policy, with_own=True)

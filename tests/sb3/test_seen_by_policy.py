@@ -20,7 +20,7 @@ OFF_POLICY = {"DQN", "SAC", "TD3", "QRDQN", "TQC", "CrossQ"}
 def default_kwargs(**settings: Any) -> dict[str, Any]:
     return {
         "features_extractor_class": InfoNCEExtractor,
-        "features_extractor_kwargs": settings,
+        "features_extractor_kwargs": {"with_observation": None, **settings},
         "net_arch": [8],
     }
 

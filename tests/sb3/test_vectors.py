@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from sb3_contrib import RecurrentPPO
 from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
@@ -198,7 +200,8 @@ class PlainNetwork(BaseFeaturesExtractor):
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         if self.training and torch.is_grad_enabled():
-            self.normalizer.update(observations)
+            # Stamps are never 0: such rows fill sequences of RecurrentPPO.
+            self.normalizer.update(observations[observations.any(dim=1)])
         features: torch.Tensor = self.mlp(self.normalizer(observations))
         return torch.cat([observations, features], dim=1) if self.with_observation else features
 
@@ -285,7 +288,7 @@ def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
     monkeypatch.setattr(type(extractor), "weighted_gradients", recording)
     both = first_gradients(model, optimizer)
     prefix = next(n for n, m in model.policy.named_modules() if m is extractor) + "."
-    assert {"mlp.0.weight", "infonce.critics.global.anchor_projection"} < auxiliary[0].keys()
+    assert {"mlp.0.weight", "infonce.critics.global_term.anchor_projection"} < auxiliary[0].keys()
     for entry, own in auxiliary[0].items():
         expected = host.get(prefix + entry, torch.zeros(())) + coef * own
         assert (both[prefix + entry] - expected).norm() <= 1e-4 * expected.norm() + 1e-7
@@ -405,3 +408,39 @@ def test_by_default_a_vector_and_its_action_predict_one_step(name: str) -> None:
         assert extractor.horizons == (1,)
         assert extractor.settings.action_conditioning
         assert extractor.settings.objective == "infonce"
+
+
+class UnevenEnv(gymnasium.Env[Any, Any]):
+    """Episodes of chance lengths, whose observations are about 100."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(3, 20))
+        return self._observation(), {}
+
+    def step(self, _action: Any) -> Any:
+        self.left -= 1
+        return self._observation(), 1.0, self.left <= 0, False, {}
+
+    def _observation(self) -> Any:
+        return np.array([100 + self.np_random.normal()], np.float32)
+
+
+@pytest.mark.parametrize("settings", [{"infonce_coef": 0.0}, {"isolated": False}, {}])
+def test_zeros_that_pad_sequences_are_no_observations(settings: dict[str, Any]) -> None:
+    small = {**policy_kwargs(**settings), "lstm_hidden_size": 8}
+    model = RecurrentPPO(
+        *("MlpLstmPolicy", UnevenEnv()),
+        n_steps=128,
+        batch_size=64,
+        n_epochs=1,
+        seed=0,
+        policy_kwargs=small,
+    )
+    (extractor,) = extractors_of(model.learn(256))  # updates of the loss come with the next rollout
+    normalizer = extractor.get_submodule("normalizer")
+    assert float(normalizer.get_buffer("running_mean")) == pytest.approx(100, abs=1)
+    assert float(normalizer.get_buffer("running_var")) < 2

@@ -24,12 +24,19 @@ def policy_kwargs(extractor: type[NatureCNN] = InfoNCEExtractor, **settings: Any
     """Return policy_kwargs of a small network; `settings` go to the extractor."""
     if issubclass(extractor, InfoNCEExtractor):
         settings.setdefault("n_pairs", 16)
-        settings.setdefault("with_observation", True)
     return {
         "features_extractor_class": extractor,
         "features_extractor_kwargs": {"features_dim": 32, **settings},
         "net_arch": [],
     }
+
+
+def _with_observation(kwargs: dict[str, Any], kind: type[StampedEnv]) -> dict[str, Any]:
+    """Return policy_kwargs in which vectors stand beside their features if nothing is said."""
+    own = kwargs.get("features_extractor_kwargs")
+    if kwargs.get("features_extractor_class") is not InfoNCEExtractor or kind is StampedEnv:
+        return kwargs
+    return {**kwargs, "features_extractor_kwargs": {"with_observation": True, **(own or {})}}
 
 
 def _on_policy(
@@ -41,7 +48,7 @@ def _on_policy(
         kwargs: dict[str, Any] | None = None, *, continuous: bool = False, **changes: Any
     ) -> BaseAlgorithm:
         env = stamped_vec_env(2, kind, lengths=(9, 15), continuous=continuous)
-        kwargs = small | (kwargs or policy_kwargs())
+        kwargs = small | _with_observation(kwargs or policy_kwargs(), kind)
         model: BaseAlgorithm = algorithm(
             policy, env, policy_kwargs=kwargs, seed=0, **(fixed | changes)
         )
@@ -61,9 +68,8 @@ def _off_policy(
     def build(kwargs: dict[str, Any] | None = None, **changes: Any) -> BaseAlgorithm:
         env = stamped_vec_env(1, kind, lengths=(9, 15), continuous=continuous)
         settings = {"buffer_size": 200, "learning_starts": 60, "batch_size": 16} | fixed | changes
-        model: BaseAlgorithm = algorithm(
-            policy, env, policy_kwargs=kwargs or policy_kwargs(), seed=0, **settings
-        )
+        kwargs = _with_observation(kwargs or policy_kwargs(), kind)
+        model: BaseAlgorithm = algorithm(policy, env, policy_kwargs=kwargs, seed=0, **settings)
         return model
 
     return build
