@@ -114,21 +114,8 @@ def extractor_arguments(
         TypeError: If there is no such argument, or one has the wrong type.
         ValueError: If one is out of range; the message names it.
     """
-    for name in given.keys() - declared(ExtractorArguments).keys():
-        near = get_close_matches(name, declared(ExtractorArguments), n=1)
-        hint = f"Did you mean `{near[0]}`?" if near else "help(InfoNCEExtractor) lists them."
-        raise TypeError(f"InfoNCEExtractor has no argument `{name}`. {hint}")
-    if len(positional) > 1 or (positional and "features_dim" in given):
-        raise TypeError(
-            "Expected `features_dim` alone behind the observation space, and every other argument "
-            f"of InfoNCEExtractor by its name, got {positional} and {sorted(given)}."
-        )
-    unused = "channels_last" if vectors else "with_observation"
-    if given.get(unused) is not None:
-        raise ValueError(
-            f"Expected `{unused}` with {'images' if vectors else 'vectors'} alone, got "
-            f"{given[unused]!r}. Leave it out."
-        )
+    _check_names(positional, given)
+    _check_used(given, vectors=vectors)
     of_loss = declared(InfoNCESettings)
     changes = {name: value for name, value in given.items() if name in of_loss}
     own = {name: value for name, value in given.items() if name not in of_loss}
@@ -148,6 +135,27 @@ def extractor_arguments(
     else:
         check_fits_images(settings, preset)
     return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+
+
+def _check_names(positional: Sequence[Any], given: Mapping[str, Any]) -> None:
+    for name in given.keys() - declared(ExtractorArguments).keys():
+        near = get_close_matches(name, declared(ExtractorArguments), n=1)
+        hint = f"Did you mean `{near[0]}`?" if near else "help(InfoNCEExtractor) lists them."
+        raise TypeError(f"InfoNCEExtractor has no argument `{name}`. {hint}")
+    if len(positional) > 1 or (positional and "features_dim" in given):
+        raise TypeError(
+            "Expected `features_dim` alone behind the observation space, and every other argument "
+            f"of InfoNCEExtractor by its name, got {positional} and {sorted(given)}."
+        )
+
+
+def _check_used(given: Mapping[str, Any], *, vectors: bool) -> None:
+    unused = "channels_last" if vectors else "with_observation"
+    if given.get(unused) is not None:
+        raise ValueError(
+            f"Expected `{unused}` with {'images' if vectors else 'vectors'} alone, got "
+            f"{given[unused]!r}. Leave it out."
+        )
 
 
 def _seen_by_policy(

@@ -249,6 +249,6 @@ def unfit_for_attaching(algorithm: BaseAlgorithm) -> str | None:
         return (
             "TRPO differentiates its KL term and its surrogate one by one, so an attached loss "
             "would enter the Fisher matrix and be maximised with the surrogate; "
-            "use InfoNCECallback(decoupled=True) to train the encoder in updates of its own"
+            "isolated=True or InfoNCECallback(decoupled=True) trains the encoder in its own updates"
         )
     return None

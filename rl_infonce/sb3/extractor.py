@@ -35,7 +35,6 @@ from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.batch_sampling import sampling_plan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
-    current_samples,
     is_built_off_policy,
     is_gradient_free,
     known_action_space,
@@ -48,7 +47,7 @@ from rl_infonce.sb3.minibatch import MinibatchPairs
 from rl_infonce.sb3.own_updates import LOSS_WEIGHT, OwnUpdates, learning_rate_for
 from rl_infonce.sb3.reporting import Observed
 from rl_infonce.sb3.spaces import check_observation_space, is_vector, resolve_horizons
-from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients
+from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients, unpadded
 
 
 class InfoNCEExtractor(HostedExtractor):
@@ -170,7 +169,8 @@ class InfoNCEExtractor(HostedExtractor):
         # Both flags: SAC's target critic runs with gradients on, rollouts with training on.
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
-        self._watch(observations)
+        host = self._session.algorithm if self.auto_bind else None
+        self.encoder.watch(unpadded(observations, host))
         # First, so that the graph of drawn pairs is freed before the host's is built.
         pairs = self._prepare_gradients(observations)
         if self.settings.augment_observations:
@@ -179,15 +179,6 @@ class InfoNCEExtractor(HostedExtractor):
         if pairs is not None:
             self._compute_gradients_of(pairs, observations, encoded)
         return self._attach(self.encoder.output(observations, encoded))  # type: ignore[no-any-return]
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _watch(self, observations: Tensor) -> None:
-        """Let the encoder take note of observations, but not of the zeros that pad sequences."""
-        algorithm = self._session.algorithm if self.auto_bind else None
-        sampled = [] if algorithm is None else current_samples(algorithm)
-        masks = [each.mask for each in sampled if hasattr(each, "mask")]  # of RecurrentPPO
-        fits = bool(masks) and len(masks[0]) == len(observations)
-        self.encoder.watch(observations[masks[0] > 0] if fits else observations)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _prepare_gradients(self, observations: Tensor) -> MinibatchPairs | None:

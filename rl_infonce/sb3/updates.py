@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import Tensor
 
@@ -24,6 +25,16 @@ MOST_ABSENT = 0.5
 
 FEW_OF = 16
 """Part of `n_pairs` below which a rollout's pairs are few."""
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def unpadded(observations: Tensor, algorithm: BaseAlgorithm | None) -> Tensor:
+    """Return the rows of a minibatch without the zeros with which RecurrentPPO fills sequences."""
+    if not hasattr(algorithm, "_last_lstm_states") or algorithm is None:
+        return observations
+    masks = [each.mask for each in current_samples(algorithm) if hasattr(each, "mask")]
+    fits = bool(masks) and len(masks[0]) == len(observations)
+    return observations[masks[0] > 0] if fits else observations
 
 
 def draw(experience: Experience, plan: SamplingPlan, session: Session) -> ObservationBatch | None:
