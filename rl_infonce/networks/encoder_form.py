@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_number
 from rl_infonce.networks.vectors import AverageL1Norm
+from rl_infonce.settings import FEATURE_ACTIVATIONS, NORMALIZATIONS
 
 
 class CReLU(nn.Module):
@@ -49,11 +50,6 @@ class SimplicialEmbedding(nn.Module):
 # ELU is Clevert et al. 2016, eq. 15.
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "crelu": CReLU}
 """Non-linearities of the trunk, by name."""
-
-FEATURE_ACTIVATIONS = (*ACTIVATIONS, "linear", "average_l1", "simplicial")
-"""What may become of the last linear layer's outputs."""
-
-NORMALIZATIONS = ("none", "layer")
 
 
 @dataclass(frozen=True, kw_only=True)

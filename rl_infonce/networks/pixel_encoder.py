@@ -13,6 +13,7 @@ from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
 from rl_infonce.device import arithmetic
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
+from rl_infonce.settings import PRECISIONS
 
 
 class PixelEncoder(nn.Module):
@@ -60,7 +61,7 @@ class PixelEncoder(nn.Module):
         check_count("features_dim", features_dim)
         if divide_by not in (1, 255):
             raise ValueError(f"Expected `divide_by` to be 255 or 1, got {divide_by!r}.")
-        check_choice("precision", precision, ("fp32", "bf16", "auto"))
+        check_choice("precision", precision, PRECISIONS)
         check_flag("channels_last", channels_last)
         channels, height, width = image_shape
         self.image_shape = (channels, height, width)

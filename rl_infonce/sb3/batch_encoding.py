@@ -41,14 +41,14 @@ class Encoded(NamedTuple):
         )
 
 
-Encoder = Callable[[npt.NDArray[np.generic]], Encoded]
+Encode = Callable[[npt.NDArray[np.generic]], Encoded]
 """Raw observations [K, *observation] -> their features and maps."""
 
 
 def contrast_batch(
     raw: ObservationBatch,
-    encode: Encoder,
-    encode_target: Encoder | None,
+    encode: Encode,
+    encode_target: Encode | None,
     *,
     spatial: bool,
     actions: Tensor | None,

@@ -29,7 +29,7 @@ class ExperienceReader:
     """Turns the buffer of an algorithm into an `Experience`.
 
     Keep one per algorithm: it remembers where replay episodes end, also where the buffer itself
-    has forgotten. It holds no reference to the algorithm; copies and pickles start afresh.
+    has forgotten. It holds no reference to the algorithm.
     """
 
     def __init__(self, observation_key: str | None = None) -> None:
@@ -41,9 +41,6 @@ class ExperienceReader:
         self.observation_key = observation_key
         self._index = EpisodeIndex()
         self._resumed: tuple[float, int] | None = None
-
-    def __reduce__(self) -> tuple[type[ExperienceReader], tuple[str | None]]:
-        return type(self), (self.observation_key,)
 
     def n_steps_before(self, algorithm: BaseAlgorithm) -> int:
         """Return the time steps before the current `learn()`, or before the one it resumes."""

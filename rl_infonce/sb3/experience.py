@@ -44,18 +44,6 @@ class Experience:
         first = (self._oldest_row + start) % max(len(self._ids), 1)
         return replace(self, n_steps=stop - start, _oldest_row=first)
 
-    def legal_anchors(self, horizon: int) -> tuple[IntArray, IntArray]:
-        """List every (step, env) whose episode still runs `horizon` steps later.
-
-        Args:
-            horizon: Steps between anchor and positive, >= 0.
-
-        Returns:
-            Steps [L] and environments [L], ordered by step, then environment.
-        """
-        rows = self._rows(np.arange(self.n_steps))
-        return temporal.legal_anchors(self._ids[rows], horizon)
-
     def sample_anchors(
         self, horizon: int, n_pairs: int, rng: np.random.Generator, segment_length: int = 1
     ) -> tuple[IntArray, IntArray]:

@@ -9,6 +9,9 @@ import numpy.typing as npt
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from rl_infonce import temporal
+from rl_infonce.sb3.experience import Experience
+
 IMAGE_SHAPE = (4, 36, 36)
 VECTOR_SHAPE = (5,)
 
@@ -128,3 +131,10 @@ class StampedDictEnv(gym.ObservationWrapper[dict[str, Any], Any, npt.NDArray[np.
 def stamped_vec_env(n_envs: int, kind: type[StampedEnv] = StampedEnv, **kwargs: Any) -> DummyVecEnv:
     """Make `n_envs` stamped environments, numbered from 0."""
     return DummyVecEnv([partial(kind, env, **kwargs) for env in range(n_envs)])
+
+
+def legal_anchors(experience: Experience, horizon: int) -> tuple[IntArray, IntArray]:
+    """Return every (step, env) whose episode still runs `horizon` steps later, by step."""
+    places = np.indices((experience.n_steps, experience.n_envs)).reshape(2, -1)
+    ids = experience.episodes(*places).reshape(experience.n_steps, experience.n_envs)
+    return temporal.legal_anchors(ids, horizon)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from rl_infonce.sb3.batch_encoding import Encoded, Encoder, contrast_batch
+from rl_infonce.sb3.batch_encoding import Encode, Encoded, contrast_batch
 from rl_infonce.sb3.batch_sampling import ObservationBatch
 
 B, L, K, D = 3, 2, 2, 4
@@ -27,7 +27,7 @@ def raw_batch() -> ObservationBatch:
 def test_every_observation_keeps_its_place_and_targets_get_no_gradient(with_target: bool) -> None:
     online, target = nn.Conv2d(1, D, 2), nn.Conv2d(1, D, 2)
 
-    def encoder(layer: nn.Conv2d) -> Encoder:
+    def encoder(layer: nn.Conv2d) -> Encode:
         def encode(observations: npt.NDArray[np.generic]) -> Encoded:
             maps = layer(torch.as_tensor(observations))
             return Encoded(maps.mean((2, 3)), maps)

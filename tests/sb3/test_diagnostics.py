@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 from torch import nn
 
-from rl_infonce.networks.encoder_form import FEATURE_ACTIVATIONS, EncoderForm
+from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.sb3 import diagnostics
 from rl_infonce.sb3.diagnostics import (
     dead_share,
@@ -32,6 +32,7 @@ from rl_infonce.sb3.session import (
     Session,
     UpdateCounts,
 )
+from rl_infonce.settings import FEATURE_ACTIVATIONS
 from tests.draws import seeded
 from tests.sb3.worlds import (
     ALGORITHMS,

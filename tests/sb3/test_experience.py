@@ -16,7 +16,14 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rl_infonce.sb3.buffers import ExperienceReader, UnreadableBufferError
 from rl_infonce.sb3.experience import Experience
-from tests.sb3.fakes import StampedDictEnv, StampedEnv, decode, is_stamped, stamped_vec_env
+from tests.sb3.fakes import (
+    StampedDictEnv,
+    StampedEnv,
+    decode,
+    is_stamped,
+    legal_anchors,
+    stamped_vec_env,
+)
 
 HORIZONS = (0, 1, 3)
 
@@ -74,7 +81,7 @@ class Watcher(BaseCallback):
         np.testing.assert_allclose(experience.actions(steps, envs), actions, rtol=0, atol=1e-6)
         for horizon in HORIZONS:
             legal = set(
-                zip(*map(np.ndarray.tolist, experience.legal_anchors(horizon)), strict=True)
+                zip(*map(np.ndarray.tolist, legal_anchors(experience, horizon)), strict=True)
             )
             assert legal == self.brute_force(newest, horizon)
             drawn = experience.sample_anchors(horizon, 7, np.random.default_rng(len(self.rows)))
@@ -121,7 +128,7 @@ class FlatteningWatcher(Watcher):
 
 def n_pairs_apart(experience: Experience, horizon: int) -> int:
     """Count the legal pairs; fail unless each is `horizon` steps of one episode apart."""
-    steps, envs = experience.legal_anchors(horizon)
+    steps, envs = legal_anchors(experience, horizon)
     anchors = decode(experience.observations(steps, envs))
     positives = decode(experience.observations(steps + horizon, envs))
     assert np.array_equal(anchors.time + horizon, positives.time)
@@ -226,7 +233,7 @@ def test_repeated_learn_cuts_unfinished_episodes(n_envs: int) -> None:
     model, watcher = off_policy(DQN, env=env, buffer_size=1000 * n_envs), Watcher()
     for _ in range(5):
         model.learn(20 * n_envs, callback=watcher)
-    steps, _ = watcher.reader.read(model).legal_anchors(3)
+    steps, _ = legal_anchors(watcher.reader.read(model), 3)
     assert len(steps) == 5 * 17 * n_envs
 
 
@@ -430,6 +437,6 @@ def test_a_part_holds_the_steps_of_its_place_and_their_pairs(algorithm: type[Any
             for env in range(part.n_envs)
             if where.episode[step, env] == where.episode[step + 2, env]
         ]
-        assert list(zip(*part.legal_anchors(2), strict=True)) == expected
+        assert list(zip(*legal_anchors(part, 2), strict=True)) == expected
         drawn = part.sample_anchors(2, 1000, np.random.default_rng(0))
         assert sorted(zip(*drawn, strict=True)) == expected
