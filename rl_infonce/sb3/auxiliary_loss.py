@@ -187,7 +187,7 @@ class AuxiliaryLoss:
 def training(*modules: nn.Module) -> Iterator[None]:
     """Put modules into training mode, and afterwards those back that were not in it.
 
-    Between rollouts, when updates of the loss alone are due, SB3 has its policy in evaluation mode.
+    Isolated encoders rest in evaluation mode, and so do others between RL's updates.
     """
     resting = [module for module in modules if not module.training]
     for module in resting:
