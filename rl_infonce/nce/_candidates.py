@@ -94,7 +94,7 @@ def expand_mask(scores: Tensor, mask: Tensor, *, validate_args: bool = True) -> 
     allowed = expand_boolean("mask", mask, "scores", scores)  # [..., B, M]
     if validate_args:
         refuse_candidates_without_positive(allowed)
-        _warn_of_rows("no candidate", ~positives_of(allowed))
+        warn_of_rows("no candidate", ~positives_of(allowed))
     return allowed
 
 
@@ -139,7 +139,7 @@ def allowed_negatives(
         left_out = left_out | ~expand_mask(scores, mask, validate_args=False)
     n_negatives = (~left_out).sum(dim=-1)  # [..., B]
     if validate_args and warn:
-        _warn_of_rows("no negative", used & (n_negatives == 0))
+        warn_of_rows("no negative", used & (n_negatives == 0))
     negatives = filled.masked_fill(left_out, -math.inf)
     negatives = negatives.masked_fill((n_negatives == 0)[..., None], 0.0)
     return positives_of(filled), negatives, n_negatives.to(filled.dtype)
@@ -180,7 +180,7 @@ def refuse_candidates_without_positive(allowed: Tensor) -> None:
         )
 
 
-def _warn_of_rows(what: str, where: Tensor) -> None:
+def warn_of_rows(what: str, where: Tensor) -> None:
     n_rows = int(where.sum())
     if n_rows:
         warn_user(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_shape, warn_user
+from rl_infonce.checks import check_shape
 from rl_infonce.nce._candidates import (
     MASK_INSTEAD,
     check_finite,
@@ -17,7 +17,7 @@ from rl_infonce.nce._candidates import (
     expand_boolean,
     expand_like,
     refuse_rows,
-    row_numbers,
+    warn_of_rows,
 )
 from rl_infonce.nce._precision import at_least_float32
 
@@ -70,12 +70,17 @@ def checked_samples(
         of_noise = _log_q(*given, used, validate_args=validate_args)
     return Samples(
         positives=positives,
-        noise=like if used is None else like.masked_fill(~used, 0.0),
+        noise=_filled(like, used),
         positive_log_q=of_positives.to(like.dtype).reshape(len(like), -1),
-        noise_log_q=of_noise.to(like.dtype),
+        noise_log_q=_filled(of_noise.to(like.dtype), used),
         used=used,
         n_noise=_n_noise(like, used, validate_args=validate_args),
     )
+
+
+def _filled(values: Tensor, used: Tensor | None) -> Tensor:
+    """Return values with 0 at samples that take no part, whose gradient could be NaN."""
+    return values if used is None else values.masked_fill(~used, 0.0)
 
 
 def without_masked(tensor: Tensor, samples: Samples) -> Tensor:
@@ -141,10 +146,6 @@ def _n_noise(like: Tensor, used: Tensor | None, *, validate_args: bool) -> Tenso
     if used is None:
         return like.new_full((len(like),), like.shape[1])
     n_noise = used.sum(dim=-1)
-    empty = n_noise == 0
-    if validate_args and bool(empty.any()):
-        warn_user(
-            f"{int(empty.sum())} of {len(empty)} rows have no noise sample and so loss 0: "
-            f"{row_numbers(empty)}. Leave them out of the mean.",
-        )
+    if validate_args:
+        warn_of_rows("no noise sample", n_noise == 0)
     return n_noise.to(like.dtype)

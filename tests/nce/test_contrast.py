@@ -190,3 +190,11 @@ def test_contrast_refuses_settings_that_do_not_fit(
 ) -> None:
     with pytest.raises(error, match=message):
         contrast(torch.zeros(2, 3), torch.zeros(n_candidates, 3), **settings)
+
+
+def test_a_candidate_that_is_not_finite_is_named_though_it_is_masked() -> None:
+    candidates = torch.zeros(3, 2)
+    candidates[2] = math.nan
+    mask = torch.tensor([[True, True, False]] * 2)
+    with pytest.raises(ValueError, match=r"`candidates`.*finite"):
+        contrast(torch.zeros(2, 2), candidates, mask=mask)

@@ -455,3 +455,14 @@ def test_checks_of_values_can_be_skipped() -> None:
     g = given_samples()._replace(positives=torch.tensor([math.nan, 0.0, 0.0]).double())
     losses = ranking(g, validate_args=False)
     assert losses.isnan().tolist() == [True, False, False]
+
+
+def test_noise_that_is_masked_out_reaches_no_gradient() -> None:
+    log_z = torch.zeros((), requires_grad=True)
+    mask = torch.tensor([[True, True, False]])
+    log_q = torch.tensor([[-1.0, -1.0, math.nan]])
+    losses = local_nce(
+        torch.zeros(1), torch.zeros(1, 3), torch.zeros(1), log_q, log_z=log_z, mask=mask
+    )
+    (gradient,) = torch.autograd.grad(losses.sum(), log_z)
+    assert bool(gradient.isfinite())
