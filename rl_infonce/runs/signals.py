@@ -40,7 +40,7 @@ def stopping_signals(on_signal: Callable[[signal.Signals], object]) -> Iterator[
     def note(number: int, _frame: FrameType | None) -> None:
         noted = signal.Signals(number)
         if noted.name in _ASKING:
-            _restore(previous)
+            _restore({each: previous[each] for each in previous if each.name in _ASKING})
         if noted.name == "SIGHUP":
             _silence(terminals)
         on_signal(noted)

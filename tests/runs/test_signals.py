@@ -49,6 +49,8 @@ def test_an_announcement_may_come_twice_and_is_no_first_one(
             for each in (number, number, signal.SIGINT):
                 os.kill(os.getpid(), each)
             assert (seen, second) == ([number, number, signal.SIGINT], [])
+            os.kill(os.getpid(), number)
+            assert (seen[3:], second) == ([number], []), "also after Ctrl-C"
             os.kill(os.getpid(), signal.SIGINT)
             assert second == [1]
     finally:
