@@ -21,6 +21,8 @@ from rl_infonce.files.json_text import check_json_size, parse_json
 
 _MOST_BYTES_OF_TEXT = 2**26
 _MOST_LEVELS = 64
+_MANY = 1000
+"""Numbers of a list above which they are stored as a tensor, as rewards of a long episode are."""
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -90,6 +92,8 @@ def _add(tensor: torch.Tensor, place: str, tensors: dict[str, torch.Tensor]) -> 
 def _pack_sequence(
     value: list[Any] | tuple[Any, ...] | deque[Any], place: str, tensors: dict[str, torch.Tensor]
 ) -> Any:
+    if type(value) is list and len(value) > _MANY and all(type(each) is float for each in value):
+        return {"$floats": _add(torch.tensor(value, dtype=torch.float64), place, tensors)}
     items = [_pack(each, f"{place}/{i}", tensors) for i, each in enumerate(value)]
     if isinstance(value, deque):
         return {"$deque": [value.maxlen, *items]}
@@ -147,6 +151,7 @@ _UNPACKERS: dict[str, _Unpacker] = {
     "$tensor": lambda value, tensors, _levels: tensors[value],
     "$array": lambda value, tensors, _levels: tensors[value].numpy(),
     "$scalar": lambda value, tensors, _levels: tensors[value].numpy()[()],
+    "$floats": lambda value, tensors, _levels: tensors[value].double().flatten().tolist(),
     "$tuple": lambda *given: tuple(_unpack_items(*given)),
     "$deque": _unpack_deque,
     "$dict": _unpack_dict,

@@ -76,5 +76,5 @@ def keep_best(folder: Path, model: BaseAlgorithm, zipped: Callable[[], bytes]) -
         return False
     about = {**software(), "mean_return": score}
     path = write_checkpoint(folder / _FOLDER, model.num_timesteps, {_FILE: zipped()}, about)
-    prune_checkpoints(folder / _FOLDER, 0, also=[path])
+    prune_checkpoints(folder / _FOLDER, 1, newest=path)
     return True

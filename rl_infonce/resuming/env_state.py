@@ -229,13 +229,16 @@ def _is_atari(part: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple | deque):
+    """Return whether a value, of SB3's and Gymnasium's classes alone, comes back as it was."""
+    if type(value) in (list, tuple, deque):
         return all(_is_plain(each) for each in value)
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "biuf"
-    return value is None or isinstance(value, bool | int | float | str | np.generic)
+    if isinstance(value, np.generic):
+        return value.dtype.kind in "biuf"
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def _copied(value: Any) -> Any:

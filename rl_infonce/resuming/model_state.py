@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common import callbacks as sb3_callbacks
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
 
 from rl_infonce.resuming.env_state import (
     UnknownStateError,
@@ -91,7 +93,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "exploration": _exploration_matrices(model),
         "env": env,
         "normalization": get_statistics(model.env),
-        "inexact": inexact,
+        "inexact": [*inexact, *_unread_evaluations(callbacks)],
         "streams": get_random_streams(),
         "action_space": model.action_space.np_random.bit_generator.state,
         "extractors": [each.get_state() for each in _extractors(model)],
@@ -118,6 +120,9 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     if not exact or state["env"] is None or model.env is None:
         set_moments(model.env, state["normalization"])
         model._last_obs = None  # learn() resets the environment
+        if model.env is not None and model.seed is not None:  # other episodes than the first ones
+            grown = np.random.SeedSequence([model.seed, model.num_timesteps]).generate_state(1)
+            model.env.seed(int(grown[0] >> 1))
         return
     set_env_state(model.env, state["env"])
     _set_attributes(model, state["observed"], _OBSERVED)
@@ -172,12 +177,29 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
         **plain,
         **dict(_leaves("", _attributes(model, _STRUCTURED))),
         **dict(_leaves("VecNormalize", dict(enumerate(normalization)))),
+        **dict(_leaves("env", _specs(model.env))),
         _N_NORMALIZERS: len(normalization),
         "algorithm": type(model).__name__,
         "policy": type(model.policy).__name__,
         "observation_space": str(model.observation_space),
         "action_space": str(model.action_space),
     }
+
+
+def _specs(env: VecEnv | None) -> dict[str, Any]:
+    """Return ids and arguments of the environments that Gymnasium made in this process."""
+    envs = getattr(getattr(env, "unwrapped", None), "envs", None) or ()
+    specs = [getattr(each, "spec", None) for each in envs]
+    told = [
+        {
+            "id": spec.id,
+            "max_episode_steps": spec.max_episode_steps,
+            **{name: value for name, value in spec.kwargs.items() if name != "render_mode"},
+        }
+        for spec in specs
+        if isinstance(spec, EnvSpec)
+    ]
+    return {str(index): each for index, each in enumerate(told) if index == 0 or each != told[0]}
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -284,7 +306,7 @@ def _callback_state(callback: Any) -> dict[str, Any]:
         if isinstance(callback, kind):
             state["numbers"] = _attributes(callback, names)
     if isinstance(callback, sb3_callbacks.EvalCallback):
-        with contextlib.suppress(UnknownStateError):  # weights do not depend on its environment
+        with contextlib.suppress(UnknownStateError):  # see `_unread_evaluations`
             state["env"] = get_env_state(callback.eval_env)
     return state
 
@@ -297,6 +319,21 @@ def _set_callback_state(callback: Any, state: Mapping[str, Any]) -> None:
         _set_attributes(callback, state.get("numbers", {}), names)
     if "env" in state:
         set_env_state(callback.eval_env, state["env"])
+
+
+def _unread_evaluations(callbacks: Iterable[BaseCallback]) -> Iterator[str]:
+    """Yield why evaluations change the training in ways that no state holds.
+
+    They draw from torch's stream where actions are sampled, and their results may end `learn`.
+    """
+    for each in flat(callbacks):
+        if isinstance(each, sb3_callbacks.EvalCallback):
+            tells = each.callback is not None or each.callback_on_new_best is not None
+            try:
+                if tells or not each.deterministic:
+                    get_env_state(each.eval_env)
+            except UnknownStateError as error:
+                yield f"{type(each).__name__}: {error}"
 
 
 def _pending(model: BaseAlgorithm) -> dict[str, Any]:

@@ -121,6 +121,15 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
     buffer.pos, buffer.full = int(saved["pos"]), bool(saved["full"])
 
 
+def end_last_episode(buffer: ReplayBuffer) -> None:
+    """Let the newest row end its episode, where another one begins behind it.
+
+    SB3 does the same where `learn` counts steps anew.
+    """
+    ends = buffer.dones if buffer.optimize_memory_usage else buffer.timeouts
+    ends[(buffer.pos - 1) % buffer.buffer_size] = True
+
+
 def _inside(folder: Path, name: str) -> Path:
     """Return a path below a folder; anyone may have written the names in a state."""
     if Path(name).is_absolute() or ".." in Path(name).parts:

@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EventCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from rl_infonce.checks import check_count, check_flag, warn_user
@@ -27,12 +28,18 @@ from rl_infonce.resuming.model_state import (
     set_streams,
 )
 from rl_infonce.resuming.nan_guard import check_finite
-from rl_infonce.resuming.replay_shards import ReplayShards, UnknownBufferError, load_replay
+from rl_infonce.resuming.replay_shards import (
+    ReplayShards,
+    UnknownBufferError,
+    end_last_episode,
+    load_replay,
+)
 from rl_infonce.resuming.run_logs import CSVFormat, EpisodeLogCallback
 from rl_infonce.runs.checkpoints import (
     Checkpoint,
     checkpoints,
     latest_checkpoint,
+    newest_step,
     prune_checkpoints,
     write_checkpoint,
 )
@@ -82,7 +89,8 @@ class ResumeCallback(BaseCallback):
         verbose: 1 says when a checkpoint is written.
 
     Attributes:
-        is_exact: Whether the run so far equals one that was never interrupted.
+        is_exact: Whether the run equals, and will equal when it is restored, one that was never
+            interrupted.
         saved_step: `num_timesteps` of the last checkpoint that this object wrote; None before.
 
     Raises:
@@ -158,15 +166,31 @@ class ResumeCallback(BaseCallback):
         exact = not differing
         with _misfits_named(checkpoint.path):
             set_run_state(model, state, exact=exact)
-            if state["replay"] is not None:
-                load_replay(model.replay_buffer, state["replay"], self.folder)  # type: ignore[attr-defined]
-                self._shards.adopt(state["replay"])
-            elif isinstance(model, OffPolicyAlgorithm):
-                _put_off_updates(model)
+            if isinstance(model, OffPolicyAlgorithm):
+                self._restore_replay(model, state, exact=exact)
             self.is_exact = exact and not state["inexact"] and bool(checkpoint.about["is_exact"])
         self._restored = (checkpoint.path, state) if exact else None
         self._first_step = model.num_timesteps
         return True
+
+    def _restore_replay(
+        self, model: OffPolicyAlgorithm, state: Mapping[str, Any], *, exact: bool
+    ) -> None:
+        saved, buffer = state["replay"], cast("ReplayBuffer", model.replay_buffer)
+        try:
+            if saved is None:
+                raise ValueError(f"The rows of {type(buffer).__name__} were not saved")
+            load_replay(buffer, saved, self.folder)
+        except ValueError as error:
+            if exact and saved is not None:
+                raise
+            buffer.reset()
+            _put_off_updates(model, str(error))
+            return
+        if exact and state["env"] is not None:
+            self._shards.adopt(saved)
+        else:  # its rows are written anew then
+            end_last_episode(buffer)
 
     @property
     def best(self) -> BestModel | None:
@@ -191,12 +215,29 @@ class ResumeCallback(BaseCallback):
                 f"{self.model.num_timesteps}: its checkpoints would be taken for older ones. Pass "
                 "reset_num_timesteps=False."
             )
+        found = newest_step(self.folder)
+        if (
+            self._first_step is None
+            and self.saved_step is None
+            and found > self.model.num_timesteps
+        ):
+            raise ValueError(
+                f"Expected no checkpoints of another run in {self.folder}, got one of step "
+                f"{found}, which those of this run, from step {self.model.num_timesteps} on, would "
+                "replace. Call restore(model) before `learn` to go on from it, or name another "
+                "folder."
+            )
         self._first_step = None
         self._stops = False
         if self._restored is None:  # `learn` may count steps anew, by which rows are known
             self._shards = ReplayShards(self.folder)
 
     def _on_training_start(self) -> None:
+        if isinstance(self.parent, EventCallback):  # which tells nothing of rollouts
+            raise ValueError(
+                "Expected ResumeCallback to hear of every rollout, got it inside "
+                f"{type(self.parent).__name__}. Pass both to `learn` in one list."
+            )
         _check_order(self, self._others())
         self._begun_at = self.model.num_timesteps
 
@@ -271,8 +312,7 @@ class ResumeCallback(BaseCallback):
         about = {**software(), "is_exact": self.is_exact, "n_envs": model.n_envs}
         shared = (state["replay"] or {}).get("sha256", {})
         path = write_checkpoint(self.folder, self.num_timesteps, files, about, shared=shared)
-        # A damaged checkpoint that was passed over may look newer.
-        prune_checkpoints(self.folder, self.n_kept, also=[path])
+        prune_checkpoints(self.folder, self.n_kept, newest=path)
         self.saved_step = self.num_timesteps
         if self.verbose:
             seconds = time.perf_counter() - start
@@ -289,12 +329,12 @@ class ResumeCallback(BaseCallback):
             return None
 
 
-def _put_off_updates(model: OffPolicyAlgorithm) -> None:
-    """Let a replay buffer whose rows were not saved fill again before updates continue."""
+def _put_off_updates(model: OffPolicyAlgorithm, why: str) -> None:
+    """Let a replay buffer without its rows fill again before updates continue."""
     model.learning_starts += model.num_timesteps
     warn_user(
-        f"The rows of {type(model.replay_buffer).__name__} were not saved: updates go on at step "
-        f"{model.learning_starts}, when the buffer has `learning_starts` new steps.",
+        f"{why.removesuffix('.')}: updates go on at step {model.learning_starts}, when the buffer "
+        "has `learning_starts` new steps.",
     )
 
 

@@ -125,15 +125,16 @@ def latest_checkpoint(folder: Path, *, fall_back: bool = False) -> Checkpoint:
     raise DamagedCheckpointError(" ".join(reasons))
 
 
-def prune_checkpoints(folder: Path, keep: int, also: Iterable[Path] = ()) -> None:
+def prune_checkpoints(folder: Path, keep: int, newest: Path | None = None) -> None:
     """Remove old checkpoints, what dead writers left, and shards that no checkpoint names.
 
-    The `keep` newest checkpoints stay, those in `also`, and all other files; links are not
-    followed.
+    The `keep` newest checkpoints stay, and all other files; links are not followed. Where `newest`
+    was written last, those of later steps are removed also: they are of an earlier count of steps,
+    or were damaged and passed over.
     """
     remove_partial(folder)
     found = checkpoints(folder)
-    kept = {*found[:keep], *also}
+    kept = set((found if newest is None else found[found.index(newest) :])[:keep])
     for path in found:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
@@ -153,6 +154,11 @@ def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:
     for path in shared.iterdir():
         if _SHARED_FILE.fullmatch(path.name) and path not in named:
             path.unlink(missing_ok=True)
+
+
+def newest_step(folder: Path) -> int:
+    """Return the largest step of a checkpoint in a folder, and 0 without any."""
+    return max((_step_of(path) or 0 for path in checkpoints(folder)), default=0)
 
 
 def _step_of(path: Path) -> int | None:

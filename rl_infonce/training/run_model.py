@@ -22,7 +22,7 @@ from rl_infonce.training.plan import TrainingPlan
 def make_model(plan: TrainingPlan, pretrained: Path | None, n_timesteps: int) -> BaseAlgorithm:
     """Return the untrained model of a plan with a seed and a number of environments.
 
-    Schedules and replay buffers depend on the steps with which the run began.
+    Replay buffers and DQN's warm-up depend on the steps with which the run began.
     """
     check_number("--n-timesteps", plan.n_timesteps, at_least=1)
     check_number("--save-freq", plan.save_freq, at_least=1)

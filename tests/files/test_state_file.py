@@ -183,3 +183,10 @@ def test_what_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) 
         pack_state(list(range(101)))
     with pytest.raises(ValueError, match="at most 1,600 bytes of JSON"):
         pack_state("x" * 1600)
+
+
+def test_many_numbers_are_no_text() -> None:
+    rewards = [*map(float, range(2000)), -0.0, math.nan, 5e-324]
+    packed = pack_state({"rewards": rewards})
+    assert len(packed.text) < 100
+    assert_same(unpack_state(packed), {"rewards": rewards})

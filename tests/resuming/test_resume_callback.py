@@ -113,7 +113,9 @@ def test_a_disk_that_stays_full_ends_the_run(
     monkeypatch.setattr(durable, "_fsync", refuse)
     with (
         pytest.warns(RuntimeWarning) as caught,
-        pytest.raises(NotSavedError, match=r"Step 20 .*No space.* whole; 5 tries in a row failed"),
+        pytest.raises(
+            NotSavedError, match=r"Step 20 .*No space.* None .*; 5 tries in a row failed"
+        ),
     ):
         model.learn(100, callback=run)
     assert "(failure 4 of 5)" in str(caught[-1].message)

@@ -179,20 +179,26 @@ def shard(folder: Path, name: str) -> dict[str, str]:
     return {f"replay/{path.name}": digest}
 
 
-def test_pruning_keeps_the_newest_the_best_and_what_they_share(tmp_path: Path) -> None:
+def test_pruning_keeps_the_newest_and_what_they_share(tmp_path: Path) -> None:
     a, b, c, orphan = (shard(tmp_path, name) for name in ("a", "b", "c", "orphan"))
     torn = tmp_path / f"{next(iter(orphan))}{durable.PARTIAL}"
     torn.touch()
-    best = write(tmp_path, 1, shared=a)
-    write(tmp_path, 2, shared=b)
-    write(tmp_path, 3)
-    write(tmp_path, 4, shared=c)
-    prune_checkpoints(tmp_path, keep=2, also=[best])
-    assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [4, 3, 1]
+    write(tmp_path, 1, shared=b)
+    write(tmp_path, 2, shared=a)
+    write(tmp_path, 3, shared=c)
+    prune_checkpoints(tmp_path, keep=2)
+    assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [3, 2]
     assert {f"replay/{path.name}" for path in (tmp_path / "replay").iterdir()} == {*a, *c}
     (tmp_path / next(iter(c))).write_bytes(b"C")
     with pytest.raises(DamagedCheckpointError, match="replay/c"):
         latest_checkpoint(tmp_path)
+
+
+def test_pruning_removes_what_is_of_an_earlier_count_of_steps(tmp_path: Path) -> None:
+    for step in (2, 7, 9, 4):
+        newest = write(tmp_path, step)
+    prune_checkpoints(tmp_path, keep=2, newest=newest)
+    assert [read_checkpoint(path).step for path in checkpoints(tmp_path)] == [4, 2]
 
 
 def test_pruning_leaves_what_is_not_of_checkpoints(tmp_path: Path) -> None:
