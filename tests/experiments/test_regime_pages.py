@@ -91,6 +91,67 @@ def test_the_page_counts_the_seeds_that_fell() -> None:
     assert f"in {fell[0]} of ten seeds with the loss and in {fell[1]} without it" in page
 
 
+def test_with_the_third_default_no_seed_falls() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_aligned_distractors.toml")
+    runs = runs_of(grid, RESULTS / "regimes" / "ppo_aligned_distractors")
+    lost = []
+    for task in grid.fresh_tasks:
+        for run in runs[task, "infonce"].values():
+            known = np.array([each for each in run["curve"] if each is not None])
+            means = np.convolve(known, np.ones(5) / 5, mode="valid")
+            lost.append((means.max() - means[-1]) / abs(means.max()))
+    assert len(lost) == 20
+    assert 0.03 < max(lost) < 0.04
+    page = " ".join(study_page("regimes/README.md").split())
+    assert "its 20 runs on the map end within 4 % of their best such mean" in page
+
+
+def test_what_is_selected_beside_noise_is_what_the_page_says() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_selected_distractors.toml")
+    runs = runs_of(grid, RESULTS / "regimes" / "ppo_selected_distractors")
+    for task, n_useful in zip(grid.fresh_tasks, (17, 10), strict=True):
+        for arm, n_inputs in (("infonce", n_useful), ("placebo", n_useful + 128)):
+            selected = {run["last_infonce"]["selected_inputs"] for run in runs[task, arm].values()}
+            assert selected == {n_inputs}
+    page = " ".join(study_page("regimes/README.md").split())
+    assert "and the placebo selected all 138 or 145 of them" in page
+
+
+def test_a_ratio_is_that_of_means_over_tasks() -> None:
+    page, told = " ".join(study_page("regimes/README.md").split()), []
+    for name in ("sac_sparse_distractors", "ppo_selected_distractors"):
+        grid = read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
+        scores = in_units(grid, measured(runs_of(grid, RESULTS / "regimes" / name)))
+        for task in grid.fresh_tasks:
+            loss, plain = (
+                np.mean(list(scores[task, arm].values())) for arm in ("infonce", "baseline")
+            )
+            told.append(f"{loss / plain:.2f}")
+    words = (
+        "SAC's 1.66 is {} on Pendulum and {} on Reacher, "
+        "and PPO's 1.42 is {} on Walker2d and {} on Reacher."
+    )
+    assert words.format(*told) in page
+
+
+def test_the_baseline_without_noise_repeats_known_runs() -> None:
+    found = []
+    for name, arm in (("ppo_selected_plain", "baseline"), ("ppo_aligned_plain", "baseline_beside")):
+        grid = read_grid(EXPERIMENTS / "regimes" / f"{name}.toml")
+        runs = runs_of(grid, RESULTS / "regimes" / name)
+        found.append(
+            {
+                (task, seed): run["curve"]
+                for task in grid.tasks
+                for seed, run in runs[task, arm].items()
+            }
+        )
+    assert len(found[0]) == 20
+    assert found[0] == found[1]
+    page = " ".join(study_page("regimes/README.md").split())
+    assert "The twenty of `baseline` repeat, to the last digit, those of `baseline_beside`" in page
+
+
 def lines_of(picture: Path) -> list[float]:
     """Return where the lines of a picture go, in points."""
     paths = re.findall(r' d="([^"]*)"', picture.read_text())
