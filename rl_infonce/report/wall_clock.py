@@ -1,4 +1,4 @@
-"""Runs at equal wall-clock: the slower one of a pair ends where it was when the faster one did."""
+"""Runs at equal wall-clock: those of the slower arm end where they were when the others did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_infonce.report.runs import Run, Scored, score_runs
 
 
 class EqualTime(NamedTuple):
-    """Scores of two arms whose runs of the same game and seed took the same time.
+    """Scores of two arms whose runs took the same time.
 
     The notes say how much longer the first arm takes, and which runs have no time.
     """
@@ -24,15 +24,19 @@ class EqualTime(NamedTuple):
     notes: list[str]
 
 
-def at_equal_time(one: Run, other: Run) -> tuple[Run, Run]:
+def at_equal_time(one: Run, other: Run, ratio: float) -> tuple[Run, Run]:
     """Return two runs with the budgets that they had done when the faster one had done its own.
 
-    Each is taken to train at a constant rate of steps; their seconds are known.
+    Each is taken to train at a constant rate of steps.
+
+    Args:
+        one: A run.
+        other: Another one.
+        ratio: How many times the seconds of `other` `one` takes for its budget.
     """
-    seconds = [_seconds_of_budget(run) for run in (one, other)]
     first, second = (
-        replace(run, n_steps=max(1, round(run.n_steps * min(seconds) / own)))
-        for run, own in zip((one, other), seconds, strict=True)
+        replace(run, n_steps=max(1, round(run.n_steps * min(1.0, share))))
+        for run, share in ((one, 1 / ratio), (other, ratio))
     )
     return first, second
 
@@ -44,24 +48,28 @@ def _seconds_of_budget(run: Run) -> float:
 def scores_at_equal_time(
     runs: Sequence[Scored], algo: str, arm: str, baseline: str, measure: str
 ) -> EqualTime:
-    """Return the scores of two arms at equal wall-clock, each pair of runs on its own."""
+    """Return the scores of two arms at equal wall-clock.
+
+    The times of an arm are in the median proportion over its pairs of runs: that of a single pair
+    is mostly what else the machine did.
+    """
     ours, theirs = _runs_of_arm(runs, algo, arm), _runs_of_arm(runs, algo, baseline)
     scores: list[dict[str, dict[int, float]]] = [{}, {}]
-    ratios, timeless, silent = [], [], []
-    for game, seed in sorted(ours.keys() & theirs.keys()):
-        pair = ours[game, seed], theirs[game, seed]
-        if min(pair[0].seconds, pair[1].seconds) <= 0:
-            timeless.append(f"{game} seed {seed}")
-            continue
-        ratios.append(_seconds_of_budget(pair[0]) / _seconds_of_budget(pair[1]))
-        found = [getattr(cut, measure) for cut in score_runs(at_equal_time(*pair))]
+    pairs = {name: (ours[name], theirs[name]) for name in sorted(ours.keys() & theirs.keys())}
+    timed = {name: pair for name, pair in pairs.items() if min(run.seconds for run in pair) > 0}
+    timeless = [f"{game} seed {seed}" for game, seed in pairs.keys() - timed.keys()]
+    ratios = [_seconds_of_budget(one) / _seconds_of_budget(other) for one, other in timed.values()]
+    silent = []
+    for (game, seed), pair in timed.items():
+        cut = at_equal_time(*pair, float(np.median(ratios)))
+        found = [getattr(scored, measure) for scored in score_runs(cut)]
         if None in found:
             silent.append(f"{game} seed {seed}")
             continue
         for by_game, score in zip(scores, found, strict=True):
             by_game.setdefault(game, {})[seed] = score
     left_out = {
-        "seconds of training are not known": timeless,
+        "seconds of training are not known": sorted(timeless),
         "no episode ended in one of the two": silent,
         "only one of them has this run": [
             f"{game} seed {seed}" for game, seed in sorted(ours.keys() ^ theirs.keys())

@@ -23,12 +23,22 @@ def run(arm: str, seconds: float, **changes: Any) -> Run:
 
 def test_the_slower_run_is_cut_where_the_faster_one_ended() -> None:
     fast, slow = run("baseline", 20.0), run("infonce", 50.0)
-    cut, whole = at_equal_time(slow, fast)
+    cut, whole = at_equal_time(slow, fast, 2.5)
     assert (cut.n_steps, whole.n_steps) == (400, 1000)
-    assert at_equal_time(fast, slow)[0].n_steps == 1000
-    # it overshot its budget by half, so that the budget took two thirds of its seconds
-    late = run("infonce", 60.0, n_steps_done=1500)
-    assert at_equal_time(late, fast)[0].n_steps == 500
+    assert [each.n_steps for each in at_equal_time(fast, slow, 0.4)] == [1000, 400]
+
+
+def test_times_are_in_the_median_proportion_of_all_pairs() -> None:
+    # one overshot its budget by half, so that the budget took two thirds of its seconds
+    of_loss = {"late": run("infonce", 60.0, n_steps_done=1500), "loaded": run("infonce", 100.0)}
+    runs = [
+        replace(each, seed=seed)
+        for seed, slow in enumerate([*of_loss.values(), run("infonce", 20.0)])
+        for each in (slow, run("baseline", 20.0))
+    ]
+    found = scores_at_equal_time(score_runs(runs), "ppo", "infonce", "baseline", "final")
+    assert found.notes == ["takes 2.00 times the seconds of baseline, the median of 3 pairs"]
+    assert found.ours == {"pong": dict.fromkeys(range(3), 5.0)}
 
 
 def test_scores_are_those_up_to_the_cut() -> None:
@@ -52,7 +62,7 @@ def test_scores_are_those_up_to_the_cut() -> None:
 
 def test_a_cut_of_few_steps_has_an_area() -> None:
     slow = run("infonce", 1000.0, steps=np.arange(1, 11))
-    short, _ = at_equal_time(slow, run("baseline", 7.0))
+    short, _ = at_equal_time(slow, run("baseline", 7.0), 1000 / 7)
     assert short.n_steps == 7
     assert score_runs([short])[0].area == 4.0
 
