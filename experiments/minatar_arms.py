@@ -30,6 +30,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 from minatar.gym import BaseEnv
+from regime_training import episodes_of
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
@@ -151,16 +152,6 @@ def train(study: Study, game: str, arm: str, seed: int, n_steps: int) -> dict[st
     return {**about, "n_steps_done": model.num_timesteps, "episodes": episodes, **software()}
 
 
-def episodes_of(env: VecEnv) -> list[tuple[int, float]]:
-    """Return the step of all environments together at which each episode ended, and its return."""
-    lengths, returns = env.env_method("get_episode_lengths"), env.env_method("get_episode_rewards")
-    return [
-        (int(end) * N_ENVS, float(value))
-        for own_lengths, own_returns in zip(lengths, returns, strict=True)
-        for end, value in zip(np.cumsum(own_lengths), own_returns, strict=True)
-    ]
-
-
 def train_all(study: Study, runs: Path, output: Path, n_steps: int) -> None:
     """Train every run that has no file yet, all arms of a seed before the next seed."""
     for seed, game, arm in product(study.seeds, study.games, study.arms):
@@ -248,7 +239,7 @@ def _improvement(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     if pair is None:
         return "missing"
     rng = np.random.default_rng(0)
-    return _shown(bootstrap_improvement(*pair, paired=True, rng=rng), "{:.2f}")
+    return _shown(bootstrap_improvement(*pair, paired=False, rng=rng), "{:.2f}")
 
 
 def _shown(interval: Interval | None, form: str) -> str:

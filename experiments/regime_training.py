@@ -19,6 +19,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rl_infonce import InfoNCEExtractor
+from rl_infonce.device import hardware_name
 from rl_infonce.files.durable import replace_text
 from rl_infonce.report.curves import return_curve
 from rl_infonce.runs.claim import claimed
@@ -84,6 +85,7 @@ def train(grid: Grid, task: str, arm: str, seed: int) -> dict[str, Any]:
         "curve": curve_of(episodes, grid.n_timesteps, model.num_timesteps),
         "loss": asdict(extractors[0].settings) if extractors else {},
         "last_infonce": extractors[0].last_infonce if extractors else {},
+        "hardware": hardware_name(model.device),
         **software(),
     }
 

@@ -49,8 +49,8 @@ _SPREAD = "Raw points: the mean over seeds, in brackets the lowest and the highe
 _TIME = (
     "Runs of the slower arm end where they were when those of the faster one had done their "
     "budget; each is scored over the steps it has done by then. How many times the seconds an arm "
-    "takes is the median over its pairs of runs, each of which is taken to train at a constant rate "
-    "of steps, that of its sessions that ended: a killed session leaves no time. On a shared "
+    "takes is the median over its pairs of runs, each of which is taken to train at a constant "
+    "rate of steps, that of its sessions that ended: a killed session leaves no time. On a shared "
     "machine, times are only rough."
 )
 
