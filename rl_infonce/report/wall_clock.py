@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,28 +54,39 @@ def scores_at_equal_time(
     is mostly what else the machine did.
     """
     ours, theirs = _runs_of_arm(runs, algo, arm), _runs_of_arm(runs, algo, baseline)
-    scores: list[dict[str, dict[int, float]]] = [{}, {}]
     pairs = {name: (ours[name], theirs[name]) for name in sorted(ours.keys() & theirs.keys())}
-    timed = {name: pair for name, pair in pairs.items() if min(run.seconds for run in pair) > 0}
-    timeless = [f"{game} seed {seed}" for game, seed in pairs.keys() - timed.keys()]
+    timed = {name: pair for name, pair in pairs.items() if _is_timed(pair)}
     ratios = [_seconds_of_budget(one) / _seconds_of_budget(other) for one, other in timed.values()]
-    silent = []
-    for (game, seed), pair in timed.items():
-        cut = at_equal_time(*pair, float(np.median(ratios)))
-        found = [getattr(scored, measure) for scored in score_runs(cut)]
-        if None in found:
-            silent.append(f"{game} seed {seed}")
-            continue
-        for by_game, score in zip(scores, found, strict=True):
-            by_game.setdefault(game, {})[seed] = score
-    left_out = {
-        "seconds of training are not known": sorted(timeless),
-        "no episode ended in one of the two": silent,
-        "only one of them has this run": [
-            f"{game} seed {seed}" for game, seed in sorted(ours.keys() ^ theirs.keys())
-        ],
+    found = {
+        name: [getattr(cut, measure) for cut in score_runs(at_equal_time(*pair, _median(ratios)))]
+        for name, pair in timed.items()
     }
-    return EqualTime(scores[0], scores[1], _notes(baseline, ratios, left_out))
+    known = {name: scores for name, scores in found.items() if None not in scores}
+    left_out = {
+        "seconds of training are not known": _named(pairs.keys() - timed.keys()),
+        "no episode ended in one of the two": _named(timed.keys() - known.keys()),
+        "only one of them has this run": _named(ours.keys() ^ theirs.keys()),
+    }
+    return EqualTime(_by_seed(known, 0), _by_seed(known, 1), _notes(baseline, ratios, left_out))
+
+
+def _by_seed(found: Mapping[tuple[str, int], Sequence[float]], place: int) -> BySeed:
+    scores: dict[str, dict[int, float]] = {}
+    for (game, seed), of_pair in found.items():
+        scores.setdefault(game, {})[seed] = of_pair[place]
+    return scores
+
+
+def _median(ratios: Sequence[float]) -> float:
+    return float(np.median(ratios))
+
+
+def _is_timed(pair: tuple[Run, Run]) -> bool:
+    return min(run.seconds for run in pair) > 0
+
+
+def _named(runs: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{game} seed {seed}" for game, seed in sorted(runs)]
 
 
 def _runs_of_arm(runs: Sequence[Scored], algo: str, arm: str) -> dict[tuple[str, int], Run]:
@@ -91,4 +102,4 @@ def _notes(
     if not ratios:
         return notes
     median = f"the median of {counted(len(ratios), 'pair')}"
-    return [f"takes {np.median(ratios):.2f} times the seconds of {baseline}, {median}", *notes]
+    return [f"takes {_median(ratios):.2f} times the seconds of {baseline}, {median}", *notes]

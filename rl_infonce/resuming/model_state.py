@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
-from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common import callbacks as sb3_callbacks
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -189,17 +189,18 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
 def _specs(env: VecEnv | None) -> dict[str, Any]:
     """Return ids and arguments of the environments that Gymnasium made in this process."""
     envs = getattr(getattr(env, "unwrapped", None), "envs", None) or ()
-    specs = [getattr(each, "spec", None) for each in envs]
-    told = [
-        {
-            "id": spec.id,
-            "max_episode_steps": spec.max_episode_steps,
-            **{name: value for name, value in spec.kwargs.items() if name != "render_mode"},
-        }
-        for spec in specs
-        if isinstance(spec, EnvSpec)
-    ]
+    told = [_spec_of(each) for each in envs]
     return {str(index): each for index, each in enumerate(told) if index == 0 or each != told[0]}
+
+
+def _spec_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    spec = env.unwrapped.spec  # that of a wrapper would be kept there, as state
+    if spec is None:
+        return {}
+    arguments = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    with contextlib.suppress(AttributeError):  # without a limit
+        arguments["max_episode_steps"] = env.get_wrapper_attr("_max_episode_steps")
+    return {"id": spec.id, **arguments}
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -191,4 +191,4 @@ def test_a_folder_that_cannot_be_written_is_named_before_games_are_played(
     monkeypatch.chdir(models)
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     said = refusal(*command(Path("breakout_1"), *flag))
-    assert f"Permission denied: '{models}'" in said
+    assert f"got {models}: Permission denied. Name another." in said

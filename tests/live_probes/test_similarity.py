@@ -61,7 +61,7 @@ def test_scores_are_those_of_the_critic_one_by_one(settings: dict[str, Any]) -> 
     anchors = encoded[scores.anchors] - encoded[scores.anchors].mean(0)
     centre = encoded[rows_of(scores)].mean(0)
     assert extractor.infonce is not None
-    critic: Any = extractor.infonce.critics["global"]
+    critic: Any = extractor.infonce.critic("global")
     for k in range(len(extractor.horizons)):
         for b in range(5):
             for start, ours in ((scores.anchors, scores.same), (scores.others, scores.other)):
@@ -77,7 +77,7 @@ def test_local_scores_are_averaged_over_positions() -> None:
     encoded, rows = encoded_by(extractor), rows_of(scores)
     features, maps = encoded.features[scores.anchors], encoded.maps.flatten(2)
     assert extractor.infonce is not None
-    critic: Any = extractor.infonce.critics["global_local"]
+    critic: Any = extractor.infonce.critic("global_local")
     centred = features - features.mean(0)
     per_position = [
         critic(centred, maps[rows, :, p] - maps[rows, :, p].mean(0)) for p in range(maps.shape[2])

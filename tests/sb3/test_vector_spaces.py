@@ -49,7 +49,7 @@ class SampledEnv(gym.Env[Any, Any]):
 
 def train(env: gym.Env[Any, Any], algorithm: type[Any] = PPO, **settings: Any) -> Any:
     sizes = PPO_SIZES if algorithm is PPO else REPLAY_SIZES
-    kwargs = policy_kwargs(**settings)
+    kwargs = policy_kwargs(**{"with_observation": True, **settings})
     model = algorithm(
         "MlpPolicy", DummyVecEnv([lambda: env]), policy_kwargs=kwargs, seed=0, **sizes
     )

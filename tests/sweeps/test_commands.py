@@ -62,12 +62,12 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     assert given == train
     actions = spaces.Discrete(3)
     images = spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    # Two of these are for vectors, and the other is for an encoder that RL trains.
-    of_images = given | {"input_sparsity": 0.0, "select_inputs": False}
+    # Three of these are for vectors, and the other is for an encoder that RL trains.
+    of_images = given | {"input_sparsity": 0.0, "select_inputs": False, "with_observation": None}
     of_images |= {"augment_observations": False}
     extractor = InfoNCEExtractor(images, action_space=actions, auto_bind=False, **of_images)
     expected = {name: of_images[name] for name in own if name in train}
-    assert extractor.settings == preset_settings("cpc", expected)
+    assert extractor.settings == preset_settings("cpc", expected | {"with_observation": True})
     own_updates = {"decoupled": True, "decoupled_learning_rate": 0.25}
     (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": own_updates}).cells()
     parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))
