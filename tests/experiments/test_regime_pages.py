@@ -218,6 +218,15 @@ def test_the_first_page_says_what_the_loss_does_where_all_inputs_are_useful() ->
     assert f"no difference of PPO was detected ({numbers})" in page
     numbers = f"{ratio.mean:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
     assert f"with the loss it is {numbers} what it is with the same network" in page
+    name = "sac_features_plain"
+    sac = row_of(read_grid(EXPERIMENTS / "regimes" / f"{name}.toml"), RESULTS / "regimes" / name)
+    assert sac.n_seeds == 10
+    over, ratio = present(sac.over["baseline"]), present(sac.ratio)
+    assert over.low < 0 < over.high
+    numbers = f"{ratio.mean:.2f} times, {ratio.low:.2f} to {ratio.high:.2f}"
+    assert f"nor of SAC ({numbers})" in page
+    numbers = f"{ratio.mean:.2f} times ({ratio.low:.2f} to {ratio.high:.2f})"
+    assert f"scores {numbers} what the same network does: no difference is detected." in page
 
 
 def test_most_of_sacs_gain_on_reacher_comes_without_true_futures() -> None:
