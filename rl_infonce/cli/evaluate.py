@@ -164,9 +164,9 @@ def _evaluate(plan: EvaluationPlan | RunEvaluationPlan, arguments: argparse.Name
     from rl_infonce.report.formatting import counted
     from rl_infonce.training.run_evaluation import evaluate_run
 
-    is_game = isinstance(plan, EvaluationPlan)
-    number = counted(plan.n_episodes, "game" if is_game else "episode")
-    what = f"{number} of {plan.game}" if isinstance(plan, EvaluationPlan) else number
+    what = counted(plan.n_episodes, "episode")
+    if isinstance(plan, EvaluationPlan):
+        what = f"{counted(plan.n_episodes, 'game')} of {plan.game}"
     print(f"Playing {what} with {plan.model}", flush=True)
     with tqdm(total=plan.n_episodes, unit="game", disable=not shows_progress(arguments)) as bar:
         evaluation: Evaluation | RunEvaluation

@@ -229,7 +229,7 @@ def _is_atari(part: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value, of SB3's and Gymnasium's classes alone, comes back as it was."""
+    """Return whether a checkpoint gives a value back as it was, with its type."""
     if type(value) in (list, tuple, deque):
         return all(_is_plain(each) for each in value)
     if isinstance(value, dict):

@@ -124,7 +124,7 @@ def load_replay(buffer: ReplayBuffer, saved: Mapping[str, Any], folder: Path) ->
 def end_last_episode(buffer: ReplayBuffer) -> None:
     """Let the newest row end its episode, where another one begins behind it.
 
-    SB3 does the same where `learn` counts steps anew.
+    SB3 does so in lean buffers (`optimize_memory_usage`) where `learn` counts steps anew.
     """
     ends = buffer.dones if buffer.optimize_memory_usage else buffer.timeouts
     ends[(buffer.pos - 1) % buffer.buffer_size] = True

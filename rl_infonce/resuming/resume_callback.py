@@ -177,12 +177,13 @@ class ResumeCallback(BaseCallback):
         self, model: OffPolicyAlgorithm, state: Mapping[str, Any], *, exact: bool
     ) -> None:
         saved, buffer = state["replay"], cast("ReplayBuffer", model.replay_buffer)
+        if saved is None:
+            _put_off_updates(model, f"The rows of {type(buffer).__name__} were not saved")
+            return
         try:
-            if saved is None:
-                raise ValueError(f"The rows of {type(buffer).__name__} were not saved")
             load_replay(buffer, saved, self.folder)
         except ValueError as error:
-            if exact and saved is not None:
+            if exact:
                 raise
             buffer.reset()
             _put_off_updates(model, str(error))

@@ -64,8 +64,8 @@ def check_actions(algorithm: str, space: spaces.Space[Any], where: str) -> None:
     """Raise unless an algorithm learns actions of a space; the message says which ones do."""
     kind = type(space).__name__
     if kind not in _ACTIONS[algorithm]:
-        fitting = [name for name, kinds in _ACTIONS.items() if kind in kinds]
-        fitting = [name for name in fitting if name != "ppo_mask"]  # few environments have masks
+        others = {name: kinds for name, kinds in _ACTIONS.items() if name != "ppo_mask"}
+        fitting = [name for name, kinds in others.items() if kind in kinds]  # few have masks
         raise ValueError(
             f"Expected `--algo` to learn the actions of {where}, {space}, got {algorithm}. "
             + (f"These do: {', '.join(fitting)}." if fitting else "None of SB3's does.")
