@@ -25,6 +25,9 @@ from rl_infonce.report.curves import return_curve
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 
+OF_THE_ARM = {"extractor", "without_noise"}
+"""Settings of an arm that are no arguments of the extractor."""
+
 
 def train_all(grid: Grid, runs: Path, output: Path) -> None:
     """Train every run that has no file yet."""
@@ -40,7 +43,8 @@ def train_all(grid: Grid, runs: Path, output: Path) -> None:
 
 def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> BaseAlgorithm:
     """Return an untrained agent, with an environment that keeps its episodes."""
-    env: VecEnv = make_vec_env(task, n_envs=grid.n_envs, seed=seed)
+    played = grid.unit[task] if arm.get("without_noise") else task
+    env: VecEnv = make_vec_env(played, n_envs=grid.n_envs, seed=seed)
     if grid.normalize:
         env = VecNormalize(env, gamma=grid.hyperparameters.get("gamma", 0.99))
     settings = dict(grid.hyperparameters)
@@ -52,7 +56,7 @@ def make_model(grid: Grid, task: str, arm: Mapping[str, Any], seed: int) -> Base
     if arm.get("extractor", True):
         policy_kwargs |= {
             "features_extractor_class": InfoNCEExtractor,
-            "features_extractor_kwargs": {n: v for n, v in arm.items() if n != "extractor"},
+            "features_extractor_kwargs": {n: arm[n] for n in arm.keys() - OF_THE_ARM},
         }
     known = vars(stable_baselines3) | vars(sb3_contrib)
     model: BaseAlgorithm = known[grid.algorithm](

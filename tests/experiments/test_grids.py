@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from regime_grids import read_grid as read_regime
+from regime_training import OF_THE_ARM
 
 from rl_infonce.sb3.arguments import extractor_arguments
 from rl_infonce.sweeps.grid import read_grid
@@ -26,9 +27,13 @@ def test_a_regime_has_legal_arms(path: Path) -> None:
     grid = read_regime(path)
     for arm in grid.arms.values():
         if arm.get("extractor", True):
-            host = {"vectors": grid.policy == "MlpPolicy", "off_policy": grid.algorithm == "SAC"}
-            given = vars(extractor_arguments((), arm, **host))
-            told = {name: tuple(v) if isinstance(v, list) else v for name, v in arm.items()}
+            host = {
+                "vectors": grid.policy == "MlpPolicy",
+                "off_policy": grid.algorithm in ("SAC", "TD3"),
+            }
+            own = {name: arm[name] for name in arm.keys() - OF_THE_ARM}
+            given = vars(extractor_arguments((), own, **host))
+            told = {name: tuple(v) if isinstance(v, list) else v for name, v in own.items()}
             assert told.items() <= given.items()
 
 

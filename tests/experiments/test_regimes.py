@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 from regime_grids import Grid, cells, read_grid, runs_of
 from regime_pages import draw, map_table, table, tasks_table, tried_table
 from regime_scores import area, effect, row_of
-from regime_training import curve_of, train_all
+from regime_training import curve_of, make_model, train_all
 
 from rl_infonce.report.curves import area_under_curve
 from rl_infonce.report.statistics import Interval
@@ -62,6 +62,17 @@ def test_a_small_grid_trains_its_arms_once_and_is_told_in_a_table(tmp_path: Path
     page = table(grid, output)
     assert "| InvertedPendulum-v5 | stock | 1 |" in page
     assert page.count("\n") == 2 + 4
+
+
+def test_an_arm_without_noise_has_the_inputs_of_the_task_alone(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text(GRID)
+    grid = read_grid(tmp_path / "grid.toml")
+    (task,) = grid.tasks
+    n_inputs = [
+        make_model(grid, task, {"infonce_coef": 0.0, **arm}, 0).observation_space.shape
+        for arm in ({}, {"without_noise": True})
+    ]
+    assert n_inputs == [(4 + 64,), (4,)]
 
 
 def stamped(**_kwargs: Any) -> gym.Env[Any, Any]:
