@@ -1,7 +1,8 @@
 """Environment steps per second and peak memory of stock PPO and of PPO with InfoNCE.
 
 Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
-`InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and in bf16; the arms with `_off` have
+`InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and, where the processor multiplies it,
+in bf16; the arms with `_minibatch` have `pairs_from="minibatch"`, and those with `_off` have
 `infonce_coef=0`, so they show what the loss costs. All use 8 environments x 128 steps, batches of
 256, 4 epochs and `net_arch=[]`. Every run is a process of its own; a round runs each arm once, and
 the ratio is taken within the round. Arithmetic is what torch counts in convolutions and matrix
@@ -19,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.atari import resolve_game
-from rl_infonce.device import processor_name
+from rl_infonce.device import has_fast_bf16, processor_name
 from rl_infonce.training.rl_zoo import PPO_SIZES
 
-ARMS = ("stock", "fp32_off", "fp32", "bf16_off", "bf16")
+OF_OURS = ("off", "", "minibatch")
+ARMS = (
+    "stock",
+    *(f"{precision}_{form}".strip("_") for precision in ("fp32", "bf16") for form in OF_OURS),
+)
 N_ENVS, N_STEPS = 8, PPO_SIZES["n_steps"]
+
+
+def fast_arms() -> tuple[str, ...]:
+    """Return the arms whose number format this processor multiplies."""
+    is_fast = has_fast_bf16(torch.device("cpu"))
+    return tuple(arm for arm in ARMS if is_fast or not arm.startswith("bf16"))
 
 
 def build(arm: str, game: str) -> Any:
@@ -49,10 +60,12 @@ def build(arm: str, game: str) -> Any:
     else:
         env = make_atari_vec_env(game, n_envs=N_ENVS, seed=0)
         policy_kwargs["features_extractor_class"] = InfoNCEExtractor
-        precision, _, off = arm.partition("_")
-        policy_kwargs["features_extractor_kwargs"] = {"precision": precision}
-        if off:
-            policy_kwargs["features_extractor_kwargs"]["infonce_coef"] = 0.0
+        precision, _, form = arm.partition("_")
+        settings = {"off": {"infonce_coef": 0.0}, "minibatch": {"pairs_from": "minibatch"}}
+        policy_kwargs["features_extractor_kwargs"] = {
+            "precision": precision,
+            **settings.get(form, {}),
+        }
     return PPO(
         "CnnPolicy",
         env,
@@ -67,14 +80,15 @@ def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
     model = build(arm, game)
     model.learn(N_ENVS * N_STEPS)
     phases = Phases()
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     model.learn(n_steps, callback=phases, reset_num_timesteps=False)
-    seconds = time.perf_counter() - start
+    seconds, processor = time.perf_counter() - start, time.process_time() - processor
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     update_flops = flops_of_update(model)
     iterations = n_steps // (N_ENVS * N_STEPS)
     return {
         "steps_per_second": n_steps / seconds,
+        "processor_seconds": processor,
         "rollout_share": phases.in_rollouts / seconds,
         "peak_mib": peak_kib / 1024,
         "gflop_per_iteration": update_flops / 1e9,
@@ -129,11 +143,11 @@ def measure_in_process(arm: str, game: str, n_steps: int) -> dict[str, float]:
     return measured
 
 
-def compare(game: str, n_steps: int, rounds: int) -> dict[str, Any]:
+def compare(game: str, n_steps: int, rounds: int, arms: Sequence[str]) -> dict[str, Any]:
     """Alternate the arms; return every run, and medians of the ratios to stock in its round."""
     runs: list[dict[str, dict[str, float]]] = []
     for index in range(rounds):
-        order = ARMS if index % 2 == 0 else ARMS[::-1]
+        order = arms if index % 2 == 0 else arms[::-1]
         runs.append({arm: measure_in_process(arm, game, n_steps) for arm in order})
         print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     return {
@@ -141,7 +155,7 @@ def compare(game: str, n_steps: int, rounds: int) -> dict[str, Any]:
         "steps": n_steps,
         "rounds": rounds,
         "machine": _machine(),
-        "median": {arm: medians(arm, runs) for arm in ARMS},
+        "median": {arm: medians(arm, runs) for arm in arms},
         "runs": runs,
     }
 
@@ -168,6 +182,26 @@ def table(summary: dict[str, Any]) -> str:
             f"| {arm} | {m['steps_per_second']:.0f} | {m['speed_ratio']:.2f} "
             f"| {min(ratios):.2f} to {max(ratios):.2f} | {m['memory_ratio']:.2f} |"
         )
+    return "\n".join(lines)
+
+
+def cost_table(summary: dict[str, Any]) -> str:
+    """Return in Markdown what the loss costs beside the same network without it, within rounds."""
+    lines = [
+        "| arm | steps/s, x off | processor time, x off | peak memory, x off |",
+        "|---|---|---|---|",
+    ]
+    for arm in summary["median"]:
+        off = f"{arm.partition('_')[0]}_off"
+        if arm in ("stock", off):
+            continue
+        cells = []
+        for name in ("steps_per_second", "processor_seconds", "peak_mib"):
+            ratios = [run[arm][name] / run[off][name] for run in summary["runs"]]
+            cells.append(
+                f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+            )
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -201,15 +235,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--game", default="pong")
     parser.add_argument("--steps", type=int, default=6 * N_ENVS * N_STEPS)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--arms", choices=ARMS, nargs="+", help="all that are fast here")
     parser.add_argument("--arm", choices=ARMS, help="measure one arm in this process")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     if args.arm is not None:
         print(json.dumps(measure(args.arm, args.game, args.steps)))
         return
-    summary = compare(args.game, args.steps, args.rounds)
-    print(table(summary), limits_table(summary), sep="\n\n")
+    summary = compare(args.game, args.steps, args.rounds, args.arms or fast_arms())
+    print(table(summary), cost_table(summary), limits_table(summary), sep="\n\n")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(summary, indent=2) + "\n")

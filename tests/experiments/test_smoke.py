@@ -24,14 +24,22 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
 
     def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
         asked.append(arm)
-        return {"steps_per_second": speeds[arm], "peak_mib": 1.0}
+        return {
+            "steps_per_second": speeds[arm],
+            "processor_seconds": 6 / speeds[arm],
+            "peak_mib": 1.0,
+        }
 
     monkeypatch.setattr(train_speed, "measure_in_process", measure)
-    summary = train_speed.compare("pong", 1024, rounds=2)
+    summary = train_speed.compare("pong", 1024, 2, tuple(speeds))
     assert asked == [*speeds, *reversed(speeds)]
     ratios = {arm: median["speed_ratio"] for arm, median in summary["median"].items()}
     assert ratios == {arm: speed / 2 for arm, speed in speeds.items()}
     assert "| fp32 | 3 | 1.50 | 1.50 to 1.50 | 1.00 |" in train_speed.table(summary)
+    of_loss = "| fp32 | 0.750 (0.750 to 0.750) | 1.333 (1.333 to 1.333) | 1.000 (1.000 to 1.000) |"
+    *_, first, second = train_speed.cost_table(summary).splitlines()
+    assert first == of_loss
+    assert second.startswith("| bf16 | 0.500 ")
 
 
 @pytest.mark.thorough
@@ -70,12 +78,15 @@ def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch)
     assert found["update_gflop_per_second"] == pytest.approx(speed)
 
 
-@pytest.mark.parametrize("arm", ["stock", "bf16"])
+@pytest.mark.parametrize("arm", ["stock", "bf16", "fp32_minibatch"])
 def test_train_speed_builds_what_it_names(arm: str) -> None:
     model = train_speed.build(arm, "pong")
     extractor = model.policy.features_extractor
     assert type(extractor).__name__ == ("NatureCNN" if arm == "stock" else "InfoNCEExtractor")
     assert model.observation_space.shape == (4, 84, 84)
+    if arm != "stock":
+        wanted = "minibatch" if arm.endswith("minibatch") else "buffer"
+        assert extractor.settings.pairs_from == wanted
     assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs) == (8, 128, 256, 4)
     assert len(model.policy.mlp_extractor.policy_net) == 0
     model.get_env().close()
