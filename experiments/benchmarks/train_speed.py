@@ -61,7 +61,10 @@ def build(arm: str, game: str) -> Any:
         env = make_atari_vec_env(game, n_envs=N_ENVS, seed=0)
         policy_kwargs["features_extractor_class"] = InfoNCEExtractor
         precision, _, form = arm.partition("_")
-        settings = {"off": {"infonce_coef": 0.0}, "minibatch": {"pairs_from": "minibatch"}}
+        settings: dict[str, dict[str, Any]] = {
+            "off": {"infonce_coef": 0.0},
+            "minibatch": {"pairs_from": "minibatch"},
+        }
         policy_kwargs["features_extractor_kwargs"] = {
             "precision": precision,
             **settings.get(form, {}),

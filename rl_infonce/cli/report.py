@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             results.runs,
             missing=results.missing,
             other_versions=results.notes,
+            not_planned=results.not_planned,
             scales=None if arguments.raw else human_scores(),
             rng=np.random.default_rng(_BOOTSTRAP_SEED),
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import flag, shown
+from rl_infonce.cli.arguments import flag, flag_words, shown
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _ENGINES_OF = {
     "retries": ("ray",),
     "slurm": ("slurm",),
 }
+_OF_ONE_SESSION = {"command", "grid", "output", "resume", "dry_run", "force"}
 _REFRESHES_PER_SECOND = 0.5
 
 
@@ -117,12 +118,20 @@ def run(arguments: argparse.Namespace) -> int:
         with sweep.folder.held():
             command = shlex.join(sys.argv)
             sweep.begin(planned, states, command, needs_room=not arguments.force)
+            again = _again(arguments, sweep.folder.path)
             if arguments.optimize:
-                return _guarded(lambda: _optimize(sweep))
-            return _guarded(lambda: _train(sweep, states))
+                return _guarded(lambda: _optimize(sweep, again))
+            return _guarded(lambda: _train(sweep, states, again))
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         arguments.usage_error(str(error))
     return 2
+
+
+def _again(arguments: argparse.Namespace, folder: Path) -> str:
+    """Return the command that goes on with the sweep in a folder as it was begun."""
+    given = {name: getattr(arguments, name) for name in sorted(arguments.given - _OF_ONE_SESSION)}
+    words = ["rl-infonce", "sweep", "--resume", str(folder), *flag_words(given)]
+    return shlex.join(words)
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
@@ -252,7 +261,7 @@ def _words(end: CellEnd) -> str:
     return f"done in {end.state.seconds:.0f} s"
 
 
-def _train(sweep: SweepRun, states: States) -> int:
+def _train(sweep: SweepRun, states: States, again: str) -> int:
     """Train the cells of the grid and return the exit code."""
     from rl_infonce.report.formatting import counted
     from rl_infonce.sweeps.display import counts
@@ -262,7 +271,7 @@ def _train(sweep: SweepRun, states: States) -> int:
     end = sweep.judge(_watch(sweep, sweep.train(grid), grid))
     print(f"{counted(len(end.states), 'cell')}: {counts(end.states)}")
     if not end.is_whole:
-        print(f"Go on with: rl-infonce sweep --resume {shlex.quote(str(sweep.folder.path))}")
+        print(f"Go on with: {again}")
     for name in end.failed:
         reason = end.states[name].reason
         because = f": {reason}" if reason else ""
@@ -270,7 +279,7 @@ def _train(sweep: SweepRun, states: States) -> int:
     return end.code
 
 
-def _optimize(sweep: SweepRun) -> int:
+def _optimize(sweep: SweepRun, again: str) -> int:
     """Search the study of the grid and return the exit code."""
     from rl_infonce.sweeps.study_run import StudyRun
 
@@ -285,6 +294,8 @@ def _optimize(sweep: SweepRun) -> int:
             "n_trials, or another --output, if none is left.",
             file=sys.stderr,
         )
+    if study.is_stopped:
+        print(f"Go on with: {again}")
     best = study.best()
     if best is not None:
         print(f"The best of all trials is {best[0]}: {best[2]:+.4f} with {dict(best[1])}")

@@ -26,6 +26,14 @@ _ONE_OUTCOME = (
     "The primary outcome of an algorithm is its first table, the mean return over the budget at "
     "equal steps{}are secondary: no interval is corrected for the number of comparisons."
 )
+_SEVERAL_ARMS = (
+    "Several arms are compared with the baseline: where none of {n} differs, at least one is said "
+    "to differ in up to {chance:.0%} of such reports."
+)
+_SURVIVORS = (
+    "Runs that failed are in no table. Where its own settings made an arm fail, what is left of it "
+    "looks better than it is."
+)
 _OF_GAMES = ", in the rows over all games. The rows of single games and the other tables "
 _OF_ONE_GAME = ". The other tables "
 
@@ -47,27 +55,32 @@ def make_report(
     rng: np.random.Generator,
     n_seeds: Mapping[str, int] | None = None,
     other_versions: Sequence[str] = (),
+    not_planned: Sequence[str] = (),
     search: Search | None = None,
 ) -> Report:
     """Return what finished runs say; charts need the extra `report`.
 
-    `missing` and `other_versions` name in words which planned runs are not there, and which were
-    trained with other packages. `scales` maps a game to the scores of a random agent and of a
-    human, and a game without these is scaled by its baseline; None compares raw scores. `n_seeds`
-    maps an arm to its planned seeds; None takes what is there. With a `search` there need be no
-    runs beside its trials.
+    `missing`, `other_versions` and `not_planned` name in words which planned runs are not there,
+    which were trained with other packages, and which are there and were not planned. `scales` maps
+    a game to the scores of a random agent and of a human, and a game without these is scaled by its
+    baseline; None compares raw scores. `n_seeds` maps an arm to its planned seeds; None takes what
+    is there. The baseline is the arm of that name, or else the first one. With a `search` there
+    need be no runs beside its trials.
     """
     _check(runs, search)
     scored = score_runs(runs)
-    planned = n_seeds or _most_seeds(runs)
-    summary = _summary(scored, missing, other_versions)
+    plans = {
+        algo: _baseline_first(n_seeds or _most_seeds(runs, algo))
+        for algo in dict.fromkeys(run.algo for run in runs)
+    }
+    summary = _summary(scored, plans, missing, other_versions, not_planned)
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
-    for algo in dict.fromkeys(run.algo for run in runs):
+    for algo, planned in plans.items():
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
             _add(part._replace(heading=name), parts, texts)
-        parts += _drawn(scored, algo, scales, rng)
+        parts += _drawn(scored, algo, next(iter(planned)), scales, rng)
     if search is not None:
         about = [HOW_CHOSEN.format(MEASURES[search.measure])]
         _add(Part("Trials", trials_table(search.trials), about), parts, texts)
@@ -94,12 +107,13 @@ def _add(part: Part, parts: list[str], texts: list[str]) -> None:
 
 
 def _drawn(
-    scored: Sequence[Scored], algo: str, scales: Scales, rng: np.random.Generator
+    scored: Sequence[Scored], algo: str, baseline: str, scales: Scales, rng: np.random.Generator
 ) -> list[str]:
     """Return the sections of an algorithm's profile and of its curves."""
     name = algo.upper()
     curves = figures(charts_of(scored, algo, rng), prefix=algo)
-    own_scales, _ = scaled_by([each for each in scored if each.run.algo == algo], algo, scales)
+    own = [each for each in scored if each.run.algo == algo]
+    own_scales, _ = scaled_by(own, algo, baseline, scales)
     profile = profile_chart(scored, algo, own_scales, rng)
     drawn = [paragraph(NOT_DRAWN)]
     if profile is not None:
@@ -125,20 +139,32 @@ def _check(runs: Sequence[Run], search: Search | None) -> None:
             )
 
 
-def _most_seeds(runs: Sequence[Run]) -> dict[str, int]:
-    most: dict[str, int] = {}
-    for (arm, _), n_seeds in Counter((run.arm, run.game) for run in runs).items():
-        most[arm] = max(n_seeds, most.get(arm, 0))
+def _most_seeds(runs: Sequence[Run], algo: str) -> dict[str, int]:
+    """Return each arm, those of the algorithm first, and the most seeds it has on a game there."""
+    own = [run for run in runs if run.algo == algo]
+    most = dict.fromkeys((run.arm for run in [*own, *runs]), 0)
+    for (arm, _), n_seeds in Counter((run.arm, run.game) for run in own).items():
+        most[arm] = max(n_seeds, most[arm])
     return most
 
 
+def _baseline_first(planned: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(planned.items(), key=lambda each: each[0] != "baseline"))
+
+
 def _summary(
-    scored: Sequence[Scored], missing: Sequence[str], other_versions: Sequence[str]
+    scored: Sequence[Scored],
+    plans: Mapping[str, Mapping[str, int]],
+    missing: Sequence[str],
+    other_versions: Sequence[str],
+    not_planned: Sequence[str],
 ) -> list[str]:
     """Return what stands above all tables, a paragraph each."""
     runs = [each.run for each in scored]
     games = sorted({run.game for run in runs})
     absent = [f"Missing: {'; '.join(missing)}."] if missing else []
+    absent += [_SURVIVORS] if any(" (failed" in each for each in missing) else []
+    absent += [f"Trained, but not in this grid: {'; '.join(not_planned)}."] if not_planned else []
     if not runs:
         return [_NO_ARMS, *absent]
     return [
@@ -148,8 +174,15 @@ def _summary(
         *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),
         _ONE_OUTCOME.format(_OF_GAMES if len(games) > 1 else _OF_ONE_GAME),
+        *_several_arms(plans),
         HOW_COMPARED,
     ]
+
+
+def _several_arms(plans: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Return how often one of several equal arms is said to differ, at intervals of 95 %."""
+    n_arms = sum(len(arms) - 1 for arms in plans.values())
+    return [_SEVERAL_ARMS.format(n=n_arms, chance=1 - 0.95**n_arms)] if n_arms > 1 else []
 
 
 def _several_commits(runs: Sequence[Run]) -> list[str]:

@@ -18,7 +18,7 @@ from rl_infonce.report.comparison import (
     paired_scores,
 )
 from rl_infonce.report.formatting import counted, notes_on_arms
-from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
+from rl_infonce.report.runs import Scored, scores_by_arm
 
 _NO_WIDTH = 1e-9
 _NO_SCATTER = "all pairs differ by the same, so their scatter cannot be told"
@@ -37,13 +37,13 @@ def returns_table(
 ) -> Table:
     """Return games by arms: mean over seeds, lowest to highest, and how many seeds there are.
 
-    `expected` maps an arm to the number of seeds that were planned for each game.
+    `expected` maps each arm to the number of seeds that were planned for each game.
     """
-    found, arms = scores_by_arm(runs, algo, measure), arms_of(runs)
+    found, arms = scores_by_arm(runs, algo, measure), list(expected)
     games = sorted({each.run.game for each in runs if each.run.algo == algo})
     rows = []
     for game in games:
-        cells = [_of_seeds(found.get(a, {}).get(game, {}), expected.get(a, 0)) for a in arms]
+        cells = [_of_seeds(found.get(a, {}).get(game, {}), expected[a]) for a in arms]
         rows.append([game, *cells])
     return Table(["game", *arms], rows, [])
 

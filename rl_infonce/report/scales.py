@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
+from rl_infonce.report.runs import Scored, scores_by_arm
 
 Scales = Mapping[str, tuple[float, float]]
 _FEWEST_SPREADS = 2.0
 """Standard deviations of a baseline's runs that its mean return lies from 0, to be a unit."""
 
 
-def baseline_scales(scored: Sequence[Scored], algo: str, known: Scales) -> Scales:
+def baseline_scales(scored: Sequence[Scored], algo: str, baseline: str, known: Scales) -> Scales:
     """Return scales of an algorithm's games that are not among those known, in baseline units.
 
     The unit of a game is the size of the baseline's mean return over the budget, the area under its
@@ -21,8 +21,7 @@ def baseline_scales(scored: Sequence[Scored], algo: str, known: Scales) -> Scale
     scale, nor has one whose baseline returns about 0: so small a unit would let this game decide
     over all others.
     """
-    runs = [each for each in scored if each.run.algo == algo]
-    areas = scores_by_arm(runs, algo, "area").get(arms_of(runs)[0], {}) if runs else {}
+    areas = scores_by_arm(scored, algo, "area").get(baseline, {})
     scales = {}
     for game, seeds in areas.items():
         returns = np.array(list(seeds.values()), dtype=np.float64)

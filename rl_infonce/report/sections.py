@@ -27,7 +27,8 @@ HOW_COMPARED = (
     "words` is of `difference` alone: where its interval holds 0, no difference was detected. The "
     "other intervals are 95 % bootstrap intervals: that of the IQMs is widened for few runs, that "
     "of P(better), the probability that a run scores above a run of the other arm, whatever their "
-    "seeds, is too narrow for few. `found in 4 of 5` is how large a true difference must be for 4 "
+    "seeds, is too narrow for few, and has no width where all runs of one arm lie above all of the "
+    "other. `found in 4 of 5` is how large a true difference must be for 4 "
     "of 5 such experiments to detect it, estimated from the scatter of the pairs. Few pairs tell "
     "that badly: in 95 % of experiments with one game the true share is 4 to 10 in 10 with a dozen"
     " pairs, and 1 to 10 with three."
@@ -49,9 +50,10 @@ _SPREAD = "Raw points: the mean over seeds, in brackets the lowest and the highe
 _TIME = (
     "Runs of the slower arm end where they were when those of the faster one had done their "
     "budget; each is scored over the steps it has done by then. How many times the seconds an arm "
-    "takes is the median over its pairs of runs, each of which is taken to train at a constant "
-    "rate of steps, that of its sessions that ended: a killed session leaves no time. On a shared "
-    "machine, times are only rough."
+    "takes is the median over its pairs of runs of a game, each of which is taken to train at "
+    "a constant rate of steps, that of its sessions that ended: a killed session leaves no time. "
+    "That median counts as known: how times scatter is in no interval. On a shared machine, times "
+    "are only rough."
 )
 
 
@@ -76,20 +78,22 @@ def parts_of(
 ) -> list[Part]:
     """Return the tables of an algorithm: returns, returns at equal wall-clock, features.
 
-    `planned` maps an arm to the number of seeds that were planned for each game.
+    `planned` maps an arm to the number of seeds that were planned for each game, the baseline
+    first.
     """
     own = [each for each in scored if each.run.algo == algo]
-    baseline, _ = _arms(scored, algo)
-    scales, about = scaled_by(own, algo, scales)
+    baseline, *arms = planned
+    scales, about = scaled_by(own, algo, baseline, scales)
     parts = []
     for measure, words in MEASURES.items():
-        pairs, heading = _against_baseline(scored, algo, measure), f"{words}, compared"
+        pairs = _against_baseline(scored, algo, measure, planned)
+        heading = f"{words}, compared"
         silent = _without_episodes(own, measure)
         parts += _comparison(heading, pairs, baseline, scales, rng, about, silent)
         table = returns_table(scored, algo, measure, planned)
         parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), [_SPREAD]))
     for measure, words in MEASURES.items():
-        pairs, notes = _at_equal_time(scored, algo, measure)
+        pairs, notes = _at_equal_time(scored, algo, measure, baseline, arms)
         heading = f"{words}, at equal wall-clock, compared"
         parts += _comparison(heading, pairs, baseline, scales, rng, about, [_TIME, *notes])
     for protocol in sorted({protocol for each in own for protocol in each.run.probes}):
@@ -97,11 +101,13 @@ def parts_of(
     return parts
 
 
-def scaled_by(own: Sequence[Scored], algo: str, human: Scales) -> tuple[Scales, list[str]]:
+def scaled_by(
+    own: Sequence[Scored], algo: str, baseline: str, human: Scales
+) -> tuple[Scales, list[str]]:
     """Return the scales of an algorithm's games, and what they are in words."""
     if human is None:
         return None, [_RAW]
-    by_baseline = baseline_scales(own, algo, human)
+    by_baseline = baseline_scales(own, algo, baseline, human)
     has_human = any(each.run.game in human for each in own)
     return {**human, **by_baseline}, [
         *([_SCALE] if has_human or not by_baseline else []),
@@ -116,8 +122,8 @@ def _features(
     planned: Mapping[str, int],
     rng: np.random.Generator,
 ) -> list[Part]:
-    heading, (baseline, _) = f"what the features know ({protocol})", _arms(scored, algo)
-    pairs = _against_baseline(scored, algo, mean_f1(protocol))
+    heading, baseline = f"what the features know ({protocol})", next(iter(planned))
+    pairs = _against_baseline(scored, algo, mean_f1(protocol), planned)
     trained = scores_by_arm(scored, algo, mean_f1(protocol))
     untrained = scores_by_arm(scored, algo, mean_f1(protocol, "untrained"))
     gains = {
@@ -172,22 +178,20 @@ def _without_episodes(own: Sequence[Scored], measure: str) -> list[str]:
     ]
 
 
-def _arms(scored: Sequence[Scored], algo: str) -> tuple[str, list[str]]:
-    """Return the baseline, the first arm of the algorithm, and the others, also those without."""
-    baseline = arms_of([each for each in scored if each.run.algo == algo])[0]
-    return baseline, [arm for arm in arms_of(scored) if arm != baseline]
-
-
 def _against_baseline(
-    scored: Sequence[Scored], algo: str, measure: str | Callable[[Scored], float | None]
+    scored: Sequence[Scored],
+    algo: str,
+    measure: str | Callable[[Scored], float | None],
+    planned: Mapping[str, int],
 ) -> Pairs:
-    baseline, arms = _arms(scored, algo)
+    baseline, *arms = planned
     found = scores_by_arm(scored, algo, measure)
     return {arm: (found.get(arm, {}), found.get(baseline, {})) for arm in arms}
 
 
-def _at_equal_time(scored: Sequence[Scored], algo: str, measure: str) -> tuple[Pairs, list[str]]:
-    baseline, arms = _arms(scored, algo)
+def _at_equal_time(
+    scored: Sequence[Scored], algo: str, measure: str, baseline: str, arms: Sequence[str]
+) -> tuple[Pairs, list[str]]:
     found = {arm: scores_at_equal_time(scored, algo, arm, baseline, measure) for arm in arms}
     notes = notes_on_arms({arm: each.notes for arm, each in found.items()})
     return {arm: (each.ours, each.theirs) for arm, each in found.items()}, notes

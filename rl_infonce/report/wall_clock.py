@@ -16,7 +16,7 @@ from rl_infonce.report.runs import Run, Scored, score_runs
 class EqualTime(NamedTuple):
     """Scores of two arms whose runs took the same time.
 
-    The notes say how much longer the first arm takes, and which runs have no time.
+    The notes say how much longer the first arm takes on each game, and which runs have no time.
     """
 
     ours: BySeed
@@ -50,15 +50,20 @@ def scores_at_equal_time(
 ) -> EqualTime:
     """Return the scores of two arms at equal wall-clock.
 
-    The times of an arm are in the median proportion over its pairs of runs: that of a single pair
-    is mostly what else the machine did.
+    The times of an arm are in the median proportion over its pairs of runs of a game: that of a
+    single pair is mostly what else the machine did.
     """
     ours, theirs = _runs_of_arm(runs, algo, arm), _runs_of_arm(runs, algo, baseline)
     pairs = {name: (ours[name], theirs[name]) for name in sorted(ours.keys() & theirs.keys())}
     timed = {name: pair for name, pair in pairs.items() if _is_timed(pair)}
-    ratios = [_seconds_of_budget(one) / _seconds_of_budget(other) for one, other in timed.values()]
+    ratios: dict[str, list[float]] = {}
+    for (game, _), (one, other) in timed.items():
+        ratios.setdefault(game, []).append(_seconds_of_budget(one) / _seconds_of_budget(other))
     found = {
-        name: [getattr(cut, measure) for cut in score_runs(at_equal_time(*pair, _median(ratios)))]
+        name: [
+            getattr(cut, measure)
+            for cut in score_runs(at_equal_time(*pair, _median(ratios[name[0]])))
+        ]
         for name, pair in timed.items()
     }
     known = {name: scores for name, scores in found.items() if None not in scores}
@@ -96,10 +101,13 @@ def _runs_of_arm(runs: Sequence[Scored], algo: str, arm: str) -> dict[tuple[str,
 
 
 def _notes(
-    baseline: str, ratios: Sequence[float], left_out: Mapping[str, Sequence[str]]
+    baseline: str, ratios: Mapping[str, Sequence[float]], left_out: Mapping[str, Sequence[str]]
 ) -> list[str]:
     notes = [f"left out {', '.join(names)}: {why}" for why, names in left_out.items() if names]
     if not ratios:
         return notes
-    median = f"the median of {counted(len(ratios), 'pair')}"
-    return [f"takes {_median(ratios):.2f} times the seconds of {baseline}, {median}", *notes]
+    times = ", ".join(
+        f"{game} {_median(found):.2f} ({counted(len(found), 'pair')})"
+        for game, found in ratios.items()
+    )
+    return [f"takes this many times the seconds of {baseline}, a median by game: {times}", *notes]

@@ -29,7 +29,7 @@ class CellState(NamedTuple):
     reason: str = ""
 
 
-_COMPLAINT = re.compile(r"rl-infonce \w+: |[\w.]*(Error|Exception)\b")
+_COMPLAINT = re.compile(r"rl-infonce \w+: (?!The run failed)|[\w.]*(Error|Exception)\b")
 # These are compared otherwise (see below), or change nothing that is trained.
 _OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
 

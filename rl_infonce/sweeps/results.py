@@ -29,13 +29,15 @@ _WORDS = {"trained": "trained; its return counts, its features are not probed ye
 class SweepResults(NamedTuple):
     """The finished runs of a sweep, and the names of the others with how far they have come.
 
-    Notes name the runs whose versions of packages or defaults differ from those of the first one.
+    Notes name the runs whose versions of packages or defaults differ from those of the first one;
+    `not_planned` are cells with a run which the grid had once and has no more.
     """
 
     grid: Grid
     runs: list[Run]
     missing: list[str]
     notes: list[str]
+    not_planned: list[str]
 
 
 def read_results(
@@ -74,7 +76,9 @@ def read_results(
             "them again, or pass --mixed-versions."
         )
     in_order = sorted(runs.values(), key=lambda run: grid.arms.index(run.arm))
-    return SweepResults(grid, in_order, missing, others)
+    names = {cell.name for cell in grid.cells()}
+    not_planned = [name for name in folder.begun() if name not in names and "-trial_" not in name]
+    return SweepResults(grid, in_order, missing, others, not_planned)
 
 
 def _of_other_versions(runs: Mapping[str, Run]) -> list[str]:
@@ -141,6 +145,11 @@ def _run(
 ) -> Run:
     hosts = _machines(record["sessions"], "hardware") or driver
     software = software_of(record)
+    if not (run_dir / "episodes.csv").is_file():
+        raise FileNotFoundError(
+            f"Expected the episodes of a finished run in {run_dir}, got no episodes.csv there. Put "
+            "it back, or delete the folder and train the cell again."
+        )
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
     progress = _columns(run_dir / "progress.csv", _CURVES)

@@ -74,7 +74,7 @@ def _run_commands(
     environment: Mapping[str, str],
     started: Callable[[subprocess.Popen[bytes]], object],
 ) -> int:
-    job.log.parent.mkdir(parents=True, exist_ok=True)
+    job.log.parent.mkdir(exist_ok=True)  # no sweep without its folder
     for command in job.commands:
         with job.log.open("ab") as file:
             process = subprocess.Popen(

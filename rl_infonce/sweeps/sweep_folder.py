@@ -19,6 +19,7 @@ from rl_infonce.runs.claim import held
 from rl_infonce.runs.run_directory import (
     RECORD,
     differing_versions,
+    made_folder,
     now,
     read_record,
     software,
@@ -76,18 +77,18 @@ class SweepFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keep other sweeps out of the folder; raise a BlockingIOError if one is in it."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        made_folder("--output", self.path)
         with held(self.path, "runs a sweep in it", " Choose another --output."):
             yield
 
     def adopt(self, grid: Grid, content: bytes) -> None:
         """Make a grid the sweep's own; cells that were ever begun in it must be what they were.
 
-        The content is that of the grid's file. If it cannot be written, the former grid stays.
+        The content is that of the grid's file. If this cannot be written, the former grid stays.
         """
-        record = self._with_cells(grid)
+        self.note_cells(grid)  # first: a grid without a record is not a sweep's
         replace_bytes(self.path / _GRID, content)
-        replace_json(self.path / _SWEEP, record)
+        (self.path / "cells").mkdir(exist_ok=True)
 
     def note_cells(self, grid: Grid) -> None:
         """Note the cells of a grid that does not become the sweep's; otherwise as `adopt`."""
@@ -98,6 +99,15 @@ class SweepFolder:
         self.check_cells(grid)
         record = self._record()
         return {**record, "cells": {**record.get("cells", {}), **_meanings(grid), **self._begun()}}
+
+    def check_own(self, content: bytes) -> None:
+        """Raise if the folder has another grid than this content and no sweep ever began there."""
+        path = self.path / _GRID
+        if path.is_file() and not (self.path / _SWEEP).exists() and path.read_bytes() != content:
+            raise FileExistsError(
+                f"Expected `--output` to be the folder of a sweep, or one without a {_GRID}, got "
+                f"{self.path}, whose {_GRID} would be overwritten. Choose another folder."
+            )
 
     def check_cells(self, grid: Grid) -> None:
         """Raise, with the settings that differ, unless cells are what they were when begun."""

@@ -123,6 +123,7 @@ class SweepRun:
         ]
         with contextlib.closing(self.engine.run(jobs, self.folder.path)) as engine:
             for name, code in engine:
+                self.folder.grid_path()  # a folder that was deleted is not filled once more
                 run_dir = self.folder.run_dir(cells[name])
                 state = cell_state(cells[name], grid, run_dir)
                 yield CellEnd(name, code, state, run_dir)
@@ -161,6 +162,11 @@ def find_sweep(
     Without an output folder, the sweep goes to sweeps/NAME of the grid.
     """
     if grid is not None and resume is None:
+        if grid.is_dir():
+            raise IsADirectoryError(
+                f"Expected the file of a grid, got the folder {grid}. To go on with a sweep that "
+                f"is in it, pass --resume {grid}."
+            )
         if not grid.exists():
             raise FileNotFoundError(
                 f"Expected a grid at {grid}, got no such file. "
@@ -173,6 +179,8 @@ def find_sweep(
         folder = SweepFolder(resume)
         path = folder.grid_path()
     else:
-        raise ValueError("Expected a grid, or --resume with the folder of a sweep.")
+        got = "neither" if grid is None else "both"
+        raise ValueError(f"Expected a grid, or --resume with the folder of a sweep, got {got}.")
     content = path.read_bytes()
+    folder.check_own(content)
     return parse_grid(content, path, check_files=True), content, folder

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +15,14 @@ import pytest
 from stable_baselines3 import PPO
 
 from rl_infonce.cli import main, make_parser
+from rl_infonce.cli.sweep import _again
 from rl_infonce.cli.train import given_settings
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.estimate import Tried, disk_of
 from rl_infonce.sweeps.grid import Cell, read_grid
-from rl_infonce.sweeps.run_cell import Job
+from rl_infonce.sweeps.run_cell import Job, run_job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from rl_infonce.training.plan import new_run
 from tests.cli.running import errors_of, output_of, refusal
@@ -77,7 +80,7 @@ def test_a_failed_cell_is_named_and_the_others_are_done(
     failed = "breakout-ppo-broken-0: failed (exit code 2): rl-infonce train: error: "
     assert re.search(f"{re.escape(failed)}.*none.safetensors.* \\(see .*output.log\\)", said.out)
     assert "2 cells: 1 done, 1 missing" in said.out
-    assert f"Go on with: rl-infonce sweep --resume {folder}" in said.out
+    assert f"Go on with: rl-infonce sweep --resume {folder} --n-jobs 1\n" in said.out
     assert "breakout-ppo-broken-0 failed" in said.err
     done = folder / "cells" / "breakout-ppo-baseline-0"
     assert not list((done / "checkpoints").glob("step_*")), "of finished cells they go"
@@ -98,6 +101,44 @@ def test_a_dry_run_prints_the_plan_and_trains_nothing(tmp_path: Path) -> None:
     assert re.search(r"takes about \d+ seconds, or \d+ seconds with 2 at once", said)
     assert "GiB of disk" in said
     assert not (tmp_path / "sweep").exists()
+
+
+def test_what_was_asked_for_is_asked_for_again() -> None:
+    words = ["sweep", "grid.toml", "--keep-checkpoints", "--force", "--slurm", "timeout_min:9"]
+    arguments = make_parser().parse_args([*words, "--engine", "slurm", "--n-threads", "2"])
+    found = _again(arguments, Path("my sweep").absolute())
+    where = shlex.quote(str(Path("my sweep").absolute()))
+    own = "--engine slurm --keep-checkpoints --n-threads 2 --slurm timeout_min:9"
+    assert found == f"rl-infonce sweep --resume {where} {own}"
+    assert sweep_given(found) - {"grid"} == arguments.given - {"grid", "force"} | {"resume"}
+
+
+def sweep_given(command: str) -> set[str]:
+    """Return the names of the flags of a command."""
+    given: set[str] = make_parser().parse_args(shlex.split(command)[1:]).given
+    return given
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["."], "Expected the file of a grid, got the folder ..*pass --resume ."),
+        (["grid.toml", "--resume", "."], "Expected a grid, or --resume .*, got both"),
+        ([], "Expected a grid, or --resume .*, got neither"),
+        (["grid.toml", "-o", "file"], "Expected `--output` to be a folder that can be made"),
+        (["pilot.toml", "-o", "."], "whose grid.toml would be overwritten. Choose another folder"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_grid(Path("grid.toml"))
+    write_grid(Path("pilot.toml"), n_timesteps=256)
+    Path("file").write_text("mine")
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    assert re.search(message, refusal("sweep", *words))
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
 
 
 @pytest.fixture
@@ -261,6 +302,24 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine()
     monkeypatch.setattr("rl_infonce.sweeps.local.run_locally", fake)
     return fake
+
+
+def test_a_folder_that_was_deleted_is_not_filled_once_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[int] = []
+
+    def delete(jobs: Sequence[Job], **_settings: Any) -> Generator[tuple[str, int], None, None]:
+        shutil.rmtree(tmp_path / "sweep")
+        for job in jobs:
+            codes.append(run_job(job, {}))
+            yield job.name, codes[-1]
+
+    monkeypatch.setattr("rl_infonce.sweeps.local.run_locally", delete)
+    assert sweep(*small(tmp_path)) == 1
+    assert codes == [1], "the others are not tried"
+    assert "Expected a sweep in " in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_flags_reach_the_local_engine(

@@ -109,7 +109,10 @@ def test_returns_are_compared_at_equal_wall_clock_too(tmp_path: Path) -> None:
     assert "| infonce | no detectable difference | +0.000" in equal_steps
     assert equal_seconds.startswith(", at equal wall-clock |")
     assert "| infonce | lower | -" in equal_seconds
-    assert "takes 2.00 times the seconds of baseline, the median of 2 pairs" in equal_seconds
+    assert (
+        "takes this many times the seconds of baseline, a median by game: breakout 2.00 (2 pairs)"
+        in equal_seconds
+    )
 
 
 def test_a_baseline_that_is_not_probed_yet_is_named(tmp_path: Path) -> None:

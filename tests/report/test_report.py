@@ -381,7 +381,7 @@ def test_a_baseline_about_0_is_no_unit() -> None:
         + [run("b", "baseline", s, returns=np.full(50, 100.0 + 10 * s)) for s in range(3)]
         + [run("c", "baseline", 0, returns=np.full(50, -7.0))]
     )
-    assert baseline_scales(scored, "ppo", {}) == {"b": (0.0, 110.0), "c": (0.0, 7.0)}
+    assert baseline_scales(scored, "ppo", "baseline", {}) == {"b": (0.0, 110.0), "c": (0.0, 7.0)}
 
 
 def test_missing_and_unequal_seeds_are_shown() -> None:
@@ -397,6 +397,44 @@ def test_missing_and_unequal_seeds_are_shown() -> None:
     assert table_of(made.markdown, OF_THE_END)["infonce"]["pairs"] == "5 in 2 games"
     assert "infonce: left out pong, seed 2: only one arm has a score of it" in made.markdown
     assert len(list(csv.DictReader(io.StringIO(made.csv)))) == 17
+
+
+def test_an_arm_without_a_run_keeps_its_place() -> None:
+    planned = dict.fromkeys((*GAIN, "wild"), 3)
+    made = report(RUNS, missing=["pong-ppo-wild-0 (failed: NaN)"], n_seeds=planned).markdown
+    assert table_of(made, "PPO: mean return over the budget")["pong"]["wild"] == "missing"
+    compare = table_of(made, "PPO: mean return over the budget, compared")
+    assert compare["wild"]["in words"] == "not compared, see below"
+    assert "Where its own settings made an arm fail, what is left of it looks better" in made
+    begun = report(RUNS, missing=["pong-ppo-wild-0 (begun)"], n_seeds=planned).markdown
+    assert "looks better" not in begun
+
+
+def test_no_other_arm_takes_the_baselines_place() -> None:
+    runs = [each for each in RUNS if each.arm != "baseline"]
+    planned = dict.fromkeys(("infonce", "baseline", "placebo"), 3)
+    made = report(runs, scales={}, n_seeds=planned).markdown
+    compare = table_of(made, "PPO: mean return over the budget, compared")
+    assert "| against baseline |" in made
+    assert {each["in words"] for each in compare.values()} == {"not compared, see below"}
+
+
+def test_seeds_are_those_of_the_algorithm() -> None:
+    runs = [*RUNS, *(replace(each, algo="dqn") for each in RUNS)]
+    assert " of 6 seeds" not in report(runs).markdown
+
+
+def test_how_often_equal_arms_are_said_to_differ_is_told() -> None:
+    assert "where none of 2 differs, at least one is said to differ in up to 10% of" in (
+        whole().markdown
+    )
+    assert "is said to differ" not in report([r for r in RUNS if r.arm != "placebo"]).markdown
+
+
+def test_what_was_not_planned_is_named() -> None:
+    made = report(RUNS, not_planned=["pong-ppo-infonce-7"])
+    for page in (made.markdown, made.html):
+        assert "Trained, but not in this grid: pong-ppo-infonce-7." in page
 
 
 def test_a_run_without_an_episode_is_in_no_average() -> None:
@@ -516,7 +554,8 @@ def test_runs_are_compared_at_equal_wall_clock() -> None:
     assert equal_time["placebo"]["in words"] == "no detectable difference"
     assert "PPO: mean return over the budget, at equal wall-clock, compared" in markdown
     notes = markdown.split(heading)[1].split("## ")[0]
-    assert "infonce: takes 2.00 times the seconds of baseline, the median of 6 pairs" in notes
+    times = "infonce: takes this many times the seconds of baseline, a median by game"
+    assert f"{times}: pong 2.00 (3 pairs), qbert 2.00 (3 pairs)" in notes
     assert "at a constant rate of steps" in notes
     assert "shared machine" in notes
 

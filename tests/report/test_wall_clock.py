@@ -10,6 +10,8 @@ from rl_infonce.report.runs import Run, score_runs
 from rl_infonce.report.wall_clock import at_equal_time, scores_at_equal_time
 from tests.report import test_report
 
+TAKES = "takes this many times the seconds of baseline, a median by game"
+
 
 def run(arm: str, seconds: float, **changes: Any) -> Run:
     """Return a run of 1000 steps whose return after each tenth is its number."""
@@ -28,7 +30,7 @@ def test_the_slower_run_is_cut_where_the_faster_one_ended() -> None:
     assert [each.n_steps for each in at_equal_time(fast, slow, 0.4)] == [1000, 400]
 
 
-def test_times_are_in_the_median_proportion_of_all_pairs() -> None:
+def test_times_are_in_the_median_proportion_of_all_pairs_of_a_game() -> None:
     # one overshot its budget by half, so that the budget took two thirds of its seconds
     of_loss = {"late": run("infonce", 60.0, n_steps_done=1500), "loaded": run("infonce", 100.0)}
     runs = [
@@ -36,9 +38,11 @@ def test_times_are_in_the_median_proportion_of_all_pairs() -> None:
         for seed, slow in enumerate([*of_loss.values(), run("infonce", 20.0)])
         for each in (slow, run("baseline", 20.0))
     ]
-    found = scores_at_equal_time(score_runs(runs), "ppo", "infonce", "baseline", "final")
-    assert found.notes == ["takes 2.00 times the seconds of baseline, the median of 3 pairs"]
-    assert found.ours == {"pong": dict.fromkeys(range(3), 5.0)}
+    as_fast = [run(arm, 20.0, game="qbert") for arm in ("infonce", "baseline")]
+    scored = score_runs([*runs, *as_fast])
+    found = scores_at_equal_time(scored, "ppo", "infonce", "baseline", "final")
+    assert found.notes == [f"{TAKES}: pong 2.00 (3 pairs), qbert 1.00 (1 pair)"]
+    assert found.ours == {"pong": dict.fromkeys(range(3), 5.0), "qbert": {0: 10.0}}
 
 
 def test_scores_are_those_up_to_the_cut() -> None:
@@ -51,7 +55,7 @@ def test_scores_are_those_up_to_the_cut() -> None:
     assert final.ours == {"pong": {0: 4.0}}
     assert final.theirs == {"pong": {0: 10.0}}
     assert final.notes == [
-        "takes 2.50 times the seconds of baseline, the median of 1 pair",
+        f"{TAKES}: pong 2.50 (1 pair)",
         "left out pong seed 2: seconds of training are not known",
         "left out pong seed 1: only one of them has this run",
     ]

@@ -15,7 +15,7 @@ from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
 from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.display import counts, live_table
 from rl_infonce.sweeps.grid import make_grid
-from rl_infonce.sweeps.progress import CellState, cell_state
+from rl_infonce.sweeps.progress import CellState, cell_state, last_complaint
 from rl_infonce.training.plan import new_run
 from tests.attacks.formats import SCORES_SETTINGS
 from tests.sweeps.grids import GRID
@@ -190,6 +190,14 @@ def test_a_training_cell_is_as_far_as_its_last_whole_row(tmp_path: Path) -> None
     run_dir = record(tmp_path / "run")
     (run_dir / "progress.csv").write_text("step,loss\n32,1.5\n64,1.25\n9")
     assert cell_state(CELL, PROBED, run_dir) == CellState("begun", 64)
+
+
+def test_why_a_run_failed_is_its_last_complaint(tmp_path: Path) -> None:
+    log = tmp_path / "output.log"
+    assert last_complaint(log) == ""
+    why = "rl-infonce train: Expected finite gradients, got NaN."
+    log.write_text(f"Training: PPO\n{why}\nrl-infonce train: The run failed; it is in model.zip\n")
+    assert last_complaint(log) == why
 
 
 def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from rl_infonce.cli import main, make_parser
-from rl_infonce.runs.run_directory import read_record, write_record
+from rl_infonce.runs.run_directory import new_record, read_record, write_record
 from rl_infonce.sweeps.results import _of_other_losses, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.cli.running import refusal
@@ -49,6 +50,26 @@ def test_finished_cells_are_read_and_others_named(folder: SweepFolder) -> None:
         "breakout-ppo-baseline-1 (missing)",
         "breakout-ppo-infonce-1 (missing)",
     ]
+
+
+def test_cells_that_the_grid_lacks_are_named_and_trials_are_not(tmp_path: Path) -> None:
+    made = begun_sweep(tmp_path / "sweep", seeds=[0, 1])
+    for index in (0, 2):
+        finished(made, index)
+    trial = replace(made.grid(), seeds=(0,), arms=("trial_000",), settings={"trial_000": {}})
+    made.note_cells(trial)
+    (cell,) = trial.cells()
+    made.run_dir(cell).mkdir(parents=True)
+    write_record(made.run_dir(cell), new_record({}, 0))
+    fewer = replace(made.grid(), seeds=(0,))
+    assert read_results(made).not_planned == []
+    assert read_results(made, fewer).not_planned == ["breakout-ppo-baseline-1"]
+
+
+def test_a_finished_run_without_its_episodes_is_named(folder: SweepFolder) -> None:
+    (finished(folder, 0) / "episodes.csv").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no episodes\.csv there"):
+        read_results(folder)
 
 
 def test_arms_keep_the_grids_order_whatever_is_missing(tmp_path: Path) -> None:
