@@ -12,6 +12,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import nn
 
 from rl_infonce.files.tensor_file import shapes_of
+from rl_infonce.networks.alignment import Alignment
 from rl_infonce.networks.encoder_file import describe, load_encoder
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 from rl_infonce.networks.moving_average import MovingAverage
@@ -26,7 +27,8 @@ def use_encoder(
     """Give every features extractor of a model the weights of a pretrained encoder.
 
     The model must be built already, because SB3 draws the weights of PPO's and A2C's extractors
-    anew after building them. Target networks also get the weights.
+    anew after building them. Target networks also get the weights. In a model that was trained,
+    averages of the former encoder begin anew, and the optimiser's moments of its weights stay.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -60,9 +62,9 @@ def use_encoder(
                 extractor.get_parameter(name).copy_(tensor)
         for name in source.state_dict():
             extractor.get_parameter(name).requires_grad_(True)
-        average = getattr(extractor, "target", None)
-        if isinstance(average, MovingAverage):  # in "atc" and "curl": its next update copies
-            average.get_buffer("n_updates").zero_()
+        for part in extractor.modules():
+            if isinstance(part, MovingAverage | Alignment):  # of the former encoder
+                part.restart()
     if freeze:
         freeze_encoder(model)
 

@@ -77,6 +77,13 @@ class Alignment(nn.Module):
         self.reference.update(tensors)
         self.get_buffer("aligned_at").fill_(n_updates)
 
+    def restart(self) -> None:
+        """Turn and shift nothing, until features are remembered once more."""
+        self.reference.restart()
+        self.get_buffer("rotation").copy_(torch.eye(len(self.get_buffer("shift"))))
+        for name in ("shift", "aligned_at"):
+            self.get_buffer(name).zero_()
+
     @torch.no_grad()
     def turn_back(self, features: Tensor, former: Tensor) -> bool:
         """Bring features to where they were, and return whether they could be.

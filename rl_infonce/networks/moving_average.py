@@ -62,6 +62,11 @@ class MovingAverage(nn.Module):
         self.get_buffer("n_updates").add_(1)
         self.has_begun = True
 
+    def restart(self) -> None:
+        """Let the next update copy the online parameters, as the first one did."""
+        self.get_buffer("n_updates").zero_()
+        self.has_begun = False
+
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self.has_begun = bool(self.get_buffer("n_updates"))

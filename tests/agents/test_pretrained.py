@@ -16,6 +16,7 @@ from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.encoder_form import EncoderForm
+from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from tests.draws import seeded
 from tests.sb3.worlds import noise_images, weights_of
@@ -125,6 +126,34 @@ def test_a_frozen_encoder_stays_and_another_learns(
     if freeze and policy_kwargs is INFONCE:
         extractor = next(m for m in model.policy.modules() if isinstance(m, InfoNCEExtractor))
         assert extractor.last_infonce["loss"] > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preset": "atc"},
+        {"isolated": True, "policy_encoder_tau": 0.01, "align_features": True},
+    ],
+    ids=["moving_target", "averaged_and_aligned"],
+)
+def test_nothing_of_a_trained_encoder_stays_beside_the_one_that_is_given(
+    settings: dict[str, Any],
+) -> None:
+    own = INFONCE["features_extractor_kwargs"]
+    kwargs = {**INFONCE, "features_extractor_kwargs": {**own, **settings}}
+    model = model_of(PPO, kwargs)
+    model.learn(64)
+    extractor, given = model.policy.features_extractor, encoder()
+    followers = [m for m in extractor.modules() if isinstance(m, MovingAverage)]
+    assert followers
+    assert all(each.has_begun for each in followers)
+    use_encoder(model, given)
+    images = noise_images(4, SHAPE)
+    features = model.policy.extract_features(images, extractor)
+    torch.testing.assert_close(features, given(images))
+    assert not any(each.has_begun for each in followers)
+    model.learn(64)
+    assert all(each.has_begun for each in followers)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, DQN])
