@@ -19,7 +19,7 @@ class Budget(NamedTuple):
 
     Attributes:
         n_steps: Gradient steps.
-        seconds: Seconds of wall clock; the number of steps follows from the speed so far.
+        seconds: Seconds of wall clock; the last step is the one after which they are over.
         n_frames: Frames seen in gradient steps, in whole batches: the same for objectives that look
             at different numbers of frames per sample.
     """
@@ -93,37 +93,13 @@ def learning_rate_factor(step: int, n_steps: int, *, warmup: float = 0.02) -> fl
     return (1 + math.cos(math.pi * (step - n_warmup) / max(n_steps - n_warmup, 1))) / 2
 
 
-class Schedule(NamedTuple):
-    """What is left of a run; its last validation, if any is still to come, is at its end."""
-
-    n_steps: int
-    n_validations: int
-    next_validation: int
-
-
-def plan(
-    step: int,
-    n_validations: int,
-    *,
-    n_steps: int | None = None,
-    seconds: float = 0.0,
-    seconds_per_step: float = 1.0,
-    seconds_per_validation: float = 0.0,
-) -> Schedule:
-    """Return how to go on after a step, with at most `n_validations` still to come.
-
-    `n_steps` counts the steps of the whole run; None takes as many as the seconds that are left pay
-    for, of which validations get a fifth at most. With no validation left the run is over.
-    """
-    if n_validations == 0:
-        return Schedule(step, 0, step)
-    if n_steps is None:
-        if seconds_per_validation > 0:
-            affordable = int(_VALIDATION_SHARE * seconds / seconds_per_validation)
-            n_validations = min(n_validations, max(affordable, 1))
-        left = seconds - n_validations * seconds_per_validation
-        n_steps = step + max(int(left / seconds_per_step), 0)
+def next_validation(step: int, n_validations: int, n_steps: int) -> int:
+    """Return the step after which to validate next; the last of `n_validations` is at the end."""
     n_left = max(n_steps - step, 0)
     n_validations = min(n_validations, n_left)
-    every = math.ceil(n_left / n_validations) if n_validations else 0
-    return Schedule(n_steps, n_validations, step + every)
+    return step + (math.ceil(n_left / n_validations) if n_validations else 0)
+
+
+def has_time_to_validate(seconds: float, validation_seconds: float, next_seconds: float) -> bool:
+    """Return whether validations, with one that takes `next_seconds`, have a fifth of the time."""
+    return validation_seconds + next_seconds <= _VALIDATION_SHARE * seconds

@@ -43,9 +43,9 @@ class Progress:
 
     Attributes:
         step: Number of gradient steps done.
-        n_steps: Number of gradient steps in all; 0 until the first ones have been timed.
-        n_validations: Number of validations still to come.
-        next_validation: Step after which the next validation is due.
+        n_steps: Number of gradient steps in all; of a budget in seconds an estimate, 0 at first.
+        n_validations: Number of validations still to come, at most.
+        next_validation: Step after which the next validation is due; 0 where the clock decides.
         seconds: Wall clock of all sessions, up to this state.
         step_seconds: Seconds spent in gradient steps.
         validation_seconds: Seconds spent in validations.

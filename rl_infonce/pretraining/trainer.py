@@ -22,8 +22,9 @@ from rl_infonce.pretraining.budget import (
     N_VALIDATIONS,
     Budget,
     check_budget,
+    has_time_to_validate,
     learning_rate_factor,
-    plan,
+    next_validation,
 )
 from rl_infonce.pretraining.checkpoint import (
     Progress,
@@ -44,8 +45,8 @@ from rl_infonce.pretraining.ranks import (
 from rl_infonce.runs.claim import held
 
 CHECKPOINT = "checkpoint.safetensors"
-_N_TIMED_STEPS = 10
-_UNKNOWN_N_STEPS = 10**6
+_N_PARTS = 10**4
+"""Parts of a budget in seconds, which have a learning rate as steps have."""
 _VALIDATION_SEED = 2**32 - 1
 
 
@@ -187,7 +188,8 @@ class _Run:
             found = read_checkpoint(self.path, objective, self.optimizer, self.about)
             self.progress, self.best = found
         self._check_ranks()
-        if self.progress.step == 0 and self.n_steps is not None:
+        self.done = self._share_done()
+        if self.progress.step == 0:
             self._plan()
 
     def _frames_per_sample(self) -> int:
@@ -232,9 +234,8 @@ class _Run:
                 latest = self._step(*next(batches))
                 progress.step_seconds += time.perf_counter() - began
                 progress.seconds = time.perf_counter() - session
-                if not progress.n_steps and progress.step == _N_TIMED_STEPS:
-                    self._plan()
-                if progress.n_steps and progress.step == progress.next_validation:
+                self.done = self._share_done()
+                if self._must_validate():
                     began = time.perf_counter()
                     self._validate(latest)
                     progress.validation_seconds += time.perf_counter() - began
@@ -247,40 +248,54 @@ class _Run:
 
     def _is_done(self) -> bool:
         progress = self.progress
-        is_over = bool(progress.n_steps) and progress.step >= progress.n_steps
-        return is_over or progress.n_stale >= self.settings.patience
+        is_validated = bool(progress.history) and progress.history[-1]["step"] == progress.step
+        return (self.done >= 1 and is_validated) or progress.n_stale >= self.settings.patience
 
-    def _plan(self) -> None:
-        """Decide on the steps and validations that are left, the same way on all ranks."""
+    def _share_done(self) -> float:
+        """Return the share of the budget that is spent, in seconds with a last validation."""
         progress = self.progress
         if self.budget.seconds is None:
-            found = plan(progress.step, progress.n_validations, n_steps=self.n_steps)
-        else:
-            left = self.budget.seconds - progress.seconds
-            per_step = progress.step_seconds / progress.step
-            per_validation = progress.validation_seconds / max(len(progress.history), 1)
-            per_validation = per_validation or self.n_validation_batches * per_step / 3
-            times = torch.tensor([left, per_step, per_validation], dtype=torch.float64)
-            left, per_step, per_validation = mean_over_ranks(times.to(self.device)).tolist()
-            found = plan(
-                progress.step,
-                progress.n_validations,
-                seconds=left,
-                seconds_per_step=per_step,
-                seconds_per_validation=per_validation,
+            return progress.step / (self.n_steps or 1)
+        seconds = torch.tensor(
+            progress.seconds + self._seconds_per_validation(), dtype=torch.float64
+        )
+        return float(mean_over_ranks(seconds.to(self.device))) / self.budget.seconds
+
+    def _seconds_per_validation(self) -> float:
+        return self.progress.validation_seconds / max(len(self.progress.history), 1)
+
+    def _must_validate(self) -> bool:
+        """Return whether a validation is due, the same on all ranks."""
+        progress = self.progress
+        if self.budget.seconds is None:
+            return progress.step == progress.next_validation
+        if self.done >= 1:
+            return True
+        times = [progress.seconds, progress.validation_seconds, self._seconds_per_validation()]
+        of_ranks = mean_over_ranks(torch.tensor(times, dtype=torch.float64).to(self.device))
+        is_due = (1 - self.done) * N_VALIDATIONS <= progress.n_validations - 1
+        return is_due and has_time_to_validate(*of_ranks.tolist())
+
+    def _plan(self) -> None:
+        """Note what is left; by the clock, how many steps there will be is an estimate."""
+        progress = self.progress
+        if self.n_steps is not None:
+            progress.n_steps = self.n_steps
+            progress.next_validation = next_validation(
+                progress.step, progress.n_validations, self.n_steps
             )
-            if not progress.history and found.n_steps <= progress.step:
-                raise ValueError(
-                    f"Expected a budget for more than {progress.step} steps, which took "
-                    f"{progress.seconds:.1f} s, got {self.budget.seconds:g} s. Raise it."
-                )
-        progress.n_steps, progress.n_validations, progress.next_validation = found
+        elif progress.step:
+            progress.n_steps = max(round(progress.step / self.done), progress.step)
+            n_parts = math.ceil((1 - self.done) * N_VALIDATIONS)
+            progress.n_validations = max(min(progress.n_validations, n_parts), 0)
 
     def _step(self, rows: IntArray, batch: FrameBatch) -> PretrainingLoss:
         """Take a gradient step and return its loss."""
         progress = self.progress
-        n_steps = progress.n_steps or _UNKNOWN_N_STEPS  # the steps that are timed hardly move
-        factor = learning_rate_factor(progress.step, n_steps)
+        at = (
+            (progress.step, self.n_steps) if self.n_steps else (int(self.done * _N_PARTS), _N_PARTS)
+        )
+        factor = learning_rate_factor(*at)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.learning_rate * factor
         self.objective.train()
