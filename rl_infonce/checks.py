@@ -42,6 +42,23 @@ def check_shape(name: str, array: _HasShape, expected: Sequence[str | int]) -> N
         raise ValueError(f"Expected `{name}` of shape [{letters}], got {shape}.")
 
 
+def check_uint8(name: str, images: Any) -> None:
+    """Raise unless images are uint8: of floats in 0..1 a 255th would be left after scaling.
+
+    Args:
+        name: Name of the argument, as the caller wrote it.
+        images: An array or a tensor.
+
+    Raises:
+        TypeError: If the dtype is another.
+    """
+    dtype = str(images.dtype).removeprefix("torch.")
+    if dtype != "uint8":
+        raise TypeError(
+            f"Expected `{name}` to be uint8 in 0..255, as the emulator draws them, got {dtype}."
+        )
+
+
 def check_number(
     name: str,
     value: float,

@@ -67,6 +67,13 @@ def game_of(place: Path) -> str | None:
     return _argument(place, "game")
 
 
+def warn_of_another_game(place: Path, game: str) -> None:
+    """Warn if the run that a place is or lies in was trained on another game than this one."""
+    trained_on = game_of(place)
+    if trained_on not in (None, game):
+        warn_user(f"The agent of {place} was trained on {trained_on}, and plays {game}.")
+
+
 def env_of(place: Path) -> str | None:
     """Return the id of the environment, if it is no game, of such a run, or None."""
     return _argument(place, "env")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_infonce.cli.arguments import add_game, add_progress, add_trust_pickle, shown, shows_progress
+from rl_infonce.runs.run_directory import made_folder
 
 if TYPE_CHECKING:
     from rl_infonce.atari.playing import Policy
@@ -86,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     start = time.perf_counter()
     try:
         policy, policy_name = _policy(arguments)
+        made_folder("--output", arguments.output)
         frames = collect(
             arguments.game,
             arguments.n_steps,
@@ -157,8 +159,9 @@ def _policy(arguments: argparse.Namespace) -> tuple[str | Policy, str | None]:
     """Return what acts, and the name by which the folder knows a model: its file's hash."""
     if arguments.policy in _RANDOM:
         return arguments.policy.replace("-", "_"), None
-    from rl_infonce.agents.saved_agent import named_player
+    from rl_infonce.agents.saved_agent import named_player, warn_of_another_game
 
+    warn_of_another_game(Path(arguments.policy), arguments.game)
     return named_player(
         Path(arguments.policy),
         _EPSILON if arguments.epsilon is None else arguments.epsilon,

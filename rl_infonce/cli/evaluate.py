@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> EvaluationPlan | RunEvaluationPlan:
     """Return what is to be played, after checking that it can be written."""
     from rl_infonce.agents.game_evaluation import EvaluationPlan
-    from rl_infonce.agents.saved_agent import env_of, find_model, game_of
+    from rl_infonce.agents.saved_agent import env_of, find_model, game_of, warn_of_another_game
     from rl_infonce.report.video import check_video_path
     from rl_infonce.runs.evaluation_file import check_output, try_to_write_beside
 
@@ -131,6 +131,7 @@ def _plan(arguments: argparse.Namespace) -> EvaluationPlan | RunEvaluationPlan:
     game = arguments.game or game_of(arguments.model)
     if game is None:
         raise ValueError(f"Expected `--game`: {arguments.model} is no run that names its game.")
+    warn_of_another_game(arguments.model, game)
     names = ("n_episodes", "n_envs", "seed", "deterministic", "epsilon", "max_frames")
     given = {name: getattr(arguments, name) for name in names}
     return EvaluationPlan(path, game, **given)

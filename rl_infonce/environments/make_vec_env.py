@@ -10,6 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from rl_infonce.checks import check_count
 from rl_infonce.environments.ids import make_env
 
 
@@ -32,6 +33,7 @@ def make_vec_env(name: str, n_envs: int, *, seed: int, render_mode: str | None =
         check_sizes(env.observation_space, name)
         return env
 
+    check_count("n_envs", n_envs)
     env: VecEnv = sb3_make_vec_env(make, n_envs, seed=seed)
     return env
 

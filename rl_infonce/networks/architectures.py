@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_shape
+from rl_infonce.checks import check_choice, check_shape, check_uint8
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
 
 
@@ -97,6 +97,7 @@ class STDIMEncoder(nn.Module):
     def local_features(self, images: Tensor) -> Tensor:
         """Return the map `[K, 128, 11, 8]` of screens `[K, 1, 210, 160]`, uint8 in 0..255."""
         check_shape("images", images, ("K", *self.image_shape))
+        check_uint8("images", images)
         maps: Tensor = self.local(images.to(self.dtype) / 255)
         return maps
 

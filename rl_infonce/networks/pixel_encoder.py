@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_count, check_flag, check_shape
+from rl_infonce.checks import check_choice, check_count, check_flag, check_shape, check_uint8
 from rl_infonce.device import arithmetic
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk, randomise_
 from rl_infonce.networks.encoder_form import NATURE, EncoderForm
@@ -92,6 +92,7 @@ class PixelEncoder(nn.Module):
     def local_features(self, images: Tensor) -> Tensor:
         """Return the map [K, local_dim, height, width] that the trunk makes from images."""
         check_shape("images", images, ("K", *self.image_shape))
+        check_uint8("images", images)
         pixels = images.float()
         if self.divide_by != 1:
             pixels = pixels / self.divide_by

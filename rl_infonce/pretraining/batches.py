@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from rl_infonce.checks import check_uint8
 from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingObjective
 from rl_infonce.pretraining.episode_frames import EpisodeFrames, IntArray
 from rl_infonce.pretraining.ranks import Ranks
@@ -21,6 +22,7 @@ def batch_of_rows(
     first = ranks.rank * share
     own = rows[first : first + share]
     images = frames.observations[own.ravel()]
+    check_uint8("observations", images)
     labels = {
         name: torch.as_tensor(np.asarray(values)[own[:, 0]].astype(np.int64)).to(device)
         for name, values in frames.labels.items()

@@ -134,7 +134,10 @@ def _read_progress(path: Path, metadata: dict[str, str], settings: dict[str, Any
         if not all(isinstance(entry, dict) for entry in progress.history):
             raise TypeError("history of something else")
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"Expected a whole checkpoint at {path}, got: {error!r}.") from error
+        raise ValueError(
+            f"Expected a whole checkpoint at {path}, got: {error!r}. Delete it to begin anew, or "
+            "choose another folder."
+        ) from error
     _check_settings(path, former, settings)
     return progress
 

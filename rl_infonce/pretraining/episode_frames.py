@@ -68,7 +68,8 @@ class EpisodeFrames:
 
     def others(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Return for each row another one of its episode, uniformly; the row itself if alone."""
-        starts = np.flatnonzero(np.diff(self.episode_ids, prepend=self.episode_ids[0] - 1))
+        is_new = self.episode_ids[1:] != self.episode_ids[:-1]
+        starts = np.flatnonzero(np.concatenate([[True], is_new]))
         ends = np.append(starts[1:], len(self.episode_ids))
         run = np.searchsorted(starts, rows, side="right") - 1
         n_others = np.maximum(ends[run] - starts[run] - 1, 1)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_number
+from rl_infonce.device import arithmetic
 from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingLoss, PretrainingObjective
 from rl_infonce.pretraining.batches import batch_of_rows, training_batches
 from rl_infonce.pretraining.budget import (
@@ -60,7 +61,8 @@ class PretrainingSettings:
             the same but for rounding, and a run goes on with another.
         learning_rate: Learning rate of Adam, > 0; it rises over the first 2 % of the steps and
             falls to 0.
-        precision: "bf16" or "fp32", of encoders and of losses that contrast no batch.
+        precision: "bf16" or "fp32", of encoders and of losses that contrast no batch; "auto" is
+            bf16 where the device multiplies it in hardware.
         n_validation_frames: Held-out frames per validation, at least 1 and not more than there are;
             in whole batches, at least one. 2,048 are 16 batches of ST-DIM's and one of CPC's 1,600.
         patience: Validations without progress, out of 40, after which a run ends.
@@ -74,7 +76,7 @@ class PretrainingSettings:
     batch_size: int = 64
     micro_batch_size: int | None = None
     learning_rate: float = 3e-4
-    precision: str = "bf16"
+    precision: str = "auto"
     n_validation_frames: int = 2048
     patience: int = 10
     seed: int = 0
@@ -84,7 +86,7 @@ class PretrainingSettings:
         if self.micro_batch_size is not None:
             check_count("micro_batch_size", self.micro_batch_size)
         check_number("learning_rate", self.learning_rate, above=0)
-        check_choice("precision", self.precision, ("bf16", "fp32"))
+        check_choice("precision", self.precision, ("auto", "bf16", "fp32"))
         check_count("n_validation_frames", self.n_validation_frames)
         check_count("patience", self.patience)
         check_count("seed", self.seed, at_least=0)
@@ -172,7 +174,8 @@ class _Run:
         self.n_steps = budget.steps(n_frames)
         n_held_out = min(settings.n_validation_frames, len(validation.rows))
         self.n_validation_batches = max(n_held_out // n_frames, 1)
-        self.half = settings.precision == "bf16"
+        precision = arithmetic(settings.precision, self.device)
+        self.half = precision == "bf16"
         if self.half:
             objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = torch.optim.Adam(
@@ -183,7 +186,8 @@ class _Run:
         self.micro_batch = MicroBatch(n_samples, self.optimizer, is_alone=is_alone)
         self.best = _copy(objective.encoder)
         self.progress = Progress(n_validations=N_VALIDATIONS)
-        self.about = settings_of_run(about, {**asdict(settings), **budget._asdict()})
+        own = {**asdict(settings), "precision": precision, **budget._asdict()}
+        self.about = settings_of_run(about, own)
         if self.path is not None and self.path.exists():
             found = read_checkpoint(self.path, objective, self.optimizer, self.about)
             self.progress, self.best = found

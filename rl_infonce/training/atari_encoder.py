@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from rl_infonce.atari.cache import cached_frames
+from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labels import labels_hash
-from rl_infonce.checks import check_choice, check_number
-from rl_infonce.device import has_fast_bf16, usable_device
+from rl_infonce.checks import check_choice, check_count, check_number
+from rl_infonce.device import arithmetic, usable_device
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.encoder_form import EncoderForm
@@ -71,6 +72,7 @@ class EncoderPlan:
     simplex_temperature: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "game", resolve_game(self.game))
         check_choice("--objective", self.objective, OBJECTIVES)
         self._check_form()
         if paints_screens(self.objective) and _VIEWS[self.encoder] != "screen":
@@ -81,7 +83,8 @@ class EncoderPlan:
             )
         check_number("--n-frames", self.n_frames, at_least=8)
         for flag in ("seed", "data_seed"):
-            check_number(f"--{flag.replace('_', '-')}", getattr(self, flag), at_least=0)
+            value = getattr(self, flag)
+            check_count(f"--{flag.replace('_', '-')}", value, at_least=0, at_most=2**63 - 1)
         if self.labels is None and self.objective == "supervised":
             raise ValueError("Expected `labels` with objective supervised, which learns them.")
         if self.labels is not None and self.objective != "supervised":
@@ -127,14 +130,13 @@ class EncoderPlan:
 
     def settings(self) -> PretrainingSettings:
         """Return how the objective is trained."""
-        device = usable_device(self.device)
         return PretrainingSettings(
             batch_size=default_batch_size(self.objective)
             if self.batch_size is None
             else self.batch_size,
             micro_batch_size=self.micro_batch_size,
             learning_rate=self.learning_rate,
-            precision=self.precision or ("bf16" if has_fast_bf16(device) else "fp32"),
+            precision=arithmetic(self.precision or "auto", usable_device(self.device)),
             seed=self.seed,
         )
 

@@ -93,7 +93,10 @@ def test_what_fails_says_why_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder, and no model")
     of_pong = str(save_model(tmp_path / "model.zip", game="pong"))
     for flags, message in (
-        (command(tmp_path / "file"), f"File exists: {tmp_path}/file"),
+        (
+            command(tmp_path / "file"),
+            f"Expected `--output` to be a folder that can be made, got {tmp_path}/file",
+        ),
         (command(tmp_path / "new", "--policy", str(tmp_path / "file")), "zip"),
         (command(tmp_path / "new", "--policy", of_pong), "4 actions of"),
     ):

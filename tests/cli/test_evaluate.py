@@ -143,6 +143,14 @@ def test_a_model_of_another_game_fails_with_one_line(models: Path, tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_of_another_game_is_warned_of(models: Path) -> None:
+    with (
+        pytest.warns(UserWarning, match="breakout_1 was trained on breakout, and plays demon_att"),
+        pytest.raises(SystemExit),
+    ):
+        evaluate(models / "breakout_1", "--game", "demon_attack", "--n-envs", "0")
+
+
 def test_ctrl_c_writes_nothing(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def test_the_form_of_an_encoder_is_told_and_kept(here: Path) -> None:
 def test_the_plan_has_the_defaults_of_the_flags() -> None:
     arguments = make_parser().parse_args(["pretrain", "--game", "pong"])
     assert pretrain_command.encoder_plan(arguments) == EncoderPlan("pong")
+    assert EncoderPlan("ALE/Pong-v5") == EncoderPlan("pong")
 
 
 def test_supervised_learns_labels_of_the_game(here: Path) -> None:
@@ -248,6 +249,7 @@ def test_supervised_says_which_labels_it_learned_and_goes_on_with_no_others(
         (["--budget", "soon"], '"10m"'),
         (["--n-frames", "7"], "--n-frames"),
         (["--seed", "-1"], "--seed"),
+        (["--seed", "99999999999999999999999"], "`--seed` to be a finite number >= 0 and <="),
         (["--batch-size", "1"], "batch_size"),
         (["--batch-size", "0"], "batch_size"),
         (["--learning-rate", "0"], "learning_rate"),

@@ -1,5 +1,6 @@
 """A name is an Atari game or a Gymnasium id, or the error says what is wrong with it."""
 
+import re
 import sys
 from typing import Any
 
@@ -56,11 +57,16 @@ def test_a_missing_mujoco_is_named_with_the_extra_that_brings_it(
         make_env("HalfCheetah-v5")
 
 
-def test_what_an_environment_refuses_is_an_error_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [TypeError("no such argument"), RuntimeError("no display"), OSError(2, "none", "a.txt")],
+)
+def test_what_an_environment_refuses_is_an_error_of_values(error: Exception) -> None:
     def refuse(**_given: Any) -> None:
-        raise TypeError("no such argument")
+        raise error
 
     gym.register("Refusing-v0", refuse)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="an environment of Refusing-v0, got TypeError: no such"):
+    said = f"an environment of Refusing-v0, got {type(error).__name__}: {error}"
+    with pytest.raises(ValueError, match=re.escape(said)):
         make_env("Refusing-v0")
     gym.registry.pop("Refusing-v0")

@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,14 @@ def test_starts_equal_brute_force_on_every_small_case(length: int) -> None:
             else:
                 with pytest.raises(ValueError, match=f"at least {length} frames, got"):
                     frames.starts(length)
+
+
+def test_ids_may_be_unsigned() -> None:
+    ids: Any = np.array([255, 0, 0, 3, 3, 3], np.uint8)
+    frames = EpisodeFrames(np.zeros((6, 1), np.uint8), ids, np.arange(6))
+    drawn = frames.others(np.array([0, 1, 2, 4]), np.random.default_rng(0))
+    assert drawn[:3].tolist() == [0, 2, 1]
+    assert drawn[3] in (3, 5)
 
 
 def test_others_are_uniform_over_the_rest_of_the_episode() -> None:

@@ -446,6 +446,28 @@ def test_ranks_without_memory_are_told_a_way_out(
         run(2, replace(SETTINGS, micro_batch_size=part))
 
 
+def test_the_precision_is_that_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[bool] = []
+
+    def note(*arguments: Any, half: bool, **settings: Any) -> PretrainingLoss:
+        used.append(half)
+        return backward(*arguments, half=half, **settings)
+
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", note)
+    for wanted in ("auto", "fp32", "bf16"):
+        run(1, replace(SETTINGS, precision=wanted))
+    assert used == [has_fast_bf16(torch.device("cpu")), False, True]
+
+
+def test_images_that_are_no_uint8_are_refused() -> None:
+    training, held_out = parts()
+    images = training.observations.astype(np.float32) / 255
+    with pytest.raises(TypeError, match=r"`observations` to be uint8 in 0..255, .* got float32"):
+        pretrain(
+            build(), replace(training, observations=images), held_out, Budget(n_steps=1), SETTINGS
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
