@@ -285,7 +285,7 @@ class ProbeCallback(BaseCallback):
         start = time.perf_counter()
         try:
             scores, predictions = self._scores(self._features(self.model))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # also memory that a GPU lacks
             warn_user(f"Step {self.num_timesteps} has no probe: {error}", RuntimeWarning)
             return
         self.history.append((self.num_timesteps, scores))

@@ -4,6 +4,7 @@ from rl_infonce.probing.anand2019 import Anand2019
 from rl_infonce.probing.converged import Converged
 from rl_infonce.probing.data import LabelledObservations
 from rl_infonce.probing.differences import F1Difference, f1_differences
+from rl_infonce.probing.digests import frame_digests
 from rl_infonce.probing.features import extract_features
 from rl_infonce.probing.linear import Classifier, Probe
 from rl_infonce.probing.metrics import Score, score
@@ -22,7 +23,6 @@ from rl_infonce.probing.splits import (
     drop_low_entropy,
     drop_seen_frames,
     entropy,
-    frame_digests,
     split_episodes,
 )
 from rl_infonce.probing.task import ProbingTask, make_task

@@ -74,6 +74,12 @@ def fit_anand2019(
             "or protocol=Anand2019(sampling='frames')."
         )
     inputs = torch.as_tensor(np.asarray(features), dtype=torch.float32, device=device)
+    largest = inputs.abs().max()
+    if torch.isinf(largest.square()):
+        raise ValueError(
+            f"Expected `features` whose squares float32 holds, up to 1.8e19, got {largest:.1e}: "
+            "Adam would not move. Look whether the encoder has diverged, or scale its features."
+        )
     targets = torch.stack(
         [torch.as_tensor(np.asarray(values), dtype=torch.int64) for values in labels.values()]
     ).to(device)

@@ -23,6 +23,8 @@ from rl_infonce.probing.standardise import Standardisation, principal_axes
 
 _FAST_TOLERANCE = 3e-5  # nats; products of rounded factors do not resolve less
 _PENALTY_WITHOUT_VALIDATION = 1e-3
+_PATIENCE = 3
+"""Penalties in a row without a lower validation loss that end a path: a first rise may be small."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,14 @@ class Converged:
     occur in training, with an L2 penalty on the weights (not on the biases) chosen per variable by
     the validation loss. Scores do not depend on the scale or offset of a feature. With few
     validation episodes, the chosen penalties are too strong: `penalties=(1e-3,)` leaves no choice.
+    As the loss chooses, F1 may be higher with another penalty.
     A variable with nothing but new classes in validation gets 1e-3, with a warning.
 
     Attributes:
         penalties: Candidates, falling: half the squared weights times the penalty is added to the
-            mean loss per frame in nats (scikit-learn's C is 1 / (penalty * frames)). For each
-            variable, the path ends where the validation loss rises.
+            mean loss per frame in nats (scikit-learn's C is 1 / (penalty * frames), twice that for
+            two classes, whose weights it holds once). For each variable, the path ends when three
+            in a row have not lowered the validation loss.
         tolerance: Nats. A classifier has converged when its quasi-Newton model promises a smaller
             decrease of the penalised loss than this.
         path_tolerance: The tolerance while penalties are compared.
@@ -179,12 +183,12 @@ class _Choice(NamedTuple):
 
 
 def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
-    """Follow each variable from the strongest penalty until its validation loss rises."""
+    """Follow each variable from the strongest penalty until its validation loss stays higher."""
     start = problem.start()
     strongest = settings.penalties[0]
     choices = [_Choice(strongest, weights, np.inf, []) for weights in start]
     solver = problem.solver(start, [strongest] * len(start))
-    position = [0] * len(start)
+    position, n_stale = [0] * len(start), [0] * len(start)
     active = list(range(len(start)))
     fast = settings.path_tolerance >= _FAST_TOLERANCE
     for _ in range(settings.max_evaluations):
@@ -199,7 +203,8 @@ def _choose_penalties(problem: _Problem, settings: Converged) -> list[_Choice]:
             former, penalty = choices[variable], settings.penalties[position[variable]]
             choices[variable] = _better(problem, variable, penalty, points[place], former)
             position[variable] += 1
-            if choices[variable] is not former and position[variable] < len(settings.penalties):
+            n_stale[variable] = 0 if choices[variable] is not former else n_stale[variable] + 1
+            if n_stale[variable] < _PATIENCE and position[variable] < len(settings.penalties):
                 penalties[place] = settings.penalties[position[variable]]
             else:
                 keep[place] = False

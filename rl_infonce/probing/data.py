@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
+from rl_infonce.probing.digests import frame_digests
 
 N_CLASSES = 256
 """Classes of any variable: a label is a byte, as those of RAM are."""
@@ -72,6 +74,11 @@ class LabelledObservations:
         if self.group_ids is not None:
             _check_groups(self.group_ids, self.episode_ids)
         _check_categories(self.categories, self.labels)
+
+    @cached_property
+    def digests(self) -> npt.NDArray[np.uint64]:
+        """Digests [K] of the observations, read once for all tasks; see `frame_digests`."""
+        return frame_digests(self.observations)
 
 
 def as_array(values: Any) -> npt.NDArray[Any]:

@@ -6,7 +6,6 @@ that training has seen stay, and count in the choice of penalties.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,8 +14,6 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.probing.data import IntArray, Labels, check_integers
-
-_FRAMES_PER_READ = 256  # 8.6 MB of 210x160 screens
 
 
 class Split(NamedTuple):
@@ -100,26 +97,6 @@ def _part_sizes(n_episodes: int, fractions: Sequence[float]) -> list[int]:
             sizes[sizes.index(max(sizes))] -= 1
         sizes[empty] += 1
     return sizes
-
-
-def frame_digests(observations: Any) -> npt.NDArray[np.uint64]:
-    """Hash the bytes of each observation (64 bits of BLAKE2b).
-
-    Two of 50,000 different frames share a digest with a probability of 1e-10.
-
-    Args:
-        observations: K arrays of one shape, sliceable and with a length; read in blocks.
-
-    Returns:
-        Digests [K].
-    """
-    digests = np.empty(len(observations), np.uint64)
-    for start in range(0, len(digests), _FRAMES_PER_READ):
-        rows = np.arange(start, min(start + _FRAMES_PER_READ, len(digests)))
-        for row, frame in zip(rows, np.asarray(observations[rows]), strict=True):
-            digest = hashlib.blake2b(frame.tobytes(), digest_size=8).digest()
-            digests[row] = int.from_bytes(digest, "little")
-    return digests
 
 
 def drop_seen_frames(split: Split, digests: npt.NDArray[Any]) -> Split:

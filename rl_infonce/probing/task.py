@@ -15,7 +15,6 @@ from rl_infonce.probing.splits import (
     Split,
     drop_low_entropy,
     drop_seen_frames,
-    frame_digests,
     split_episodes,
 )
 
@@ -91,7 +90,7 @@ def make_task(
         group_ids[used], np.random.default_rng(rng), fractions=fractions, shuffle=shuffle
     )
     whole = Split(*(used[rows] for rows in parts))
-    split = drop_seen_frames(whole, frame_digests(labelled.observations))
+    split = drop_seen_frames(whole, labelled.digests)
     if len(split.test) == 0:
         raise ValueError(
             f"Expected test frames that do not occur in training or validation, got 0 of "

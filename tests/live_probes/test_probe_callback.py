@@ -257,6 +257,20 @@ def test_features_that_cannot_be_probed_give_a_warning_and_training_goes_on() ->
     assert model.num_timesteps == 64
 
 
+def test_a_probe_that_lacks_memory_gives_a_warning_and_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lack(*_arguments: Any, **_settings: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    model, callback = ALGORITHMS["PPO"](), probe(32)
+    where = "rl_infonce.live_probes.probe_callback.probe_features"
+    at_start = on_step(lambda _: monkeypatch.setattr(where, lack))
+    with pytest.warns(RuntimeWarning, match=r"Step (32|64) has no probe: CUDA out of memory"):
+        model.learn(64, callback=[at_start, callback])
+    assert model.num_timesteps == 64
+
+
 def test_an_untrained_network_that_cannot_be_probed_does_not_stop_training() -> None:
     class Blank(NatureCNN):
         def forward(self, observations: torch.Tensor) -> torch.Tensor:

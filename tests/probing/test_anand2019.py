@@ -112,6 +112,13 @@ def test_same_seed_same_probe_and_torch_stream_untouched() -> None:
     assert not torch.equal(first.classifiers["hard"].weight, other.classifiers["hard"].weight)
 
 
+def test_features_whose_squares_overflow_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`features` whose squares float32 holds, .* got .*e\+30"):
+        fit_probe(
+            FEATURES * np.float32(1e30), LABELS, SPLIT, protocol=SHORT, episode_ids=EPISODE_IDS
+        )
+
+
 def test_drawing_by_episodes_needs_episodes() -> None:
     with pytest.raises(ValueError, match=r"`episode_ids` .*sampling='episodes'"):
         fit_probe(FEATURES, LABELS, SPLIT, protocol="anand2019")

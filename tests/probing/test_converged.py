@@ -6,7 +6,15 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from rl_infonce.probing import Converged, Probe, Split, fit_probe, probe_features
+from rl_infonce.probing import (
+    Converged,
+    LabelledObservations,
+    Probe,
+    Split,
+    fit_probe,
+    make_task,
+    probe_features,
+)
 from rl_infonce.probing.converged import _Problem
 from tests.probing import fakes
 
@@ -107,6 +115,32 @@ def test_penalty_is_chosen_by_validation_loss_for_each_variable() -> None:
     for name, values in LABELS.items():
         losses = {p: validation_loss(values, p) for p in settings.penalties[:9]}
         assert losses[chosen[name]] == pytest.approx(min(losses.values()), abs=2e-3)
+
+
+def test_a_first_rise_of_the_validation_loss_does_not_end_the_path() -> None:
+    # what tells the classes apart has little variance, and what differs by episode has much
+    rng = np.random.default_rng(4)
+    episodes = np.repeat(np.arange(50), 100)
+    shares = rng.dirichlet(np.ones(4), 50)
+    values = np.array([rng.choice(4, p=shares[episode]) for episode in episodes])
+    nuisance = rng.normal(size=(50, 16))[episodes] + 0.3 * rng.normal(size=(len(episodes), 16))
+    features = nuisance @ rng.normal(size=(16, 64)) + 0.2 * rng.normal(size=(4, 64))[values]
+    features = (features + 1e-3 * rng.normal(size=features.shape)).astype(np.float32)
+    data = LabelledObservations(features, {"y": values}, episodes)
+    task = make_task(data, np.random.default_rng(0))
+    losses: list[float] = []
+    validation_loss_of = _Problem.validation_loss
+
+    def note(problem: _Problem, variable: int, weights: torch.Tensor) -> float:
+        losses.append(validation_loss_of(problem, variable, weights))
+        return losses[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Problem, "validation_loss", note)
+        scores, _ = probe_features(features, task)
+    assert losses[1] > losses[0]
+    assert losses[2] > losses[0] > losses[3]
+    assert scores.mean.f1_weighted > 0.99
 
 
 @pytest.mark.parametrize("penalties", [(1.0, 1e-2, 1e-3, 1e-4), (1e-5, 1e-6)])

@@ -34,6 +34,25 @@ def test_task_holds_what_its_parts_say() -> None:
     assert task.provenance["n_test_duplicates"] == 0
 
 
+def test_frames_are_read_once_for_all_tasks() -> None:
+    class Counted:
+        shape, dtype, n_read = (60, 3), np.dtype(np.uint8), 0
+
+        def __len__(self) -> int:
+            return 60
+
+        def __getitem__(self, rows: Any) -> Any:
+            self.n_read += len(rows)
+            return np.arange(180, dtype=np.uint8).reshape(60, 3)[rows]
+
+    frames = Counted()
+    labels = {"a": np.arange(60) % 3}
+    data = LabelledObservations(frames, labels, np.repeat(np.arange(20), 3))
+    for seed in range(3):
+        task_of(data, seed)
+    assert frames.n_read == 60
+
+
 def test_repeated_frames_leave_the_test_part() -> None:
     data = fakes.labelled()
     plain = task_of()
