@@ -72,7 +72,17 @@ def read_encoder(path: str | os.PathLike[str], *, extractor: str | None = None) 
         OSError: If the file cannot be read.
     """
     path = Path(path)
-    text, saved_tensors = read_model_zip(path)
+    return encoder_in(path, *read_model_zip(path), extractor=extractor)
+
+
+def encoder_in(
+    path: Path,
+    text: Mapping[str, Any],
+    saved_tensors: Mapping[str, Tensor],
+    *,
+    extractor: str | None = None,
+) -> PixelEncoder:
+    """Return the encoder of a model whose file was read already; see `read_encoder`."""
     _check_policy_class(path, text)
     policy_kwargs = mapping_of(text.get("policy_kwargs"))
     kind = _extractor_class(path, policy_kwargs)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.agents.model_zip import class_name, mapping_of, read_model_zip
-from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
+from rl_infonce.agents.saved_extractor import NotRebuildableError, encoder_in
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 
 _ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU}
@@ -54,8 +54,8 @@ def read_policy(path: str | os.PathLike[str]) -> SavedPolicyNetwork:
         OSError: If the file cannot be read.
     """
     path = Path(path)
-    encoder = read_encoder(path)
     text, tensors = read_model_zip(path)
+    encoder = encoder_in(path, text, tensors)
     if any(name.startswith("lstm_") for name in tensors):
         raise _not_rebuildable(path, "a recurrent policy")
     space = str(mapping_of(text.get("action_space")).get(":type:"))

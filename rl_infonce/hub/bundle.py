@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_agent import find_model, run_of
 from rl_infonce.agents.saved_extractor import NotRebuildableError, read_encoder
 from rl_infonce.agents.saved_policy import read_policy
+from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES
 from rl_infonce.networks.encoder_file import describe, load_encoder, read_header
@@ -57,7 +59,8 @@ def make_bundle(
     The model is SB3's zip or a run directory; with `best`, the run's model whose episodes returned
     most. The evaluation and the scores must be those of exactly these files. Without a game, the
     card names that of the run, the evaluation or the encoder's own training. A run's settings, seed
-    and versions are included, but neither the machine's name nor those of its folders.
+    and versions are included, but neither the machine's name nor those of its folders. A model
+    keeps what SB3 saved in it: a warning says so if that is the folder of its curves.
     """
     if encoder is None and model is None:
         raise ValueError("Expected an encoder or a model to push, got neither.")
@@ -68,6 +71,7 @@ def make_bundle(
         path = find_model(model, best=best)
         architectures.append(describe(read_encoder(path)))
         contents[AGENT] = path.read_bytes()
+        _warn_of_folder(path)
         has_policy = _is_rebuildable(path)
         run_dir = run_of(model)
         if run_dir is not None:
@@ -96,6 +100,16 @@ def make_bundle(
         scores=scored,
         names=names,
     )
+
+
+def _warn_of_folder(path: Path) -> None:
+    """Warn if SB3 saved in a model where its curves lie on this machine."""
+    text, _ = read_model_zip(path)
+    if (folder := text.get("tensorboard_log")) is not None:
+        warn_user(
+            f"{path} tells the folder of its curves on this machine, {folder}. To keep that to "
+            "yourself, set `model.tensorboard_log = None` and save the model again before you push."
+        )
 
 
 def _is_rebuildable(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -271,6 +272,14 @@ def test_nothing_or_files_about_others_are_not_pushed(made: Path, tmp_path: Path
 def test_models_that_only_code_can_read_are_not_pushed(tmp_path: Path) -> None:
     with pytest.raises(NotRebuildableError, match="OwnCNN"):
         make_bundle(model=save_model(tmp_path / "own.zip", OwnCNN))
+
+
+def test_a_model_that_tells_a_folder_is_warned_of(tmp_path: Path) -> None:
+    env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
+    logs = str(tmp_path / "mine")
+    PPO("CnnPolicy", env, tensorboard_log=logs).save(tmp_path / "ppo.zip")
+    with pytest.warns(UserWarning, match=f"tells the folder .*, {re.escape(logs)}. To keep"):
+        make_bundle(model=tmp_path / "ppo.zip", game="pong")
 
 
 def test_of_a_model_without_a_policy_for_games_the_encoder_is_shown(tmp_path: Path) -> None:
