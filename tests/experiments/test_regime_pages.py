@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from regime_grids import read_grid, runs_of
 from regime_pages import draw, map_table, table, tasks_table, tried_table
-from regime_scores import ending, in_units, measured, row_of
+from regime_scores import difference, ending, in_units, measured, paired, ratio, row_of
 
+from rl_infonce.report.statistics import Interval
 from tests.experiments.loading import EXPERIMENTS, RESULTS, study_page
 from tests.experiments.regime_maps import present, words_of, words_of_picture
 
@@ -115,6 +116,51 @@ def test_what_is_selected_beside_noise_is_what_the_page_says() -> None:
             assert selected == {n_inputs}
     page = " ".join(study_page("regimes/README.md").split())
     assert "and the placebo selected all 138 or 145 of them" in page
+
+
+def test_what_there_is_to_gain_and_what_negatives_do() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_selected_distractors.toml")
+    runs = runs_of(grid, RESULTS / "regimes" / "ppo_selected_distractors")
+    scores = in_units(grid, measured(runs))
+    walker, reacher = grid.fresh_tasks
+
+    def over(tasks: list[str], arm: str, other: str) -> Interval:
+        return present(difference(tasks, scores, arm, other))
+
+    def mean(task: str, arm: str) -> float:
+        return float(np.mean(list(scores[task, arm].values())))
+
+    page = " ".join(study_page("regimes/README.md").split())
+    plain, signed = "{:.3f} ({:.3f} to {:.3f})", "({:+.3f}, {:+.3f} to {:+.3f})"
+    gains = [over([task], "oracle", "baseline")[:3] for task in (walker, reacher)]
+    above = [plain.format(*each) for each in gains]
+    assert f"above the baseline by {above[0]} on Walker2d and by {above[1]} on Reacher." in page
+    share = (mean(walker, "infonce") - mean(walker, "baseline")) / gains[0][0]
+    assert f"Of this the loss gains {share:.2f} on Walker2d" in page
+    to_oracle = [over([task], "infonce", "oracle") for task in (walker, reacher)]
+    assert to_oracle[0].low < 0 < to_oracle[0].high
+    assert f"to the oracle is detected {signed.format(*to_oracle[0][:3])}" in page
+    assert f"it is above the oracle by {plain.format(*to_oracle[1][:3])}" in page
+    more, less = (
+        over([walker], "self_prediction", "infonce"),
+        over([reacher], "infonce", "self_prediction"),
+    )
+    assert f"on Walker2d, by {plain.format(*more[:3])}" in page
+    assert f"on Reacher, by {plain.format(*less[:3])}" in page
+    both = over(list(grid.fresh_tasks), "self_prediction", "infonce")
+    assert f"no difference is detected {signed.format(*both[:3])}" in page
+    ours, theirs = paired(grid.fresh_tasks, scores, "self_prediction", "baseline")
+    assert f"scores {present(ratio(ours, theirs)).mean:.2f} times what the baseline does" in page
+    for task in grid.fresh_tasks:
+        numbers = [
+            {run["last_infonce"]["selected_inputs"] for run in runs[task, arm].values()}
+            for arm in ("infonce", "self_prediction")
+        ]
+        assert numbers[0] == numbers[1]
+    plain_grid = read_grid(EXPERIMENTS / "regimes" / "ppo_selected_plain.toml")
+    without_noise = runs_of(plain_grid, RESULTS / "regimes" / "ppo_selected_plain")
+    for seed, run in runs[walker, "oracle"].items():
+        assert run["curve"] == without_noise["Walker2d-v5", "baseline"][seed]["curve"]
 
 
 def test_a_ratio_is_that_of_means_over_tasks() -> None:
