@@ -291,6 +291,7 @@ class FakeEngine:
                     ended = {"status": self.status, "n_timesteps_done": 128}
                     record, _ = new_run(given_settings(make_parser().parse_args(job.commands[0])))
                     write_record(job.log.parent, {**record, **ended})
+                    (job.log.parent / "episodes.csv").write_text("step\n")
                 yield job.name, self.code
         except GeneratorExit:
             self.closed = True

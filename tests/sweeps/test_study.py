@@ -51,8 +51,7 @@ class Trainer:
             write_record(run_dir, {**new_record({}, cell.seed), **ended})
             value = score(cell.settings) + 0.01 * cell.seed
             episodes = f"step,return\n{grid.n_timesteps},{value}\n"
-            if not has_failed:
-                (run_dir / "episodes.csv").write_text(episodes)
+            (run_dir / "episodes.csv").write_text("step\n" if has_failed else episodes)
         return True
 
 
