@@ -266,7 +266,11 @@ class _Run:
         return float(mean_over_ranks(seconds.to(self.device))) / self.budget.seconds
 
     def _seconds_per_validation(self) -> float:
-        return self.progress.validation_seconds / max(len(self.progress.history), 1)
+        """Return what a validation took; before the first, a third of as many steps."""
+        progress = self.progress
+        if progress.history:
+            return progress.validation_seconds / len(progress.history)
+        return self.n_validation_batches * progress.step_seconds / max(progress.step, 1) / 3
 
     def _must_validate(self) -> bool:
         """Return whether a validation is due, the same on all ranks."""
