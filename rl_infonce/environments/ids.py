@@ -93,7 +93,7 @@ def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
         told = _sentence(error).split(", run `pip")[0].rstrip(".") + "."
         extra = ' Install it: pip install "rl-infonce[mujoco]".' if is_mujoco else way_out(spec.id)
         raise ValueError(f"Expected the packages that {name} needs, got: {told}{extra}") from error
-    except Exception as error:  # whatever the constructor of a user's environment raises
+    except Exception as error:  # of a user's constructor, or of a first picture without OpenGL
         raise ValueError(
             f"Expected an environment of {name}, got {type(error).__name__}: {error}"
         ) from error
