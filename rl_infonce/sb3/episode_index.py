@@ -57,9 +57,9 @@ class _Memory:
 class EpisodeIndex:
     """Episode ids [R, N] of the rows of a ring, extended by the rows added since the last update.
 
-    A row starts an episode if the row before it is done, if it is the first of a `learn()`, which
-    resets the environments without a mark, or, where rows were added unseen (a loaded buffer, a
-    `learn()` that never trained), if its observation is not the one announced by the row before.
+    A row starts an episode if the row before it is done, if its observation is not the one that the
+    row before announced, as where an `add` of the user's own stores more or fewer rows than there
+    are steps, or if it is the first of a `learn()`, which resets the environments without a mark.
     A buffer with `optimize_memory_usage` keeps no announcements: of one that is loaded, borders
     without a done, where a `learn()` of an earlier session began, are not seen.
     """
@@ -107,17 +107,13 @@ class EpisodeIndex:
     def _extend(self, ring: Ring, clock: Clock, n_new: int) -> None:
         rows = (ring.pos - n_new + np.arange(n_new)) % len(ring.dones)
         starts = ring.dones[rows - 1] != 0  # [n_new, N]; row -1 is the last one of the ring
-        n_unseen = n_new
         if self._vouches(ring, clock, n_new):
             first = n_new - clock.n_rows
             starts[max(first, 0) : max(first + 1, 0)] = True
             if clock.continued:
                 # A callback that stops a learn() swallows a step; the next one does not know.
                 starts[max(first + 1, 0) : max(first + 2, 0)] = True
-            # Inside a step the count runs one ahead of the rows: one more row is compared.
-            n_unseen = max(first + 2, 0)
-        unseen = rows[:n_unseen]
-        starts[: len(unseen)] |= _breaks(ring, unseen)
+        starts |= _breaks(ring, rows)
         self.ids[rows] = self.ids[rows[0] - 1] + np.cumsum(starts, axis=0)
 
     def _remember(self, ring: Ring, clock: Clock) -> None:

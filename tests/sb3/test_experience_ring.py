@@ -161,12 +161,34 @@ def test_a_read_costs_the_new_rows_only(monkeypatch: pytest.MonkeyPatch) -> None
         player.add()
         player.read(reader)
     assert reader._index.ids is ids  # extended, never rebuilt
-    assert compared == [0] * 31  # no observation is compared within a learn()
+    assert compared == [1000] + [1] * 30
     player.learn()
     player.play(4)
     player.read(reader)
     assert reader._index.ids is ids
-    assert compared[-1] == 2
+    assert compared[-1] == 4
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+@pytest.mark.parametrize("stores_more", [True, False])
+def test_rows_that_are_not_the_next_step_make_no_pairs(stores_more: bool, n_envs: int) -> None:
+    player, reader = Player(50, n_envs), ExperienceReader()
+    add = player.replay_buffer.add
+
+    def add_mirrored_too(before: Any, after: Any, *rest: Any) -> None:
+        add(before, after, *rest)
+        add(255 - before, 255 - after, *rest)
+
+    def add_every_other(*row: Any) -> None:
+        if len(player.record) % 2:
+            add(*row)
+
+    player.replay_buffer.add = add_mirrored_too if stores_more else add_every_other
+    player.learn()
+    for _ in range(20):
+        player.add(0.0)
+        assert not found(player.read(reader), 1)
+    assert player.replay_buffer.pos == (40 if stores_more else 10)
 
 
 def test_a_wrong_newest_row_forces_a_rebuild() -> None:
