@@ -161,7 +161,9 @@ class AuxiliaryLoss:
         """Where the parameters are."""
         return next(self.encoder.parameters()).device
 
-    def inputs(self, observations: npt.NDArray[np.generic], *, augment: bool = True) -> Tensor:
+    def inputs(
+        self, observations: npt.NDArray[np.generic] | Tensor, *, augment: bool = True
+    ) -> Tensor:
         """Return observations as SB3 preprocesses them, converted on the encoder's device."""
         inputs = torch.as_tensor(observations).to(self.device)
         if augment and self.heads.settings.augmentation == "random_shift":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from rl_infonce.nce import retrieval_accuracy
 from rl_infonce.networks.architectures import randomise_
 from rl_infonce.objective import TemporalInfoNCELoss
+
+PART = 64
+"""Images that are encoded and compared at a time."""
 
 
 def feature_std(features: Tensor) -> Tensor:
@@ -93,11 +96,19 @@ def pixel_floor(anchors: Tensor, futures: Tensor, mask: Tensor, horizon: int) ->
     """
     shift = min(horizon, anchors.shape[1] - 1)
     pairs = [(anchors, futures), (anchors[:, shift:], futures[:, : anchors.shape[1] - shift])]
-    accuracies = [
-        retrieval_accuracy(-torch.cdist(a.flatten(1).float(), f.flatten(1).float()), mask=mask)
-        for a, f in pairs
-    ]
-    return torch.stack([accuracy.mean() for accuracy in accuracies]).max()
+    accuracies = [retrieval_accuracy(-_distances(a, f), mask=mask).mean() for a, f in pairs]
+    return torch.stack(accuracies).max()
+
+
+def _distances(anchors: Tensor, futures: Tensor) -> Tensor:
+    """Return Euclidean distances [B, M] between images [B, C, H, W] and [M, C, H, W]."""
+    rows = anchors.flatten(1).float()
+    return in_parts(lambda part: torch.cdist(part.flatten(1).float(), rows), futures).T
+
+
+def in_parts(function: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
+    """Return what a function of rows makes of a batch [K, ...], in the memory of a few rows."""
+    return torch.cat([function(part) for part in torch.split(batch, PART)])
 
 
 def vector_floor(anchors: Tensor, futures: Tensor, mask: Tensor) -> Tensor:
@@ -189,7 +200,7 @@ def overlap_floors(
         masks: [K, B, M] bool.
         horizons: K gaps in steps.
     """
-    codes = None if frozen is None else frozen(anchors)
+    codes = None if frozen is None else in_parts(frozen, anchors)
     floors: dict[str, float] = {}
     for k, candidates, mask in zip(horizons, futures, masks, strict=True):
         if anchors.dim() == 2:
@@ -199,7 +210,7 @@ def overlap_floors(
             others = mask
             floors[f"floor_pixels_k{k}"] = float(pixel_floor(anchors, candidates, mask, k))
         if frozen is not None and codes is not None:
-            floor = random_encoder_floor(codes, frozen(candidates), others)
+            floor = random_encoder_floor(codes, in_parts(frozen, candidates), others)
             floors[f"floor_random_k{k}"] = float(floor)
     return floors
 

@@ -175,9 +175,14 @@ class InfoNCEExtractor(HostedExtractor):
         pairs = self._prepare_gradients(observations)
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
+        # To be compared with RL's on the encoder, they need a graph that RL does not use; before
+        # RL's is built, so that memory holds one of them at a time.
+        compares = self._session.counts.next_rare_details_due or self.max_grad_ratio is not None
+        if pairs is not None and compares:
+            self._compute_gradients_of(pairs, self.encoder.encode(observations))
         encoded = self.encoder.encode(observations)
-        if pairs is not None:
-            self._compute_gradients_of(pairs, observations, encoded)
+        if pairs is not None and not compares:
+            self._compute_gradients_of(pairs, encoded.detached(), encoded)
         return self._attach(self.encoder.output(observations, encoded))  # type: ignore[no-any-return]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -200,18 +205,24 @@ class InfoNCEExtractor(HostedExtractor):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _compute_gradients_of(
-        self, pairs: MinibatchPairs, observations: Tensor, encoded: Encoded
+        self, pairs: MinibatchPairs, own: Encoded, carrier: Encoded | None = None
     ) -> None:
-        """Leave gradients ready that go on through what RL has encoded."""
+        """Leave gradients of pairs of RL's minibatch ready to attach.
+
+        Args:
+            pairs: Which rows are contrasted.
+            own: The minibatch, encoded in a graph of its own, or a copy without any.
+            carrier: What RL encoded, which carries the gradient of a copy on.
+        """
         auxiliary = self._auxiliary_loss(cast("TemporalInfoNCE", self.infonce))
-        # To be compared with RL's on the encoder, they need a graph that RL does not use.
-        compares = self._session.counts.next_rare_details_due or self.max_grad_ratio is not None
-        own = self.encoder.encode(observations) if compares else encoded.detached()
         result = auxiliary.of_minibatch(own, pairs)
-        self._report(result, auxiliary, lambda: pairs.observed)
         weighted = self.infonce_coef * result.loss.loss
-        gradients = auxiliary.gradients if compares else partial(auxiliary.carried, encoded, own)
+        gradients = (
+            auxiliary.gradients if carrier is None else partial(auxiliary.carried, carrier, own)
+        )
         self._attachment.pending = finite_gradients(gradients, weighted, self._session)
+        # Last, when the graph is freed: floors take as much memory.
+        self._report(result, auxiliary, lambda: pairs.observed)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:

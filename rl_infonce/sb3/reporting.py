@@ -15,6 +15,7 @@ from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss, AuxiliaryResult
 from rl_infonce.sb3.diagnostics import (
     feature_scalars,
     has_collapsed,
+    in_parts,
     overlap_floors,
     random_encoder,
     redrawn_network,
@@ -84,7 +85,10 @@ class Reporter:
             self._untrained = _untrained_trunk(encoder, session)
 
         def inputs(observations: npt.NDArray[np.generic]) -> Tensor:
-            return encoder.prepared(auxiliary.inputs(observations, augment=False))
+            return in_parts(
+                lambda part: encoder.prepared(auxiliary.inputs(part, augment=False)),
+                torch.as_tensor(observations),
+            )
 
         anchors, futures = inputs(observed[0]), [inputs(each) for each in observed[1]]
         untrained = self._untrained
