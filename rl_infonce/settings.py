@@ -251,7 +251,8 @@ class InfoNCESettings:
         None,
         Flag(),
         "Whether the policy receives a vector beside its features.",
-        none="doing so, except with action_cpc in off-policy algorithms, such as SAC, TD3 and DQN",
+        none="doing so, except with isolated action_cpc in off-policy algorithms, such as SAC, TD3 "
+        "and DQN",
     )
     select_inputs: bool | None = setting(
         None,

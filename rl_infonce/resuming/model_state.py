@@ -130,15 +130,6 @@ def set_run_state(model: BaseAlgorithm, state: Mapping[str, Any], *, exact: bool
     _set_attributes(model, lstm, _LSTM)
 
 
-def make_updates_due(model: BaseAlgorithm) -> None:
-    """Let isolated encoders have the updates now that would come with the next `learn`.
-
-    They read a rollout that no checkpoint holds.
-    """
-    for extractor in _extractors(model):
-        extractor.make_updates_due()
-
-
 def set_streams(
     model: BaseAlgorithm, state: Mapping[str, Any], callbacks: Iterable[BaseCallback] = ()
 ) -> None:

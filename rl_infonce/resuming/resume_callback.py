@@ -23,7 +23,6 @@ from rl_infonce.resuming.model_state import (
     differing_settings,
     flat,
     get_run_state,
-    make_updates_due,
     set_run_state,
     set_streams,
 )
@@ -44,6 +43,7 @@ from rl_infonce.runs.checkpoints import (
     write_checkpoint,
 )
 from rl_infonce.runs.run_directory import differing_versions, software
+from rl_infonce.sb3 import make_updates_due
 from rl_infonce.sb3.callbacks import InfoNCECallback
 
 _MOST_FAILURES = 5
@@ -261,7 +261,7 @@ class ResumeCallback(BaseCallback):
         # one with nothing left to do has not set the streams that a checkpoint would hold.
         has_trained = self.num_timesteps > self._begun_at
         if has_trained and not self._stops and self.num_timesteps >= self.locals["total_timesteps"]:
-            make_updates_due(self.model)
+            make_updates_due(self.model)  # they read a rollout that no checkpoint holds
             self._try_to_save()
 
     def _others(self) -> Iterable[BaseCallback]:

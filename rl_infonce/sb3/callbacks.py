@@ -30,6 +30,16 @@ def trained_extractors(policy: nn.Module) -> list[InfoNCEExtractor]:
     ]
 
 
+def make_updates_due(model: BaseAlgorithm) -> None:
+    """Let isolated encoders have the updates now that would come with the next `learn`.
+
+    Call it before `model.save`, which leaves out the rollout or the replay buffer that they read.
+    `InfoNCECallback` does so when `learn` ends.
+    """
+    for extractor in trained_extractors(model.policy):
+        extractor.make_updates_due()
+
+
 class InfoNCECallback(BaseCallback):
     """Bind the extractors of a model explicitly, and steer their loss.
 
@@ -165,8 +175,8 @@ class InfoNCECallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self._update_decoupled()
+        make_updates_due(self.model)  # of the last rollout, while a schedule holds
         for extractor in self.extractors:
-            extractor.make_updates_due()  # of the last rollout, while a schedule holds
             extractor.steer()
 
     def get_state(self) -> dict[str, Any]:

@@ -136,12 +136,17 @@ def encoded_keys(
             "every image, or every vector where there is no image."
         )
     if not images | vectors:
-        listed = {key: f"{each.dtype} {each.shape}" for key, each in space.items()}
+        listed = {key: _described(each) for key, each in space.items()}
         raise ValueError(
-            "Expected `observation_space` to hold a uint8 image [C, H, W] or a vector [n], got "
-            f"{listed}. Without one there is nothing to contrast: use SB3's CombinedExtractor."
+            "Expected `observation_space` to hold a Box that is a uint8 image [C, H, W] or a "
+            f"vector [n], got {listed}. Make entries such as MultiBinary a Box in a wrapper; "
+            "without one there is nothing to contrast, and SB3's CombinedExtractor serves."
         )
     return asked or images or vectors
+
+
+def _described(space: spaces.Space[Any]) -> str:
+    return f"{type(space).__name__} {space.dtype} {space.shape}"
 
 
 def _check_settings(settings: dict[str, Any]) -> None:

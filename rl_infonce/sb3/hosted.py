@@ -43,8 +43,8 @@ _LOST_STATISTICS = (
 _LOST_UPDATES = (
     "RL has trained this agent before, and the InfoNCE loss has trained nothing of it. Updates of "
     "the loss come with the next rollout of learn(), and save() leaves out what is due after the "
-    "last one. Pass InfoNCECallback() to learn(), or call extractor.make_updates_due() before you "
-    "save."
+    "last one. Pass InfoNCECallback() to learn(), or call rl_infonce.sb3.make_updates_due(model) "
+    "before you save."
 )
 
 
@@ -178,7 +178,8 @@ class HostedExtractor(NatureCNN):
         """Return whether RL has made updates, as `train` begins, and the loss that is on none."""
         own = self.own_updates
         is_untrained = own is not None and self.infonce_coef > 0 and not own.have_begun
-        return is_untrained and bool(algorithm._n_updates)
+        has_reason = self._session.has_warned_of("no pairs", "unreadable buffer")
+        return is_untrained and bool(algorithm._n_updates) and not has_reason
 
     def _is_part(self, algorithm: BaseAlgorithm) -> bool:
         return is_part_of(self, algorithm)

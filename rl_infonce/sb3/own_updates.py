@@ -45,11 +45,16 @@ _Keyed = TypeVar("_Keyed", bound="HasKey")
 
 
 class HasKey(Protocol):
-    """An extractor that says which entry of the observations it encodes."""
+    """An extractor that says which entry of the observations it encodes, and how."""
+
+    settings: InfoNCESettings
 
     @property
     def observation_key(self) -> str | None:
         """Name of the entry, or None where observations are no dictionaries."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return its numbers by name."""
 
 
 def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:
@@ -99,14 +104,22 @@ def aligns(algorithm: BaseAlgorithm, settings: InfoNCESettings) -> bool:
 
 
 def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
-    """Return a policy's extractors of the same observation; those of target networks come last."""
+    """Return a policy's extractors of the same observation, those of target networks last.
+
+    Those of other settings or sizes, which a policy of the user's own may have, are left out.
+    """
     found = {
         id(module): (is_of_target_network(name), module)
         for name, module in policy.named_modules()
-        if isinstance(module, type(extractor))
-        and module.observation_key == extractor.observation_key
+        if isinstance(module, type(extractor)) and _form(module) == _form(extractor)
     }
     return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
+
+
+def _form(extractor: HasKey) -> tuple[Any, ...]:
+    """Return what two extractors have alike of which one can take the other's numbers."""
+    shapes = {name: each.shape for name, each in extractor.state_dict().items()}
+    return extractor.observation_key, extractor.settings, shapes
 
 
 class OwnUpdates(nn.Module):
@@ -157,15 +170,22 @@ class OwnUpdates(nn.Module):
         average = self.average
         return average.averages() if average is not None and average.has_begun else None
 
-    @torch.no_grad()
     def read(self, encoder: Encoder, observations: Tensor) -> Tensor:
-        """Return what the policy receives: of inputs selected, by weights averaged, and aligned."""
-        if self.selection is not None and isinstance(encoder, VectorEncoder):
-            observations = self.selection(observations, encoder.means)
-        encoded = encoder.encode(observations, self.averages())
-        if self.alignment is not None and self.alignment.has_begun:
-            encoded = encoded._replace(features=self.alignment(encoded.features))
-        return encoder.output(observations, encoded)
+        """Return what the policy receives: of inputs selected, by weights averaged, and aligned.
+
+        A gradient reaches observations that ask for one, as for saliency, and no parameter.
+        """
+        wanted = torch.is_grad_enabled() and observations.requires_grad
+        with torch.set_grad_enabled(wanted):
+            if self.selection is not None and isinstance(encoder, VectorEncoder):
+                observations = self.selection(observations, encoder.means)
+            averages = self.averages()
+            if wanted and averages is None:
+                averages = {name: each.detach() for name, each in encoder.named_parameters()}
+            encoded = encoder.encode(observations, averages)
+            if self.alignment is not None and self.alignment.has_begun:
+                encoded = encoded._replace(features=self.alignment(encoded.features))
+            return encoder.output(observations, encoded)
 
     def numbers(self) -> dict[str, float]:
         """Return names of curves to what they show."""

@@ -186,9 +186,14 @@ class Session:
         self._steering = steering
         self._steered_learn = None if algorithm is None else algorithm.start_time
 
+    def has_warned_of(self, *reasons: str) -> bool:
+        """Return whether an encoder of this algorithm has warned for one of some reasons."""
+        sessions = [self, *_sessions(self.algorithm)]
+        return any(not session._warned.isdisjoint(reasons) for session in sessions)
+
     def warn_once(self, reason: str, message: str) -> None:
         """Warn, but only the first time for this reason and algorithm, however many encoders."""
-        if any(reason in session._warned for session in [self, *_sessions(self.algorithm)]):
+        if self.has_warned_of(reason):
             return
         self._warned.add(reason)
         warn_user(message)

@@ -94,11 +94,13 @@ def find_pairs(
         labels = partial(labels_of, experience)
     n_absent = int((places == ABSENT).sum())
     if n_absent > MOST_ABSENT * len(places):
+        normalizes = not of_rollout and algorithm.get_vec_normalize_env() is not None
+        why = ", as VecNormalize changes what is sampled" if normalizes else ""
         session.warn_once(
             "absent rows",
             f"Of {len(places)} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not "
-            "in its buffer, so that pairs are drawn from the buffer instead and encoded once more. "
-            "pairs_from='buffer' does so without a warning.",
+            f"in its buffer{why}, so that pairs are drawn from the buffer instead and encoded once "
+            "more. pairs_from='buffer' does so without a warning.",
         )
         return None
     return pairs_of_minibatch(places, experience, labels, plan, session.rng)

@@ -91,8 +91,9 @@ class VectorEncoder(nn.Module):
         return self.normalizer(observations)  # type: ignore[no-any-return]
 
     def watch(self, observations: Tensor) -> None:
-        """Take note of the vectors [K, n] that the host trains on."""
-        self.normalizer.update(observations)
+        """Take note of the vectors [K, n] that the host trains on, unless the network is frozen."""
+        if any(parameter.requires_grad for parameter in self.mlp.parameters()):
+            self.normalizer.update(observations)
 
     def encode(self, observations: Tensor, averages: dict[str, Tensor] | None = None) -> Encoded:
         """Return features of vectors.

@@ -192,7 +192,9 @@ def test_what_is_no_dictionary_with_an_image_is_named() -> None:
     with pytest.raises(TypeError, match=r"to be a Dict, got Box.*needs InfoNCEExtractor"):
         InfoNCECombinedExtractor(SPACE["image"])  # type: ignore[arg-type]
     neither = spaces.Dict(gear=SPACE["gear"], grid=spaces.Box(-1.0, 1.0, (2, 3)))
-    with pytest.raises(ValueError, match=r"image .* or a vector .*'float32 \(2, 3\)'.*Combined"):
+    with pytest.raises(
+        ValueError, match=r"or a vector .*'Box float32 \(2, 3\)'.*Combined"
+    ):
         InfoNCECombinedExtractor(neither)
     with pytest.raises(ValueError, match="`cnn_output_dim` to be a finite number >= 1, got 0"):
         InfoNCECombinedExtractor(SPACE, cnn_output_dim=0)

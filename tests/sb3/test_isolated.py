@@ -7,14 +7,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from stable_baselines3 import SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.sac.policies import SACPolicy
 from torch.func import functional_call
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
+from rl_infonce.sb3 import make_updates_due
 from rl_infonce.sb3.own_adam import OwnAdam
 from tests.further import further
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
@@ -451,13 +455,61 @@ def test_target_networks_read_the_encoder_that_the_others_read(
 
 @pytest.mark.parametrize("name", ["PPO", "SAC"])
 def test_a_frozen_encoder_stays(name: str) -> None:
-    model = build(name)
+    model = build(name).learn(N_STEPS)
     leader = every_extractor(model)[0]
-    mlp = leader.get_submodule("mlp").requires_grad_(False)
-    before = weights_of(mlp)
+    leader.get_submodule("mlp").requires_grad_(False)
+    before = encoder_of(leader)
+    assert before["normalizer.running_count"] > 0
     with pytest.warns(UserWarning, match="encoder is frozen"):
-        model.learn(N_STEPS)
-    assert are_same(before, weights_of(mlp))
+        model.learn(N_STEPS, reset_num_timesteps=False)
+    assert are_same(before, encoder_of(leader))
+
+
+class LargerCritic(SACPolicy):
+    """A policy of the user's own, whose critic has features of its own size."""
+
+    def make_critic(self, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
+        self.features_extractor_kwargs |= {"features_dim": 24}
+        return super().make_critic(features_extractor)
+
+
+def test_encoders_of_other_sizes_are_trained_apart() -> None:
+    model = SAC(
+        LargerCritic,
+        stamped_vec_env(2, StampedVectorEnv, continuous=True),
+        policy_kwargs=policy_kwargs(features_dim=16),
+        learning_starts=20,
+    )
+    assert [each.features_dim for each in extractors_of(model)] == [16, 24]
+    before = [encoder_of(each) for each in extractors_of(model)]
+    model.learn(N_STEPS)
+    for each, former in zip(extractors_of(model), before, strict=True):
+        assert not are_same(former, encoder_of(each))
+
+
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_a_gradient_reaches_observations_that_ask_for_one_and_no_parameter(name: str) -> None:
+    model = build(name).learn(N_STEPS)
+    extractor = extractors_of(model)[0]
+    plain = torch.rand(3, 5)
+    asking = plain.clone().requires_grad_()
+    features = extractor(asking)
+    assert torch.equal(features, extractor(plain))
+    features.square().sum().backward()
+    assert asking.grad is not None
+    assert asking.grad.abs().sum() > 0
+    assert all(parameter.grad is None for parameter in extractor.encoder.parameters())
+
+
+@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+def test_updates_that_are_due_are_made_before_a_model_is_saved(name: str) -> None:
+    model = build(name).learn(N_STEPS)
+    before = encoder_of(extractors_of(model)[0])
+    make_updates_due(model)
+    after = encoder_of(extractors_of(model)[0])
+    assert not are_same(before, after)
+    make_updates_due(model)
+    assert are_same(after, encoder_of(extractors_of(model)[0]))
 
 
 def test_all_weights_above_0_train_alike() -> None:

@@ -54,6 +54,15 @@ def test_learns_of_one_rollout_between_files_train_with_the_callback(
         model = PPO.load(path, env=env())
 
 
+def test_where_there_are_no_pairs_no_update_is_missed() -> None:
+    bandit = stamped_vec_env(2, StampedVectorEnv, lengths=(1, 1), continuous=True)
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    model = PPO("MlpPolicy", bandit, n_steps=32, batch_size=32, n_epochs=1, policy_kwargs=kwargs)
+    with pytest.warns(UserWarning, match="Fewer than two pairs"):
+        model.learn(128)
+    assert not has_told(lambda: model.learn(64, reset_num_timesteps=False))
+
+
 @pytest.mark.parametrize("settings", [{"infonce_coef": 0.0}, {"isolated": False}])
 def test_encoders_that_rl_trains_are_not_missed(settings: dict[str, Any]) -> None:
     model = new_ppo(**settings)

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecNormalize
 
 from rl_infonce import InfoNCECombinedExtractor
 from rl_infonce.copies import row_sums
@@ -18,6 +19,7 @@ from tests.sb3.fakes import (
     IMAGE_SHAPE,
     StampedDictEnv,
     StampedEnv,
+    StampedVectorEnv,
     decode,
     stamped_vec_env,
 )
@@ -261,3 +263,11 @@ def test_rows_that_are_not_found_are_drawn_instead_with_one_warning(buffer: Any)
         model.learn(2 * N_STEPS)
     assert sum("not in its buffer" in str(each.message) for each in caught) == 1
     assert extractors_of(model)[0].last_infonce["n_pairs"] == 8
+
+
+def test_off_policy_vecnormalize_is_named_as_what_changes_the_rows() -> None:
+    env = VecNormalize(stamped_vec_env(2, StampedVectorEnv, continuous=True))
+    kwargs = policy_kwargs(pairs_from="minibatch", isolated=False)
+    model = SAC("MlpPolicy", env, learning_starts=20, policy_kwargs=kwargs)
+    with pytest.warns(UserWarning, match="not in its buffer, as VecNormalize changes what is"):
+        model.learn(60)
