@@ -29,6 +29,7 @@ from rl_infonce.sweeps.arms import ARMS
 from rl_infonce.sweeps.grid import read_grid
 from rl_infonce.sweeps.search import STUDY_SETTINGS
 from rl_infonce.sweeps.settings_check import PROBE_SETTINGS, SETTINGS
+from tests.further import further
 
 ROOT = Path(__file__).parents[1]
 README = "README.md"
@@ -223,7 +224,7 @@ def test_the_pretrained_encoder_is_used() -> None:
 
 @pytest.mark.atari
 @pytest.mark.slow
-@pytest.mark.parametrize("game", ["frogger", "pong"])
+@pytest.mark.parametrize("game", ["frogger", further("pong")])
 def test_examples_read_frames_that_were_collected(
     game: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

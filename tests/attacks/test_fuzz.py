@@ -214,7 +214,7 @@ STRUCTURES: dict[str, tuple[str, Callable[[Place, Any], None]]] = {
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-@settings(FEW, max_examples=80)
+@settings(FEW, max_examples=40)
 @given(data=st.data())
 def test_changed_structures(structure: str, places: dict[str, Place], data: Any) -> None:
     name, check = STRUCTURES[structure]

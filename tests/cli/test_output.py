@@ -34,6 +34,7 @@ def test_a_help_that_nobody_reads_ends_quietly() -> None:
     assert (process.returncode, process.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_training_whose_output_nobody_reads_ends_well(tmp_path: Path) -> None:
     process = unread(*TRAIN, "--run-dir", str(tmp_path / "run"))

@@ -7,6 +7,7 @@ import gpu
 import pytest
 
 
+@pytest.mark.thorough
 @pytest.mark.atari
 @pytest.mark.slow
 def test_a_small_turn_of_every_section_is_timed(

@@ -80,6 +80,7 @@ def stamped(**_kwargs: Any) -> gym.Env[Any, Any]:
     return StampedEnv(lengths=(12, 20), continuous=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_grid_of_images_names_its_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry, "Stamped-v0", EnvSpec("Stamped-v0", entry_point=stamped))

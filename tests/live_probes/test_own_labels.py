@@ -241,7 +241,7 @@ def of_vectors(algorithm: Any, seed: int = 0, **settings: Any) -> Any:
     return algorithm("MlpPolicy", env, policy_kwargs=kwargs, seed=seed, **sizes)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, SAC])
+@pytest.mark.parametrize("algorithm", [PPO, further(SAC)])
 def test_features_of_vectors_are_probed_while_they_train(algorithm: Any, tmp_path: Path) -> None:
     labelled = collect_labelled(stamped(2, StampedVectorEnv), 1000)
     plain = of_vectors(algorithm).learn(96)

@@ -216,6 +216,7 @@ def parts(scores: Mapping[str, FloatArray]) -> list[dict[str, FloatArray]]:
 
 
 SETTINGS = [(1, 3), (4, 3), (4, 5), (4, 10)]  # tasks and runs of each, as in the docstring
+COLUMNS = [0, 1, *map(further, (2, 3))]
 DOCUMENTED: list[tuple[Callable[..., FloatArray], float, bool, tuple[int, ...]]] = [
     (first_arm, 1.5, False, (75, 85, 90, 93)),
     (difference_of_means, 0.0, False, (80, 87, 91, 93)),
@@ -227,7 +228,7 @@ DOCUMENTED: list[tuple[Callable[..., FloatArray], float, bool, tuple[int, ...]]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("column", range(len(SETTINGS)))
+@pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("skewed", [further(False), True])
 def test_intervals_hold_the_truth_as_often_as_documented(column: int, skewed: bool) -> None:
     (n_tasks, n_runs), generator = SETTINGS[column], rng()
@@ -278,7 +279,7 @@ def improvement_of_pairs(scores: Mapping[str, FloatArray]) -> FloatArray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("column", range(len(SETTINGS)))
+@pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize(
     ("shared", "documented"), [(0.0, (75, 91, 94, 95)), (3.0, (75, 95, 97, 98))]
 )

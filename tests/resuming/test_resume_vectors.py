@@ -59,6 +59,7 @@ def test_killed_and_restored_equals_uninterrupted(name: str, kind: str, tmp_path
     assert_goes_on_exactly(make, tmp_path, [100, 150], 192)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_tests_of_inputs_are_made_where_they_would_have_been(tmp_path: Path) -> None:
     def make() -> BaseAlgorithm:

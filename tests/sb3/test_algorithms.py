@@ -18,7 +18,7 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.device import _FAST
 from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
-from tests.further import with_further
+from tests.further import further, with_further
 from tests.sb3.fakes import IMAGE_SHAPE, StampedEnv
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -91,7 +91,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("name", ["PPO", "DQN", "SAC"])
+@pytest.mark.parametrize("name", ["PPO", "DQN", further("SAC")])
 def test_every_parameter_moves_with_every_option(name: str, option: str) -> None:
     model = ALGORITHMS[name](policy_kwargs(**OPTIONS[option]))
     extractors = extractors_of(model)

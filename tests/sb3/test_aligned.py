@@ -190,7 +190,7 @@ def test_observations_are_spread_over_steps_and_environments(n_steps: int, n_env
         assert max(gaps) <= -(-n_steps * n_envs // len(seen)) + 1
 
 
-@pytest.mark.parametrize("name", ["PPO", "SAC"])
+@pytest.mark.parametrize("name", ["PPO", further("SAC")])
 def test_a_saved_model_reads_the_same_features(name: str, tmp_path: Path) -> None:
     model = build(name, align_features=True).learn(400 if name == "PPO" else 160)
     extractor = extractors_of(model)[0]
@@ -253,7 +253,7 @@ def test_what_leaves_inputs_out_is_turned_back_also() -> None:
     assert not torch.allclose(rotation, torch.eye(4), atol=0.01)
 
 
-@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("shares", [further(True), False])
 def test_the_policy_reads_the_same_features_where_the_loss_ends(shares: bool) -> None:
     kwargs = policy_kwargs(with_observation=False) | {"share_features_extractor": shares}
     model = VECTOR_ALGORITHMS["PPO"](kwargs).learn(4 * N_STEPS)

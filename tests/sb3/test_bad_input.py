@@ -353,6 +353,7 @@ def test_an_environment_that_knows_no_wrappers_is_trained_on(answer: Any) -> Non
     assert model.learn(64).num_timesteps == 64
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_an_environment_whose_spec_cannot_travel_is_left_alive() -> None:
     def make() -> gym.Env[Any, Any]:

@@ -192,9 +192,7 @@ def test_what_is_no_dictionary_with_an_image_is_named() -> None:
     with pytest.raises(TypeError, match=r"to be a Dict, got Box.*needs InfoNCEExtractor"):
         InfoNCECombinedExtractor(SPACE["image"])  # type: ignore[arg-type]
     neither = spaces.Dict(gear=SPACE["gear"], grid=spaces.Box(-1.0, 1.0, (2, 3)))
-    with pytest.raises(
-        ValueError, match=r"or a vector .*'Box float32 \(2, 3\)'.*Combined"
-    ):
+    with pytest.raises(ValueError, match=r"or a vector .*'Box float32 \(2, 3\)'.*Combined"):
         InfoNCECombinedExtractor(neither)
     with pytest.raises(ValueError, match="`cnn_output_dim` to be a finite number >= 1, got 0"):
         InfoNCECombinedExtractor(SPACE, cnn_output_dim=0)
@@ -225,7 +223,12 @@ class TwoSensors(StampedDictEnv):
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize(
     ("name", "wrapper"),
-    [("PPO", TwoSensors), ("DQN", TwoSensors), further("SAC", TwoSensors), ("SAC", StampedGoalEnv)],
+    [
+        ("PPO", TwoSensors),
+        further("DQN", TwoSensors),
+        further("SAC", TwoSensors),
+        ("SAC", StampedGoalEnv),
+    ],
 )
 def test_vectors_in_dictionaries_have_a_loss_each(
     name: str, wrapper: type[StampedDictEnv], isolated: bool

@@ -10,6 +10,7 @@ from rl_infonce.networks.random_shift import random_shift
 from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_placebo_cannot_be_learned() -> None:
     accuracies = {}

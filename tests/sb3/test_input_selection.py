@@ -78,7 +78,7 @@ def selection_of(extractor: InfoNCEExtractor) -> InputSelection:
 
 
 @pytest.mark.parametrize(
-    ("name", "n_steps"), [("PPO", 6 * 512), ("SAC", 700), ("SAC, four environments", 3000)]
+    ("name", "n_steps"), [("PPO", 6 * 512), ("SAC", 700), further("SAC, four environments", 3000)]
 )
 def test_useful_inputs_are_told_from_noise(name: str, n_steps: int, tmp_path: Path) -> None:
     model = build(name).learn(n_steps)
@@ -299,7 +299,7 @@ def test_where_no_input_passes_all_are_selected() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The InfoNCE bound is saturated")
-@pytest.mark.parametrize("name", ["PPO", "SAC", "SAC, many updates"])
+@pytest.mark.parametrize("name", ["PPO", "SAC", further("SAC, many updates")])
 def test_inputs_are_tested_on_pairs_that_trained_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

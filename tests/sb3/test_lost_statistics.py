@@ -13,6 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from tests.further import further
 from tests.sb3.fakes import StampedDictEnv, StampedEnv, StampedVectorEnv, stamped_vec_env
 
 WARNING = "has counted none of the observations from then"
@@ -49,7 +50,7 @@ def n_told(*steps: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("reset_num_timesteps", [True, False])
+@pytest.mark.parametrize("reset_num_timesteps", [further(True), False])
 def test_statistics_that_are_lost_are_missed_once(
     name: str, reset_num_timesteps: bool, tmp_path: Path
 ) -> None:

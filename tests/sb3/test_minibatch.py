@@ -372,6 +372,7 @@ def test_a_minibatch_of_too_few_pairs_is_left_to_the_buffer(
     assert all(np.isfinite(each).all() for each in extractors_of(model)[0].last_infonce.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # read by torch._dynamo
 def test_a_compiled_encoder_carries_and_compares_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

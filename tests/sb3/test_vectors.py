@@ -154,7 +154,7 @@ def test_no_pair_of_a_full_ring_crosses_an_episode(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("name", ["PPO", "SAC", "HER"])
+@pytest.mark.parametrize("name", ["PPO", further("SAC"), "HER"])
 def test_no_pair_of_a_dictionarys_vector_crosses_an_episode(
     name: str, isolated: bool, drawn: list[ObservationBatch]
 ) -> None:

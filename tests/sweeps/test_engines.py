@@ -69,6 +69,7 @@ def ray_is_here() -> Any:
     return pytest.importorskip("ray")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_ray_that_starts_for_it(tmp_path: Path) -> None:
     ray = ray_is_here()
