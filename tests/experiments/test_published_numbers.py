@@ -504,6 +504,24 @@ def test_tables_of_speed_come_from_the_committed_run(name: str) -> None:
         assert script.table(summary) in FRONT_PAGE
 
 
+def test_pairs_of_the_minibatch_cost_what_the_pages_say() -> None:
+    script, summary = load("benchmarks/train_speed.py"), committed("train_speed_amd.json")
+    for table in (script.table, script.cost_table, script.limits_table):
+        assert table(summary) in study_page("train_speed.md")
+    assert summary["rounds"] >= 9
+    costs = {}
+    for arm in ("fp32", "fp32_minibatch"):
+        ratios = [
+            run[arm]["steps_per_second"] / run["fp32_off"]["steps_per_second"]
+            for run in summary["runs"]
+        ]
+        costs[arm] = 1 - float(np.median(ratios))
+    assert costs["fp32_minibatch"] <= 0.05
+    said = '(`pairs_from="minibatch"`) take {fp32_minibatch:.0%} of the steps per second, where'
+    said += " drawn pairs take {fp32:.0%},"
+    assert said.format(**costs).replace("%", " %") in " ".join(FRONT_PAGE.split())
+
+
 @pytest.mark.parametrize(("algorithm", "least"), [("SAC", 0.7), ("PPO", 0.85)])
 def test_the_loss_keeps_its_promise_of_speed_on_vectors(algorithm: str, least: float) -> None:
     (measured,) = (
