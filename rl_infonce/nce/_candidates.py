@@ -180,7 +180,18 @@ def refuse_candidates_without_positive(allowed: Tensor) -> None:
         )
 
 
+def warn_of_lone_positives(mask: Tensor | None, used: Tensor, *filled: Tensor) -> None:
+    """Warn of used rows [..., B] whose positive is alone in each of some `allowed_scores`."""
+    if mask is None and filled[0].shape[-1] > 1:
+        return
+    alone = used
+    for scores in filled:
+        alone = alone & ((~scores.isneginf()).sum(dim=-1) == 1)
+    warn_of_rows("no negative", alone)
+
+
 def warn_of_rows(what: str, where: Tensor) -> None:
+    """Warn of the rows [..., B] that are marked, and name the first few; waits for the device."""
     n_rows = int(where.sum())
     if n_rows:
         warn_user(

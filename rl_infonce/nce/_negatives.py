@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -37,6 +38,27 @@ class Negatives:
             # also in a row without candidates: alone, the positive costs 0
             positives_in_block(excluded, rows, columns)[1].fill_(False)
         return excluded
+
+    def lone_rows(self, n_rows: int, n_columns: int, block: int) -> Tensor:
+        """Return which rows [B] have no negative, looking at blocks of that side.
+
+        Only with a mask or moments. A row without any candidate is lone as well.
+        """
+        lone = []
+        for rows in blocks(n_rows, block):
+            n_negatives: Tensor | int = -1  # the positive is not excluded
+            for columns in blocks(n_columns, block):
+                excluded = self.excluded(rows, columns)
+                assert excluded is not None  # noqa: S101 (there is a mask, or moments)
+                n_negatives = n_negatives + (~excluded).sum(dim=1)
+            lone.append(torch.as_tensor(n_negatives) == 0)
+        return torch.cat(lone)
+
+
+def blocks(length: int, size: int) -> Iterator[slice]:
+    """Cut `length` into slices of `size`, the last one shorter."""
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))
 
 
 def positives_in_block(block: Tensor, rows: slice, columns: slice) -> tuple[slice, Tensor]:

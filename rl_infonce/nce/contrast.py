@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rl_infonce.checks import check_count, check_number, check_shape
-from rl_infonce.nce._candidates import check_finite, check_floating, check_like, expand_mask
+from rl_infonce.nce._candidates import (
+    check_finite,
+    check_floating,
+    check_like,
+    expand_mask,
+    positives_of,
+    warn_of_rows,
+)
 from rl_infonce.nce._negatives import Negatives, timeline
 from rl_infonce.nce._precision import (
     at_least_float32,
@@ -70,11 +77,12 @@ def contrast(
             another; 0 masks nothing, 1 masks exact repetitions of the positive.
         tile: Rows and columns of scores held at a time; None for all scores at once, "auto" for
             whichever was measured faster.
-        validate_args: Whether to check values as well as shapes: that losses are finite, and
-            positives allowed by `mask`.
+        validate_args: Whether to check values as well as shapes: that losses are finite, positives
+            allowed by `mask`, and that each anchor has a negative, else a warning names it.
 
     Returns:
-        [B] losses in nats, >= 0, float32 or float64.
+        [B] losses in nats, >= 0, float32 or float64; 0 for an anchor without negatives, which is no
+        fit: leave it out of the mean.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -113,6 +121,7 @@ def contrast(
             )
     if validate_args:
         _check_losses(losses, anchors, candidates)
+        _warn_of_lone_anchors(losses, n_columns, negatives)
     return losses
 
 
@@ -184,6 +193,19 @@ def _check_losses(losses: Tensor, anchors: Tensor, candidates: Tensor) -> None:
             f"Expected scores that float32 can hold, got {n_bad} of {len(losses)} losses NaN or "
             "infinite. Pass normalize=True or a smaller `scale`."
         )
+
+
+def _warn_of_lone_anchors(losses: Tensor, n_columns: int, negatives: Negatives) -> None:
+    """Warn of anchors without a negative, which cost 0: only where that is so they are sought."""
+    has_rule = negatives.mask is not None or negatives.moments is not None
+    lone = losses.detach() == 0.0  # [B]
+    if not (has_rule or n_columns == 1) or not bool(lone.any()):
+        return
+    if has_rule:
+        lone &= negatives.lone_rows(len(losses), n_columns, BEST_TILE)
+    if negatives.mask is not None:
+        lone &= positives_of(negatives.mask)  # the others have no candidate, and were named
+    warn_of_rows("no negative", lone)
 
 
 def _check_scale(scale: float | Tensor) -> None:

@@ -7,10 +7,10 @@ Shared by all functions here:
   and K negatives of each context's own are B problems of one row, `scores[:, None]`. Losses are
   computed in at least float32, also under autocast.
 - `mask` is boolean and broadcastable to `scores`; True = this candidate takes part. A row without
-  any candidate, or without a negative where a loss needs one, has loss 0 and gradient 0; a warning
-  names the row, so that it can be left out of means.
-- `validate_args=False` skips the checks of values (finite scores, positives allowed by the mask),
-  which wait for the device.
+  any candidate, or without a negative, has loss 0 and gradient 0; a warning names the row, so that
+  it can be left out of means.
+- `validate_args=False` skips the checks of values (finite scores, positives allowed by the mask)
+  and the warning, which wait for the device.
 - `TypeError` if an argument has the wrong type, `ValueError` if a shape does not fit, a number is
   out of range, an entry is not finite or `mask` excludes the positive of a row it uses.
 """
@@ -34,6 +34,7 @@ from rl_infonce.nce._candidates import (
     positives_of,
     refuse_candidates_without_positive,
     refuse_rows,
+    warn_of_lone_positives,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
@@ -48,21 +49,23 @@ def info_nce(scores: Tensor, *, mask: Tensor | None = None, validate_args: bool 
 
     Args:
         scores: [..., B, M], M >= B.
-        mask: Boolean, broadcastable to `scores`; True = this candidate takes part. A row left
-            with its positive alone has loss 0 and gradient 0.
+        mask: Boolean, broadcastable to `scores`; True = this candidate takes part.
         validate_args: Whether to check values as well as shapes.
 
     Returns:
         [..., B] losses in nats, >= 0, float32 or float64. A critic that cannot tell n candidates
-        apart scores log(n).
+        apart scores log(n). A row left with its positive alone has loss 0, which is no fit: leave
+        it out of the mean.
 
     Example:
         >>> info_nce(torch.zeros(1, 4)).exp()
         tensor([4.])
     """
     with autocast_off(scores):
-        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
-        return _nats_to_pick_positive(allowed)
+        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)
+        if validate_args:
+            warn_of_lone_positives(mask, used, allowed)
+        return nats_to_pick_positive(allowed)
 
 
 def symmetric_info_nce(
@@ -87,10 +90,12 @@ def symmetric_info_nce(
     if scores.shape[-2] != scores.shape[-1]:
         raise ValueError(f"Expected square `scores` [..., B, B], got {tuple(scores.shape)}.")
     with autocast_off(scores):
-        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)  # [..., B, B]
+        allowed, used = allowed_scores(scores, mask, validate_args=validate_args)  # [..., B, B]
         if mask is not None and validate_args:
             refuse_candidates_without_positive(mask.expand(scores.shape).mT)
-        return (_nats_to_pick_positive(allowed) + _nats_to_pick_positive(allowed.mT)) / 2
+        if validate_args:
+            warn_of_lone_positives(mask, used, allowed, allowed.mT)
+        return (nats_to_pick_positive(allowed) + nats_to_pick_positive(allowed.mT)) / 2
 
 
 def decoupled_info_nce(
@@ -157,6 +162,7 @@ def soft_info_nce(
         if validate_args:
             tolerance = max(1e-3, torch.finfo(targets.dtype).eps)
             _check_distributions(weights, allowed.isinf(), used, tolerance)
+            warn_of_lone_positives(mask, used, allowed)
         return _cross_entropy(allowed, weights.masked_fill(~used[..., None], 0.0))
 
 
@@ -189,6 +195,7 @@ def multi_positive_info_nce(
             masked = (chosen & allowed.isneginf() & used[..., None]).any(dim=-1)  # [..., B]
             expected = "`positives` to be False where `mask` is"
             refuse_rows(masked, expected, " Pass `positives & mask` instead.")
+            warn_of_lone_positives(mask, used, allowed)
         weights = (chosen & ~allowed.isneginf()).to(allowed.dtype)  # [..., B, M]
         weights = weights / weights.sum(dim=-1, keepdim=True)
         return _cross_entropy(allowed, weights)
@@ -281,7 +288,7 @@ def hard_negative_info_nce(
         return torch.where(n_negatives > 0, losses, 0.0)
 
 
-def _nats_to_pick_positive(scores: Tensor) -> Tensor:
+def nats_to_pick_positive(scores: Tensor) -> Tensor:
     """Return [..., B] cross entropies of column i in row i of [..., B, M]."""
     rows = scores.shape[:-1]  # (..., B)
     positives = torch.arange(rows[-1], device=scores.device).expand(rows)  # [..., B]

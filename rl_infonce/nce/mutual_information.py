@@ -18,6 +18,7 @@ from torch import Tensor
 from rl_infonce.checks import check_number, check_shape
 from rl_infonce.nce._candidates import (
     allowed_negatives,
+    allowed_scores,
     check_finite,
     check_like,
     check_scores,
@@ -25,7 +26,7 @@ from rl_infonce.nce._candidates import (
     positives_of,
 )
 from rl_infonce.nce._precision import at_least_float32, autocast_off
-from rl_infonce.nce.losses import info_nce
+from rl_infonce.nce.losses import nats_to_pick_positive
 
 
 def info_nce_bound(
@@ -60,7 +61,9 @@ def info_nce_bound(
         >>> info_nce_bound(100 * torch.eye(8)).exp().round()
         tensor(8.)
     """
-    losses = info_nce(scores, mask=mask, validate_args=validate_args)  # [..., B]
+    with autocast_off(scores):
+        allowed, _ = allowed_scores(scores, mask, validate_args=validate_args)
+        losses = nats_to_pick_positive(allowed)  # [..., B]
     gained = log_candidates(scores, mask=mask, validate_args=False) - losses
     return _mean_over_used_rows(gained, scores, mask)
 

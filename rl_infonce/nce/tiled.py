@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_infonce.nce._negatives import Negatives, positives_in_block
+from rl_infonce.nce._negatives import Negatives, blocks, positives_in_block
 from rl_infonce.nce._precision import at_least_float32, autocast_off
 
 # Shared exponentials span exp(-50) to exp(50): float32 holds both, and what underflows beside
@@ -139,8 +139,8 @@ class _Scores:
     def tiles(self) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield rows, columns and scores [rows, columns], which the next step overwrites."""
         memory = self.spare()
-        for rows in _blocks(len(self.anchors), self.tile):
-            for columns in _blocks(len(self.candidates), self.tile):
+        for rows in blocks(len(self.anchors), self.tile):
+            for columns in blocks(len(self.candidates), self.tile):
                 scores = _shaped(memory, rows, columns)
                 torch.mm(self.anchors[rows], self.candidates[columns].T, out=scores)
                 excluded = self.negatives.excluded(rows, columns)
@@ -152,12 +152,6 @@ class _Scores:
         """Return memory for a tile; to allocate one per tile would cost page faults."""
         n_rows = min(self.tile, len(self.anchors))
         return self.anchors.new_empty(n_rows * min(self.tile, len(self.candidates)))
-
-
-def _blocks(length: int, size: int) -> Iterator[slice]:
-    """Cut `length` into slices of `size`, the last one shorter."""
-    for start in range(0, length, size):
-        yield slice(start, min(start + size, length))
 
 
 def _shaped(memory: Tensor, rows: slice, columns: slice) -> Tensor:

@@ -95,6 +95,40 @@ def test_contrast_of_an_anchor_without_candidates_costs_nothing(
     torch.testing.assert_close(losses[kept], expected)
 
 
+@SYMMETRIC
+@EITHER_WAY
+@pytest.mark.parametrize("rule", ["mask", "times"])
+def test_contrast_names_an_anchor_without_negatives(
+    rule: str, symmetric: bool, tile: int | None
+) -> None:
+    anchors, candidates = embeddings(5, 0), embeddings(5, 1)
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[3] = mask[:, 3] = False
+    mask[3, 3] = True
+    settings: dict[str, Any] = {"mask": mask}
+    if rule == "times":  # the fourth lies between two others, which are far enough apart
+        episodes, times = torch.zeros(5, dtype=torch.long), torch.tensor([0, 1, 11, 6, 12])
+        settings = {"episodes": episodes, "times": times, "min_gap": 7}
+    with pytest.warns(UserWarning, match=r"1 of 5 rows have no negative and so loss 0: 3\."):
+        losses = contrast(anchors, candidates, symmetric=symmetric, tile=tile, **settings)
+    assert (losses == 0.0).tolist() == [False, False, False, True, False]
+    contrast(anchors, candidates, symmetric=symmetric, tile=tile, validate_args=False, **settings)
+
+
+def test_contrast_does_not_name_an_anchor_that_is_sure_or_has_no_candidate() -> None:
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    mask[1] = False
+    with pytest.warns(UserWarning, match=r"no candidate") as caught:
+        losses = contrast(100.0 * torch.eye(3), torch.eye(3), mask=mask)
+    assert losses.tolist() == [0.0] * 3
+    assert len(caught) == 1
+
+
+def test_contrast_names_the_only_pair_of_a_batch() -> None:
+    with pytest.warns(UserWarning, match=r"1 of 1 rows have no negative and so loss 0: 0\."):
+        contrast(torch.ones(1, 2), torch.ones(1, 2))
+
+
 @EITHER_WAY
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["anchors", "candidates"])

@@ -149,6 +149,31 @@ def test_a_row_without_any_candidate_costs_nothing_and_is_named(loss: Loss) -> N
 
 
 @ALL
+def test_a_row_without_negatives_costs_nothing_and_is_named(loss: Loss) -> None:
+    scores = normal(4, 4).requires_grad_()
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[2] = mask[:, 2] = False
+    mask[2, 2] = True
+    with pytest.warns(
+        UserWarning, match=r"1 of 4 rows have no negative and so loss 0: 2\."
+    ) as found:
+        losses = loss(scores, mask=mask)
+    assert len(found) == 1
+    (gradient,) = torch.autograd.grad(losses.sum(), scores)
+    assert float(losses.detach()[2]) == 0.0
+    assert not gradient[2].any()
+    assert bool(gradient.isfinite().all())
+    kept = torch.tensor([0, 1, 3])
+    torch.testing.assert_close(losses[kept], loss(scores, mask=mask, validate_args=False)[kept])
+
+
+@ALL
+def test_the_only_pair_of_a_batch_is_named(loss: Loss) -> None:
+    with pytest.warns(UserWarning, match=r"1 of 1 rows have no negative and so loss 0: 0\."):
+        assert loss(torch.ones(1, 1)).tolist() == [0.0]
+
+
+@ALL
 def test_masked_scores_may_be_anything(loss: Loss) -> None:
     scores, mask = normal(5, 5), random_mask(5, 5)
     poisoned = scores.masked_fill(~mask, math.nan)
@@ -193,6 +218,12 @@ def test_the_symmetric_loss_warns_once_of_a_row_without_candidates() -> None:
         losses = symmetric_info_nce(normal(3, 3), mask=mask)
     assert len(caught) == 1
     assert losses[1] == 0
+
+
+def test_a_row_whose_column_has_negatives_does_not_cost_nothing() -> None:
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    mask[1] = torch.tensor([False, True, False])
+    assert symmetric_info_nce(normal(3, 3), mask=mask).min() > 0.0  # and there is no warning
 
 
 def test_a_column_without_its_positive_is_refused_by_the_symmetric_loss() -> None:

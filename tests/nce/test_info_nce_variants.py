@@ -186,27 +186,6 @@ def test_soft_targets_receive_no_gradient() -> None:
     assert of_logits is None
 
 
-VARIANTS: dict[str, Loss] = {
-    "decoupled": decoupled_info_nce,
-    "debiased": partial(debiased_info_nce, class_prior=0.1, min_score=-4.0),
-    "hard-negative": partial(hard_negative_info_nce, concentration=0.5, class_prior=0.1),
-}
-
-
-@pytest.mark.parametrize("loss", VARIANTS.values(), ids=VARIANTS)
-def test_a_row_without_negatives_costs_nothing_and_is_named(loss: Loss) -> None:
-    scores = random_scores().requires_grad_()
-    mask = torch.ones(4, 6, dtype=torch.bool)
-    mask[2] = torch.eye(4, 6, dtype=torch.bool)[2]
-    with pytest.warns(UserWarning, match=r"1 of 4 rows have no negative and so loss 0: 2\."):
-        losses = loss(scores, mask=mask)
-    (gradient,) = torch.autograd.grad(losses.sum(), scores)
-    assert float(losses.detach()[2]) == 0.0
-    assert not gradient[2].any()
-    assert bool(gradient.isfinite().all())
-    torch.testing.assert_close(losses[[0, 1, 3]], loss(scores)[[0, 1, 3]])
-
-
 def test_one_negative_counts() -> None:
     scores = random_scores(2, 2)
     gaps = torch.stack([scores[0, 1] - scores[0, 0], scores[1, 0] - scores[1, 1]])

@@ -12,6 +12,7 @@ from torch import Tensor
 from rl_infonce.nce import (
     density_ratio_score,
     dv_estimate,
+    info_nce,
     info_nce_bound,
     is_saturated,
     log_candidates,
@@ -156,6 +157,15 @@ def test_rows_without_candidates_do_not_count(estimate: Callable[..., Tensor]) -
     with pytest.warns(UserWarning, match=r"1 of 4 rows have no candidate and so loss 0: 1\."):
         value = estimate(scores, mask=mask)
     torch.testing.assert_close(value, estimate(scores[kept][:, kept]))
+
+
+def test_a_row_without_negatives_counts_in_the_bound_without_a_warning() -> None:
+    scores = normal(3, 3)
+    mask = torch.ones(3, 3, dtype=torch.bool)
+    mask[1] = torch.tensor([False, True, False])
+    gained = log_candidates(scores, mask=mask) - info_nce(scores, mask=mask, validate_args=False)
+    assert gained[1] == 0.0
+    torch.testing.assert_close(info_nce_bound(scores, mask=mask), gained.sum() / 3)
 
 
 @pytest.mark.parametrize("true_nats", [2, 6])

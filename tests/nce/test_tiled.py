@@ -13,6 +13,7 @@ from rl_infonce.temporal import negative_mask
 from tests import oracles
 from tests.draws import normal, random_mask
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*rows have no negative")  # random masks
 SYMMETRIC = pytest.mark.parametrize("symmetric", [False, True])
 Gradients = tuple[Tensor, ...]
 mask_of = partial(random_mask, share=0.3, seed=5)
