@@ -98,9 +98,9 @@ def contrast(
     _check_scale(scale)
     side = _automatic_side(anchors, n_columns, symmetric) if tile == "auto" else _checked_side(tile)
     _check_offset(offset, n_columns - n_rows)
+    if validate_args and (mask is not None or episodes is not None):
+        check_finite("candidates", candidates)  # NaN of one left out reaches all gradients
     if mask is not None:
-        if validate_args:  # in a product, NaN of a masked one reaches all gradients
-            check_finite("candidates", candidates)
         if offset and mask.ndim and mask.shape[-1] == n_columns:  # else it broadcasts
             mask = mask.roll(-offset, dims=-1)
         mask = _checked_mask(anchors, n_columns, mask, symmetric, validate_args=validate_args)

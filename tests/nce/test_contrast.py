@@ -226,9 +226,17 @@ def test_contrast_refuses_settings_that_do_not_fit(
         contrast(torch.zeros(2, 3), torch.zeros(n_candidates, 3), **settings)
 
 
-def test_a_candidate_that_is_not_finite_is_named_though_it_is_masked() -> None:
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"mask": torch.tensor([[True, True, False]] * 2)},
+        {"episodes": torch.zeros(3, dtype=torch.long), "times": THREE, "min_gap": 9},
+    ],
+)
+def test_a_candidate_that_is_not_finite_is_named_though_it_takes_no_part(
+    rule: dict[str, Any],
+) -> None:
     candidates = torch.zeros(3, 2)
     candidates[2] = math.nan
-    mask = torch.tensor([[True, True, False]] * 2)
     with pytest.raises(ValueError, match=r"`candidates`.*finite"):
-        contrast(torch.zeros(2, 2), candidates, mask=mask)
+        contrast(torch.zeros(2, 2), candidates, **rule)
