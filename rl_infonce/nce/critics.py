@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_count, check_number, check_shape
+from rl_infonce.nce._candidates import check_like
 from rl_infonce.nce._precision import at_least_float32, autocast_off, unit_vectors
 
 MAX_LOG_SCALE = math.log(100.0)
@@ -64,6 +65,18 @@ class Critic(nn.Module, ABC):
                 f"got {tuple(embeddings.shape)}."
             )
 
+    def _check_dtypes(self, anchors: Tensor, candidates: Tensor) -> None:
+        own = next(self.parameters(), None)
+        if own is None:
+            return
+        if own.dtype not in (torch.float32, torch.float64):
+            raise TypeError(
+                "Expected a critic whose parameters are float32 or float64, as scores are, got "
+                f"{own.dtype}. Call .float() on it; anchors and candidates may stay in less."
+            )
+        check_like("anchors", anchors, "critic.parameters()", own)
+        check_like("candidates", candidates, "critic.parameters()", own)
+
     @property
     def _sets(self) -> tuple[int, ...]:
         """Leading axes of the parameters of which horizons and places have their own."""
@@ -84,20 +97,19 @@ class Critic(nn.Module, ABC):
             places [P, B, M].
 
         Raises:
-            ValueError: If a shape does not fit or there is no such horizon.
+            TypeError: If `horizon_index` is no integer, or a dtype does not fit: float64 needs a
+                critic in float64, anything below one in float32.
+            ValueError: If a shape or device does not fit or there is no such horizon.
         """
         check_shape("anchors", anchors, ["...", "B", self.anchor_dim])
         check_shape("candidates", candidates, ["...", "M", self.candidate_dim])
         self._check_places("anchors", anchors, f"B, {self.anchor_dim}")
         self._check_places("candidates", candidates, f"M, {self.candidate_dim}")
-        if not 0 <= horizon_index < self.n_horizons:
-            raise ValueError(
-                f"Expected `horizon_index` from 0 to {self.n_horizons - 1}, got {horizon_index}."
-            )
+        check_count("horizon_index", horizon_index, at_least=0, at_most=self.n_horizons - 1)
         with autocast_off(anchors):
-            return self._scores(
-                at_least_float32(anchors), at_least_float32(candidates), horizon_index
-            )
+            anchors, candidates = at_least_float32(anchors), at_least_float32(candidates)
+            self._check_dtypes(anchors, candidates)
+            return self._scores(anchors, candidates, horizon_index)
 
     @property
     def temperature(self) -> Tensor:

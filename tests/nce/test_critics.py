@@ -290,8 +290,8 @@ def test_cosine_critic_two_horizons_before_one_backward() -> None:
     [
         ((2, 4), (2, 4), 0, r"`anchors` of shape \[\.\.\., B, 3\], got \(2, 4\)"),
         ((2, 3), (2, 3), 0, r"`candidates` of shape \[\.\.\., M, 4\], got \(2, 3\)"),
-        ((2, 3), (2, 4), -1, "`horizon_index` from 0 to 1, got -1"),
-        ((2, 3), (2, 4), 2, "`horizon_index` from 0 to 1, got 2"),
+        ((2, 3), (2, 4), -1, "`horizon_index` .*>= 0 and <= 1, got -1"),
+        ((2, 3), (2, 4), 2, "`horizon_index` .*>= 0 and <= 1, got 2"),
     ],
 )
 def test_critics_refuse_vectors_of_another_size_and_a_horizon_they_do_not_have(
@@ -300,6 +300,32 @@ def test_critics_refuse_vectors_of_another_size_and_a_horizon_they_do_not_have(
     critic = build(3, 4, 2, generator=seeded())
     with pytest.raises(ValueError, match=message):
         critic(torch.zeros(anchors), torch.zeros(candidates), horizon_index)
+
+
+@EACH
+def test_critics_refuse_a_horizon_that_is_no_integer(build: Build) -> None:
+    anchors, candidates = (side.float() for side in sides())
+    with pytest.raises(TypeError, match=r"`horizon_index` to be an integer, got 1\.0"):
+        build(3, 4, 2, generator=seeded())(anchors, candidates, 1.0)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("own", "anchors", "candidates", "message"),
+    [
+        ("float32", "float64", "float64", r"`anchors` .*parameters\(\)` \(.*float32\), .*float64"),
+        ("float32", "bfloat16", "float64", r"`candidates` .*\(torch.float32\), got torch.float64"),
+        ("float64", "float64", "float32", r"`candidates` .*\(torch.float64\), got torch.float32"),
+        ("bfloat16", "bfloat16", "bfloat16", r"critic .*float32 .*got torch.bfloat16.*\.float\(\)"),
+    ],
+)
+def test_critics_refuse_numbers_of_another_kind(
+    build: Build, own: str, anchors: str, candidates: str, message: str
+) -> None:
+    critic = build(3, 4, generator=seeded()).to(getattr(torch, own))
+    left, right = sides()
+    with pytest.raises(TypeError, match=message):
+        critic(left.to(getattr(torch, anchors)), right.to(getattr(torch, candidates)))
 
 
 @EACH
