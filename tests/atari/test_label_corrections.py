@@ -2,10 +2,11 @@
 
 import ale_py
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from rl_infonce.atari import to_pixels
-from tests.atari.emulators import NOOP, byte, decimal, emulator, sightings, stops
+from tests.atari.emulators import NOOP, Bytes, byte, decimal, emulator, sightings, stops
 
 A = ale_py.Action
 pytestmark = pytest.mark.atari
@@ -130,3 +131,65 @@ def test_the_gates_of_skiing_are_counted_down_from_20() -> None:
 def test_the_papers_lives_of_space_invaders_are_not() -> None:
     stopped, place = stops("space_invaders"), byte("space_invaders", "num_lives", "anand2019")
     assert len(set(stopped.lives - stopped.ram[:, place])) > 2
+
+
+def screen_after(ale: ale_py.ALEInterface, writes: dict[int, int]) -> Bytes:
+    """Write bytes, return the screen [height, width, 3] a frame later, and undo all."""
+    state = ale.cloneSystemState()
+    for place, value in writes.items():
+        ale.setRAM(place, value)
+    ale.act(NOOP)
+    screen = ale.getScreenRGB()
+    ale.restoreSystemState(state)
+    return screen
+
+
+def box(where: npt.NDArray[np.bool_]) -> tuple[int, int, int, int]:
+    """Return the first and last row, and the first and last column, of True pixels."""
+    ys, xs = np.nonzero(where)
+    return int(ys.min()), int(ys.max()), int(xs.min()), int(xs.max())
+
+
+def montezuma() -> ale_py.ALEInterface:
+    ale = emulator("montezuma_revenge")
+    for _ in range(120):
+        ale.act(NOOP)
+    return ale
+
+
+def test_the_published_items_and_room_of_montezuma_are_the_picture_of_the_skull() -> None:
+    ale = montezuma()
+    mirrored, picture = (
+        byte("montezuma_revenge", name, "atariari2021")
+        for name in ("items_in_inventory_count", "room_state")
+    )
+    assert mirrored == byte("montezuma_revenge", "enemy_skull_mirrored")
+    assert picture == byte("montezuma_revenge", "enemy_skull_picture")
+    left = 31 + int(ale.getRAM()[byte("montezuma_revenge", "enemy_skull_x")])
+    skull = (slice(166, 179), slice(left, left + 8))
+    one, other = (screen_after(ale, {mirrored: value}) for value in (0, 8))
+    assert (one != other).any()
+    np.testing.assert_array_equal(one[skull], other[skull][:, ::-1])
+    pictures = [screen_after(ale, {picture: value}) for value in range(16)]
+    assert len({each[skull].tobytes() for each in pictures}) == 9
+    for screen in (one, other, *pictures):
+        screen[skull] = 0
+        np.testing.assert_array_equal(screen, one)
+
+
+def test_the_inventory_of_montezuma_has_a_bit_per_item() -> None:
+    ale, inventory = montezuma(), byte("montezuma_revenge", "inventory")
+    empty = screen_after(ale, {inventory: 0})
+    np.testing.assert_array_equal(empty, screen_after(ale, {}))
+    for bit in range(8):  # below the lives
+        top, bottom, left, right = box((screen_after(ale, {inventory: 1 << bit}) != empty).any(-1))
+        assert (top, left) == (28, 56)
+        assert bottom <= 42
+        assert right <= 62
+    assert box((screen_after(ale, {inventory: 3}) != empty).any(-1)) == (28, 42, 56, 69)
+    ale.setRAM(byte("montezuma_revenge", "player_x"), 14)
+    ale.setRAM(byte("montezuma_revenge", "player_y"), 195)
+    before = ale.getRAM()[[61, 62]].tolist()
+    assert ale.act(NOOP) == 100  # for the key
+    assert ale.getRAM()[inventory] == 2
+    assert ale.getRAM()[[61, 62]].tolist() == before
