@@ -1,14 +1,17 @@
-"""Environment steps per second and peak memory of stock PPO and of PPO with InfoNCE.
+"""Environment steps per second and peak memory of stock PPO or DQN and of the same with InfoNCE.
 
 Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
 `InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and, where the processor multiplies it,
 in bf16; the arms with `_minibatch` have `pairs_from="minibatch"`, and those with `_off` have
 `infonce_coef=0`, so they show what the loss costs. All use 8 environments x 128 steps, batches of
-256, 4 epochs and `net_arch=[]`. Every run is a process of its own; a round runs each arm once, and
-the ratio is taken within the round. Arithmetic is what torch counts in convolutions and matrix
-products of the updates, forward and backward, beside a large matrix product in the same process.
+256, 4 epochs and `net_arch=[]`. DQN has one environment and RL Zoo's settings, but a replay buffer
+of 10,000 that trains from step 1,000 on. Every run is a process of its own; a round runs each arm
+once, and the ratio is taken within the round. Arithmetic is what torch counts in convolutions and
+matrix products of the updates, forward and backward, beside a large matrix product in the same
+process.
 
     python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
+    python experiments/benchmarks/train_speed.py --algorithm DQN --output OUTPUT
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any
 
 import stable_baselines3
 import torch
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecFrameStack
@@ -35,7 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.atari import resolve_game
 from rl_infonce.device import has_fast_bf16, processor_name
-from rl_infonce.training.rl_zoo import PPO_SIZES
+from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SIZES
 
 OF_OURS = ("off", "", "minibatch")
 ARMS = (
@@ -43,6 +46,7 @@ ARMS = (
     *(f"{precision}_{form}".strip("_") for precision in ("fp32", "bf16") for form in OF_OURS),
 )
 N_ENVS, N_STEPS = 8, PPO_SIZES["n_steps"]
+DQN_SIZES = {**DQN_SETTINGS, "buffer_size": 10_000, "learning_starts": 1_000}
 
 
 def fast_arms() -> tuple[str, ...]:
@@ -51,14 +55,15 @@ def fast_arms() -> tuple[str, ...]:
     return tuple(arm for arm in ARMS if is_fast or not arm.startswith("bf16"))
 
 
-def build(arm: str, game: str) -> Any:
-    """Return the PPO of an arm."""
+def build(arm: str, game: str, algorithm: str = "PPO") -> Any:
+    """Return the agent of an arm."""
     policy_kwargs: dict[str, Any] = {"net_arch": []}
+    n_envs = N_ENVS if algorithm == "PPO" else 1
     if arm == "stock":
         name = "".join(part.capitalize() for part in resolve_game(game).split("_"))
-        env: Any = VecFrameStack(make_atari_env(f"{name}NoFrameskip-v4", n_envs=N_ENVS, seed=0), 4)
+        env: Any = VecFrameStack(make_atari_env(f"{name}NoFrameskip-v4", n_envs=n_envs, seed=0), 4)
     else:
-        env = make_atari_vec_env(game, n_envs=N_ENVS, seed=0)
+        env = make_atari_vec_env(game, n_envs=n_envs, seed=0)
         policy_kwargs["features_extractor_class"] = InfoNCEExtractor
         precision, _, form = arm.partition("_")
         settings: dict[str, dict[str, Any]] = {
@@ -69,18 +74,15 @@ def build(arm: str, game: str) -> Any:
             "precision": precision,
             **settings.get(form, {}),
         }
-    return PPO(
-        "CnnPolicy",
-        env,
-        **{**PPO_SIZES, "n_steps": N_STEPS},
-        policy_kwargs=policy_kwargs,
-        seed=0,
-    )
+    if algorithm == "DQN":
+        return DQN("CnnPolicy", env, **DQN_SIZES, policy_kwargs=policy_kwargs, seed=0)
+    sizes = {**PPO_SIZES, "n_steps": N_STEPS}
+    return PPO("CnnPolicy", env, **sizes, policy_kwargs=policy_kwargs, seed=0)
 
 
-def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
-    """Train after one untimed rollout and update; return speeds, peak memory and arithmetic."""
-    model = build(arm, game)
+def measure(arm: str, game: str, n_steps: int, algorithm: str = "PPO") -> dict[str, float]:
+    """Train after 1,024 untimed steps; return speeds, peak memory and arithmetic."""
+    model = build(arm, game, algorithm)
     model.learn(N_ENVS * N_STEPS)
     phases = Phases()
     start, processor = time.perf_counter(), time.process_time()
@@ -138,22 +140,26 @@ def matmul_speed(arm: str, size: int = 2048) -> float:
     return 2 * size**3 / min(seconds) / 1e9
 
 
-def measure_in_process(arm: str, game: str, n_steps: int) -> dict[str, float]:
+def measure_in_process(arm: str, game: str, n_steps: int, algorithm: str) -> dict[str, float]:
     """Run `measure` in a fresh interpreter, so that peak memory is the arm's own."""
-    command = [sys.executable, __file__, "--arm", arm, "--game", game, "--steps", str(n_steps)]
+    what = ["--arm", arm, "--game", game, "--steps", str(n_steps), "--algorithm", algorithm]
+    command = [sys.executable, __file__, *what]
     finished = subprocess.run(command, check=True, capture_output=True, text=True)
     measured: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
     return measured
 
 
-def compare(game: str, n_steps: int, rounds: int, arms: Sequence[str]) -> dict[str, Any]:
+def compare(
+    game: str, n_steps: int, rounds: int, arms: Sequence[str], algorithm: str = "PPO"
+) -> dict[str, Any]:
     """Alternate the arms; return every run, and medians of the ratios to stock in its round."""
     runs: list[dict[str, dict[str, float]]] = []
     for index in range(rounds):
         order = arms if index % 2 == 0 else arms[::-1]
-        runs.append({arm: measure_in_process(arm, game, n_steps) for arm in order})
+        runs.append({arm: measure_in_process(arm, game, n_steps, algorithm) for arm in order})
         print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     return {
+        "algorithm": algorithm,
         "game": game,
         "steps": n_steps,
         "rounds": rounds,
@@ -236,6 +242,7 @@ def _machine() -> dict[str, Any]:
 def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--algorithm", choices=("PPO", "DQN"), default="PPO")
     parser.add_argument("--game", default="pong")
     parser.add_argument("--steps", type=int, default=6 * N_ENVS * N_STEPS)
     parser.add_argument("--rounds", type=int, default=9)
@@ -244,9 +251,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     if args.arm is not None:
-        print(json.dumps(measure(args.arm, args.game, args.steps)))
+        print(json.dumps(measure(args.arm, args.game, args.steps, args.algorithm)))
         return
-    summary = compare(args.game, args.steps, args.rounds, args.arms or fast_arms())
+    arms = args.arms or fast_arms()
+    summary = compare(args.game, args.steps, args.rounds, arms, args.algorithm)
     print(table(summary), cost_table(summary), limits_table(summary), sep="\n\n")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)

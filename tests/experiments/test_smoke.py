@@ -22,7 +22,7 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
 
     speeds = {"stock": 2.0, "fp32_off": 4.0, "fp32": 3.0, "bf16_off": 8.0, "bf16": 4.0}
 
-    def measure(arm: str, game: str, n_steps: int) -> dict[str, float]:
+    def measure(arm: str, game: str, n_steps: int, algorithm: str) -> dict[str, float]:
         asked.append(arm)
         return {
             "steps_per_second": speeds[arm],
@@ -59,8 +59,8 @@ def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.M
 
 def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def small(arm: str, game: str) -> PPO:
-        assert (arm, game) == ("fp32", "pong")
+    def small(arm: str, game: str, algorithm: str) -> PPO:
+        assert (arm, game, algorithm) == ("fp32", "pong", "PPO")
         net = {"net_arch": [64]}
         return PPO("MlpPolicy", "CartPole-v1", n_steps=32, batch_size=32, policy_kwargs=net)
 
@@ -89,6 +89,13 @@ def test_train_speed_builds_what_it_names(arm: str) -> None:
         assert extractor.settings.pairs_from == wanted
     assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs) == (8, 128, 256, 4)
     assert len(model.policy.mlp_extractor.policy_net) == 0
+
+
+def test_train_speed_builds_dqn_with_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(train_speed.DQN_SIZES, "buffer_size", 100)
+    model = train_speed.build("fp32_minibatch", "pong", "DQN")
+    assert model.policy.q_net.features_extractor.settings.pairs_from == "minibatch"
+    assert (model.n_envs, model.train_freq.frequency, model.batch_size) == (1, 4, 32)
     model.get_env().close()
 
 
