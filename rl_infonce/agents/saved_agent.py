@@ -10,7 +10,11 @@ import numpy as np
 from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy, epsilon_greedy_policy
 from rl_infonce.agents.model_zip import read_model_zip
 from rl_infonce.agents.saved_extractor import NotRebuildableError
-from rl_infonce.agents.saved_policy import SavedPolicyNetwork, read_policy
+from rl_infonce.agents.saved_policy import (
+    RecurrentPolicyError,
+    SavedPolicyNetwork,
+    read_policy,
+)
 from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.resuming.best_model import find_best
@@ -98,10 +102,13 @@ def open_policy(path: Path, *, trust_pickle: bool = False) -> SavedPolicyNetwork
     """Return the policy of a saved model, whose observations are uint8 images.
 
     With `trust_pickle`, a model that cannot be rebuilt safely executes its own code, and a
-    warning says so; without, NotRebuildableError says what its code is needed for.
+    warning says so; without, NotRebuildableError says what its code is needed for. A recurrent
+    policy is refused in either case.
     """
     try:
         return read_policy(path)
+    except RecurrentPolicyError:
+        raise
     except NotRebuildableError:
         if not trust_pickle:
             raise

@@ -18,6 +18,10 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 _ACTIVATIONS = {"Tanh": nn.Tanh, "ReLU": nn.ReLU}
 
 
+class RecurrentPolicyError(NotRebuildableError):
+    """The policy has a memory, for which its own code would not make up here."""
+
+
 class SavedPolicyNetwork(nn.Module):
     """A module from uint8 images [B, C, H, W] to the actions' logits (PPO, A2C) or values (DQN).
 
@@ -55,9 +59,12 @@ def read_policy(path: str | os.PathLike[str]) -> SavedPolicyNetwork:
     """
     path = Path(path)
     text, tensors = read_model_zip(path)
-    encoder = encoder_in(path, text, tensors)
     if any(name.startswith("lstm_") for name in tensors):
-        raise _not_rebuildable(path, "a recurrent policy")
+        raise RecurrentPolicyError(
+            f"Expected {path} to hold a policy without memory, got a recurrent policy. Only "
+            "`rl-infonce evaluate` plays one, from the directory of its run."
+        )
+    encoder = encoder_in(path, text, tensors)
     space = str(mapping_of(text.get("action_space")).get(":type:"))
     if "Discrete'" not in space or "MultiDiscrete" in space:
         raise _not_rebuildable(path, f"actions {space}")

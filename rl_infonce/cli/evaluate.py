@@ -18,8 +18,7 @@ from rl_infonce.cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan
-    from rl_infonce.training.run_evaluation import RunEvaluation, RunEvaluationPlan
+    from rl_infonce.training.evaluation import Evaluation, EvaluationPlan
 
 _MOST_SECONDS = 200  # Pillow keeps a video, as a GIF, in memory until it is whole
 
@@ -112,12 +111,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _plan(arguments: argparse.Namespace) -> EvaluationPlan | RunEvaluationPlan:
+def _plan(arguments: argparse.Namespace) -> EvaluationPlan:
     """Return what is to be played, after checking that it can be written."""
-    from rl_infonce.agents.game_evaluation import EvaluationPlan
-    from rl_infonce.agents.saved_agent import env_of, find_model, game_of, warn_of_another_game
+    from rl_infonce.agents.saved_agent import env_of, find_model, game_of, run_of
     from rl_infonce.report.video import check_video_path
     from rl_infonce.runs.evaluation_file import check_output, try_to_write_beside
+    from rl_infonce.training.evaluation import EvaluationPlan
 
     if arguments.video is not None:
         check_video_path(arguments.video)
@@ -125,23 +124,28 @@ def _plan(arguments: argparse.Namespace) -> EvaluationPlan | RunEvaluationPlan:
     if arguments.output is not None:
         check_output(arguments.output)
     path = find_model(arguments.model, best=arguments.best)
-    env = arguments.env or env_of(arguments.model)
-    if env is not None and arguments.game is None:
-        return _plan_of_run(arguments, path)
-    game = arguments.game or game_of(arguments.model)
+    run_dir, env = run_of(arguments.model), arguments.env or env_of(arguments.model)
+    is_game = env is None or arguments.game is not None
+    task = arguments.game or game_of(arguments.model) if is_game else env
+    if is_game:
+        _check_game(arguments, task)
+    else:
+        _check_run(arguments, run_dir)
+        arguments.deterministic |= "deterministic" not in arguments.given
+    names = ("n_episodes", "n_envs", "seed", "deterministic", "epsilon", "max_frames")
+    given = {name: getattr(arguments, name) for name in names}
+    return EvaluationPlan(path, run_dir, str(task), is_game, **given)
+
+
+def _check_game(arguments: argparse.Namespace, game: str | None) -> None:
+    from rl_infonce.agents.saved_agent import warn_of_another_game
+
     if game is None:
         raise ValueError(f"Expected `--game`: {arguments.model} is no run that names its game.")
     warn_of_another_game(arguments.model, game)
-    names = ("n_episodes", "n_envs", "seed", "deterministic", "epsilon", "max_frames")
-    given = {name: getattr(arguments, name) for name in names}
-    return EvaluationPlan(path, game, **given)
 
 
-def _plan_of_run(arguments: argparse.Namespace, model: Path) -> RunEvaluationPlan:
-    from rl_infonce.agents.saved_agent import run_of
-    from rl_infonce.training.run_evaluation import RunEvaluationPlan
-
-    run_dir = run_of(arguments.model)
+def _check_run(arguments: argparse.Namespace, run_dir: Path | None) -> None:
     if run_dir is None:
         raise ValueError(
             f"Expected the directory of a run with --env {arguments.env}, which says how the agent "
@@ -151,28 +155,22 @@ def _plan_of_run(arguments: argparse.Namespace, model: Path) -> RunEvaluationPla
     if unused:
         flags = ", ".join(map(flag, unused))
         raise ValueError(f"Expected {flags} with Atari games alone. Leave it out.")
-    names = ("n_episodes", "n_envs", "seed")
-    given = {name: getattr(arguments, name) for name in names}
-    is_deterministic = arguments.deterministic or "deterministic" not in arguments.given
-    return RunEvaluationPlan(run_dir, model, arguments.env, deterministic=is_deterministic, **given)
 
 
-def _evaluate(plan: EvaluationPlan | RunEvaluationPlan, arguments: argparse.Namespace) -> int:
+def _evaluate(plan: EvaluationPlan, arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
-    from rl_infonce.agents.game_evaluation import Evaluation, EvaluationPlan, evaluate_agent
     from rl_infonce.files.durable import replace_json
     from rl_infonce.report.formatting import counted
-    from rl_infonce.training.run_evaluation import evaluate_run
+    from rl_infonce.training.evaluation import evaluate_game, evaluate_run
 
     what = counted(plan.n_episodes, "episode")
-    if isinstance(plan, EvaluationPlan):
-        what = f"{counted(plan.n_episodes, 'game')} of {plan.game}"
+    if plan.is_game:
+        what = f"{counted(plan.n_episodes, 'game')} of {plan.task}"
     print(f"Playing {what} with {plan.model}", flush=True)
     with tqdm(total=plan.n_episodes, unit="game", disable=not shows_progress(arguments)) as bar:
-        evaluation: Evaluation | RunEvaluation
-        if isinstance(plan, EvaluationPlan):
-            evaluation = evaluate_agent(
+        if plan.is_game:
+            evaluation = evaluate_game(
                 plan, trust_pickle=arguments.trust_pickle, show=lambda _episode: bar.update()
             )
         else:
@@ -181,32 +179,31 @@ def _evaluate(plan: EvaluationPlan | RunEvaluationPlan, arguments: argparse.Name
     if arguments.output is not None:
         replace_json(arguments.output, evaluation.record(shlex.join(sys.argv)))
         print(f"Scores: {arguments.output}")
-    if arguments.video is not None and isinstance(evaluation, Evaluation):
+    if arguments.video is not None:
         seconds, goes_on = evaluation.write_video(arguments.video, most_seconds=_MOST_SECONDS)
         longer = " of a longer game" if goes_on else ""
         print(f"Video:  {arguments.video} ({seconds:.0f} s{longer})")
     return 0
 
 
-def _print_scores(evaluation: Evaluation | RunEvaluation) -> None:
+def _print_scores(evaluation: Evaluation) -> None:
     from rl_infonce.report.formatting import counted
     from rl_infonce.runs.evaluation_file import mean_and_error
 
     plan, episodes = evaluation.plan, evaluation.episodes
-    max_frames = getattr(plan, "max_frames", None)  # elsewhere the environment has its own limit
-    head = "episode" if max_frames is None else "game"
+    head = "game" if plan.is_game else "episode"
     print(f"{head:<7}{'return':>9} {'steps':>8}")
     for number, episode in enumerate(episodes, 1):
-        cut = "  (cut)" if episode.is_cut and max_frames is not None else ""
+        cut = "  (cut)" if episode.is_cut and plan.is_game else ""
         print(f"{number:7d}{episode.score:9.1f} {episode.length:8d}{cut}")
     mean, error = mean_and_error([episode.score for episode in episodes])
     spread = "" if error is None else f" +- {error:.2f} (standard error)"
     n_steps = sum(episode.length for episode in episodes)
     print(f"Mean return {mean:.2f}{spread}, {n_steps} steps in {evaluation.seconds:.0f} s")
     n_cut = sum(episode.is_cut for episode in episodes)
-    if n_cut and max_frames is not None:
+    if n_cut and plan.is_game:  # elsewhere the environment has its own limit
         advice = " The agent may wait for something: try --stochastic."
         print(
-            f"{n_cut} of {counted(len(episodes), 'game')} cut after {max_frames} frames."
+            f"{n_cut} of {counted(len(episodes), 'game')} cut after {plan.max_frames} frames."
             + (advice if plan.deterministic else "")
         )

@@ -13,8 +13,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
+from rl_infonce.agents.episodes import play_episodes
 from rl_infonce.agents.epsilon_greedy import epsilon_greedy_policy
-from rl_infonce.agents.game_evaluation import play_episodes
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import read_policy
 from tests.sb3.fakes import IMAGE_SHAPE, stamped_vec_env

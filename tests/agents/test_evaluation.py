@@ -13,8 +13,8 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.agents.episodes import Episode, play_episodes
 from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy
-from rl_infonce.agents.game_evaluation import Episode, play_episodes
 from rl_infonce.agents.saved_agent import find_model, game_of, open_policy, saved_exploration_rate
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork

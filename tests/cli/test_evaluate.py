@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from stable_baselines3 import DQN
 
-from rl_infonce.agents import game_evaluation
+from rl_infonce.agents import episodes
 from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
@@ -154,7 +154,7 @@ def test_a_run_of_another_game_is_warned_of(models: Path) -> None:
 def test_ctrl_c_writes_nothing(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(game_evaluation, "evaluate_policy", ctrl_c)
+    monkeypatch.setattr(episodes, "evaluate_policy", ctrl_c)
     said = errors_of(*command(models / "breakout_1", "-o", str(tmp_path / "e.json")), code=130)
     assert "nothing was written" in said
     assert not list(tmp_path.iterdir())

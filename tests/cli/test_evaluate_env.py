@@ -105,7 +105,7 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path) -> None:
     said = refusal("evaluate", "--model", str(other), "--env", IMAGES)
     assert "the directory of a run with --env" in said
     said = errors_of("evaluate", "--model", str(run_dir), "--env", CONTINUOUS, "--no-progress")
-    assert "the weights of the agent that" in said
+    assert f"--env` with the observations and actions of {IMAGES}, on which the agent of" in said
     record = json.loads((run_dir / "run.json").read_text())
     assert record["arguments"]["normalize"] is True
     plain = trained(tmp_path / "plain", "ppo", IMAGES)
