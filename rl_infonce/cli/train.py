@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,18 +194,7 @@ def _print_models(training: TrainingRun) -> None:
 
 def _print_ending(training: TrainingRun) -> None:
     record, run_dir, tb_dir = training.record, training.run_dir, training.tb_dir
-    n_sessions = len(record["sessions"])
-    saved = record["sessions"][-1]["saved_step"]
-    is_behind = record["status"] == "interrupted" and saved not in (
-        None,
-        training.model.num_timesteps,
-    )
-    kept = f", saved at step {saved}" if is_behind else ""
-    alone = f" in the last of {n_sessions} sessions" if n_sessions > 1 else ""
-    print(
-        f"{record['status'].capitalize()}: {training.model.num_timesteps} steps in "
-        f"{record['wall_seconds']:.0f} s ({record['steps_per_second']:.0f} steps/s{alone}){kept}"
-    )
+    print(_ending(record, training.model.num_timesteps))
     print(_verdict(training.model), end="")
     _print_models(training)
     print(f"Curves: {tb_dir}\nNext:")
@@ -217,6 +206,19 @@ def _print_ending(training: TrainingRun) -> None:
     logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
     print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
     print("  " + _counterpart(training.plan))
+
+
+def _ending(record: Mapping[str, Any], n_steps: int) -> str:
+    """Return how a run's last session ended, the steps of the run being told beside its own."""
+    session = record["sessions"][-1]  # those before may have been killed and noted no seconds
+    saved = session["saved_step"]
+    is_behind = record["status"] == "interrupted" and saved not in (None, n_steps)
+    kept = f", saved at step {saved}" if is_behind else ""
+    in_all = f", {n_steps} in all" if session["first_step"] else ""
+    return (
+        f"{record['status'].capitalize()}: {n_steps - session['first_step']} steps in "
+        f"{session['wall_seconds']:.1f} s ({record['steps_per_second']:.0f} steps/s){in_all}{kept}"
+    )
 
 
 def _verdict(model: BaseAlgorithm) -> str:

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce import InfoNCEExtractor, __version__
 from rl_infonce.cli import main, make_parser
-from rl_infonce.cli.train import run
+from rl_infonce.cli.train import _ending, run
 from tests.cli.running import AtStep, ctrl_c, refusal
 
 pytestmark = pytest.mark.atari
@@ -53,6 +53,15 @@ def test_flags_have_the_zoo_spelling_and_documented_defaults() -> None:
     assert (flags.horizons, flags.progress) == ([4, 8], True)
     assert (flags.tensorboard_log, flags.n_timesteps) == (Path("curves"), 9)
     assert parse("--game", "pong", "--no-progress").progress is False
+
+
+def test_the_ending_tells_the_time_of_the_steps_that_it_names() -> None:
+    killed = {"first_step": 0}  # and noted no seconds
+    last = {"first_step": 896, "wall_seconds": 1.36, "saved_step": 960}
+    record = {"status": "done", "steps_per_second": 47.1, "sessions": [killed, last]}
+    assert _ending(record, 960) == "Done: 64 steps in 1.4 s (47 steps/s), 960 in all"
+    record |= {"status": "interrupted", "sessions": [last | {"first_step": 0}]}
+    assert _ending(record, 962) == "Interrupted: 962 steps in 1.4 s (47 steps/s), saved at step 960"
 
 
 def test_flags_that_were_given_are_known_though_they_say_the_default() -> None:
