@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,18 +47,18 @@ def existing_model(place: Path, wanted: str) -> Path:
     """Return the model file at a place, or raise a FileNotFoundError that says what is wanted."""
     path = model_file(place)
     if path is None:
-        raise FileNotFoundError(f"Expected {wanted}, got {found_instead(place)}.")
+        raise FileNotFoundError(f"Expected {wanted}, got {found_instead(place)}")
     return path
 
 
 def found_instead(place: Path) -> str:
-    """Return, for a message, what is at a place where `model_file` finds no model."""
+    """Return the end of a message: what is at a place where `model_file` finds no model."""
     if (place / RECORD).is_file():
-        return (
+        return (  # without a full stop, so that the command can be pasted
             f"the run {place} without a model.zip, which a run writes when it ends or is stopped. "
-            f"Continue the run: rl-infonce train --resume {place}"
+            f"Continue the run: {shlex.join(['rl-infonce', 'train', '--resume', str(place)])}"
         )
-    return f"the folder {place}, which has none" if place.is_dir() else f"{place}: no such file"
+    return f"the folder {place}, which has none." if place.is_dir() else f"{place}: no such file."
 
 
 def model_file(place: Path) -> Path | None:

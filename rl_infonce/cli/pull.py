@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
-from rl_infonce.cli.arguments import shown
+from rl_infonce.cli.arguments import flag_words, shown
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,5 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{pulled.folder / name} ({n_bytes:,} bytes)")
     if pulled.left_out:
         print(f"Left out: {len(pulled.left_out)} files that are not known here")
-    print(f"To get the same again: rl-infonce pull {arguments.repo} --revision {pulled.commit}")
+    again = ["rl-infonce", "pull", arguments.repo, "--revision", pulled.commit]
+    given = {"max_bytes"} & arguments.given
+    again += flag_words({name: getattr(arguments, name) for name in given})
+    again += ["-o", f"{pulled.folder}-{pulled.commit[:8]}"]  # pull takes a new folder alone
+    print(f"To get the same again: {shlex.join(again)}")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ def find_sweep(
         if grid.is_dir():
             raise IsADirectoryError(
                 f"Expected the file of a grid, got the folder {grid}. To go on with a sweep that "
-                f"is in it, pass --resume {grid}."
+                f"is in it: rl-infonce sweep --resume {shlex.quote(str(grid))}"
             )
         if not grid.exists():
             raise FileNotFoundError(

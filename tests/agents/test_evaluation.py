@@ -1,6 +1,7 @@
 """Scores are those of whole games, in the game's own points."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,16 @@ def test_models_are_found_by_file_name_and_run(tmp_path: Path) -> None:
         find_model(tmp_path / "pong_1", best=True)
     with pytest.raises(ValueError, match="run directory with --best"):
         find_model(tmp_path / "ppo.zip", best=True)
+
+
+def test_the_command_that_continues_a_run_can_be_pasted(tmp_path: Path) -> None:
+    run_dir = tmp_path / "it's mine" / "run"
+    run_dir.mkdir(parents=True)
+    (run_dir / "run.json").touch()
+    with pytest.raises(FileNotFoundError) as caught:
+        find_model(run_dir)
+    command = str(caught.value).partition("Continue the run: ")[2]
+    assert shlex.split(command) == ["rl-infonce", "train", "--resume", str(run_dir)]
 
 
 def test_a_run_names_its_game(tmp_path: Path) -> None:

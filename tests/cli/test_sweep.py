@@ -122,7 +122,7 @@ def sweep_given(command: str) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["."], "Expected the file of a grid, got the folder ..*pass --resume ."),
+        (["."], "Expected the file of a grid, got the folder ..*: rl-infonce sweep --resume .$"),
         (["grid.toml", "--resume", "."], "Expected a grid, or --resume .*, got both"),
         ([], "Expected a grid, or --resume .*, got neither"),
         (["grid.toml", "-o", "file"], "Expected `--output` to be a folder that can be made"),

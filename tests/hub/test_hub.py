@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -598,8 +599,11 @@ def test_the_commands_push_and_pull(
     printed = capsys.readouterr().out
     assert f"{Path('pong') / 'model.zip'} (" in printed
     assert "Left out: 1 files" in printed
-    assert f"rl-infonce pull {REPO} --revision {COMMIT}" in printed
+    again = printed.partition("To get the same again: rl-infonce ")[2]
+    assert again.startswith(f"pull {REPO} --revision {COMMIT} -o ")
     assert (tmp_path / "pong" / "pull.json").is_file()
+    assert main(shlex.split(again)) == 0  # beside the first one
+    assert {each.name for each in tmp_path.iterdir()} >= {"pong", f"pong-{COMMIT[:8]}"}
 
 
 @pytest.mark.thorough
