@@ -65,7 +65,7 @@ def way_out(env_id: str) -> str:
     family = _family_of(env_id)
     if family is None:
         return ""
-    return f' Install them: pip install "rl-infonce[{family.extra}]".{family.also}'
+    return f' Install them with `pip install "rl-infonce[{family.extra}]"`.{family.also}'
 
 
 def made_with(env_id: str) -> dict[str, Any]:

@@ -91,7 +91,11 @@ def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
         is_mujoco = _entry_point(spec).startswith(_MUJOCO) and sys.modules.get("mujoco") is None
         # Gymnasium says how to install its own extra, which may be another version.
         told = _sentence(error).split(", run `pip")[0].rstrip(".") + "."
-        extra = ' Install it: pip install "rl-infonce[mujoco]".' if is_mujoco else way_out(spec.id)
+        extra = (
+            ' Install it with `pip install "rl-infonce[mujoco]"`.'
+            if is_mujoco
+            else way_out(spec.id)
+        )
         raise ValueError(f"Expected the packages that {name} needs, got: {told}{extra}") from error
     except Exception as error:  # of a user's constructor, or of a first picture without OpenGL
         raise ValueError(

@@ -115,7 +115,7 @@ def check_address(address: str | None) -> None:
         import ray  # noqa: F401
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            'Expected Ray for `--engine ray`; pip install "rl-infonce[ray]".'
+            'Expected Ray for `--engine ray`. Install it with `pip install "rl-infonce[ray]"`.'
         ) from None
     if address in (None, "auto", "local"):
         return

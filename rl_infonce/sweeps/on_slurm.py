@@ -109,7 +109,8 @@ def check_slurm(cluster: str | None) -> None:
         import submitit  # noqa: F401
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            'Expected submitit for `--engine slurm`; pip install "rl-infonce[slurm]".'
+            "Expected submitit for `--engine slurm`. Install it with "
+            '`pip install "rl-infonce[slurm]"`.'
         ) from None
     if cluster in (None, "slurm") and shutil.which("srun") is None:
         raise OSError(

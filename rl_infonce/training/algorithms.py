@@ -55,7 +55,7 @@ def algorithm_class(name: str) -> type[BaseAlgorithm]:
     except ImportError as error:
         raise ValueError(
             f"Expected sb3-contrib for --algo {name}, got: {error}. "
-            'Install it: pip install "rl-infonce[contrib]".'
+            'Install it with `pip install "rl-infonce[contrib]"`.'
         ) from error
     return found
 

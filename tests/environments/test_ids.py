@@ -52,7 +52,7 @@ def test_a_missing_mujoco_is_named_with_the_extra_that_brings_it(
     for name in [each for each in sys.modules if each.startswith("gymnasium.envs.mujoco")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mujoco", None)
-    told = r"MuJoCo is not installed\. Install it: pip install .rl-infonce\[mujoco\]."
+    told = r"MuJoCo is not installed\. Install it with `pip install .rl-infonce\[mujoco\].`"
     with pytest.raises(ValueError, match=told):
         make_env("HalfCheetah-v5")
 
