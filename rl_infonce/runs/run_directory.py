@@ -39,6 +39,7 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "last_step": _is_step,
     "saved_step": lambda value: value is None or _is_step(value),
     "wall_seconds": is_finite,
+    "curves": lambda value: type(value) is str,
     "versions": lambda value: type(value) is dict,
 }
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")

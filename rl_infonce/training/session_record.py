@@ -25,9 +25,16 @@ class SessionRecord:
         self._session: dict[str, Any] = {}
 
     def begin(
-        self, model: BaseAlgorithm, n_timesteps: int, callbacks: Sequence[BaseCallback]
+        self,
+        model: BaseAlgorithm,
+        n_timesteps: int,
+        callbacks: Sequence[BaseCallback],
+        curves: Path | None = None,
     ) -> None:
-        """Note who trains what, from which step on and up to which one."""
+        """Note who trains what, from which step on and up to which one.
+
+        `curves` is the folder of TensorBoard's curves if it lies outside of the run.
+        """
         self._session = {
             "start_time": now(),
             "first_step": model.num_timesteps,
@@ -37,6 +44,7 @@ class SessionRecord:
             "hardware": hardware_name(model.device),
             # It holds the defaults also, which another version may change.
             "loss": _loss_of(model, callbacks),
+            **({} if curves is None else {"curves": str(curves.resolve())}),
             **software(),
         }
         self._record["sessions"].append(self._session)

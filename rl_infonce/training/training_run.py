@@ -22,6 +22,7 @@ from rl_infonce.sb3.callbacks import (
     decoupled_callback,
     trained_extractors,
 )
+from rl_infonce.training.curves_folder import curves_folder
 from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
 from rl_infonce.training.progress_bar import progress_bar
 from rl_infonce.training.run_model import make_model, save_model
@@ -53,15 +54,12 @@ def started(
         _check_decoupled(plan, model)
         try:
             if plan.tensorboard_log is not None:  # before a run's folder is claimed in vain
-                made_folder("--tensorboard-log", plan.tensorboard_log)
+                made_folder("--tensorboard-log", plan.tensorboard_log / plan.algo)
             if run_dir is None:
                 logs = made_folder("--log-folder", plan.log_folder / plan.algo)
                 run_dir = claim_run_directory(logs, plan.name)
                 held.enter_context(hold_run(run_dir))
-            tb_dir = run_dir / "tb"
-            if plan.tensorboard_log is not None:
-                tb_dir = plan.tensorboard_log / plan.algo / run_dir.resolve().name
-            tb_dir.mkdir(parents=True, exist_ok=True)
+            tb_dir = curves_folder(plan, run_dir, record, complain)
             if pretrained is not None and pretrained.parent != run_dir:
                 replace_bytes(run_dir / ENCODER, pretrained.read_bytes())
         except OSError as error:
@@ -143,7 +141,8 @@ class TrainingRun:
                 on_screen=on_screen,
             )
             self.model.set_logger(logger)
-            self._session.begin(self.model, self.plan.n_timesteps, self._callbacks)
+            curves = None if self.plan.tensorboard_log is None else self.tb_dir
+            self._session.begin(self.model, self.plan.n_timesteps, self._callbacks, curves)
         except (ValueError, OSError):
             self._episodes.close()
             raise
