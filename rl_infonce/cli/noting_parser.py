@@ -11,6 +11,22 @@ from typing import Any
 _NOT_GIVEN = object()
 
 
+class _Store(argparse._StoreAction):
+    """Stores what a flag is given; a flag of several values adds to them when it is repeated."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        former = getattr(namespace, self.dest, _NOT_GIVEN)
+        if isinstance(values, list) and isinstance(former, list):
+            values = [*former, *values]
+        super().__call__(parser, namespace, values, option_string)
+
+
 class NotingParser(argparse.ArgumentParser):
     """Adds `given` to what it returns: the names of the flags that were on the command line.
 
@@ -28,6 +44,7 @@ class NotingParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._example = example
+        self.register("action", None, _Store)
 
     def format_help(self) -> str:
         """Return the help, which ends with the example."""

@@ -60,6 +60,22 @@ def test_wrong_usage_is_said_in_a_few_lines(
     assert len(complaint.splitlines()) <= 6
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "found"),
+    [
+        ("train --hyperparams a:1 b:2 -params c:3", "hyperparams", ["a:1", "b:2", "c:3"]),
+        ("train --horizons 4 --horizons 8 2", "horizons", [4, 8, 2]),
+        ("sweep g.toml --slurm a:1 --slurm b:2", "slurm", ["a:1", "b:2"]),
+        ("sweep g.toml", "slurm", ()),
+        ("probe --game pong --seeds 3 --seeds 4", "seeds", [3, 4]),
+        ("probe --game pong --game qbert", "seeds", [0]),
+    ],
+)
+def test_a_repeated_flag_adds_to_its_values(words: str, name: str, found: object) -> None:
+    for _ in range(2):
+        assert getattr(make_parser().parse_args(words.split()), name) == found
+
+
 def test_every_setting_of_the_loss_stands_in_one_group_of_the_help() -> None:
     groups = groups_of(LOSS_SETTINGS)
     names = [name for settings in groups.values() for name in settings]
