@@ -199,9 +199,7 @@ def _print_ending(training: TrainingRun) -> None:
     _print_models(training)
     print(f"Curves: {tb_dir}\nNext:")
     if record["status"] == "interrupted":
-        curves = training.plan.tensorboard_log
-        where = {} if curves is None else {"tensorboard_log": curves}
-        words = ["--resume", str(run_dir), *flag_words(where)]
+        words = ["--resume", str(run_dir), *flag_words(_of_this_session(training))]
         print(f"  rl-infonce train {shlex.join(words)}")
     logs = tb_dir.parent if tb_dir.name != "tb" else run_dir.parent
     print(f"  tensorboard --logdir {shlex.quote(str(logs))}")
@@ -219,6 +217,15 @@ def _ending(record: Mapping[str, Any], n_steps: int) -> str:
         f"{record['status'].capitalize()}: {n_steps - session['first_step']} steps in "
         f"{session['wall_seconds']:.1f} s ({record['steps_per_second']:.0f} steps/s){in_all}{kept}"
     )
+
+
+def _of_this_session(training: TrainingRun) -> dict[str, Any]:
+    """Return the settings that a next session does not take from the record."""
+    plan, former = training.plan, training.record["arguments"]
+    curves = {} if plan.tensorboard_log is None else {"tensorboard_log": plan.tensorboard_log}
+    usual = defaults(TrainingPlan)
+    now = {name: getattr(plan, name) for name in ("save_freq", "device", "num_threads")}
+    return curves | {name: now[name] for name in now if now[name] != former.get(name, usual[name])}
 
 
 def _verdict(model: BaseAlgorithm) -> str:

@@ -21,8 +21,8 @@ from rl_infonce.training.rl_zoo import N_ENVS
 
 ENCODER = "encoder.safetensors"
 """File in a run's folder: the pretrained encoder with which the run began."""
-# A run that goes on may change these.
-OF_A_SESSION = ("n_timesteps", "save_freq", "tensorboard_log")
+# A run that goes on may change these: another machine has other devices and processors.
+OF_A_SESSION = ("n_timesteps", "save_freq", "tensorboard_log", "device", "num_threads")
 _PATHS = ("pretrained", "log_folder", "tensorboard_log")
 Record = dict[str, Any]
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from rl_infonce import InfoNCEExtractor, __version__
 from rl_infonce.cli import main, make_parser
-from rl_infonce.cli.train import _ending, run
+from rl_infonce.cli.train import _ending, _of_this_session, run
+from rl_infonce.training.plan import TrainingPlan
 from tests.cli.running import AtStep, ctrl_c, refusal
 
 pytestmark = pytest.mark.atari
@@ -68,6 +70,20 @@ def test_flags_that_were_given_are_known_though_they_say_the_default() -> None:
     flags = parse("--game", "pong", "-n", "30000", "--on-nan", "stop", "--no-progress")
     assert flags.given == {"command", "game", "n_timesteps", "on_nan", "progress"}
     assert parse().given == {"command"}
+
+
+def test_how_to_go_on_names_what_the_record_does_not_hold() -> None:
+    kept = {"device": "cuda", "save_freq": 64}
+    changes: list[dict[str, Any]] = [
+        {},
+        {"device": "cpu", "save_freq": 9, "num_threads": 2},
+        {"tensorboard_log": Path("tb")},
+    ]
+    for changed in changes:
+        given: Any = kept | changed
+        plan = TrainingPlan(game="pong", **given)
+        training: Any = SimpleNamespace(plan=plan, record={"arguments": kept})
+        assert _of_this_session(training) == changed
 
 
 def test_help_says_what_each_preset_sets(capsys: pytest.CaptureFixture[str]) -> None:

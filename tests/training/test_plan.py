@@ -74,7 +74,7 @@ def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
     for changed, words in (
         (("--infonce-coef", "0.1"), r"infonce_coef is 0.1 \(was 0.0\)"),
         (("--algo", "dqn"), r"algo is 'dqn' \(was 'ppo'\)"),
-        (("--device", "cpu", "--seed", "4"), r"device is 'cpu' .*; seed is 4 \(was 3\)"),
+        (("--on-nan", "skip", "--seed", "4"), r"on_nan is 'skip' .*; seed is 4 \(was 3\)"),
     ):
         with pytest.raises(ValueError, match=rf"with the settings it has, got: {words}"):
             going_on(run_dir, "--run-dir", str(run_dir), *changed)
@@ -181,10 +181,15 @@ def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
         assert "Cannot write the logs" not in each
 
 
-def test_resume_takes_a_budget_and_where_to_write(tmp_path: Path) -> None:
-    run_dir = begun(tmp_path / "run")
+def test_resume_takes_a_budget_and_where_to_write_and_compute(tmp_path: Path) -> None:
+    run_dir = begun(tmp_path / "run", "--device", "cuda", "--num-threads", "16")
     allowed = ("-n", "9", "--save-freq", "3", "-tb", "tb", "--fall-back", "--no-progress")
-    assert named_folder(parse("--resume", str(run_dir), *allowed)) == run_dir
+    here = ("--device", "auto", "--num-threads", "2")
+    assert named_folder(parse("--resume", str(run_dir), *allowed, *here)) == run_dir
+    for flag in ("--resume", "--run-dir"):
+        plan = going_on(run_dir, flag, str(run_dir), *here)
+        assert (plan.device, plan.num_threads) == ("auto", 2)
+        assert going_on(run_dir, flag, str(run_dir)).device == "cuda"
 
 
 # -- runs without checkpoints ----------------------------------------------------------------------
