@@ -133,8 +133,7 @@ def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def named_folder(arguments: argparse.Namespace) -> Path | None:
     """Return the folder that `--resume` or `--run-dir` name, which is there then; None without."""
-    if arguments.resume is not None and arguments.run_dir is not None:
-        raise ValueError("Expected `--resume` or `--run-dir`, got both.")
+    _check_folders(arguments)
     given = sorted((_OF_A_RUN - {*OF_A_SESSION}) & arguments.given)
     if arguments.resume is not None and given:
         flags = ", ".join(map(flag, given))
@@ -145,6 +144,23 @@ def named_folder(arguments: argparse.Namespace) -> Path | None:
         made_folder("--run-dir", arguments.run_dir)
     folder = arguments.resume or arguments.run_dir
     return None if folder is None else Path(folder)
+
+
+def _check_folders(arguments: argparse.Namespace) -> None:
+    """Raise where the flags of a run's folder contradict each other, or one has no effect."""
+    if arguments.resume is not None and arguments.run_dir is not None:
+        raise ValueError("Expected `--resume` or `--run-dir`, got both.")
+    if arguments.run_dir is not None and "log_folder" in arguments.given:
+        raise ValueError(
+            f"Expected `--run-dir` without --log-folder, got {arguments.log_folder}: the run lies "
+            "where --run-dir says. Leave one of them out."
+        )
+    if arguments.resume is None and arguments.run_dir is None:
+        for name in sorted({"fall_back", "resume_inexact"} & arguments.given):
+            raise ValueError(
+                f"Expected `{flag(name)}` with --resume or --run-dir, got neither: a new run has "
+                "nothing to resume. Name its folder, or leave the flag out."
+            )
 
 
 def _train(training: TrainingRun, arguments: argparse.Namespace) -> int:

@@ -215,8 +215,7 @@ def _check_given(given: Mapping[str, Any], former: Mapping[str, Any], run_dir: P
     differing = [
         f"{name} is {_plain(given[name])!r} (was {_plain(former[name])!r})"
         for name in sorted(given)
-        if name not in ("log_folder", *OF_A_SESSION)
-        and not _are_equal(name, given[name], former[name], run_dir)
+        if name not in OF_A_SESSION and not _are_equal(name, given[name], former[name], run_dir)
     ]
     if differing:
         raise ValueError(

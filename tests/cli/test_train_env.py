@@ -26,7 +26,8 @@ os.environ.setdefault("MUJOCO_GL", "egl")  # read once, when dm_control is impor
 
 def words(folder: Path, env: str, *flags: str) -> list[str]:
     small = ("--n-pairs", "8", "--seed", "0", "--device", "cpu", "--num-threads", "1")
-    return ["train", "--env", env, *small, "-f", str(folder), "--no-progress", *flags]
+    where = () if "--run-dir" in flags else ("-f", str(folder))
+    return ["train", "--env", env, *small, *where, "--no-progress", *flags]
 
 
 def record_of(run_dir: Path) -> dict[str, Any]:

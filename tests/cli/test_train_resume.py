@@ -48,7 +48,8 @@ def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
     return [
         *("train", "--game", "breakout", "--algo", algorithm, "-n", n_steps, "--n-envs", n_envs),
         *("--seed", "0", "--device", "cpu", "--n-pairs", "8", "--num-threads", "1"),
-        *("--save-freq", save_freq, "-f", str(folder), "--no-progress"),
+        *("--save-freq", save_freq, "--no-progress"),
+        *(() if "--run-dir" in more else ("-f", str(folder))),
         *(SHORT_ROLLOUTS if algorithm == "ppo" else FEW_UPDATES),
         *more,
     ]
@@ -187,7 +188,7 @@ def test_a_run_keeps_the_encoder_it_began_with(
     save_encoder(encoders[0], "small.safetensors")
     kill = AtStep(at, lambda: os.kill(os.getpid(), signal.SIGTERM))
     frozen = ("--pretrained", "small.safetensors", "--freeze-encoder", "--run-dir", "run")
-    assert train(*flags(tmp_path), *frozen, callback=kill) == 75
+    assert train(*flags(tmp_path, "ppo", *frozen), callback=kill) == 75
     save_encoder(encoders[1], "small.safetensors")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -323,7 +324,7 @@ def test_a_run_without_a_checkpoint_yet_begins_anew(whole: Path, tmp_path: Path)
 
 
 def test_the_same_command_starts_a_run_and_goes_on(tmp_path: Path) -> None:
-    command = [*flags(tmp_path), "-n", "128", "--run-dir", str(tmp_path / "mine")]
+    command = flags(tmp_path, "ppo", "-n", "128", "--run-dir", str(tmp_path / "mine"))
     said = output_of(*command)
     assert not (tmp_path / "ppo").exists()
     assert re.search(r"Training: PPO(.|\n)*: 128 steps in \d+\.\d s \(\d+ steps/s\)\n", said)

@@ -48,6 +48,9 @@ def going_on(run_dir: Path, *flags: str) -> TrainingPlan:
         (["--game", "pong", "--env", "CartPole-v1"], "not allowed with argument --game"),
         (["--resume", "nowhere"], "a run in nowhere, got no run.json"),
         (["--resume", "a", "--run-dir", "b"], "`--resume` or `--run-dir`, got both"),
+        (["--run-dir", "a", "-f", "b"], "`--run-dir` without --log-folder, got b: the run lies"),
+        (["--fall-back"], "`--fall-back` with --resume or --run-dir, got neither"),
+        (["--resume-inexact", "-f", "b"], "`--resume-inexact` with --resume or --run-dir"),
         (["--resume", "x", "--n-envs", "4", "--on-nan", "stop"], "without --n-envs, --on-nan: the"),
     ],
 )
@@ -179,6 +182,12 @@ def test_a_run_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
     for each in (said, again):
         assert f"alone, but process {os.getpid()} on" in each
         assert "Cannot write the logs" not in each
+
+
+def test_a_script_may_say_how_to_go_on_before_there_is_a_run(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    again = ("--game", "pong", "--run-dir", str(run_dir), "--fall-back", "--resume-inexact")
+    assert named_folder(parse(*again)) == run_dir
 
 
 def test_resume_takes_a_budget_and_where_to_write_and_compute(tmp_path: Path) -> None:
