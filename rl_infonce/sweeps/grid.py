@@ -27,7 +27,7 @@ from rl_infonce.sweeps.settings_check import (
     unknown,
     without_decided,
 )
-from rl_infonce.training.algorithms import check_hyperparameters
+from rl_infonce.training.algorithms import checked_hyperparameters
 from rl_infonce.training.plan import folder_name
 from rl_infonce.training.rl_zoo import ALGORITHMS
 
@@ -312,7 +312,7 @@ def _settings_problems(
             yield f"{where}: Expected `normalize` with `envs` alone, got it with `games`."
         yield from _loss_problems(where, settings)
         for name, value in settings.get("hyperparameters", {}).items():
-            yield from said(where, check_hyperparameters, algo, {name: value})
+            yield from said(where, checked_hyperparameters, algo, {name: value})
 
 
 def _loss_problems(where: str, settings: Settings) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rl_infonce.sweeps.settings_check import (
     train_problems,
     unknown,
 )
-from rl_infonce.training.algorithms import check_hyperparameters, defaults_of
+from rl_infonce.training.algorithms import checked_hyperparameters, defaults_of
 
 NESTED = "hyperparameters."
 STUDY_SETTINGS: dict[str, Kind] = {
@@ -80,7 +80,7 @@ def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> It
         for algo in algos:
             for value in values:
                 yield from said(
-                    f"study.search with {algo}", check_hyperparameters, algo, {own: value}
+                    f"study.search with {algo}", checked_hyperparameters, algo, {own: value}
                 )
     elif name not in SETTINGS:
         yield from unknown("setting in [study.search]", {name: values}, SETTINGS)

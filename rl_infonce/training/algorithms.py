@@ -15,6 +15,7 @@ from rl_infonce.checks import check_choice
 from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.sb3.combined import InfoNCECombinedExtractor
 from rl_infonce.sb3.extractor import InfoNCEExtractor
+from rl_infonce.training.hyperparameter_kinds import checked_value
 from rl_infonce.training.rl_zoo import ALGORITHMS
 
 _BOX, _DISCRETE, _COUNTED = {"Box"}, {"Discrete"}, {"Discrete", "MultiDiscrete", "MultiBinary"}
@@ -93,16 +94,25 @@ def _named(algorithm: str, kind: str) -> str:
     return next((f"{kind}{end}" for end in endings if f"{kind}{end}" in known), "MlpPolicy")
 
 
-def check_hyperparameters(algorithm: str, hyperparameters: Mapping[str, Any]) -> None:
-    """Raise unless an algorithm has hyperparameters of these names; SB3 checks their values."""
-    known = set(defaults_of(algorithm)) - _OURS - _OBJECTS
+def checked_hyperparameters(algorithm: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters as an algorithm takes them; raise if it lacks one or a value is bad.
+
+    SB3 itself checks what depends on several of them.
+    """
+    every = defaults_of(algorithm)
+    known = set(every) - _OURS - _OBJECTS
     legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
-    for name, value in hyperparameters.items():
+    checked = {}
+    for name, value in given.items():
         check_choice("hyperparameter", name, sorted(legal | {"buffer_size"} & known))
+        if is_schedule(value) and name not in _SCHEDULED:
+            raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
         if name in _SCHEDULED and isinstance(value, str):
             schedule_start(name, value)
-        elif is_schedule(value):
-            raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
+            checked[name] = value
+        else:
+            checked[name] = checked_value(name, value, every[name])
+    return checked
 
 
 def is_scheduled(name: str) -> bool:

@@ -22,7 +22,7 @@ from rl_infonce.training.algorithms import (
     Network,
     algorithm_class,
     check_actions,
-    check_hyperparameters,
+    checked_hyperparameters,
     defaults_of,
     is_scheduled,
     network_for,
@@ -55,8 +55,7 @@ def make_agent(
     there is no loss unless `extractor` has an `infonce_coef`. With `normalize`, vectors and rewards
     are divided by their scale, as RL Zoo does.
     """
-    changes = dict(hyperparameters or {})
-    check_hyperparameters(algorithm, changes)
+    changes = checked_hyperparameters(algorithm, hyperparameters or {})
     given = dict(extractor)
     if encoder is not None:
         given |= _architecture(encoder, given)
@@ -84,7 +83,7 @@ def make_agent(
             seed=seed,
             **settings,
         )
-    except AssertionError as error:  # SB3's way of refusing sizes
+    except (AssertionError, NotImplementedError) as error:  # SB3's ways of refusing sizes
         raise ValueError(f"{algorithm.upper()} of Stable-Baselines3: {error}") from error
     if encoder is not None:
         use_encoder(model, encoder)
@@ -159,6 +158,8 @@ def _settings(
     is_on_policy = "gae_lambda" in every  # DQN's n_steps are those of returns
     if is_on_policy and "batch_size" in every and "batch_size" not in changes:
         settings["batch_size"] = min(every["batch_size"], every["n_steps"] * n_envs)
+    if settings.get("optimize_memory_usage"):  # which SB3 refuses without
+        settings["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
     schedules = {
         name: LinearSchedule(schedule_start(name, value), 0.0, 1.0)
         for name, value in settings.items()

@@ -15,7 +15,8 @@ from rl_infonce.environments.make_vec_env import make_vec_env
 from rl_infonce.training.algorithms import (
     algorithm_class,
     check_actions,
-    check_hyperparameters,
+    checked_hyperparameters,
+    defaults_of,
     network_for,
 )
 from rl_infonce.training.rl_zoo import ALGORITHMS, N_ENVS, USUAL_HYPERPARAMETERS
@@ -137,10 +138,68 @@ NO_SCHEDULE = '`learning_rate` as a number or "lin_0.1".* got {!r}'
             ("ppo", {"learning_rate": text}, NO_SCHEDULE.format(text))
             for text in ("fast", "lin_fast", "lin_inf", "0.1")
         ),
+        ("ppo", {"n_epochs": 2.5}, "`n_epochs` to be an integer, got 2.5"),
+        ("ppo", {"n_epochs": 0}, "`n_epochs` to be a finite number >= 1, got 0"),
+        ("ppo", {"gamma": "a"}, "`gamma` to be a number, got 'a'"),
+        ("ppo", {"gamma": 1.5}, "`gamma` to be a finite number >= 0 and <= 1"),
+        ("ppo", {"learning_rate": None}, "`learning_rate` to be a number, got None"),
+        ("ppo", {"stats_window_size": -1}, "`stats_window_size` to be"),
+        ("ppo", {"use_sde": 1}, "`use_sde` to be"),
+        ("ppo", {"ent_coef": "auto"}, "`ent_coef` to be a number"),
+        (
+            "dqn",
+            {"train_freq": 0},
+            r"`train_freq` to be an int >= 1, or one with its unit such as \(",
+        ),
+        ("sac", {"train_freq": (1, "week")}, "got .1, 'week'"),
+        ("sac", {"train_freq": 1.5}, "`train_freq` to be"),
+        ("sac", {"ent_coef": "auto_0"}, '`ent_coef` to be a finite number, "auto" or'),
+        ("sac", {"ent_coef": "auto_x"}, "got 'auto_x'"),
+        ("sac", {"ent_coef": "autos"}, "got 'autos'"),
     ],
 )
 def test_hyperparameters_that_are_none_are_refused(
     algorithm: str, given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=message):
-        check_hyperparameters(algorithm, given)
+    with pytest.raises((ValueError, TypeError), match=message):
+        checked_hyperparameters(algorithm, given)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_hyperparameter_has_a_kind_which_its_default_is_of(name: str) -> None:
+    found = {own for own in defaults_of(name) if legal(name, own)}
+    assert "gamma" in found
+    usual = {own: defaults_of(name)[own] for own in found}
+    assert checked_hyperparameters(name, usual) == usual
+    for own in found:
+        with pytest.raises((ValueError, TypeError), match=f"`{own}`"):
+            checked_hyperparameters(name, {own: object()})
+
+
+def legal(algorithm: str, name: str) -> bool:
+    try:
+        checked_hyperparameters(algorithm, {name: defaults_of(algorithm)[name]})
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("buffer_size", 1e5, 100_000),
+        ("batch_size", 64.0, 64),
+        ("train_freq", 4.0, 4),
+        ("train_freq", [1, "episode"], (1, "episode")),
+        ("gradient_steps", -1, -1),
+        ("ent_coef", "auto_0.1", "auto_0.1"),
+        ("ent_coef", 0.1, 0.1),
+        ("target_entropy", -2, -2),
+        ("learning_rate", "lin_1e-3", "lin_1e-3"),
+        ("tau", 1, 1),
+    ],
+)
+def test_hyperparameters_come_as_sb3_takes_them(name: str, given: Any, taken: Any) -> None:
+    checked = checked_hyperparameters("sac", {name: given})
+    assert checked == {name: taken}
+    assert type(checked[name]) is type(taken)

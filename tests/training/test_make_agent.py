@@ -53,6 +53,14 @@ def test_rl_zoos_settings_stand_on_atari_unless_changed() -> None:
     assert make("dqn", hyperparameters={"n_steps": 3}).batch_size == 32, "of 3-step returns"
 
 
+def test_a_lean_replay_buffer_gets_what_it_needs() -> None:
+    lean: dict[str, Any] = {"optimize_memory_usage": True, "buffer_size": 1e2}
+    buffer = make("sac", CONTINUOUS, hyperparameters=lean).replay_buffer
+    assert (buffer.optimize_memory_usage, buffer.buffer_size) == (True, 100)
+    with pytest.raises(ValueError, match="SAC of Stable-Baselines3: NStepReplayBuffer"):
+        make("sac", CONTINUOUS, hyperparameters={**lean, "n_steps": 3})
+
+
 def test_sb3s_settings_stand_elsewhere() -> None:
     model = make("ppo", IMAGES, n_envs=2)
     assert (model.n_steps, model.batch_size, model.n_epochs) == (1024, 64, 10)
