@@ -223,14 +223,12 @@ def differing_settings(model: BaseAlgorithm, state: Mapping[str, Any]) -> list[s
     return [
         f"{name} is {own.get(name)!r} (was {former.get(name)!r})"
         for name in sorted(own | former)
-        if own.get(name) != former.get(name) and _is_decided(name, state)
+        if own.get(name) != former.get(name) and _is_decided(name)
     ]
 
 
-def _is_decided(name: str, state: Mapping[str, Any]) -> bool:
+def _is_decided(name: str) -> bool:
     """Return whether the user decides on a setting, which SB3 otherwise updates in training."""
-    if name == "learning_starts" and state.get("replay") is None:
-        return False  # `ResumeCallback.restore` changes it
     return not name.startswith("_") or name == "_stats_window_size"
 
 

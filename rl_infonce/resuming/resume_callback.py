@@ -126,6 +126,7 @@ class ResumeCallback(BaseCallback):
         self._begun_at = 0
         self._last_save = 0
         self._n_failures = 0
+        self._put_off = 0
         self._stop_asked = False
         self._stops = False
 
@@ -178,7 +179,7 @@ class ResumeCallback(BaseCallback):
     ) -> None:
         saved, buffer = state["replay"], cast("ReplayBuffer", model.replay_buffer)
         if saved is None:
-            _put_off_updates(model, f"The rows of {type(buffer).__name__} were not saved")
+            self._put_off_updates(model, f"The rows of {type(buffer).__name__} were not saved")
             return
         try:
             load_replay(buffer, saved, self.folder)
@@ -186,12 +187,24 @@ class ResumeCallback(BaseCallback):
             if exact:
                 raise
             buffer.reset()
-            _put_off_updates(model, str(error))
+            self._put_off_updates(model, str(error))
             return
+        self._put_off = state.get("put_off", 0)
+        model.learning_starts += self._put_off
         if exact and state["env"] is not None:
             self._shards.adopt(saved)
         else:  # its rows are written anew then
             end_last_episode(buffer)
+
+    def _put_off_updates(self, model: OffPolicyAlgorithm, why: str) -> None:
+        """Let a replay buffer without its rows fill again before updates continue."""
+        self._put_off = model.num_timesteps
+        model.learning_starts += self._put_off
+        acts = "" if model.use_sde and model.use_sde_at_warmup else ", and actions are random"
+        warn_user(
+            f"{why.removesuffix('.')}: updates go on at step {model.learning_starts}, when the "
+            f"buffer has `learning_starts` new steps. SB3 warms up until then{acts}.",
+        )
 
     @property
     def best(self) -> BestModel | None:
@@ -299,6 +312,9 @@ class ResumeCallback(BaseCallback):
         _sync_tables(model, self._others())
         state = get_run_state(model, self._others())
         state["replay"] = self._replay(model, state["inexact"])
+        state["put_off"] = self._put_off
+        if self._put_off:  # the script says the same as before
+            state["settings"]["learning_starts"] -= self._put_off
         if state["inexact"] and self.is_exact:
             self.is_exact = False
             warn_user(
@@ -328,15 +344,6 @@ class ResumeCallback(BaseCallback):
         except UnknownBufferError as error:
             inexact.append(str(error))
             return None
-
-
-def _put_off_updates(model: OffPolicyAlgorithm, why: str) -> None:
-    """Let a replay buffer without its rows fill again before updates continue."""
-    model.learning_starts += model.num_timesteps
-    warn_user(
-        f"{why.removesuffix('.')}: updates go on at step {model.learning_starts}, when the buffer "
-        "has `learning_starts` new steps.",
-    )
 
 
 def _check_order(own: BaseCallback, callbacks: Iterable[BaseCallback]) -> None:

@@ -146,10 +146,16 @@ def test_a_buffer_of_another_size_fills_anew(tmp_path: Path, changes: dict[str, 
 
     build().learn(150, callback=resume(tmp_path))
     model, run = build(**changes), resume(tmp_path)
-    with pytest.warns(UserWarning, match=r"updates go on at step 162"):
+    with pytest.warns(UserWarning, match=r"updates go on at step 162.* actions are random"):
         assert run.restore(model, inexact=True)
-    model.learn(40, callback=run, reset_num_timesteps=False)
-    assert model.num_timesteps >= 160
+    n_updates = model._n_updates
+    model.learn(4, callback=run, reset_num_timesteps=False)
+    model, run = build(**changes), resume(tmp_path)
+    assert run.restore(model), "the settings are those of the script, and updates wait as before"
+    assert (model.learning_starts, model._n_updates) == (162, n_updates)
+    model.learn(30, callback=run, reset_num_timesteps=False)
+    assert model._n_updates > n_updates
+    assert resume(tmp_path).restore(build(**changes))
 
 
 @pytest.mark.parametrize(
