@@ -12,10 +12,12 @@ import torch
 from stable_baselines3.common import callbacks as sb3_callbacks
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.save_util import recursive_getattr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
+from rl_infonce.resuming.action_noise import get_noise_state, noise_words, set_noise_state
 from rl_infonce.resuming.env_state import (
     UnknownStateError,
     get_env_state,
@@ -79,9 +81,11 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
     except UnknownStateError as error:
         env = None
         inexact.append(str(error))
-    noise = getattr(model, "action_noise", None)
-    if noise is not None:
-        inexact.append(f"Action noise {type(noise).__name__} starts anew.")
+    try:
+        noise = get_noise_state(_noise(model))
+    except UnknownStateError as error:
+        noise = []
+        inexact.append(str(error))
     return {
         "settings": model_settings(model),
         "parameters": model.get_parameters(),
@@ -91,6 +95,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "statistics": _attributes(model, _STATISTICS),
         "lstm": _attributes(model, _LSTM),
         "exploration": _exploration_matrices(model),
+        "action_noise": noise,
         "env": env,
         "normalization": get_statistics(model.env),
         "inexact": [*inexact, *_unread_evaluations(callbacks)],
@@ -148,6 +153,8 @@ def set_streams(
             former.remove(own)
             _set_callback_state(callback, own)
     _set_exploration_matrices(model, state["exploration"])
+    if "action_noise" in state:  # earlier checkpoints lack it; `learn` makes one per environment
+        set_noise_state(_noise(model), state["action_noise"])
     for name in _LOGGED:
         getattr(model.logger, name).update(state["logger"][name])
     model.action_space.np_random.bit_generator.state = state["action_space"]
@@ -170,6 +177,7 @@ def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
         **dict(_leaves("VecNormalize", dict(enumerate(normalization)))),
         **dict(_leaves("env", _specs(model.env))),
         _N_NORMALIZERS: len(normalization),
+        "action_noise": noise_words(_noise(model)),
         "algorithm": type(model).__name__,
         "policy": type(model.policy).__name__,
         "observation_space": str(model.observation_space),
@@ -259,6 +267,10 @@ def _like(own: Any, value: Any) -> Any:
 
 def _extractors(model: BaseAlgorithm) -> Iterable[InfoNCEExtractor]:
     return (each for each in model.policy.modules() if isinstance(each, InfoNCEExtractor))
+
+
+def _noise(model: BaseAlgorithm) -> ActionNoise | None:
+    return getattr(model, "action_noise", None)
 
 
 def _exploration_matrices(model: BaseAlgorithm) -> dict[str, torch.Tensor]:

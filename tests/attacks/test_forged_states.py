@@ -72,7 +72,7 @@ def went_on(folder: Path) -> str | None:
 KEYS = [
     *("settings", "parameters", "variables", "counters", "observed", "statistics", "lstm"),
     *("exploration", "env", "inexact", "streams", "action_space", "extractors", "callbacks"),
-    *("logger", "replay", "normalization", "put_off"),
+    *("logger", "replay", "normalization", "action_noise", "put_off"),
 ]
 
 

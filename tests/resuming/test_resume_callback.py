@@ -39,10 +39,14 @@ from tests.sb3.fakes import StampedDictEnv, StampedEnv
 from tests.sb3.worlds import ALGORITHMS, TRPO_BUILD, policy_kwargs
 
 
+class OwnNoise(NormalActionNoise):
+    """Of the user's, with a state that nobody knows."""
+
+
 def test_what_cannot_be_read_is_named_once_and_begins_anew(tmp_path: Path) -> None:
     def build() -> SAC:
         env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv(continuous=True))])
-        noise = NormalActionNoise(np.zeros(2), np.ones(2))
+        noise = OwnNoise(np.zeros(2), np.ones(2))
         kwargs = {"net_arch": [8]}
         return SAC(
             "MultiInputPolicy",
@@ -59,7 +63,7 @@ def test_what_cannot_be_read_is_named_once_and_begins_anew(tmp_path: Path) -> No
         model.learn(90, callback=run)
     (warning,) = (each for each in caught if "exactly" in str(each.message))
     assert "got StampedDictEnv" in str(warning.message)
-    assert "NormalActionNoise starts anew" in str(warning.message)
+    assert "OwnNoise starts anew" in str(warning.message)
     rows = model.replay_buffer.observations["image"].copy()  # type: ignore[union-attr]
     again, run = build(), ResumeCallback(tmp_path, save_freq=20)
     assert run.restore(again)
