@@ -175,8 +175,7 @@ class InfoNCEExtractor(HostedExtractor):
         pairs = self._prepare_gradients(observations)
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
-        # To be compared with RL's on the encoder, they need a graph that RL does not use; before
-        # RL's is built, so that memory holds one of them at a time.
+        # To be compared with RL's they need their own graph, before RL's: memory holds one of them.
         compares = self._session.counts.next_rare_details_due or self.max_grad_ratio is not None
         if pairs is not None and compares:
             self._compute_gradients_of(pairs, self.encoder.encode(observations))
@@ -207,13 +206,7 @@ class InfoNCEExtractor(HostedExtractor):
     def _compute_gradients_of(
         self, pairs: MinibatchPairs, own: Encoded, carrier: Encoded | None = None
     ) -> None:
-        """Leave gradients of pairs of RL's minibatch ready to attach.
-
-        Args:
-            pairs: Which rows are contrasted.
-            own: The minibatch, encoded in a graph of its own, or a copy without any.
-            carrier: What RL encoded, which carries the gradient of a copy on.
-        """
+        """Leave gradients ready, of a graph of their own or of a copy, which a carrier takes on."""
         auxiliary = self._auxiliary_loss(cast("TemporalInfoNCE", self.infonce))
         result = auxiliary.of_minibatch(own, pairs)
         weighted = self.infonce_coef * result.loss.loss
@@ -221,8 +214,7 @@ class InfoNCEExtractor(HostedExtractor):
             auxiliary.gradients if carrier is None else partial(auxiliary.carried, carrier, own)
         )
         self._attachment.pending = finite_gradients(gradients, weighted, self._session)
-        # Last, when the graph is freed: floors take as much memory.
-        self._report(result, auxiliary, lambda: pairs.observed)
+        self._report(result, auxiliary, lambda: pairs.observed)  # last, when the graph is freed
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ def test_a_dry_run_refuses_what_the_sweep_would(tmp_path: Path) -> None:
 
 
 def test_arms_that_cannot_be_trained_are_named_before_anything_is(tmp_path: Path) -> None:
-    bad = {"text": {"n_steps": "x"}, "none": {"batch_size": 0}}
+    bad = {"single": {"batch_size": 1}, "twice": {"batch_size": 1, "n_epochs": 2}}
     arm = {name: {"hyperparameters": values} for name, values in bad.items()}
     words = small(tmp_path, arms=["baseline", *arm], arm=arm, seeds=[0, 1])
     for more in ([], ["--dry-run"]):

@@ -104,7 +104,7 @@ def test_mujoco_4_is_refused_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(families, "version", lambda _name: "4.0.0")
     monkeypatch.setattr("importlib.import_module", lambda _name: None)
     with pytest.raises(
-        ValueError, match=r'got: MuJoCo 4\.0\.0, .* pip install "rl-infonce\[dmc\]"'
+        ValueError, match=r'got: MuJoCo 4\.0\.0, .* `pip install "rl-infonce\[dmc\]"`'
     ):
         families.import_family(CARTPOLE)
 
