@@ -163,6 +163,19 @@ def test_what_there_is_to_gain_and_what_negatives_do() -> None:
         assert run["curve"] == without_noise["Walker2d-v5", "baseline"][seed]["curve"]
 
 
+def test_without_noise_no_difference_of_self_prediction_is_detected() -> None:
+    grid = read_grid(EXPERIMENTS / "regimes" / "ppo_selected_plain.toml")
+    scores = in_units(grid, measured(runs_of(grid, RESULTS / "regimes" / "ppo_selected_plain")))
+    found = [
+        present(difference(list(grid.fresh_tasks), scores, "self_prediction", other))
+        for other in ("infonce", "baseline")
+    ]
+    assert all(each.low < 0 < each.high for each in found)
+    told = [f"({each.mean:+.3f}, {each.low:+.3f} to {each.high:+.3f})" for each in found]
+    words = "neither from the loss {} nor from the same network {} is a difference detected"
+    assert words.format(*told) in " ".join(study_page("regimes/README.md").split())
+
+
 def test_a_ratio_is_that_of_means_over_tasks() -> None:
     page, told = " ".join(study_page("regimes/README.md").split()), []
     for name in ("sac_sparse_distractors", "ppo_selected_distractors"):
