@@ -100,6 +100,7 @@ def test_every_damage_is_named_or_changes_no_structure(
     assert FORMATS[name].read(folder) == good, "a damage was not mended, and this test shows less"
 
 
+@pytest.mark.thorough
 def test_the_checkpoint_before_is_taken_whatever_was_damaged(
     places: dict[str, Path], copied: Callable[[str], Path]
 ) -> None:

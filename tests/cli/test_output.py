@@ -42,6 +42,7 @@ def test_a_training_whose_output_nobody_reads_ends_well(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "model.zip").is_file()
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
 def test_a_training_whose_output_finds_no_room_is_saved_and_says_so(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def cells(folder: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
     return {(names[c["encoder"]], c["seed"], c["protocol"]): c for c in found["cells"]}
 
 
+@pytest.mark.thorough
 def test_two_files_of_one_encoder_are_named_and_scored_once(
     here: Path, quick: Fitted, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "whole_sweep", train_all) / "sweep"
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_failed_cell_is_named_and_the_others_are_done(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -17,7 +17,7 @@ from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.cli.running import AtStep, ctrl_c, output_of, refusal
 from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE, VECTOR
 from tests.files.test_state_file import assert_same
-from tests.further import further
+from tests.further import further, with_further
 from tests.resuming.killing import timeless_copy
 from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, policy_kwargs
 
@@ -112,7 +112,9 @@ ON_POLICY = ("--n-envs", "2", "--hyperparams", "n_steps:16")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algo", with_further(ALGORITHMS, ("a2c", "td3", "qrdqn", "tqc", "ppo_mask"))
+)
 def test_every_algorithm_trains_a_vector_environment_with_the_loss(
     algo: str, tmp_path: Path
 ) -> None:

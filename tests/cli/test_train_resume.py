@@ -198,6 +198,7 @@ def test_a_run_keeps_the_encoder_it_began_with(
     assert torch.equal(weight, encoders[0].state_dict()["cnn.0.weight"])
 
 
+@pytest.mark.thorough
 def test_curves_have_every_step_once(whole: Path, tmp_path: Path) -> None:
     def curve(run_dir: Path) -> list[tuple[int, float]]:
         events = EventAccumulator(str(run_dir / "tb"))

@@ -79,6 +79,7 @@ def _logged_on_breakout(arm: str, name: str, after: int, until: int) -> float:
     return sum(found) / len(found)
 
 
+@pytest.mark.thorough
 def test_ten_seeds_of_minatar_come_from_the_committed_runs() -> None:
     minatar = load("minatar_arms.py")
     for of in minatar.SCORES:
@@ -104,6 +105,7 @@ def test_ten_seeds_of_minatar_come_from_the_committed_runs() -> None:
         assert words.format(f"{float(row[5]) / mean:.0%}".replace("%", " %")) in page
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
     minatar = load("minatar_arms.py")

@@ -537,6 +537,7 @@ def test_an_endpoint_that_is_no_address_is_one_line(
     assert line.startswith("rl-infonce pull: Expected `HF_ENDPOINT` to be an address such as")
 
 
+@pytest.mark.thorough
 def test_an_endpoint_that_the_library_itself_cannot_read_is_one_line(tmp_path: Path) -> None:
     """In a process of its own, as the library reads the address when it is imported."""
     pulling = subprocess.run(

@@ -45,6 +45,7 @@ def helper() -> Iterator[Helper]:
         yield helper
 
 
+@pytest.mark.thorough
 def test_ranks_train_what_one_process_trains(helper: Helper, tmp_path: Path) -> None:
     """One test, as workers of pytest that each had a part would all train everything."""
     for n_ranks, precisions in PRECISIONS_OF_RANKS.items():
@@ -167,7 +168,7 @@ def test_ranks_that_differ_or_meet_nan_stop_together(helper: Helper, tmp_path: P
         assert expected in f"{kind}: {message}"
 
 
-@pytest.mark.parametrize("scenario", ["raises", "dies", further("hangs")])
+@pytest.mark.parametrize("scenario", [further("raises"), "dies", further("hangs")])
 def test_a_rank_that_is_lost_is_named_at_once(
     helper: Helper, tmp_path: Path, scenario: str
 ) -> None:

@@ -225,6 +225,7 @@ def test_episodes_end_where_games_could_not_go_on(tmp_path: Path) -> None:
     assert np.flatnonzero(np.diff(episodes)).tolist() == [39, 40]
 
 
+@pytest.mark.thorough
 def test_processes_of_their_own_are_inexact(tmp_path: Path) -> None:
     env = SubprocVecEnv([lambda: StampedEnv(0)])
     model = PPO("CnnPolicy", env, n_steps=16, batch_size=16, policy_kwargs=policy_kwargs())

@@ -43,6 +43,7 @@ class OwnNoise(NormalActionNoise):
     """Of the user's, with a state that nobody knows."""
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_read_is_named_once_and_begins_anew(tmp_path: Path) -> None:
     def build() -> SAC:
         env = DummyVecEnv([lambda: StampedDictEnv(StampedEnv(continuous=True))])

@@ -86,6 +86,7 @@ def test_with_another_setting_the_running_means_go_on(trained: PPO, tmp_path: Pa
     assert_same(moments_of(model), moments_of(trained))
 
 
+@pytest.mark.thorough
 def test_where_the_environment_begins_anew_the_running_means_go_on(tmp_path: Path) -> None:
     def unreadable() -> VecNormalize:
         return VecNormalize(SubprocVecEnv([lambda: gym.make("Pendulum-v1")]))

@@ -142,6 +142,7 @@ def test_auto_is_bf16_where_that_is_fast_and_bf16_elsewhere_warns(
     assert len(of_precision) == (0 if is_fast else 1)
 
 
+@pytest.mark.thorough
 def test_a_compiled_encoder_takes_what_is_faster_in_one_graph() -> None:
     (extractor,) = extractors_of(ALGORITHMS["PPO"](policy_kwargs(precision="auto")))
     images = torch.rand(4, *IMAGE_SHAPE)

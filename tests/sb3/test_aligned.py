@@ -70,6 +70,7 @@ class Change(BaseCallback):
         return True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "n_steps"), [("PPO", 1280), further("SAC", 240)])
 def test_features_move_less_between_rollouts(name: str, n_steps: int) -> None:
     means = {}

@@ -220,7 +220,7 @@ class TwoSensors(StampedDictEnv):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("isolated", [further(False), True])
 @pytest.mark.parametrize(
     ("name", "wrapper"),
     [

@@ -50,7 +50,7 @@ class Recorded(InverseDynamics):
         return super().forward(features, futures, actions)
 
 
-@pytest.mark.parametrize("name", ["PPO", "SAC", further("DQN"), further("MaskablePPO")])
+@pytest.mark.parametrize("name", ["PPO", *map(further, ("SAC", "DQN", "MaskablePPO"))])
 def test_a_loss_of_images_rides_on_the_backward_of_the_host(name: str) -> None:
     model = ALGORITHMS[name](policy_kwargs(objective=Recorded, horizons=(2,)))
     first = extractors_of(model)[0]

@@ -78,7 +78,8 @@ def selection_of(extractor: InfoNCEExtractor) -> InputSelection:
 
 
 @pytest.mark.parametrize(
-    ("name", "n_steps"), [("PPO", 6 * 512), ("SAC", 700), further("SAC, four environments", 3000)]
+    ("name", "n_steps"),
+    [("PPO", 6 * 512), further("SAC", 700), further("SAC, four environments", 3000)],
 )
 def test_useful_inputs_are_told_from_noise(name: str, n_steps: int, tmp_path: Path) -> None:
     model = build(name).learn(n_steps)

@@ -31,6 +31,7 @@ class _Noisy(gym.ObservationWrapper[Vector, Any, Any]):
         return np.concatenate([observation, self.rng.normal(size=9)]).astype(np.float32)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sparsity", [further(0.0), 0.1])
 def test_sparsity_takes_out_the_inputs_that_the_loss_has_no_use_for(sparsity: float) -> None:
     lengths = _fitted_lengths(sparsity)

@@ -16,6 +16,7 @@ from rl_infonce import InfoNCEExtractor
 from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import sample_batch, sampling_plan
+from tests.further import further
 from tests.sb3.worlds import N_STEPS, PPO_SIZES, extractors_of, policy_kwargs
 
 VECTOR = spaces.Box(-1.0, 1.0, (8,))
@@ -69,7 +70,7 @@ VECTORS: dict[str, tuple[spaces.Box, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-@pytest.mark.parametrize("algorithm", [PPO, DQN])
+@pytest.mark.parametrize("algorithm", [PPO, further(DQN)])
 @pytest.mark.parametrize("name", VECTORS)
 def test_vectors_of_every_kind_train(name: str, algorithm: type[Any], isolated: bool) -> None:
     model = train(SampledEnv(*VECTORS[name]), algorithm, isolated=isolated)

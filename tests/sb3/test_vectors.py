@@ -102,7 +102,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[ObservationBatch]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("isolated", [further(False), True])
 @pytest.mark.parametrize(("name", "changes"), JOINT)
 def test_no_pair_of_the_loss_crosses_an_episode(
     name: str, changes: dict[str, Any], isolated: bool, drawn: list[ObservationBatch]
@@ -153,7 +153,7 @@ def test_no_pair_of_a_full_ring_crosses_an_episode(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("isolated", [further(False), True])
 @pytest.mark.parametrize("name", ["PPO", further("SAC"), "HER"])
 def test_no_pair_of_a_dictionarys_vector_crosses_an_episode(
     name: str, isolated: bool, drawn: list[ObservationBatch]
