@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -162,29 +163,35 @@ class Counts:
         return is_list and all(map(Count(self.at_least).fits, value))
 
 
-@dataclass(frozen=True)
-class Typed:
-    """Any value of a Python type."""
+class ByFit(ABC):
+    """A kind that has no range: its check asks whether a value fits, and no more."""
 
-    type: Any
     words: str
 
     def check(self, name: str, value: Any) -> None:
         if not self.fits(value):
             raise TypeError(f"Expected `{name}` to be {self.words}, got {value!r}.")
 
+    @abstractmethod
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is of this kind."""
+
+
+@dataclass(frozen=True)
+class Typed(ByFit):
+    """Any value of a Python type."""
+
+    type: Any
+    words: str
+
     def fits(self, value: Any) -> bool:
         return isinstance(value, self.type)
 
 
-class Texts:
+class Texts(ByFit):
     """A list of texts, perhaps of none."""
 
     words = "a list of texts"
-
-    def check(self, name: str, value: Any) -> None:
-        if not self.fits(value):
-            raise TypeError(f"Expected `{name}` to be {self.words}, got {value!r}.")
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, list) and all(isinstance(each, str) for each in value)

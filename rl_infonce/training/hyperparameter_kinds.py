@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_infonce.kinds import Count, Flag, Kind, Number
+from rl_infonce.kinds import ByFit, Count, Flag, Kind, Number
 
 _UNITS = ("step", "episode")
 
 
-class _Found:
+class _Found(ByFit):
     """A number, or "auto" where the algorithm finds it, from the 0.1 of "auto_0.1" on."""
 
     words = 'a finite number, "auto" or such as "auto_0.1"'
-
-    def check(self, name: str, value: Any) -> None:
-        if not self.fits(value):
-            raise ValueError(f"Expected `{name}` to be {self.words}, got {value!r}.")
 
     def fits(self, value: Any) -> bool:
         if not isinstance(value, str):
@@ -28,14 +24,10 @@ class _Found:
             return False
 
 
-class _Frequency:
+class _Frequency(ByFit):
     """A count of steps, or of steps or episodes by name."""
 
     words = 'an int >= 1, or one with its unit such as (1, "episode")'
-
-    def check(self, name: str, value: Any) -> None:
-        if not self.fits(value):
-            raise ValueError(f"Expected `{name}` to be {self.words}, got {value!r}.")
 
     def fits(self, value: Any) -> bool:
         if not isinstance(value, tuple):
