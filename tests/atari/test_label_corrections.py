@@ -203,7 +203,8 @@ def pixels_of(ale: ale_py.ALEInterface, colour: tuple[int, int, int]) -> npt.NDA
 
 
 def test_the_green_column_of_qbert_counts_down_to_the_next_green_enemy() -> None:
-    green, ale, place = (50, 132, 50), emulator("qbert"), byte("qbert", "green_enemy_column")
+    green, ale = (50, 132, 50), emulator("qbert")
+    place = byte("qbert", "green_enemy_column", "atariari2021")
     before = 1
     while ale.getRAM()[place] != 6:
         before = int(ale.getRAM()[place])
@@ -227,8 +228,8 @@ def test_the_green_column_of_qbert_counts_down_to_the_next_green_enemy() -> None
     assert box(pixels_of(ale, green)) == (42, 87, 74, 97)
 
 
-def test_the_red_column_of_qbert_is_that_of_the_purple_snake() -> None:
-    ale, place = emulator("qbert"), byte("qbert", "red_enemy_column")
+def test_the_purple_snake_of_qbert_follows_the_byte_of_its_column() -> None:
+    ale, place = emulator("qbert"), byte("qbert", "snake_column")
     lefts = {3: 50, 4: 62, 5: 74}
     for _ in range(728):  # the snake has hatched
         ale.act(NOOP)

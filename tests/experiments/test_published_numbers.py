@@ -263,7 +263,7 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         ("converged", "untrained", "infonce"): ("CNN's ({})", "untrained CNN's ({})"),
         ("converged", "untrained", "baseline"): ("features hold ({})", "RL alone loses more ({})"),
         ("converged", "placebo", "infonce"): (
-            "under `converged` ({}) and undecided",
+            "undecided, under `converged` ({}) as under",
             "it is {} by `converged`",
         ),
         ("anand2019", "baseline", "infonce"): ("is undecided ({})", "is undecided ({})"),
