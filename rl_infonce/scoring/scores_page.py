@@ -236,7 +236,11 @@ def _variables(entries: Entries, names: dict[str, str]) -> Iterator[str]:
         variables = sorted(set().union(*(entry["scores"]["variables"] for entry in of_game)))
         rows = [[name, *_variable_cells(name, shown.values())] for name in variables]
         yield f"### {game}\n\n{markdown_table(['variable', *shown], rows)}"
-        yield from _not_probed(of_game[0])
+        by_variables = {
+            tuple(sorted(entry["scores"]["not_probed"])): entry for entry in of_game[::-1]
+        }
+        for entry in sorted(by_variables.values(), key=lambda entry: entry["seed"]):
+            yield from _not_probed(entry)
 
 
 def _not_probed(entry: dict[str, Any]) -> Iterator[str]:
@@ -247,7 +251,12 @@ def _not_probed(entry: dict[str, Any]) -> Iterator[str]:
 
 
 def _variable_cells(name: str, by_encoder: Iterable[Entries]) -> Iterator[str]:
-    return (_mean_or_dash(_f1(own, "variables", name)) for own in by_encoder)
+    """Yield means over seeds; which variables are probed is decided by each seed's training part."""
+    for own in by_encoder:
+        figures = _f1(own, "variables", name)
+        is_partial = 0 < len(figures) < len(own)
+        shown = f", {len(figures)} of {len(own)} seeds" if is_partial else ""
+        yield _mean_or_dash(figures) + shown
 
 
 def _positions(entries: Entries, names: dict[str, str]) -> str:

@@ -75,11 +75,22 @@ def test_one_seed_shows_its_interval_and_several_their_range() -> None:
     lines = table(entry("pong", "a", 0, 0.3), entry("pong", "a", 1, 0.6))
     assert "| pong | a.zip | 0.450 (0.300 to 0.600) | 0.550 | - | - | - | - |" in lines
     assert "| player_x | 0.650 |" in lines
-    assert "| only_1 | 1.000 |" in lines
-    assert "Not probed (seed 0): clock: it stands still." in lines
+    assert "| only_1 | 1.000, 1 of 2 seeds |" in lines
+    assert [line for line in lines if line.startswith("Not probed")] == [
+        "Not probed (seed 0): clock: it stands still."
+    ]
     no_interval = entry("pong", "a", 0, 0.3)
     no_interval["scores"]["intervals"]["mean"] = [None, None]
     assert "| pong | a.zip | 0.300 | 0.400 | - | - | - | - |" in table(no_interval)
+
+
+def test_a_seed_that_leaves_out_other_variables_says_so() -> None:
+    entries = [entry("pong", "a", seed, 0.3) for seed in (0, 1, 2)]
+    entries[2]["scores"]["not_probed"] = {"score": "it stands still"}
+    assert [line for line in table(*entries) if line.startswith("Not probed")] == [
+        "Not probed (seed 0): clock: it stands still.",
+        "Not probed (seed 2): score: it stands still.",
+    ]
 
 
 def test_penalties_that_few_games_chose_are_named() -> None:
