@@ -236,22 +236,21 @@ def _variables(entries: Entries, names: dict[str, str]) -> Iterator[str]:
         variables = sorted(set().union(*(entry["scores"]["variables"] for entry in of_game)))
         rows = [[name, *_variable_cells(name, shown.values())] for name in variables]
         yield f"### {game}\n\n{markdown_table(['variable', *shown], rows)}"
-        by_variables = {
-            tuple(sorted(entry["scores"]["not_probed"])): entry for entry in of_game[::-1]
-        }
-        for entry in sorted(by_variables.values(), key=lambda entry: entry["seed"]):
-            yield from _not_probed(entry)
+        yield from _not_probed(of_game)
 
 
-def _not_probed(entry: dict[str, Any]) -> Iterator[str]:
-    reasons = sorted(entry["scores"]["not_probed"].items())
-    if reasons:
-        listed = "; ".join(f"{variable}: {why}" for variable, why in reasons)
-        yield f"Not probed (seed {entry['seed']}): {listed}."
+def _not_probed(of_game: Entries) -> Iterator[str]:
+    """Yield what the first seed did not probe, and so for each seed that leaves out others."""
+    by_names = {frozenset(entry["scores"]["not_probed"]): entry for entry in of_game[::-1]}
+    for names, entry in sorted(by_names.items(), key=lambda item: item[1]["seed"]):
+        reasons = entry["scores"]["not_probed"]
+        listed = "; ".join(f"{variable}: {reasons[variable]}" for variable in sorted(names))
+        if listed:
+            yield f"Not probed (seed {entry['seed']}): {listed}."
 
 
 def _variable_cells(name: str, by_encoder: Iterable[Entries]) -> Iterator[str]:
-    """Yield means over seeds; which variables are probed is decided by each seed's training part."""
+    """Yield means over seeds, which leave out variables by their own training parts."""
     for own in by_encoder:
         figures = _f1(own, "variables", name)
         is_partial = 0 < len(figures) < len(own)
