@@ -48,6 +48,7 @@ from rl_infonce.runs.claim import held
 CHECKPOINT = "checkpoint.safetensors"
 _N_PARTS = 10**4
 """Parts of a budget in seconds, which have a learning rate as steps have."""
+_SAVE_SECONDS = 60.0
 _VALIDATION_SEED = 2**32 - 1
 
 
@@ -116,8 +117,8 @@ def pretrain(
         validation: Frames of other episodes.
         budget: Steps, seconds or frames to train for.
         settings: How to train.
-        folder: Where `checkpoint.safetensors` goes after every validation, and whence a run is
-            continued; it exists, for all ranks. None keeps nothing.
+        folder: Where `checkpoint.safetensors` goes after every validation and every minute, and
+            whence a run is continued; it exists, for all ranks. None keeps nothing.
         about: What else a checkpoint must agree in to be continued, as JSON can hold it.
         on_progress: Called after every step.
 
@@ -222,7 +223,8 @@ class _Run:
     def train(self, on_progress: Callable[[Progress], object]) -> None:
         """Take all steps that are left, and give the encoder its best weights."""
         progress = self.progress
-        session = time.perf_counter() - progress.seconds
+        self.saved_at = time.perf_counter()
+        session = self.saved_at - progress.seconds
         batches = training_batches(
             self.objective,
             self.frames,
@@ -247,6 +249,8 @@ class _Run:
                     progress.n_validations -= 1
                     self._plan()
                     self._save()
+                elif time.perf_counter() - self.saved_at >= _SAVE_SECONDS:
+                    self._save()  # between two validations that lie far apart
                 on_progress(progress)
         self.objective.encoder.load_state_dict(self.best)
 
@@ -362,6 +366,7 @@ class _Run:
             write_checkpoint(
                 self.path, self.objective, self.optimizer, self.best, self.progress, self.about
             )
+        self.saved_at = time.perf_counter()
 
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:

@@ -294,6 +294,62 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     assert (tmp_path / CHECKPOINT).read_bytes() == before
 
 
+def run_small(folder: Path | None, budget: Budget, **more: Any) -> Progress:
+    settings = more.pop("settings", SETTINGS)
+    return pretrain(
+        small("stdim"), *parts(small_frames(10, 6)), budget, settings, folder=folder, **more
+    )
+
+
+def test_a_checkpoint_is_written_every_minute_between_validations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def slowly(*arguments: Any, **settings: Any) -> PretrainingLoss:
+        nonlocal now
+        now += 40
+        return gradients_module.backward(*arguments, **settings)
+
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.time.perf_counter", lambda: now)
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.backward", slowly)
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.has_time_to_validate", lambda *_: False)
+    last = 0
+    steps: list[int] = []
+
+    def note(progress: Progress) -> None:
+        nonlocal last
+        file = tmp_path / CHECKPOINT
+        if file.exists() and file.stat().st_ino != last:
+            last = file.stat().st_ino
+            steps.append(progress.step)
+        if progress.step == 7:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run_small(tmp_path, Budget(seconds=3600), on_progress=note)
+    assert steps == [2, 4, 6]
+    steps.clear()
+    with pytest.raises(KilledError):
+        run_small(tmp_path, Budget(seconds=3600), on_progress=note)
+    assert not steps  # it went on from step 6
+
+
+def test_a_checkpoint_between_validations_does_not_change_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_infonce.pretraining.trainer.N_VALIDATIONS", 2)
+    expected = run_small(None, Budget(n_steps=8))
+    monkeypatch.setattr("rl_infonce.pretraining.trainer._SAVE_SECONDS", 0.0)
+    for step in (2, 6):
+        with pytest.raises(KilledError):
+            run_small(tmp_path, Budget(n_steps=8), on_progress=killed_at(step))
+    steps: list[int] = []
+    found = run_small(tmp_path, Budget(n_steps=8), on_progress=lambda p: steps.append(p.step))
+    assert steps == [7, 8]
+    assert without_times(found) == without_times(expected)
+
+
 def test_what_the_caller_names_like_a_setting_is_compared_too(tmp_path: Path) -> None:
     about = {"n_frames": 800}
     run(2, folder=tmp_path, about=about)
