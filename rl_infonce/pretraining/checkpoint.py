@@ -70,8 +70,17 @@ class Progress:
 
 
 def settings_of_run(about: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings by name; the caller's begin with "about." where both name one."""
-    return {f"{_ABOUT}{k}" if k in own else k: value for k, value in about.items()} | dict(own)
+    """Return all settings by name; the caller's begin with "about." where both name one.
+
+    They are as a checkpoint gives them back, where a tuple is a list.
+    """
+    try:
+        told = json.loads(json.dumps(dict(about)))
+    except TypeError as error:  # before the run, whose first checkpoint would fail
+        raise TypeError(
+            f"Expected `about` of values that JSON holds, got {about}: {error}."
+        ) from error
+    return {f"{_ABOUT}{k}" if k in own else k: value for k, value in told.items()} | dict(own)
 
 
 def write_checkpoint(

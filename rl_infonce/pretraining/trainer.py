@@ -83,6 +83,8 @@ class PretrainingSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, _plain(value))
         check_count("batch_size", self.batch_size, at_least=2)
         if self.micro_batch_size is not None:
             check_count("micro_batch_size", self.micro_batch_size)
@@ -126,7 +128,7 @@ def pretrain(
         Losses and speeds.
 
     Raises:
-        TypeError: If steps or frames of the budget are no integer.
+        TypeError: If steps or frames of the budget are no integer, or JSON cannot hold `about`.
         FloatingPointError: If a gradient or a validation loss is not finite; the step and its rows
             are named, and the last checkpoint is kept.
         ValueError: If the budget is not greater than 0, no episode is long enough, there are too
@@ -164,6 +166,7 @@ class _Run:
         about: dict[str, Any],
     ) -> None:
         check_budget(budget)
+        budget = Budget(*map(_plain, budget))
         self.objective, self.frames, self.held_out = objective, train, validation
         self.settings, self.budget = settings, budget
         self.path = None if folder is None else folder / CHECKPOINT
@@ -371,6 +374,11 @@ class _Run:
 
 def _copy(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy, which neither torch nor JSON takes everywhere, as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _none_if_nan(value: float) -> float | None:

@@ -350,6 +350,21 @@ def test_a_checkpoint_between_validations_does_not_change_the_run(
     assert without_times(found) == without_times(expected)
 
 
+def test_numbers_of_numpy_are_kept_in_a_checkpoint(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, batch_size=np.int64(4), learning_rate=np.float32(1e-3))
+    for budget in (Budget(n_steps=np.int64(2)), Budget(n_steps=2)):
+        assert run_small(tmp_path, budget, settings=settings).step == 2
+
+
+def test_what_the_caller_tells_of_a_run_is_checked_before_it_and_found_again(
+    tmp_path: Path,
+) -> None:
+    for _ in range(2):
+        run_small(tmp_path, Budget(n_steps=1), about={"shape": (4, 84), "sizes": {2: 1}})
+    with pytest.raises(TypeError, match=r"`about` of values that JSON holds, got .*Path"):
+        run_small(tmp_path, Budget(n_steps=1), about={"frames": tmp_path}, on_progress=pytest.fail)
+
+
 def test_what_the_caller_names_like_a_setting_is_compared_too(tmp_path: Path) -> None:
     about = {"n_frames": 800}
     run(2, folder=tmp_path, about=about)
