@@ -61,6 +61,7 @@ def save_encoder(
 
     Raises:
         TypeError: If the encoder has another class, or `provenance` is not JSON.
+        ValueError: If a weight is not float32, as `load_encoder` demands.
         OSError: If the file cannot be written; a former file of that name is kept.
     """
     header = {
@@ -68,8 +69,15 @@ def save_encoder(
         **encoder_settings(encoder),
         "provenance": dict(provenance or {}),
     }
-    metadata = {"format": FORMAT, "header": json.dumps(header)}
-    write_tensors(Path(path), encoder.state_dict(), metadata)
+    tensors = encoder.state_dict()
+    _check_float32("`encoder`", tensors, " Call encoder.float() before.")
+    try:
+        metadata = {"format": FORMAT, "header": json.dumps(header)}
+    except TypeError as error:
+        raise TypeError(
+            f"Expected `provenance` of values that JSON holds, got: {error}."
+        ) from error
+    write_tensors(Path(path), tensors, metadata)
 
 
 def load_encoder(path: str | os.PathLike[str]) -> nn.Module:
@@ -141,11 +149,17 @@ def describe(encoder: nn.Module) -> str:
 def assign_tensors(where: str, encoder: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Give an encoder contiguous float32 copies of a file's tensors; errors name it `where`."""
     check_same(where, "shape", shapes_of(encoder.state_dict()), shapes_of(tensors))
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32:
-            raise ValueError(f"Expected `{name}` in {where} to be float32, got {tensor.dtype}.")
+    _check_float32(where, tensors)
     owned = {n: t.clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
     encoder.load_state_dict(owned, assign=True)
+
+
+def _check_float32(where: str, tensors: Mapping[str, Tensor], way_out: str = "") -> None:
+    for name, tensor in tensors.items():
+        if tensor.dtype != torch.float32:
+            raise ValueError(
+                f"Expected `{name}` in {where} to be float32, got {tensor.dtype}.{way_out}"
+            )
 
 
 def encoder_settings(encoder: nn.Module) -> dict[str, Any]:

@@ -85,6 +85,8 @@ class EncoderForm:
             check_choice("feature_activation", self.feature_activation, FEATURE_ACTIVATIONS)
         check_count("simplex_size", self.simplex_size, at_least=2)
         check_number("simplex_temperature", self.simplex_temperature, above=0)
+        object.__setattr__(self, "simplex_size", int(self.simplex_size))  # JSON refuses numpy's
+        object.__setattr__(self, "simplex_temperature", float(self.simplex_temperature))
         if self.feature_activation == self.activation:  # equal forms are to compare equal
             object.__setattr__(self, "feature_activation", None)
         for name, usual in (("simplex_size", 8), ("simplex_temperature", 1.0)):

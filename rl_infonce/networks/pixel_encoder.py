@@ -63,11 +63,11 @@ class PixelEncoder(nn.Module):
             raise ValueError(f"Expected `divide_by` to be 255 or 1, got {divide_by!r}.")
         check_choice("precision", precision, PRECISIONS)
         check_flag("channels_last", channels_last)
-        channels, height, width = image_shape
+        channels, height, width = map(int, image_shape)  # JSON refuses integers of numpy
         self.image_shape = (channels, height, width)
-        self.features_dim = features_dim
+        self.features_dim = int(features_dim)
         self.encoder = encoder
-        self.divide_by = divide_by
+        self.divide_by = int(divide_by)
         self.precision = precision
         self.channels_last = channels_last
         self.form = form
@@ -76,7 +76,7 @@ class PixelEncoder(nn.Module):
             map_shape = conv_output_shape(trunk, self.image_shape)
             self.local_dim, self.n_places = map_shape[0], map_shape[1] * map_shape[2]
             self.cnn = nn.Sequential(*trunk, nn.Flatten())
-            self.linear = form.head(math.prod(map_shape), features_dim)
+            self.linear = form.head(math.prod(map_shape), self.features_dim)
         if generator is not None:
             self.to_empty(device=generator.device)
             randomise_(self, generator)

@@ -76,6 +76,27 @@ def test_an_encoder_that_cannot_be_saved_leaves_the_one_before(path: Path) -> No
         save_encoder(small(), path.parent / "none" / path.name)
 
 
+def test_an_encoder_whose_file_could_not_be_read_is_not_saved(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"in `encoder` to be float32, got torch.bfloat16. Call"):
+        save_encoder(small().bfloat16(), path)
+    with pytest.raises(TypeError, match=r"`provenance` of values that JSON holds, got: .*Path"):
+        save_encoder(small(), path, provenance={"folder": path})
+    assert not path.exists()
+
+
+def test_sizes_of_numpy_make_an_encoder_that_can_be_saved(path: Path) -> None:
+    form = EncoderForm(
+        feature_activation="simplicial",
+        simplex_size=np.int64(4),
+        simplex_temperature=np.float32(0.5),
+    )
+    shape: Any = np.array([3, 40, 44])
+    encoder = PixelEncoder(shape, np.int64(16), generator=seeded(), form=form)
+    save_encoder(encoder, path)
+    assert read_header(path)["image_shape"] == [3, 40, 44]
+    assert load_encoder(path).form == form
+
+
 def test_a_pixel_encoder_divides_pixels_and_ends_with_relu() -> None:
     encoder = small()
     images = pixels(3, 40, 44)
