@@ -129,7 +129,7 @@ def _of_run(run_dir: Path, model: Path) -> dict[str, Any]:
     given = {k: v for k, v in record["arguments"].items() if v is not None}
     settings = {k: v for k, v in (loss | given).items() if k not in _OF_THIS_MACHINE}
     return {
-        "game": settings.pop("game", None),
+        "game": settings.pop("game", None) or settings.pop("env", None),
         "algorithm": settings.pop("algo", None),
         "seed": record["seed"],
         "n_timesteps": best.step if best and is_best else record.get("n_timesteps_done"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
+from rl_infonce.atari.games import games
 from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.bundle import Bundle
 from rl_infonce.hub.client import library
@@ -15,17 +16,17 @@ from rl_infonce.report.formatting import counted
 from rl_infonce.report.return_tables import markdown_table
 
 _TAGS = ["reinforcement-learning", "deep-reinforcement-learning", "stable-baselines3"]
-_OWN_TAGS = ["rl-infonce", "contrastive-learning", "infonce", "atari"]
+_OWN_TAGS = ["rl-infonce", "contrastive-learning", "infonce"]
 
 
 def game_id(game: str) -> str:
-    """Return the name under which the hub lists models for a game.
+    """Return the name under which the hub lists models for a game; another id names itself.
 
     Example:
-        >>> game_id("ms_pacman")
-        'MsPacmanNoFrameskip-v4'
+        >>> game_id("ms_pacman"), game_id("MiniGrid-Empty-5x5-v0")
+        ('MsPacmanNoFrameskip-v4', 'MiniGrid-Empty-5x5-v0')
     """
-    return game.title().replace("_", "") + "NoFrameskip-v4"
+    return game.title().replace("_", "") + "NoFrameskip-v4" if game in games() else game
 
 
 def model_card(repo: str, bundle: Bundle) -> str:
@@ -82,7 +83,7 @@ def _use(repo: str, bundle: Bundle) -> str:
         )
     code = "\n".join([*sorted(imports), "", *calls])
     shell = f"rl-infonce pull {repo} -o pulled"
-    if bundle.has_policy:
+    if bundle.has_policy and bundle.game in (None, *games()):  # others need their run's folder
         shell += f"\nrl-infonce evaluate --model pulled --game {bundle.game or 'GAME'}"
     return (
         "## Use\n\nNone of this executes code in a file, as `load` of Stable-Baselines3 would "
@@ -103,14 +104,20 @@ def _returns(bundle: Bundle) -> Iterable[str]:
     settings = found["settings"]
     error = found["standard_error"]
     how = "best action" if settings.get("deterministic") else "sampled actions"
+    of, played, cut = found["game"], "episode", ""
+    if of in games():
+        of, played = f"{of} in the game's own points", "game"
+        how += f", epsilon {settings.get('epsilon')}"
+        cut = (
+            f", {counted(found['n_cut'], 'game')} cut after "
+            f"{settings.get('max_frames_per_episode')} frames, and the others whole"
+        )
     spread = "" if error is None else f" ± {error:.2f} (standard error)"
     yield (
         f"## What it scores\n\nMean return **{found['mean_return']:.2f}**{spread}"
-        f" over {counted(len(found['episodes']), 'game')} of {found['game']} in the game's own "
-        f"points: {how}, epsilon {settings.get('epsilon')}, seed {settings.get('seed')}, "
-        f"{counted(found['n_cut'], 'game')} cut after {settings.get('max_frames_per_episode')} "
-        "frames, and the others whole. "
-        "`evaluation.json` has every game, all settings and versions."
+        f" over {counted(len(found['episodes']), played)} of {of}: {how}, "
+        f"seed {settings.get('seed')}{cut}. "
+        f"`evaluation.json` has every {played}, all settings and versions."
     )
 
 
@@ -213,9 +220,10 @@ def _metadata(bundle: Bundle) -> str:
     for row in probe_rows(bundle.scores, bundle.names) if bundle.scores is not None else []:
         name = f"probe F1 ({row['protocol']}, {row['encoder']})"
         results.append(_result(hub.EvalResult, row["game"], "f1", round(row["f1"], 4), name))
+    atari = ["atari"] if bundle.game in games() else []
     data = hub.ModelCardData(
         library_name="stable-baselines3",
-        tags=[*([game_id(bundle.game)] if bundle.game else []), *_TAGS, *_OWN_TAGS],
+        tags=[*([game_id(bundle.game)] if bundle.game else []), *_TAGS, *_OWN_TAGS, *atari],
         model_name=_algorithm(bundle) if AGENT in bundle.files else "encoder",
         eval_results=results or None,
     )

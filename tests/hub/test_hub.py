@@ -25,9 +25,9 @@ from rl_infonce.cli import main
 from rl_infonce.files import durable
 from rl_infonce.files.digests import sha256_of
 from rl_infonce.files.durable import replace_json
-from rl_infonce.hub import HubError, client, make_bundle, pull, push
-from rl_infonce.hub.card import game_id, probe_rows
-from rl_infonce.hub.files import MOST_BYTES
+from rl_infonce.hub import Bundle, HubError, bundle, client, make_bundle, pull, push
+from rl_infonce.hub.card import game_id, model_card, probe_rows
+from rl_infonce.hub.files import AGENT, MOST_BYTES
 from rl_infonce.networks.encoder_file import load_encoder, save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.runs.checkpoints import write_checkpoint
@@ -584,6 +584,23 @@ def test_every_file_is_on_the_disk_before_the_folder_has_its_name(
 
 def test_games_have_the_name_under_which_the_hub_finds_them() -> None:
     assert game_id("tic_tac_toe_3d") == "TicTacToe3DNoFrameskip-v4"
+
+
+def test_the_card_of_an_agent_of_no_game_names_its_environment(tmp_path: Path) -> None:
+    env = "MiniGrid-Empty-5x5-v0"
+    write_record(tmp_path, new_record({"env": env, "algo": "ppo"}, seed=1))
+    run = bundle._of_run(tmp_path, tmp_path / "model.zip")
+    assert (run["game"], run["settings"]) == (env, {})
+    episodes = [{"return": 0.5, "length": 9, "is_cut": False}] * 2
+    settings = {"seed": 7, "deterministic": True}
+    record = evaluation_record(env, episodes, settings=settings, model={}, versions={})
+    made = Bundle({AGENT: b""}, "nature 8", run["game"], True, run=run, evaluation=record)
+    card = model_card(REPO, made)
+    assert f"# PPO on {env}\n" in card
+    assert f"over 2 episodes of {env}: best action, seed 7. `evaluation.json`" in card
+    assert f"- {env}\n" in card
+    for word in ("NoFrameskip", "atari", "evaluate --model", "epsilon"):
+        assert word not in card, word
 
 
 # -- the commands -----------------------------------------------------------------------------
