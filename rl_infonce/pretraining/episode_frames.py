@@ -27,7 +27,7 @@ class EpisodeFrames:
         labels: Variable to [K] integers in 0..255, for objectives that are told them.
 
     Raises:
-        TypeError: If episode ids, rows or labels are no integers.
+        TypeError: If observations are no array, or episode ids, rows or labels no integers.
         ValueError: If lengths differ, an episode is torn apart, rows are out of order or leave out
             a part of an episode, or a label is outside 0..255.
     """
@@ -39,6 +39,11 @@ class EpisodeFrames:
 
     def __post_init__(self) -> None:
         check_integers("episode_ids", self.episode_ids)
+        if not hasattr(self.observations, "shape"):
+            raise TypeError(
+                "Expected `observations` to be an array of frames, got "
+                f"{type(self.observations).__name__}. Stack its frames by numpy.stack."
+            )
         check_shape("episode_ids", self.episode_ids, (len(self.observations),))
         if self.labels:
             check_labels(self.labels, len(self.observations))

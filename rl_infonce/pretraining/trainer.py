@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -102,16 +103,16 @@ def pretrain(
     budget: Budget,
     settings: PretrainingSettings,
     *,
-    folder: Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
     about: Mapping[str, Any] | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Progress:
     """Train an objective in place; its encoder ends with the weights of the lowest validation loss.
 
     Batches depend on the seed and the step alone. With a budget in steps or frames, a run that was
-    stopped and continued ends with the very weights of one that was not, and several ranks with
-    those of one, but for rounding. Where torch.distributed has a process group, its ranks share
-    each batch.
+    stopped and continued ends on the CPU with the very weights of one that was not, and several
+    ranks with those of one, but for rounding; a GPU, which adds in any order, repeats no run to the
+    bit. Where torch.distributed has a process group, its ranks share each batch.
 
     Args:
         objective: What to train, on the device to train on.
@@ -139,8 +140,9 @@ def pretrain(
         MemoryError: If a GPU's memory does not hold the loss of the batch, which decoders paint
             whole, beside a single sample, or one of several ranks has too little.
     """
-    with _held(folder), naming_lost_ranks():
-        run = _Run(objective, train, validation, settings, folder, budget, dict(about or {}))
+    path = None if folder is None else Path(folder)
+    with _held(path), naming_lost_ranks():
+        run = _Run(objective, train, validation, settings, path, budget, dict(about or {}))
         run.train(on_progress or (lambda _progress: None))
         return run.progress
 

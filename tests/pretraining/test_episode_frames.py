@@ -85,6 +85,8 @@ def test_what_does_not_fit_is_refused() -> None:
     images = np.zeros((4, 1, 2, 2), np.uint8)
     with pytest.raises(ValueError, match="one after the other, got 2 episodes in 3 pieces"):
         EpisodeFrames(images, np.array([0, 1, 0, 0]), np.arange(4))
+    with pytest.raises(TypeError, match="`observations` to be an array of frames, got list"):
+        EpisodeFrames([*images], np.zeros(4, int), np.arange(4))
     with pytest.raises(ValueError, match=r"`episode_ids` of shape \[4\], got \(3,\)"):
         EpisodeFrames(images, np.zeros(3, int), np.arange(3))
     with pytest.raises(ValueError, match=r"`labels\['x'\]` of shape \[4\]"):

@@ -294,7 +294,7 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
     assert (tmp_path / CHECKPOINT).read_bytes() == before
 
 
-def run_small(folder: Path | None, budget: Budget, **more: Any) -> Progress:
+def run_small(folder: str | Path | None, budget: Budget, **more: Any) -> Progress:
     settings = more.pop("settings", SETTINGS)
     return pretrain(
         small("stdim"), *parts(small_frames(10, 6)), budget, settings, folder=folder, **more
@@ -352,8 +352,8 @@ def test_a_checkpoint_between_validations_does_not_change_the_run(
 
 def test_numbers_of_numpy_are_kept_in_a_checkpoint(tmp_path: Path) -> None:
     settings = replace(SETTINGS, batch_size=np.int64(4), learning_rate=np.float32(1e-3))
-    for budget in (Budget(n_steps=np.int64(2)), Budget(n_steps=2)):
-        assert run_small(tmp_path, budget, settings=settings).step == 2
+    for folder, budget in ((tmp_path, np.int64(2)), (str(tmp_path), 2)):
+        assert run_small(folder, Budget(n_steps=budget), settings=settings).step == 2
 
 
 def test_what_the_caller_tells_of_a_run_is_checked_before_it_and_found_again(
