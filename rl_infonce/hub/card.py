@@ -200,7 +200,8 @@ def _training(bundle: Bundle) -> Iterable[str]:
 
 
 def _settings_table(heading: str, about: dict[str, Any]) -> str:
-    versions = about.pop("versions", None) or {}
+    # A provenance says what its author wants, under any name.
+    versions = about.pop("versions") if isinstance(about.get("versions"), dict) else {}
     commit = about.pop("git_commit", None)
     values = {**about, "commit of rl_infonce": commit, **versions}
     rows = [[name, f"`{json.dumps(each)}`"] for name, each in values.items() if each is not None]

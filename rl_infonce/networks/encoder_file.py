@@ -220,6 +220,11 @@ def _parse_header(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         raise ValueError(
             f"Expected {path} in format {FORMAT_VERSION}, got {version!r}. Update rl_infonce."
         )
+    provenance = header.get("provenance") or {}
+    if not isinstance(provenance, dict):
+        raise ValueError(
+            f"Expected `provenance` of {path} to be a JSON object, got {provenance!r:.80}."
+        )
     return dict(header)
 
 

@@ -248,6 +248,8 @@ def test_the_card_of_an_encoder_says_how_it_was_trained(hub: StandIn, tmp_path: 
     for row in ('objective | `"stdim"`', "seed | `3`", 'commit of rl_infonce | `"abc"`'):
         assert f"| {row} |" in card, row
     assert '| torch | `"2.9"` |' in card
+    told = make_bundle(encoder=saved_encoder(tmp_path, versions="2.9", game=["pong"]))
+    assert '| versions | `"2.9"` |' in model_card(REPO, told)
 
 
 # -- what is pushed belongs together ----------------------------------------------------------

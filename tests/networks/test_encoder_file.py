@@ -167,6 +167,7 @@ def rewrite(path: Path, header: Any, tensors: dict[str, Tensor] | None = None) -
     ("changes", "message"),
     [
         ({"format_version": 2}, "in format 1, got 2. Update"),
+        ({"provenance": "mine"}, "`provenance` of .* a JSON object, got 'mine'"),
         ({"class": "Evil"}, r"one of \['PixelEncoder', 'STDIMEncoder'\], got 'Evil'"),
         ({"class": ["x"]}, "arguments of an encoder"),
         ({"preprocessing": {"pixels": "uint8", "divide_by": 128}}, "preprocessing .*128"),
