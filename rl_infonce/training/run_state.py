@@ -9,6 +9,7 @@ from typing import Any
 from rl_infonce.training.plan import budget_of
 
 MODEL = "model.zip"
+_TABLES = ("progress.csv", "episodes.csv")
 
 
 def is_finished(run_dir: Path, record: Mapping[str, Any], n_timesteps: int) -> bool:
@@ -29,6 +30,16 @@ def check_unsaved(run_dir: Path, record: Mapping[str, Any]) -> None:
             f"that trained {n_done} steps (a sweep removes those of finished cells without "
             "--keep-checkpoints). Start another run with -n and another --run-dir."
         )
+
+
+def check_tables(run_dir: Path, n_trained: int) -> None:
+    """Raise unless a run that goes on has its tables, which a report takes for whole."""
+    for path in (run_dir / name for name in _TABLES):
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"Expected {path} with the rows up to step {n_trained}, got no such file. Bring it "
+                "back, or put an empty file there to go on without these rows."
+            )
 
 
 def keep_model(run_dir: Path, record: Mapping[str, Any], say: Callable[[str], object]) -> None:

@@ -26,7 +26,13 @@ from rl_infonce.training.curves_folder import curves_folder
 from rl_infonce.training.plan import ENCODER, TrainingPlan, planned
 from rl_infonce.training.progress_bar import progress_bar
 from rl_infonce.training.run_model import make_model, save_model
-from rl_infonce.training.run_state import MODEL, check_budget, check_unsaved, keep_model
+from rl_infonce.training.run_state import (
+    MODEL,
+    check_budget,
+    check_tables,
+    check_unsaved,
+    keep_model,
+)
 from rl_infonce.training.session_record import SessionRecord
 
 
@@ -132,6 +138,8 @@ class TrainingRun:
                 keep_model(self.run_dir, self.record, self._complain)
             n_trained = self.model.num_timesteps
             check_budget(self.plan.n_timesteps, self.record, n_trained)
+            if is_restored:
+                check_tables(self.run_dir, n_trained)
             self._episodes.open(n_trained)
             logger = run_logger(
                 self.run_dir,

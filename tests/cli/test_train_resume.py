@@ -222,6 +222,10 @@ def test_a_finished_run_has_nothing_left_and_can_be_extended(whole: Path, tmp_pa
         return {path: path.stat().st_mtime_ns for path in files if not path.name.startswith(".")}
 
     before = written()
+    table = (run_dir / "episodes.csv").replace(tmp_path / "episodes.csv")
+    said = errors_of("train", "--resume", str(run_dir), "--no-progress", "-n", "400")
+    assert "episodes.csv with the rows up to step 384, got no such file" in said
+    table.replace(run_dir / "episodes.csv")
     assert train("train", "--resume", str(run_dir), "--no-progress") == 0
     assert latest_checkpoint(run_dir / "checkpoints").step == 384
     assert written() == before, "a model written again is another file for its scores"

@@ -18,6 +18,7 @@ from rl_infonce.training.plan import (
     new_run,
     planned,
 )
+from rl_infonce.training.run_state import check_tables
 from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
@@ -220,6 +221,16 @@ def test_a_finished_run_without_checkpoints_has_nothing_left(tmp_path: Path) -> 
     said = errors_of("train", "--resume", str(run_dir), "-n", "256")
     assert "got none of a run that trained 128 steps" in said
     assert contents(run_dir) == before
+
+
+@pytest.mark.parametrize("name", ["progress.csv", "episodes.csv"])
+def test_a_run_that_lost_a_table_is_not_gone_on_with(tmp_path: Path, name: str) -> None:
+    for each in ("progress.csv", "episodes.csv"):
+        (tmp_path / each).touch()
+    check_tables(tmp_path, 64)
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"{name} with the rows up to step 64.*empty file"):
+        check_tables(tmp_path, 64)
 
 
 @pytest.mark.parametrize(
