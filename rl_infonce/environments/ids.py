@@ -111,6 +111,11 @@ def _import(module: str, name: str) -> None:
             f"Expected to import {module}, which `--env` {name} names, got: {_sentence(error)} "
             "Install its package, or add the folder of the module to PYTHONPATH."
         ) from error
+    except Exception as error:  # the module's own, e.g. of its syntax
+        raise ValueError(
+            f"Expected to import {module}, which `--env` {name} names, got "
+            f"{type(error).__name__}: {_sentence(error)} Mend the module."
+        ) from error
 
 
 def _near(env_id: str) -> str:

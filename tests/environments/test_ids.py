@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -44,6 +45,15 @@ def test_an_id_may_name_the_module_that_registers_it() -> None:
 def test_what_is_wrong_with_an_id_is_said(name: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_env(name)
+
+
+def test_a_module_that_fails_is_named_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_worlds.py").write_text("def maze(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"to import broken_worlds, which .* got SyntaxError: "):
+        find_spec("broken_worlds:Maze-v0")
 
 
 def test_a_missing_mujoco_is_named_with_the_extra_that_brings_it(
