@@ -108,7 +108,7 @@ def checked_hyperparameters(algorithm: str, given: Mapping[str, Any]) -> dict[st
         if is_schedule(value) and name not in _SCHEDULED:
             raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
         if name in _SCHEDULED and isinstance(value, str):
-            schedule_start(name, value)
+            checked_value(name, schedule_start(name, value), every[name])
             checked[name] = value
         else:
             checked[name] = checked_value(name, value, every[name])

@@ -133,6 +133,7 @@ NO_SCHEDULE = '`learning_rate` as a number or "lin_0.1".* got {!r}'
         ("dqn", {"n_epochs": 1}, "hyperparameter"),
         ("sac", {"replay_buffer_class": 1}, "hyperparameter"),
         ("td3", {"action_noise": 5}, "hyperparameter"),
+        ("ppo", {"clip_range": "lin_-0.1"}, r"`clip_range` to be a finite number >= 0, got -0\.1"),
         ("ppo", {"ent_coef": "lin_0.1"}, r"schedule of \['clip_range'.*got 'ent_coef'"),
         *(
             ("ppo", {"learning_rate": text}, NO_SCHEDULE.format(text))
