@@ -16,7 +16,7 @@ from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:
     from rl_infonce.sweeps.grid import Grid
-    from rl_infonce.sweeps.study_run import Trial
+    from rl_infonce.sweeps.study_run import TrialEnd
     from rl_infonce.sweeps.sweep_run import CellEnd, States, SweepRun
 
 _ENGINES_OF = {
@@ -304,7 +304,7 @@ def _optimize(sweep: SweepRun, again: str) -> int:
     return study.code
 
 
-def _outcome(trial: Trial) -> str:
+def _outcome(trial: TrialEnd) -> str:
     """Return a trial's value, or why it has none, from how its cells ended."""
     if trial.value is not None:
         return f"{trial.value:+.4f}"

@@ -35,8 +35,9 @@ def run_study(
     The study is a journal in the folder, which this process holds: trials that were killed or
     interrupted go on first, with the checkpoints of their cells. One that failed by itself, for
     instance because a learning rate diverged, is noted as failed and not repeated; it counts as one
-    of `n_trials`. `train` trains the cells of a grid that are not done, and returns whether to go
-    on. For the scales see `trial_value`.
+    of `n_trials`. One with the settings of an earlier one has its value and is not trained, as
+    the same seeds would return the same. `train` trains the cells of a grid that are not done, and
+    returns whether to go on. For the scales see `trial_value`.
     """
     optuna = _optuna()
     search = _search(grid)
@@ -51,16 +52,24 @@ def run_study(
     for _ in range(search["n_trials"] - len(ended)):
         number, parameters = begun.pop(0) if begun else _asked(study, search["search"], folder)
         name, settings = _name(number), _settings_of(parameters)
-        own = replace(grid, arms=(name,), settings={name: settings})
-        folder.note_cells(own)
-        if not train(own):
-            return
-        value = trial_value(folder, own, scales)
+        value = _known_value(study, parameters, state)
+        if value is None:
+            own = replace(grid, arms=(name,), settings={name: settings})
+            folder.note_cells(own)
+            if not train(own):
+                return
+            value = trial_value(folder, own, scales)
         if value is not None:
             study.tell(number, value)
         elif _has_failed(folder, own):  # any other stays begun, and is tried again next time
             study.tell(number, state=state.FAIL)
         yield name, settings, value
+
+
+def _known_value(study: Any, parameters: Mapping[str, Any], state: Any) -> float | None:
+    """Return the value of an earlier trial with the same parameters; None without one."""
+    done = study.get_trials(deepcopy=False, states=[state.COMPLETE])
+    return next((trial.value for trial in done if trial.params == parameters), None)
 
 
 def _begun(

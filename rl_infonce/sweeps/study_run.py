@@ -17,8 +17,11 @@ _FAILED_AT_FIRST = 3  # trials, after which the machine may be at fault and not 
 Watch = Callable[[Generator[CellEnd, None, None], Grid], Mapping[str, int]]
 
 
-class Trial(NamedTuple):
-    """A trial that ended, with what the study maximises and how far its cells have come."""
+class TrialEnd(NamedTuple):
+    """A trial that ended, with what the study maximises and how far its cells have come.
+
+    It has no cells if it has the value of an earlier one.
+    """
 
     name: str
     settings: Settings
@@ -48,7 +51,7 @@ class StudyRun:
         scaled = ", where 0 is a random agent and 1 a human" if self._scales else ""
         return f"{what}, mean over the grid{scaled}"
 
-    def trials(self) -> Iterator[Trial]:
+    def trials(self) -> Iterator[TrialEnd]:
         """Yield trials as they end."""
         sweep, folder = self._sweep, self._sweep.folder
         statuses: dict[str, frozenset[str]] = {}
@@ -60,7 +63,7 @@ class StudyRun:
             return not self.is_stopped
 
         for name, settings, value in run_study(folder, sweep.grid, train, self._scales):
-            yield Trial(name, settings, value, statuses[name])
+            yield TrialEnd(name, settings, value, statuses.get(name, frozenset()))
             self.n_failed += value is None
             if self.n_failed == _FAILED_AT_FIRST and self.best() is None:
                 self.is_hopeless = True

@@ -262,6 +262,16 @@ def test_a_cell_of_another_trial_is_not_taken_for_ones_own(folder: SweepFolder) 
         next(run_study(folder, short_grid(1, study={"search": search}), Trainer(folder), None))
 
 
+def test_a_trial_with_the_settings_of_an_earlier_one_has_its_value(folder: SweepFolder) -> None:
+    train = Trainer(folder)
+    search = {"infonce_coef": {"choices": [0.0, 1.0]}, "n_pairs": {"choices": [8]}}
+    own = short_grid(6, study={"search": search})
+    found = list(run_study(folder, own, train, None))
+    assert len(found) == 6
+    assert 1 <= len(train.settings) <= 2
+    assert len({(settings["infonce_coef"], value) for _, settings, value in found}) <= 2
+
+
 def test_the_sampler_is_seeded_with_the_grid(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     found = []
