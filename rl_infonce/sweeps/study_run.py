@@ -49,6 +49,8 @@ class StudyRun:
         """What the values of trials mean, in words."""
         what = MEASURES[str((self._sweep.grid.study or {}).get("measure"))]
         scaled = ", where 0 is a random agent and 1 a human" if self._scales else ""
+        if not self._scales and len(self._sweep.grid.tasks) > 1:
+            scaled = ", in each environment's own units: those of the largest returns decide"
         return f"{what}, mean over the grid{scaled}"
 
     def trials(self) -> Iterator[TrialEnd]:

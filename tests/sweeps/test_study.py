@@ -2,14 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.grid import Grid, GridError, make_grid, read_grid
 from rl_infonce.sweeps.study import best_trial, read_search, run_study
+from rl_infonce.sweeps.study_run import StudyRun
 from rl_infonce.sweeps.sweep_folder import SweepFolder
+from rl_infonce.sweeps.sweep_run import SweepRun
 from tests.cli.running import output_of
 from tests.sweeps.grids import GRID, write_grid
 
@@ -294,6 +297,16 @@ def test_ranges_of_floats_may_be_written_as_ints() -> None:
     assert {type(made["search"][name]["high"]) for name in names} == {float}
     whole_names = ("n_pairs", "min_gap", "hyperparameters.n_epochs")
     assert {type(made["search"][name]["high"]) for name in whole_names} == {int}
+
+
+def test_values_of_unlike_environments_are_said_to_be_unscaled() -> None:
+    def measure(*tasks: str) -> str:
+        own = SimpleNamespace(tasks=tasks, study={"measure": "area"})
+        return StudyRun(cast(SweepRun, SimpleNamespace(grid=own)), lambda _ends, _grid: {}).measure
+
+    assert "own units: those of the largest" in measure("Pendulum-v1", "CartPole-v1")
+    assert "own units" not in measure("Pendulum-v1")
+    assert "1 a human" in measure("pong", "breakout")
 
 
 def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
