@@ -1,10 +1,10 @@
-"""Parse hyperparameters as RL Zoo writes them on a command line, without its `eval`."""
+"""Settings as words of a command line, and hyperparameters as RL Zoo writes them there."""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _SCHEDULE = "lin_"
@@ -13,7 +13,7 @@ _SCHEDULE = "lin_"
 def parse_hyperparameters(
     words: Iterable[str], *, flag: str = "--hyperparams", plain_text: bool = False
 ) -> dict[str, Any]:
-    """Return the values by name of "name:value" words.
+    """Return the values by name of "name:value" words; unlike RL Zoo's `eval`, it runs no code.
 
     Args:
         words: Words whose values are Python literals, e.g. "n_epochs:6", or schedules that fall
@@ -59,6 +59,21 @@ def schedule_start(name: str, text: str) -> float:
             f'Expected `{name}` as a number or "lin_0.1", which falls from 0.1 to 0, got {text!r}.'
         )
     return start
+
+
+def flag(name: str) -> str:
+    """Return the flag of a setting: --n-pairs for `n_pairs`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def flag_words(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the words with which a person would give settings on the command line."""
+    for name, value in settings.items():
+        if isinstance(value, bool):
+            yield flag(name if value else f"no_{name}")
+        else:
+            yield flag(name)
+            yield from map(str, value if isinstance(value, list) else [value])
 
 
 def _value(name: str, word: str, text: str, flag: str, *, plain_text: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any, TextIO
 
 
@@ -98,18 +98,3 @@ def shows_progress(arguments: argparse.Namespace, stream: TextIO | None = None) 
     if arguments.progress is not None:
         return bool(arguments.progress)
     return (sys.stderr if stream is None else stream).isatty()
-
-
-def flag(name: str) -> str:
-    """Return the flag of a setting: --n-pairs for `n_pairs`."""
-    return f"--{name.replace('_', '-')}"
-
-
-def flag_words(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the words with which a person would give settings on the command line."""
-    for name, value in settings.items():
-        if isinstance(value, bool):
-            yield flag(name if value else f"no_{name}")
-        else:
-            yield flag(name)
-            yield from map(str, value if isinstance(value, list) else [value])

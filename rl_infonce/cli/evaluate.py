@@ -8,14 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import (
-    add_progress,
-    add_task,
-    add_trust_pickle,
-    flag,
-    shown,
-    shows_progress,
-)
+from rl_infonce.cli.arguments import add_progress, add_task, add_trust_pickle, shown, shows_progress
+from rl_infonce.hyperparameters import flag
 
 if TYPE_CHECKING:
     from rl_infonce.training.evaluation import Evaluation, EvaluationPlan

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from rl_infonce.cli.arguments import (
     add_progress,
     add_trust_pickle,
-    flag_words,
     game_argument,
     shown,
     shows_progress,
 )
+from rl_infonce.hyperparameters import flag_words
 from rl_infonce.runs.claim import held
 from rl_infonce.runs.run_directory import made_folder
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS, SEEDS

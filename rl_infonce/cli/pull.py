@@ -7,7 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from rl_infonce.cli.arguments import flag_words, shown
+from rl_infonce.cli.arguments import shown
+from rl_infonce.hyperparameters import flag_words
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl_infonce.cli.arguments import flag, flag_words
+from rl_infonce.hyperparameters import flag, flag_words
 from rl_infonce.kinds import Choice, Choices, Count, Flag, Kind
 from rl_infonce.presets import other_presets
 from rl_infonce.settings import (

@@ -11,7 +11,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_infonce.cli.arguments import flag, flag_words, shown
+from rl_infonce.cli.arguments import shown
+from rl_infonce.hyperparameters import flag, flag_words
 from rl_infonce.runs.signals import INTERRUPTED
 
 if TYPE_CHECKING:

@@ -10,15 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_infonce.cli.arguments import (
-    add_progress,
-    add_task,
-    flag,
-    flag_words,
-    shows_progress,
-)
+from rl_infonce.cli.arguments import add_progress, add_task, shows_progress
 from rl_infonce.cli.noting_parser import NotingParser
 from rl_infonce.cli.setting_flags import add_settings, groups_of
+from rl_infonce.hyperparameters import flag, flag_words
 from rl_infonce.presets import LOSS_SETTINGS
 from rl_infonce.runs.run_directory import made_folder, read_record
 from rl_infonce.settings import declared, defaults

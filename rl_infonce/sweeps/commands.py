@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.hyperparameters import is_schedule
+from rl_infonce.hyperparameters import flag_words, is_schedule
 from rl_infonce.sweeps.grid import Cell, Grid
 
 
@@ -38,17 +38,8 @@ def probe_command(cell: Cell, grid: Grid, run_dir: Path) -> list[str]:
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:
-    words = []
-    for name, value in settings.items():
-        if name == "hyperparameters":
-            literals = {key: v if is_schedule(v) else repr(v) for key, v in value.items()}
-            words += ["--hyperparams", *(f"{key}:{literal}" for key, literal in literals.items())]
-        elif isinstance(value, bool):
-            words.append(_flag(name if value else f"no_{name}"))
-        else:
-            words += [_flag(name), *map(str, value if isinstance(value, list) else [value])]
-    return words
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    given = dict(settings)
+    if "hyperparameters" in given:
+        values = given.pop("hyperparameters").items()
+        given["hyperparams"] = [f"{n}:{v if is_schedule(v) else repr(v)}" for n, v in values]
+    return [*flag_words(given)]
