@@ -29,9 +29,9 @@ def add_game(add: Callable[..., Any], **how: Any) -> None:
 
 
 def _game_of_task(name: str) -> str:
-    from rl_infonce.environments.ids import is_atari, is_registered
+    from rl_infonce.environments.ids import is_no_game
 
-    if is_registered(name) and not is_atari(name):
+    if is_no_game(name):
         raise argparse.ArgumentTypeError(f"{name} is no Atari game. Did you mean --env {name}?")
     return game_argument(name)
 

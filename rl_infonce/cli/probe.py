@@ -120,9 +120,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _game(name: str) -> str:
     if name == "all":
         return name
-    from rl_infonce.environments.ids import is_atari, is_registered
+    from rl_infonce.environments.ids import is_no_game
 
-    if is_registered(name) and not is_atari(name):
+    if is_no_game(name):
         raise argparse.ArgumentTypeError(f"{_FOR_ATARI}, got the environment {name}.")
     return game_argument(name)
 

@@ -35,9 +35,12 @@ def is_atari(name: str) -> bool:
         return False
 
 
-def is_registered(name: str) -> bool:
-    """Return whether Gymnasium knows an id already, without importing the module it may name."""
-    return name.rpartition(":")[2] in gym.registry
+def is_no_game(name: str) -> bool:
+    """Return whether Gymnasium knows an id already, and that it is no Atari game's.
+
+    The module that it may name is not imported.
+    """
+    return name.rpartition(":")[2] in gym.registry and not is_atari(name)
 
 
 def find_spec(name: str) -> EnvSpec:
