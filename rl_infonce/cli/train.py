@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_run(parser.add_argument_group("its folder, and where it runs").add_argument)
     for title, settings in groups_of(LOSS_SETTINGS).items():
         add_settings(parser.add_argument_group(title).add_argument, settings)
-    parser.set_defaults(run=run, usage_error=parser.error, default_of=parser.get_default)
+    parser.set_defaults(run=run, usage_error=parser.error)
     if isinstance(parser, NotingParser):
         parser.elsewhere = {
             flag(name): f"--hyperparams {name}:VALUE" for name in USUAL_HYPERPARAMETERS
