@@ -152,5 +152,6 @@ class _Ridge:
 def _score(readings: FloatArray, target: FloatArray, penalty: float) -> RidgeScore:
     residual = np.square(readings - target).sum()
     total = np.square(target - target.mean()).sum()
-    r2 = 1 - residual / total if total > 0 else np.nan
+    # not `total > 0`: a mean of equal numbers is rounded
+    r2 = 1 - residual / total if np.ptp(target) > 0 else np.nan
     return RidgeScore(float(r2), float(np.median(np.abs(readings - target))), float(penalty))

@@ -75,6 +75,8 @@ def test_a_position_that_does_not_move_has_no_r2() -> None:
     position = POSITION.copy()
     position[SPLIT.test] = 7.0
     assert np.isnan(ridge_probe(FEATURES, {"x": position}, SPLIT)[0]["x"].r2)
+    position[SPLIT.test] = 80.3  # the mean of 200 of them is another number
+    assert np.isnan(mean_position_scores({"x": position}, SPLIT)["x"].r2)
 
 
 def test_bad_input() -> None:
