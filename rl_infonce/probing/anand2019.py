@@ -73,16 +73,14 @@ def fit_anand2019(
             "Expected `episode_ids` for Anand2019 with sampling='episodes', got None. Pass them, "
             "or protocol=Anand2019(sampling='frames')."
         )
-    inputs = torch.as_tensor(np.asarray(features), dtype=torch.float32, device=device)
+    inputs = torch.as_tensor(features, device=device)
     largest = inputs.abs().max()
     if torch.isinf(largest.square()):
         raise ValueError(
             f"Expected `features` whose squares float32 holds, up to 1.8e19, got {largest:.1e}: "
             "Adam would not move. Look whether the encoder has diverged, or scale its features."
         )
-    targets = torch.stack(
-        [torch.as_tensor(np.asarray(values), dtype=torch.int64) for values in labels.values()]
-    ).to(device)
+    targets = torch.as_tensor(np.stack(list(labels.values())).astype(np.int64), device=device)
     variables = _new_variables(list(labels), inputs.shape[1], settings, seed, inputs.device)
     _train(variables, inputs, targets, split, episode_ids, settings, np.random.default_rng(seed))
     zeros = torch.zeros(inputs.shape[1], device=inputs.device)

@@ -80,7 +80,7 @@ def fit_converged(
     problem = _Problem.of(
         _with_ones(standardised @ axes, device),
         _with_ones(standardisation(features[split.validation]) @ axes, device),
-        {name: np.asarray(values) for name, values in labels.items()},
+        labels,
         split,
         torch.as_tensor(np.append(variances, 1.0), dtype=torch.float32, device=device),
     )
@@ -118,7 +118,7 @@ class _Problem(NamedTuple):
         cls,
         train: Tensor,
         validation: Tensor,
-        labels: dict[str, npt.NDArray[np.int64]],
+        labels: Labels,
         split: Split,
         variances: Tensor,
     ) -> _Problem:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from rl_infonce.checks import check_number, check_shape
+from rl_infonce.probing.arrays import as_array, as_arrays, as_observations
 from rl_infonce.probing.digests import frame_digests
 
 N_CLASSES = 256
@@ -25,7 +26,7 @@ Labels = Mapping[str, npt.NDArray[Any]]
 class LabelledObservations:
     """K observations, each with one label per variable and an episode.
 
-    Labels and ids may be tensors or lists, and are kept as arrays.
+    Observations, labels and ids may be tensors or lists, and are kept as arrays.
 
     Attributes:
         observations: K images or vectors: an array, a memory map, or a view with `__len__`,
@@ -42,7 +43,7 @@ class LabelledObservations:
 
     Raises:
         TypeError: If labels, episode ids or group ids are not integers, labels are no dictionary,
-            or the categories of a variable are no tuple of names.
+            observations are one, or the categories of a variable are no tuple of names.
         ValueError: If lengths differ, there is no variable, a label is outside 0..255, a category
             names an unknown variable, an episode lies in several groups, or a variable or category
             has a name that scores need for something else.
@@ -56,13 +57,10 @@ class LabelledObservations:
     group_ids: IntArray | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.labels, Mapping):
-            raise TypeError(
-                "Expected `labels` to be a dictionary from names of variables to integers, got "
-                f"{type(self.labels).__name__}. Pass labels={{'name': ...}}."
-            )
+        images = as_observations(self.observations)
         arrays: dict[str, Any] = {
-            "labels": {name: as_array(values) for name, values in self.labels.items()},
+            "observations": as_array(images) if isinstance(images, Tensor) else images,
+            "labels": as_arrays("labels", self.labels),
             "episode_ids": as_array(self.episode_ids),
             "group_ids": None if self.group_ids is None else as_array(self.group_ids),
         }
@@ -79,11 +77,6 @@ class LabelledObservations:
     def digests(self) -> npt.NDArray[np.uint64]:
         """Digests [K] of the observations, read once for all tasks; see `frame_digests`."""
         return frame_digests(self.observations)
-
-
-def as_array(values: Any) -> npt.NDArray[Any]:
-    """Return an array, of a tensor on any device or a list also."""
-    return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
 def _check_categories(categories: Mapping[str, tuple[str, ...]], labels: Labels) -> None:
@@ -117,6 +110,13 @@ def _check_groups(group_ids: IntArray, episode_ids: IntArray) -> None:
         raise ValueError(
             f"Expected `group_ids` to hold whole episodes, got episode {episode} in several groups."
         )
+
+
+def checked_labels(labels: Labels, n_frames: int) -> dict[str, npt.NDArray[Any]]:
+    """Return labels as arrays; see `check_labels`."""
+    found = as_arrays("labels", labels)
+    check_labels(found, n_frames)
+    return found
 
 
 def check_labels(labels: Labels, n_frames: int) -> None:

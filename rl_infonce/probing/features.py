@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rl_infonce.checks import check_count
+from rl_infonce.probing.arrays import as_observations
 
 
 def extract_features(
@@ -36,8 +37,10 @@ def extract_features(
         Features [K, D] float32.
 
     Raises:
+        TypeError: If the observations are a dictionary.
         ValueError: If there are no observations, or the encoder does not return one row each.
     """
+    observations = as_observations(observations)
     if len(observations) == 0:
         raise ValueError("Expected at least one observation to encode, got none.")
     check_count("batch_size", batch_size)
@@ -46,15 +49,22 @@ def extract_features(
     with torch.no_grad(), evaluating(encoder):
         for start in range(0, len(observations), batch_size):
             rows = np.arange(start, min(start + batch_size, len(observations)))
-            images = torch.as_tensor(np.ascontiguousarray(observations[rows])).to(where)
+            images = _as_tensor(observations[rows]).to(where)
             encoded = encoder(images)
-            if encoded.ndim != 2 or len(encoded) != len(rows):
+            shape = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
+            if not isinstance(encoded, Tensor) or encoded.ndim != 2 or len(encoded) != len(rows):
                 raise ValueError(
                     f"Expected the encoder to return [{len(rows)}, D] for {tuple(images.shape)}, "
-                    f"got {tuple(encoded.shape)}. Flatten its output."
+                    f"got {shape}. Flatten its output."
                 )
             found.append(encoded.float().cpu().numpy())
     return np.concatenate(found)
+
+
+def _as_tensor(observations: Any) -> Tensor:
+    if isinstance(observations, Tensor):
+        return observations.detach()
+    return torch.as_tensor(np.ascontiguousarray(observations))
 
 
 def _device_of(encoder: Any) -> torch.device:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from rl_infonce.checks import check_shape
+from rl_infonce.probing.arrays import as_features
 
 _ROWS_PER_PRODUCT = 8192
 
@@ -53,18 +53,22 @@ class Probe:
         """Return the most probable class of each variable.
 
         Args:
-            features: Features [B, D], not standardised.
+            features: Features [B, D], not standardised: an array, a tensor or a list.
 
         Returns:
             Classes [B] by variable.
+
+        Raises:
+            TypeError: If features are no real numbers.
+            ValueError: If features have another D than those of the fit, or hold NaN or infinity.
         """
-        check_shape("features", features, ("B", len(self.mean)))
+        features = as_features(features, "B", len(self.mean))
         found: dict[str, list[npt.NDArray[np.uint8]]] = {name: [] for name in self.classifiers}
         weight = torch.cat([each.weight for each in self.classifiers.values()])
         bias = torch.cat([each.bias for each in self.classifiers.values()])
         sizes = [len(each.bias) for each in self.classifiers.values()]
         for start in range(0, max(len(features), 1), _ROWS_PER_PRODUCT):
-            rows = torch.as_tensor(np.asarray(features[start : start + _ROWS_PER_PRODUCT]))
+            rows = torch.as_tensor(features[start : start + _ROWS_PER_PRODUCT])
             standardised = (rows.to(self.mean) - self.mean) / self.scale
             scores = torch.addmm(bias, standardised, weight.T)
             for (name, each), part in zip(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_shape
+from rl_infonce.probing.arrays import as_array
 from rl_infonce.probing.data import N_CLASSES, check_classes
 
 # 0.975 quantiles of the normal distribution, and of Student's for 1, 2, ... degrees of freedom
@@ -69,7 +70,7 @@ def class_counts(
 
 
 def _checked_classes(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    classes = np.asarray(values)
+    classes = as_array(values)
     check_shape(name, classes, ("B",))
     check_classes(name, classes)
     return classes.astype(np.int64)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from rl_infonce.checks import check_count
-from rl_infonce.probing.data import N_CLASSES, Labels, check_labels
-from rl_infonce.probing.probe import check_features
+from rl_infonce.probing.data import N_CLASSES, Labels, checked_labels
+from rl_infonce.probing.probe import checked_features
 from rl_infonce.probing.scores import ProbeScores, score_predictions
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
@@ -33,7 +33,7 @@ def knn_predictions(
     neighbours are nearer by rank.
 
     Args:
-        features: Features [K, D] float32.
+        features: Features [K, D] float32, an array, a tensor or a list.
         labels: Integers [K] in 0..255 by variable.
         split: Training rows to search and test rows to predict.
         n_neighbours: Number of neighbours that vote, 1 <= n <= training frames.
@@ -43,12 +43,12 @@ def knn_predictions(
         Predicted labels [n_test] by variable.
 
     Raises:
-        TypeError: If `n_neighbours` is not an integer.
+        TypeError: If `n_neighbours`, rows or labels are not integers.
         ValueError: If shapes do not fit, features are not finite or do not vary, or there are
             fewer training frames than neighbours.
     """
-    check_features(features, split)
-    check_labels(labels, len(features))
+    features, split = checked_features(features, split)
+    labels = checked_labels(labels, len(features))
     check_count("n_neighbours", n_neighbours)
     if n_neighbours > len(split.train):
         raise ValueError(
@@ -63,7 +63,7 @@ def knn_predictions(
     neighbours = _nearest(train, test, n_neighbours)  # [n_test, n]
     found = {}
     for name, values in labels.items():
-        known = torch.as_tensor(np.asarray(values)[split.train], dtype=torch.int64, device=device)
+        known = torch.as_tensor(values[split.train], dtype=torch.int64, device=device)
         found[name] = _vote(known[neighbours]).cpu().numpy().astype(np.uint8)
     return found
 

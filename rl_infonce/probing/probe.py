@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from rl_infonce.checks import check_choice, check_shape
+from rl_infonce.checks import check_choice
 from rl_infonce.probing.anand2019 import Anand2019, fit_anand2019
+from rl_infonce.probing.arrays import as_array, as_features
 from rl_infonce.probing.converged import Converged, fit_converged
-from rl_infonce.probing.data import IntArray, Labels, as_array, check_labels
+from rl_infonce.probing.data import IntArray, Labels, checked_labels
 from rl_infonce.probing.linear import Probe
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
@@ -46,7 +45,7 @@ def fit_probe(
     """Fit a linear softmax classifier per variable on frozen features.
 
     Args:
-        features: Features [K, D] float32, an array or a tensor.
+        features: Features [K, D] float32, an array, a tensor or a list.
         labels: Integers [K] in 0..255 by variable.
         split: Rows for training and validation; the test rows are not used.
         protocol: "converged" or "anand2019" for their defaults, or `Converged(...)` or
@@ -59,14 +58,14 @@ def fit_probe(
         The fitted probe.
 
     Raises:
-        TypeError: If labels are not integers.
+        TypeError: If labels or rows are not integers, or features no real numbers.
         ValueError: If shapes, labels or the protocol do not fit, features hold NaN or infinity,
             or none of them varies.
     """
     settings = protocol_settings(protocol)
-    features = as_array(features)
-    check_features(features, split)
-    check_labels(labels, len(features))
+    features, split = checked_features(features, split)
+    labels = checked_labels(labels, len(features))
+    episode_ids = None if episode_ids is None else as_array(episode_ids)
     if isinstance(settings, Anand2019):
         return fit_anand2019(
             features, labels, split, settings, episode_ids=episode_ids, seed=seed, device=device
@@ -74,26 +73,27 @@ def fit_probe(
     return fit_converged(features, labels, split, settings, device=device)
 
 
-def check_features(features: npt.NDArray[Any], split: Split) -> None:
-    """Raise unless the features are a finite matrix that varies in training."""
-    check_shape("features", features, ("K", "D"))
+def checked_features(
+    features: npt.NDArray[np.float32], split: Split
+) -> tuple[npt.NDArray[np.float32], Split]:
+    """Return features and rows as arrays: a finite matrix that varies in training."""
+    features, split = as_features(features), Split(*map(as_array, split))
     for part, rows in zip(Split._fields, split, strict=True):
         if len(rows) == 0:
             raise ValueError(f"Expected frames in the {part} part of `split`, got none.")
+        if rows.dtype.kind not in "iu":
+            raise TypeError(
+                f"Expected the {part} rows of `split` to be integers, got {rows.dtype}. "
+                "np.flatnonzero returns those of a mask."
+            )
         if rows.min() < 0 or rows.max() >= len(features):
             raise ValueError(
                 f"Expected the {part} rows of `split` in 0..{len(features) - 1}, as there are "
                 f"{len(features)} features, got {rows.min()}..{rows.max()}."
             )
-    finite = np.isfinite(features)
-    if not finite.all():
-        raise ValueError(
-            f"Expected finite `features`, got NaN or infinity in {(~finite.all(axis=1)).sum()} of "
-            f"{features.shape[0]} rows and {(~finite.all(axis=0)).sum()} of {features.shape[1]} "
-            "dimensions. Look for a diverged encoder."
-        )
     if not Standardisation.of(features[split.train]).varies.any():
         raise ValueError(
             f"Expected `features` to vary, got the same {features.shape[1]} numbers for all "
             f"{len(split.train)} training frames. The encoder has collapsed, or its input is blank."
         )
+    return features, split

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_shape
+from rl_infonce.probing.arrays import as_array, as_arrays
 from rl_infonce.probing.data import checked_penalties
 from rl_infonce.probing.metrics import FloatArray
-from rl_infonce.probing.probe import check_features
+from rl_infonce.probing.probe import checked_features
 from rl_infonce.probing.splits import Split
 from rl_infonce.probing.standardise import Standardisation
 
@@ -44,7 +45,7 @@ def ridge_probe(
     missed. Use it only for bytes that are positions: scores in BCD and bit fields are not.
 
     Args:
-        features: Features [K, D] float32.
+        features: Features [K, D] float32, an array, a tensor or a list.
         positions: Positions [K] in pixels by variable, NaN for frames without one, for example
             because the object is not on the screen. Such frames are left out.
         split: Rows for training, validation and test.
@@ -58,11 +59,11 @@ def ridge_probe(
         ValueError: If shapes do not fit, features are not finite or do not vary, a penalty is not
             above 0 or a part has no frame with a position.
     """
-    check_features(features, split)
+    features, split = checked_features(features, split)
     penalties = checked_penalties(penalties)
     scores, readings = {}, {}
     fits: dict[bytes, _Ridge] = {}
-    for name, values in positions.items():
+    for name, values in as_arrays("positions", positions).items():
         check_shape(f"positions[{name!r}]", values, (len(features),))
         target, parts = _with_positions(name, values, split)
         key = parts.train.tobytes()
@@ -89,6 +90,7 @@ def mean_position_scores(
     Raises:
         ValueError: If shapes do not fit or a part has no frame with a position.
     """
+    positions, split = as_arrays("positions", positions), Split(*map(as_array, split))
     _check_positions(positions, 1 + max(int(rows.max(initial=-1)) for rows in split))
     scores = {}
     for name, values in positions.items():

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_shape
+from rl_infonce.probing.arrays import as_array, as_arrays
 from rl_infonce.probing.data import IntArray, check_classes, check_integers
 from rl_infonce.probing.metrics import (
     FloatArray,
@@ -34,15 +35,14 @@ def resampled_f1(
     The figures [R] by "mean", category and variable come from the same resamples for the same task,
     positions and seed. Arguments are those of `score_predictions`.
     """
-    test = task.split.test
-    check_predictions(predictions, task, positions)
-    scored = np.arange(len(test)) if positions is None else positions
-    groups = np.unique(task.group_ids[test[scored]], return_inverse=True)[1]
+    predictions, scored = checked_predictions(predictions, task, positions)
+    rows = task.split.test[scored]
+    groups = np.unique(task.group_ids[rows], return_inverse=True)[1]
     n_groups = int(groups.max()) + 1
     weights = bootstrap_weights(n_groups, _N_RESAMPLES, np.random.default_rng(seed))
     variables = {
         name: bootstrap_f1_weighted(
-            class_counts(predictions[name][scored], values[test[scored]], groups), weights
+            class_counts(predictions[name][scored], values[rows], groups), weights
         )
         for name, values in task.labels.items()
     }
@@ -69,10 +69,10 @@ def widened_interval(
     return max(score - half, lowest), min(score + half, 1.0)
 
 
-def check_predictions(
+def checked_predictions(
     predictions: Mapping[str, npt.NDArray[Any]], task: ProbingTask, positions: IntArray | None
-) -> None:
-    """Raise unless each variable has a class for each test frame, and positions are among these."""
+) -> tuple[dict[str, npt.NDArray[Any]], IntArray]:
+    """Return a class of each variable for each test frame, and the positions to score."""
     if not isinstance(predictions, Mapping):
         raise TypeError(
             "Expected `predictions` to be classes by variable, got "
@@ -82,11 +82,13 @@ def check_predictions(
         raise ValueError(
             f"Expected `predictions` for {sorted(task.labels)}, got {sorted(predictions)}."
         )
-    for name, values in predictions.items():
+    found = as_arrays("predictions", predictions)
+    for name, values in found.items():
         check_shape(f"predictions[{name!r}]", values, (len(task.split.test),))
         check_classes(f"predictions[{name!r}]", values)
     if positions is None:
-        return
+        return found, np.arange(len(task.split.test))
+    positions = as_array(positions)
     check_shape("positions", positions, ("n",))
     check_integers("positions", positions)
     if not len(positions) or positions.min() < 0 or positions.max() >= len(task.split.test):
@@ -95,6 +97,7 @@ def check_predictions(
             f"Expected `positions` in 0..{len(task.split.test) - 1} of the test part, at least "
             f"one of them, got {got}."
         )
+    return found, positions
 
 
 def variables_of_categories(task: ProbingTask) -> dict[str, list[str]]:

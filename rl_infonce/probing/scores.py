@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rl_infonce.checks import check_shape, warn_user
+from rl_infonce.checks import warn_user
 from rl_infonce.probing.anand2019 import Anand2019, draw_rows
+from rl_infonce.probing.arrays import as_features
 from rl_infonce.probing.converged import Converged
-from rl_infonce.probing.data import IntArray, as_array
+from rl_infonce.probing.data import IntArray
 from rl_infonce.probing.metrics import Score, score
 from rl_infonce.probing.probe import Protocol, fit_probe, protocol_settings
 from rl_infonce.probing.resampling import (
-    check_predictions,
+    checked_predictions,
     resampled_f1,
     variables_of_categories,
     widened_interval,
@@ -112,7 +113,7 @@ def probe_features(
     """Fit probes on the training part and score them on the test part.
 
     Args:
-        features: Features [K, D] float32, an array or a tensor, one row per observation.
+        features: Features [K, D] float32, an array, a tensor or a list, one row per observation.
         task: Split and labels.
         protocol: A name of `PROTOCOLS`, or its settings.
         seed: Seed of the probe and of the bootstrap.
@@ -127,8 +128,7 @@ def probe_features(
     Raises:
         ValueError: If the features do not fit the task; see `fit_probe`.
     """
-    features = as_array(features)
-    check_shape("features", features, (len(task.episode_ids), "D"))
+    features = as_features(features, len(task.episode_ids))
     settings = protocol_settings(protocol)
     of_choice = {}
     if isinstance(settings, Converged) and len(settings.penalties) > 1:
@@ -253,12 +253,10 @@ def averaged_scores(
     positions: IntArray | None = None,
 ) -> tuple[Score, dict[str, Score], dict[str, Score]]:
     """Return the mean, the categories and the variables; arguments as `score_predictions`."""
-    check_predictions(predictions, task, positions)
-    test = task.split.test
-    scored = np.arange(len(test)) if positions is None else positions
+    predictions, scored = checked_predictions(predictions, task, positions)
+    rows = task.split.test[scored]
     variables = {
-        name: score(predictions[name][scored], values[test[scored]])
-        for name, values in task.labels.items()
+        name: score(predictions[name][scored], values[rows]) for name, values in task.labels.items()
     }
     categories = {
         c: _mean([variables[v] for v in vs]) for c, vs in variables_of_categories(task).items()

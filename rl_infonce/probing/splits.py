@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_infonce.checks import check_number, check_shape
+from rl_infonce.probing.arrays import as_array, as_arrays
 from rl_infonce.probing.data import IntArray, Labels, check_integers
 
 
@@ -52,6 +53,7 @@ def split_episodes(
         TypeError: If `episode_ids` are not integers.
         ValueError: If there are fewer than 3 episodes or the fractions do not fit.
     """
+    episode_ids = as_array(episode_ids)
     check_integers("episode_ids", episode_ids)
     check_shape("episode_ids", episode_ids, ("K",))
     _check_fractions(fractions)
@@ -109,13 +111,14 @@ def drop_seen_frames(split: Split, digests: npt.NDArray[Any]) -> Split:
     Returns:
         The split with the test rows that are new to the probe; there may be none.
     """
+    split, digests = Split(*map(as_array, split)), as_array(digests)
     seen = np.concatenate([digests[split.train], digests[split.validation]])
     return split._replace(test=split.test[~np.isin(digests[split.test], seen)])
 
 
 def entropy(values: npt.NDArray[Any]) -> float:
     """Return the Shannon entropy of the values' frequencies in nats, 0 if there are none."""
-    _, counts = np.unique(values, return_counts=True)
+    _, counts = np.unique(as_array(values), return_counts=True)
     shares = counts / max(counts.sum(), 1)
     return float(-(shares * np.log(shares)).sum()) + 0.0
 
@@ -140,8 +143,9 @@ def drop_low_entropy(
     check_number("threshold", threshold, at_least=0)
     if len(rows) == 0:
         raise ValueError("Expected `rows` to judge the variables by, got none.")
+    labels, rows = as_arrays("labels", labels), as_array(rows)
     entropies = {variable: entropy(values[rows]) for variable, values in labels.items()}
-    kept = {v: np.asarray(labels[v]) for v, nats in entropies.items() if nats >= threshold}
+    kept = {v: labels[v] for v, nats in entropies.items() if nats >= threshold}
     not_probed = {
         variable: f"entropy of {nats:.3f} nats is below {threshold:g} in {len(rows)} frames"
         for variable, nats in entropies.items()
