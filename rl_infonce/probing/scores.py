@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from rl_infonce.checks import warn_user
+from rl_infonce.checks import check_count, warn_user
 from rl_infonce.probing.anand2019 import Anand2019, draw_rows
 from rl_infonce.probing.arrays import as_features
 from rl_infonce.probing.converged import Converged
@@ -129,6 +129,7 @@ def probe_features(
         ValueError: If the features do not fit the task; see `fit_probe`.
     """
     features = as_features(features, len(task.episode_ids))
+    check_count("seed", seed, at_least=0)
     settings = protocol_settings(protocol)
     of_choice = {}
     if isinstance(settings, Converged) and len(settings.penalties) > 1:

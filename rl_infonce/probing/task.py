@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_choice
+from rl_infonce.checks import check_choice, check_count
 from rl_infonce.probing.data import IntArray, LabelledObservations
 from rl_infonce.probing.splits import (
     Split,
@@ -74,7 +74,7 @@ def make_task(
             the repeated ones.
 
     Raises:
-        TypeError: If the data are no `LabelledObservations`.
+        TypeError: If the data are no `LabelledObservations`, or an argument has the wrong type.
         ValueError: If an argument does not fit, there are too few episodes, every test frame also
             occurs in training or validation, or no variable varies enough.
     """
@@ -83,6 +83,9 @@ def make_task(
             f"Expected `labelled` to be LabelledObservations, got {type(labelled).__name__}. "
             'Frames of a game become such by `frames.labelled("agent")`.'
         )
+    if not isinstance(rng, np.random.Generator):
+        check_count("rng", rng, at_least=0)  # numpy would take None for a seed of its own choice
+    check_count("min_episode_length", min_episode_length)
     check_choice("entropy_on", entropy_on, ["all", "train"])
     used = _rows_of_long_episodes(labelled.episode_ids, min_episode_length)
     group_ids = labelled.episode_ids if labelled.group_ids is None else labelled.group_ids

@@ -209,6 +209,11 @@ def test_bad_features_are_refused(features: Any, message: str, protocol: str) ->
         probe_features(features.astype(np.float32), fakes.task(), protocol=protocol)
 
 
+def test_a_bad_seed_is_refused_before_anything_is_fitted() -> None:
+    with pytest.raises(ValueError, match="`seed` to be a finite number >= 0, got -1"):
+        probe_features(np.ones((1200, 2), np.float32), fakes.task(), seed=-1)
+
+
 def test_unknown_protocol_names_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"`protocol` to be one of .*Did you mean 'converged'"):
         probe_features(np.ones((1200, 2), np.float32), fakes.task(), protocol="convergd")

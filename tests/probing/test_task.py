@@ -4,7 +4,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
 from rl_infonce.probing import (
     LabelledObservations,
@@ -174,21 +173,15 @@ def test_bad_data_is_refused(change: dict[str, Any], error: type[Exception], mes
         LabelledObservations(**{**vars(data), **change})
 
 
-def test_labels_may_be_tensors_and_lists() -> None:
-    tensors: Any = {name: torch.as_tensor(values) for name, values in DATA.labels.items()}
-    data = replace(
-        DATA,
-        labels=tensors,
-        episode_ids=DATA.episode_ids.tolist(),
-    )
-    ours, theirs = task_of(data), task_of()
-    for name, values in theirs.labels.items():
-        np.testing.assert_array_equal(ours.labels[name], values)
-    np.testing.assert_array_equal(ours.split.test, theirs.split.test)
-
-
 def test_a_seed_stands_for_its_generator() -> None:
     np.testing.assert_array_equal(make_task(DATA, 3).split.test, task_of(seed=3).split.test)
+
+
+@pytest.mark.parametrize("settings", [{"rng": None}, {"rng": 0, "min_episode_length": "65"}])
+def test_a_task_is_of_its_seed_and_whole_numbers(settings: dict[str, Any]) -> None:
+    name = list(settings)[-1]
+    with pytest.raises(TypeError, match=f"`{name}` to be an integer"):
+        make_task(DATA, **settings)
 
 
 def test_frames_are_no_labelled_observations() -> None:
