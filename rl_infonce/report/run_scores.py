@@ -50,10 +50,13 @@ def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
 
 def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, FloatArray]:
     """Return scores [..., n_runs] of each task as arrays; errors call them `name`."""
+    if not isinstance(scores, Mapping):
+        raise TypeError(
+            f"Expected `{name}` to map tasks to scores, got {type(scores).__name__}. Pass "
+            f"{name}={{'task': ...}}, also for a single task."
+        )
     if not scores:
         raise ValueError(f"Expected `{name}` to hold at least one task, got none.")
-    if not isinstance(scores, Mapping):
-        raise TypeError(f"Expected `{name}` to map tasks to scores, got {type(scores).__name__}.")
     arrays = {task: _numbers(f"{name}[{task!r}]", values) for task, values in scores.items()}
     leading = next(iter(arrays.values())).shape[:-1]
     for task, values in arrays.items():
@@ -75,7 +78,7 @@ def checked_scores(name: str, scores: Scores, at_least: int = 1) -> dict[str, Fl
 def _numbers(name: str, values: npt.ArrayLike) -> FloatArray:
     try:
         return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last by tensors with gradients
         raise ValueError(f"Expected `{name}` to be an array of numbers, got: {error}.") from error
 
 

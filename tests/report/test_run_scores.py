@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rl_infonce.report.run_scores import (
     check_same_tasks,
@@ -64,6 +65,7 @@ def test_differences_are_those_of_runs_with_the_same_place() -> None:
         ({"a": [[1.0]], "b": [1.0]}, r"`x\['b'\]` of shape \[1, n_runs\], got \(1,\)"),
         ({"a": [[1.0], [1.0, 2.0]]}, r"`x\['a'\]` to be an array of numbers"),
         ({"a": ["x"]}, r"`x\['a'\]` to be an array of numbers, got: could not"),
+        ({"a": torch.ones(2, requires_grad=True)}, r"array of numbers, got: .*detach\(\)"),
     ],
 )
 def test_what_are_no_scores_is_named(scores: dict[str, Any], message: str) -> None:
@@ -74,6 +76,8 @@ def test_what_are_no_scores_is_named(scores: dict[str, Any], message: str) -> No
 def test_scores_are_a_mapping_and_the_demanded_number_of_runs_is_that_of_each_task() -> None:
     with pytest.raises(TypeError, match="`x` to map tasks to scores, got list"):
         checked_scores("x", [1.0])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got ndarray\. Pass x=\{'task': \.\.\.\}"):
+        checked_scores("x", np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"at least 3 runs in `scores\['b'\]`, got 2"):
         checked_scores("scores", {"a": [1, 2, 3], "b": [1, 2]}, 3)
 
