@@ -41,14 +41,17 @@ def live_task(
 
 def named_protocols(protocols: Sequence[Protocol]) -> dict[str, Protocol]:
     """Return protocols by name, in order."""
-    names = [p if isinstance(p, str) else type(p).__name__.lower() for p in protocols]
-    if isinstance(protocols, str) or not names or len(set(names)) != len(names):
+    is_several = isinstance(protocols, Sequence) and not isinstance(protocols, str)
+    given = protocols if is_several else []
+    names = [p if isinstance(p, str) else type(p).__name__.lower() for p in given]
+    if not names or len(set(names)) != len(names):
         raise ValueError(
-            f"Expected `protocols` to be distinct protocols from {PROTOCOLS}, got {protocols!r}."
+            f"Expected `protocols` to be a list of distinct protocols from {PROTOCOLS}, got "
+            f"{protocols!r}."
         )
     for name in names:
         check_choice("protocols", name, PROTOCOLS)
-    return dict(zip(names, protocols, strict=True))
+    return dict(zip(names, given, strict=True))
 
 
 def checked_game(game: str | LabelledObservations, label_version: str) -> str:

@@ -314,6 +314,7 @@ def test_a_game_without_labels_is_refused_with_the_list() -> None:
         ({"protocols": ("linear",)}, ValueError, "'anand2019', 'converged'"),
         ({"protocols": "converged"}, ValueError, "distinct protocols"),
         ({"protocols": ()}, ValueError, "distinct protocols"),
+        ({"protocols": QUICK}, ValueError, r"list of distinct protocols .* got Converged\("),
         ({"seed": -1}, ValueError, "seed"),
         ({"figures": 1}, TypeError, "figures"),
         ({"label_version": "mine"}, ValueError, "anand2019"),
