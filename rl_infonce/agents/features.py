@@ -146,7 +146,11 @@ def check_observes(
     kind = "images" if len(shape) == 3 else "vectors"
     wanted = f"{np.dtype(dtype)} {kind} {shape}"
     if not isinstance(space, spaces.Box):
-        raise TypeError(f"Expected `model` to observe {wanted}, got {space}.")
+        raise TypeError(
+            f"Expected `model` to observe {wanted}, got {space}, which ProbeCallback does not "
+            "read. Compute features [K, D] of labelled observations with the trained model, and "
+            "score these by rl_infonce.probing.probe_features."
+        )
     if space.shape != shape:
         raise ValueError(
             f"Expected `model` to observe {wanted}, as the labelled set holds, got {space.shape}. "

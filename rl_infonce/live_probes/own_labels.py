@@ -134,8 +134,10 @@ def _as_agents_see(env: VecEnv) -> VecEnv:
         )
     if not isinstance(space, spaces.Box):
         raise ValueError(
-            f"Expected `env` with observations that are one array (Box), got {space}, which probes "
-            "do not read yet."
+            f"Expected `env` with observations that are one array (Box), got {space}, which "
+            "ProbeCallback does not read. Collect observations and labels yourself, compute "
+            "features [K, D] of them with the trained model, and score these by "
+            "rl_infonce.probing.probe_features."
         )
     if is_image_space(space) and not is_image_space_channels_first(space):
         return VecTransposeImage(env)

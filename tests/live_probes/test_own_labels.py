@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO, SAC
+from stable_baselines3.common.envs import SimpleMultiObsEnv
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -312,3 +313,12 @@ def test_features_that_are_the_observations_themselves_are_refused() -> None:
     env = DummyVecEnv([lambda: StampedVectorEnv(0)])
     with pytest.raises(ValueError, match=r"features from vectors.*Use InfoNCEExtractor"):
         PPO("MlpPolicy", env).learn(1, callback=ProbeCallback(labelled))
+
+
+def test_observations_of_several_parts_are_refused_with_the_way_out() -> None:
+    several = DummyVecEnv([lambda: SimpleMultiObsEnv(channel_last=False)])
+    with pytest.raises(ValueError, match=r"got Dict\(.*score these by .*probe_features"):
+        collect_labelled(several, 100)
+    labelled = collect_labelled(stamped(2, StampedVectorEnv), 100)
+    with pytest.raises(TypeError, match=r"got Dict\(.*score these by .*probe_features"):
+        PPO("MultiInputPolicy", several).learn(1, callback=ProbeCallback(labelled))
