@@ -102,8 +102,9 @@ def test_every_form_of_numbers_gives_the_same(form: str) -> None:
 
 
 def test_features_beyond_float32_are_not_scored() -> None:
+    large: Any = VECTORS.astype(np.float64) * [1, 1, 1e300] + [0, 0, 1e300]
     with pytest.raises(ValueError, match=r"NaN or infinity in .* of 80 rows and 1 of 3 dim"):
-        probe_features(VECTORS.astype(np.float64) * [1, 1, 1e300] + [0, 0, 1e300], TASK)
+        probe_features(large, TASK)
 
 
 def test_no_class_is_predicted_from_nan() -> None:
@@ -120,7 +121,8 @@ def test_features_are_real_numbers(kind: str) -> None:
 
 @pytest.mark.parametrize("probed", [fit_probe, knn_predictions])
 def test_masks_are_no_rows(probed: Callable[..., Any]) -> None:
-    masks = Split(*(np.isin(np.arange(K), rows) for rows in SPLIT))
+    of_parts: Any = (np.isin(np.arange(K), rows) for rows in SPLIT)
+    masks = Split(*of_parts)
     with pytest.raises(TypeError, match=r"train rows of `split` .* got bool\. np\.flatnonzero"):
         probed(VECTORS, LABELS, masks)
 
