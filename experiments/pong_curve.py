@@ -1,7 +1,9 @@
 """Does the default loss learn on Pong? Loss against log N, accuracy against both overlap floors.
 
-Trains PPO with `InfoNCEExtractor()` as it comes, and a control whose positives are shuffled among
-the anchors, so that there is no time to find; writes one CSV per run and draws the figure.
+Trains PPO with `InfoNCEExtractor()` as it comes, with pairs of RL's own minibatch, and as a control
+with positives that are shuffled among the anchors, so that there is no time to find. Writes one CSV
+per run and draws the figure. As the arms contrast with different numbers of candidates, trained
+encoders are also measured on pairs of one kind: 32 that are drawn from their last rollout.
 
     python experiments/pong_curve.py --output experiments/results/pong_curve
 """
@@ -10,9 +12,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import shutil
 import tempfile
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -21,16 +25,22 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce.files.durable import replace_json
 from rl_infonce.training.rl_zoo import constant_ppo
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
 STEPS = "time/total_timesteps"
-N_ENVS = 8
-ARMS: dict[str, dict[str, Any]] = {"default": {}, "shuffled time": {"positives": "shuffled"}}
+N_ENVS, N_DRAWS = 8, 64
+ARMS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "minibatch": {"pairs_from": "minibatch"},
+    "shuffled time": {"positives": "shuffled"},
+}
+COLOURS = {"default": "C0", "minibatch": "C4", "shuffled time": "C3"}
 
 
 def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
-    """Train one run and leave its curves in a CSV file."""
+    """Train one run; leave its curves in a CSV file, and what it retrieves in the end beside it."""
     model = PPO(
         "CnnPolicy",
         make_atari_vec_env("pong", n_envs=N_ENVS, seed=seed),
@@ -44,15 +54,34 @@ def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model.set_logger(configure(folder, ["csv"]))
         model.learn(n_steps)
+        found = retrieval(model)
         model.logger.close()
         shutil.move(f"{folder}/progress.csv", path)
+    replace_json(path.with_suffix(".json"), found)
+
+
+def retrieval(model: PPO) -> dict[str, float]:
+    """Return loss and accuracy of a trained model, mean of pairs that are drawn many times."""
+    extractor: Any = model.policy.features_extractor
+    with torch.no_grad():
+        drawn = [extractor.infonce_loss(extractor.experience()) for _ in range(N_DRAWS)]
+    return {
+        "loss": fmean(float(each.loss) for each in drawn),
+        "accuracy": fmean(float(each.accuracy.mean()) for each in drawn),
+        "n_candidates": drawn[0].scores.shape[-1],
+    }
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return step and `COLUMNS` as arrays, without the rows that have no loss yet."""
+    """Return step and `COLUMNS` as arrays, without the rows that have no loss yet.
+
+    A minibatch is not compared with the floors in every rollout, which leaves NaN.
+    """
     with path.open() as file:
         rows = [row for row in csv.DictReader(file) if row.get("infonce/loss")]
-    curves = {name: np.array([float(row[f"infonce/{name}"]) for row in rows]) for name in COLUMNS}
+    curves = {
+        name: np.array([float(row[f"infonce/{name}"] or "nan") for row in rows]) for name in COLUMNS
+    }
     return {"step": np.array([int(row[STEPS]) for row in rows]), **curves}
 
 
@@ -75,12 +104,11 @@ def draw(output: Path) -> None:
     from matplotlib.lines import Line2D
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    colours = {"default": "C0", "shuffled time": "C3"}
     for path in sorted(output.glob("*.csv")):
         arm, seed = path.stem.rsplit("-", 1)
         curves = read(path)
         label = arm.replace("_", " ")
-        colour = colours[label]
+        colour = COLOURS[label]
         left.plot(curves["step"], curves["loss"], colour, label=f"{label}, seed {seed}", lw=1)
         right.plot(curves["step"], curves["accuracy_k4"], colour, lw=1)
         if label == "default":
@@ -91,22 +119,29 @@ def draw(output: Path) -> None:
     left.text(0.98, 0.93, "dotted: log N", transform=left.transAxes, ha="right")
     left.legend(fontsize=7)
     right.set(xlabel="agent steps", ylim=(0, 1), title="Retrieval accuracy, horizon 4")
-    handles = [Line2D([], [], color=f"C{i}") for i in (0, 1, 2, 3)]
-    names = ["learned", "floor: raw pixels", "floor: random encoder", "control: shuffled time"]
+    handles = [Line2D([], [], color=f"C{i}") for i in (0, 4, 1, 2, 3)]
+    names = [
+        *("learned", "learned: minibatch", "floor: raw pixels", "floor: random encoder"),
+        "control: shuffled time",
+    ]
     right.legend(handles, names, fontsize=7)
     figure.savefig(output / "pong_curve.png", dpi=150)
 
 
 def table(output: Path) -> str:
-    """Return, in Markdown, the mean of the last tenth of every run's rollouts."""
+    """Return, in Markdown, means of the last tenth of every run's rollouts, and the retrieval."""
     lines = [f"| run | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
+    after = ["| after training | candidates | loss | accuracy |", "|---|---|---|---|"]
     for path in sorted(output.glob("*.csv")):
+        run = path.stem.replace("_", " ").replace("-", ", seed ")
         curves = read(path)
         last = len(curves["step"]) // 10 + 1
-        ends = [f"{curves[name][-last:].mean():.2f}" for name in COLUMNS]
-        run = path.stem.replace("_", " ").replace("-", ", seed ")
+        ends = [f"{np.nanmean(curves[name][-last:]):.2f}" for name in COLUMNS]
         lines.append(f"| {run} | {' | '.join(ends)} |")
-    return "\n".join(lines)
+        found = json.loads(path.with_suffix(".json").read_text())
+        loss, accuracy = f"{found['loss']:.2f}", f"{found['accuracy']:.2f}"
+        after.append(f"| {run} | {found['n_candidates']} | {loss} | {accuracy} |")
+    return "\n".join([*lines, "", *after])
 
 
 def main() -> None:

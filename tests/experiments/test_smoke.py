@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
@@ -131,11 +132,15 @@ def test_pong_curve_draws_learned_accuracy_beside_both_floors(
 ) -> None:
     pong_curve = load("pong_curve.py")
     monkeypatch.setattr(pong_curve, "N_ENVS", 2)
-    path = tmp_path / "default-0.csv"
-    pong_curve.train("default", 0, 512, path)
-    pong_curve.keep_columns(path)
-    curves = pong_curve.read(path)
-    assert curves["step"].tolist() == [512]
-    assert all(len(curves[name]) == 1 for name in pong_curve.COLUMNS)
+    monkeypatch.setattr(pong_curve, "N_DRAWS", 2)
+    for arm in ("default", "minibatch"):
+        path = tmp_path / f"{arm}-0.csv"
+        pong_curve.train(arm, 0, 512, path)
+        pong_curve.keep_columns(path)
+        curves = pong_curve.read(path)
+        assert curves["step"].tolist() == [512]
+        assert all(np.isfinite(curves[name]).all() for name in pong_curve.COLUMNS)
     pong_curve.draw(tmp_path)
+    retrieved = pong_curve.table(tmp_path).splitlines()[-2:]
+    assert [row.split(" | ")[1] for row in retrieved] == ["32", "32"]
     assert (tmp_path / "pong_curve.png").stat().st_size > 10_000
