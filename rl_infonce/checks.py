@@ -109,6 +109,21 @@ def check_count(name: str, value: int, *, at_least: float = 1, at_most: float = 
     check_number(name, int(value), at_least=at_least, at_most=at_most)
 
 
+def check_generator(rng: Any) -> None:
+    """Raise unless `rng` is a generator of numpy.
+
+    Raises:
+        TypeError: If it is none, as a seed is not.
+    """
+    import numpy as np  # here, so that `--help` does not wait for it
+
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(
+            f"Expected `rng` to be a numpy.random.Generator, got {rng!r}. "
+            "Pass np.random.default_rng(seed)."
+        )
+
+
 def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -> tuple[int, ...]:
     """Return the horizons as an ascending tuple.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_horizons, check_shape
+from rl_infonce.checks import check_count, check_generator, check_horizons, check_shape
 
 __all__ = [
     "Steps",
@@ -120,11 +120,12 @@ def sample_pairs(
         the number of legal anchors, possibly 0.
 
     Raises:
-        TypeError: If `n_pairs` is no integer, or `horizon` does not hold integers.
+        TypeError: If `n_pairs` is no integer, `horizon` does not hold integers, or `rng` is a seed.
         ValueError: If `episode_ids` is no matrix, `n_pairs` is below 1, or a horizon is negative.
     """
     check_shape("episode_ids", episode_ids, ("R", "N"))
     check_count("n_pairs", n_pairs)
+    check_generator(rng)
     largest = check_horizons(horizon, allow_zero=True)[-1]
     n_rows, n_envs = episode_ids.shape
     n_steps = n_rows if n_steps is None else n_steps

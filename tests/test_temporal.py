@@ -277,6 +277,7 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),
         (lambda: check_horizons([]), ValueError, "`horizons` to hold at least one integer"),
+        (lambda: sample_pairs(ROW[:, None], 1, 2, 0), TypeError, "`rng` to be a .*, got 0"),  # type: ignore[arg-type]
         (lambda: check_horizons([1, True]), TypeError, "`horizons` to hold integers, got True"),
         (lambda: check_horizons(True), TypeError, "`horizons` to hold integers, got True"),
         (lambda: check_horizons([1.0]), TypeError, "`horizons` to hold integers, got 1.0"),  # type: ignore[list-item]

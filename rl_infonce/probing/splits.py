@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_generator, check_number, check_shape
 from rl_infonce.probing.arrays import as_array, as_arrays
 from rl_infonce.probing.data import IntArray, Labels, check_integers
 
@@ -50,12 +50,13 @@ def split_episodes(
         Row indices of each part, ascending.
 
     Raises:
-        TypeError: If `episode_ids` are not integers.
+        TypeError: If `episode_ids` are not integers, or `rng` is a seed.
         ValueError: If there are fewer than 3 episodes or the fractions do not fit.
     """
     episode_ids = as_array(episode_ids)
     check_integers("episode_ids", episode_ids)
     check_shape("episode_ids", episode_ids, ("K",))
+    check_generator(rng)
     _check_fractions(fractions)
     _, first, episode_of_row = np.unique(episode_ids, return_index=True, return_inverse=True)
     n_episodes = len(first)

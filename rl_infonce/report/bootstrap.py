@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_flag, check_number
+from rl_infonce.checks import check_count, check_flag, check_generator, check_number
 from rl_infonce.report.aggregates import probability_of_improvement
 from rl_infonce.report.run_scores import (
     Scores,
@@ -218,11 +218,7 @@ def _band(
 def _check_settings(
     rng: np.random.Generator, n_resamples: int, confidence: float, widen: bool
 ) -> None:
-    if not isinstance(rng, np.random.Generator):
-        raise TypeError(
-            f"Expected `rng` to be a numpy.random.Generator, got {rng!r}. "
-            "Pass np.random.default_rng(seed)."
-        )
+    check_generator(rng)
     check_count("n_resamples", n_resamples)
     check_number("confidence", confidence, above=0, below=1)
     check_flag("widen", widen)

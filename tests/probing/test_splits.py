@@ -86,6 +86,11 @@ def test_episode_ids_that_are_not_integers() -> None:
         split_episodes(np.arange(10.0), np.random.default_rng(0))  # type: ignore[arg-type]
 
 
+def test_a_seed_is_no_generator() -> None:
+    with pytest.raises(TypeError, match=r"`rng` to be a numpy\.random\.Generator, got 0\. Pass"):
+        split_episodes(np.arange(10), 0)  # type: ignore[arg-type]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=3, max_size=12), st.integers(0, 99))
 def test_seen_frames_leave_the_test_part_only(digests: list[int], seed: int) -> None:
