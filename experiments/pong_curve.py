@@ -3,7 +3,8 @@
 Trains PPO with `InfoNCEExtractor()` as it comes, with pairs of RL's own minibatch, and as a control
 with positives that are shuffled among the anchors, so that there is no time to find. Writes one CSV
 per run and draws the figure. As the arms contrast with different numbers of candidates, trained
-encoders are also measured on pairs of one kind: 32 that are drawn from their last rollout.
+encoders are also measured on 32 pairs that are drawn from their last rollout, shuffled for the
+control.
 
     python experiments/pong_curve.py --output experiments/results/pong_curve
 """
@@ -54,10 +55,9 @@ def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model.set_logger(configure(folder, ["csv"]))
         model.learn(n_steps)
-        found = retrieval(model)
+        replace_json(path.with_suffix(".json"), retrieval(model))
         model.logger.close()
-        shutil.move(f"{folder}/progress.csv", path)
-    replace_json(path.with_suffix(".json"), found)
+        shutil.move(f"{folder}/progress.csv", path)  # last, as it says that the run is done
 
 
 def retrieval(model: PPO) -> dict[str, float]:
