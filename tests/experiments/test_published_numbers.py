@@ -27,7 +27,8 @@ from tests.experiments.loading import (
 )
 
 FRONT_PAGE = "\n".join(
-    (EXPERIMENTS.parent / page).read_text() for page in ("README.md", "rl_infonce/sb3/README.md")
+    (EXPERIMENTS.parent / page).read_text()
+    for page in ("README.md", "rl_infonce/sb3/README.md", "rl_infonce/sb3/LIMITS.md")
 )
 WEIGHT = study_page("infonce_coef.md")
 PRETRAINED_GAMES = ("pong", "boxing", "freeway")
@@ -294,6 +295,7 @@ def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> 
 def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     script = load("ppo_arms.py")
     found: dict[tuple[str, str], str] = {}
+    undecided: set[tuple[str, str]] = set()
 
     def of_two_seeds(scores: Any, heading: str) -> Any:
         later = {game: {s: by_seed[s] for s in (1, 2)} for game, by_seed in scores.items()}
@@ -310,6 +312,8 @@ def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatc
             interval = t_difference(*(of_two_seeds(of, heading) for of in both), paired=True)
             digits = 4 if "mean F1" in heading else 3
             found[heading, arm] = "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*interval, d=digits)
+            if interval.low < 0 < interval.high:
+                undecided.add((heading, arm))
         return comparison_table(given, heading, **named)
 
     monkeypatch.setattr(script, "comparison_table", noted)
@@ -321,6 +325,12 @@ def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatc
         *(f"{other}: mean F1, converged" for other in ("baseline", "placebo", "untrained")),
     ):
         assert found[heading, "infonce"] in told, heading
+    for other, protocol in (
+        ("baseline", "converged"),
+        ("untrained", "converged"),
+        ("untrained", "anand2019"),
+    ):
+        assert (f"{other}: mean F1, {protocol}", "infonce") in undecided
 
 
 def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
