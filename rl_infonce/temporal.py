@@ -285,11 +285,16 @@ def far_mask(anchors: Steps, others: Steps, min_gap: int) -> BoolArray:
 
     Returns:
         [B, M] False where both lie in one episode, closer than `min_gap` steps.
+
+    Raises:
+        TypeError: If `min_gap` is no integer.
+        ValueError: If `min_gap` is negative.
     """
     check_count("min_gap", min_gap, at_least=0)
     same_env = anchors.envs[:, None] == others.envs
     same_episode = anchors.episodes[:, None] == others.episodes
-    close = np.abs(anchors.steps[:, None] - others.steps) < min_gap
+    steps = anchors.steps[:, None].astype(np.int64)  # small integers would wrap around
+    close = np.abs(steps - others.steps) < min_gap
     mask: BoolArray = ~(same_env & same_episode & close)
     return mask
 

@@ -240,6 +240,17 @@ def test_negative_mask_of_unsigned_steps_does_not_wrap_around() -> None:
     assert not mask[1, 0]
 
 
+@pytest.mark.parametrize(
+    ("steps", "dtype", "is_far"), [([0, 1], np.uint8, False), ([-100, 100], np.int8, True)]
+)
+def test_far_mask_of_small_integers_does_not_wrap_around(
+    steps: list[int], dtype: type[np.generic], is_far: bool
+) -> None:
+    zeros = np.zeros(2, dtype=np.int64)
+    where = Steps(np.array(steps, dtype=dtype), zeros, zeros)
+    assert far_mask(where, where, 57).tolist() == [[False, is_far], [is_far, False]]
+
+
 def test_the_ring_is_given_by_name() -> None:
     for function in (sample_pairs, sample_segments, futures_among):
         parameters = inspect.signature(function).parameters
