@@ -120,8 +120,8 @@ def sample_pairs(
         the number of legal anchors, possibly 0.
 
     Raises:
-        TypeError: If `n_pairs` is no integer, `horizon` does not hold integers, or `rng` is a seed.
-        ValueError: If `episode_ids` is no matrix, `n_pairs` is below 1, or a horizon is negative.
+        TypeError: If a number is no integer, `horizon` does not hold any, or `rng` is a seed.
+        ValueError: If `episode_ids` is no matrix, or a number is out of range.
     """
     check_shape("episode_ids", episode_ids, ("R", "N"))
     check_count("n_pairs", n_pairs)
@@ -198,7 +198,7 @@ def sample_segments(
         the number of legal anchors, possibly 0. The last segment is cut off where there are enough.
 
     Raises:
-        TypeError: If `n_pairs` or `segment_length` is no integer, or `horizon` does not hold any.
+        TypeError: If a number is no integer, `horizon` does not hold any, or `rng` is a seed.
         ValueError: If `episode_ids` is no matrix, or a number is out of range.
     """
     check_count("segment_length", segment_length)
@@ -249,8 +249,8 @@ def futures_among(
         lies there, -1 where none does; [K] whether it already ran `horizon` steps before.
 
     Raises:
-        TypeError: If `horizon` is no integer.
-        ValueError: If the shapes differ, `episode_ids` is no matrix, or `horizon` is below 1.
+        TypeError: If `horizon` or `n_steps` is no integer.
+        ValueError: If the shapes differ, `episode_ids` is no matrix, or a number is out of range.
     """
     check_shape("episode_ids", episode_ids, ("R", "N"))
     check_shape("steps", steps, ("K",))
@@ -258,6 +258,7 @@ def futures_among(
     check_count("horizon", horizon)
     n_rows, n_envs = episode_ids.shape
     n_steps = n_rows if n_steps is None else n_steps
+    check_count("n_steps", n_steps, at_least=0, at_most=n_rows)
     episodes = episode_ids[(steps + oldest_row) % n_rows, envs]
 
     def in_episode(others: IntArray) -> BoolArray:

@@ -271,6 +271,7 @@ ROW, ZEROS = np.zeros(3, np.int64), np.zeros(2, np.int64)
 PLACES = Steps(ZEROS, ZEROS, ZEROS)
 RNG = np.random.default_rng(0)
 NO_PAIRS = "`n_pairs` to be a finite number >= 1"
+TOO_LONG = "`n_steps` to be a finite number >= 0 and <= 3, got 4"
 NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
 
 
@@ -283,6 +284,8 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
         (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
         (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=-1), ValueError, "`n_steps`.*-1"),
+        (lambda: sample_pairs(ROW[:, None], 1, 2, RNG, n_steps=4), ValueError, TOO_LONG),
+        (lambda: futures_among(ROW[:, None], ROW, ROW, 1, n_steps=4), ValueError, TOO_LONG),
         (lambda: far_mask(PLACES, PLACES, -1), ValueError, NO_GAP),
         (lambda: negative_mask(np.arange(2), ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
