@@ -89,11 +89,12 @@ class JSDSpatioTemporalDIM(_SpatialObjective):
     """JSD-ST-DIM (Anand et al. 2019): ST-DIM's pairs, told from one negative by a yes or no.
 
     The negative is another frame of the same episode, at the same place; now and then it is the
-    frame before, as in the published code. The loss is the binary cross-entropy, the mean over
-    positives and negatives; log 2 less it is a lower bound of the Jensen-Shannon divergence (Hjelm
-    et al. 2019, equation 4) between pairs of neighbours and pairs of any frames of one episode, so
-    that what tells episodes apart earns nothing. Deviations from the published code: the negative
-    is never the frame itself, and scores have a term linear in the candidate, there a constant.
+    frame before, as in the published code. Each of the two terms, which are summed, is the binary
+    cross-entropy, the mean over positives and negatives; log 2 less one term is a lower bound of
+    the Jensen-Shannon divergence (Hjelm et al. 2019, equation 4) between pairs of neighbours and
+    pairs of any frames of one episode, so that what tells episodes apart earns nothing. Deviations
+    from the published code: the negative is never the frame itself, and scores have a term linear
+    in the candidate, there a constant.
     """
 
     contrasts = False
