@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -142,14 +143,14 @@ def _layer_state(layer: Any) -> dict[str, Any]:
         )
     # VecNormalize has no `old_obs` before its first reset
     present = [key for key in _CHANGING[type(layer)] if key in vars(layer)]
-    state = {key: _copied(getattr(layer, key)) for key in present}
+    state = {key: deepcopy(getattr(layer, key)) for key in present}
     return {"class": name, **state, **_inner_state(layer)}
 
 
 def _inner_state(layer: Any) -> dict[str, Any]:
     """Return what changes inside an attribute of a layer."""
     if isinstance(layer, VecFrameStack):
-        return {"stack": _copied(layer.stacked_obs.stacked_obs)}
+        return {"stack": deepcopy(layer.stacked_obs.stacked_obs)}
     if isinstance(layer, VecNormalize):
         return {"means": get_moments(layer)}
     return {}
@@ -163,9 +164,9 @@ def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
         _set_games(layer, state)
     else:
         for key in state.keys() & set(_CHANGING[type(layer)]):
-            setattr(layer, key, _copied(state[key]))
+            setattr(layer, key, deepcopy(state[key]))
     if isinstance(layer, VecFrameStack):
-        layer.stacked_obs.stacked_obs = _copied(state["stack"])
+        layer.stacked_obs.stacked_obs = deepcopy(state["stack"])
     if isinstance(layer, VecNormalize):
         for key, moments in state["means"].items():
             _set_moments(getattr(layer, key), moments)
@@ -194,7 +195,7 @@ def _part_state(part: Any) -> dict[str, Any]:
         if isinstance(value, np.random.Generator):
             streams[key] = value.bit_generator.state
         elif key not in _NOT_STATE and _is_plain(value):
-            numbers[key] = _copied(value)
+            numbers[key] = deepcopy(value)
     state = {"class": name, "numbers": numbers, "streams": streams}
     if _is_atari(part):
         from rl_infonce.atari.ale_state import get_ale_state
@@ -210,7 +211,7 @@ def _set_part_state(part: Any, state: Mapping[str, Any]) -> None:
         part.set_state(state["own"])
         return
     for key, value in state["numbers"].items():
-        setattr(part, key, _copied(value))
+        setattr(part, key, deepcopy(value))
     for key, stream in state["streams"].items():
         generator = np.random.Generator(np.random.PCG64())
         generator.bit_generator.state = stream
@@ -234,29 +235,15 @@ def _is_plain(value: Any) -> bool:
         return all(_is_plain(each) for each in value)
     if isinstance(value, dict):
         return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in "biuf"
-    if isinstance(value, np.generic):
+    if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biuf"
     return value is None or type(value) in (bool, int, float, str)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    if isinstance(value, deque):
-        return deque((_copied(each) for each in value), value.maxlen)
-    if isinstance(value, list | tuple):
-        return type(value)(_copied(each) for each in value)
-    return value
 
 
 def _moments(statistics: Any) -> Any:
     if isinstance(statistics, dict):
         return {key: _moments(each) for key, each in statistics.items()}
-    return {key: _copied(getattr(statistics, key)) for key in _MOMENTS}
+    return {key: deepcopy(getattr(statistics, key)) for key in _MOMENTS}
 
 
 def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments: Any) -> None:
@@ -265,4 +252,4 @@ def _set_moments(statistics: RunningMeanStd | dict[str, RunningMeanStd], moments
             _set_moments(each, moments[key])
         return
     for key in _MOMENTS:
-        setattr(statistics, key, _copied(moments[key]))
+        setattr(statistics, key, deepcopy(moments[key]))
