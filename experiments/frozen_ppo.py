@@ -15,7 +15,6 @@ several processes may share the folders, and every process has one thread.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import time
@@ -34,6 +33,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.checks import differences
+from rl_infonce.files.digests import sha256_of_file
 from rl_infonce.files.durable import replace_text
 from rl_infonce.networks.encoder_file import load_encoder, read_header
 from rl_infonce.networks.encoder_form import EncoderForm
@@ -213,7 +213,7 @@ def played(
         folder = runs / "trained" / f"{game}-{arm}-{seed}"
         found = features(study.probe, game, seed, model, folder)
     return {
-        "encoder_sha256": encoder and hashlib.sha256(encoder.read_bytes()).hexdigest(),
+        "encoder_sha256": encoder and sha256_of_file(encoder),
         "seconds": seconds,
         "returns": returns.found,
         **found,

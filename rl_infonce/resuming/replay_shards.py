@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
+from rl_infonce.files.digests import sha256_of
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.npy_rows import open_rows
 from rl_infonce.runs.checkpoints import SHARED
@@ -80,7 +80,7 @@ class ReplayShards:
         if place in self._written and not is_stale:
             return self._written[place]
         content = _npy(rows[index * n_per_shard : (index + 1) * n_per_shard])
-        digest = hashlib.sha256(content).hexdigest()
+        digest = sha256_of(content)
         path = f"{place}-{digest[:16]}.npy"
         (self._folder / SHARED).mkdir(parents=True, exist_ok=True)
         replace_bytes(self._folder / path, content)  # a file of that name may be damaged
