@@ -7,7 +7,7 @@ import contextlib
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -120,9 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
             command = shlex.join(sys.argv)
             sweep.begin(planned, states, command, needs_room=not arguments.force)
             again = _again(arguments, sweep.folder.path)
-            if arguments.optimize:
-                return _guarded(lambda: _optimize(sweep, again))
-            return _guarded(lambda: _train(sweep, states, again))
+            try:
+                if arguments.optimize:
+                    return _optimize(sweep, again)
+                return _train(sweep, states, again)
+            except OSError as error:  # of files, which is no wrong usage
+                print(f"rl-infonce sweep: {error}", file=sys.stderr)
+                return 1
     except (ValueError, TypeError, OSError, ModuleNotFoundError) as error:
         arguments.usage_error(str(error))
     return 2
@@ -169,15 +173,6 @@ def _sweep(arguments: argparse.Namespace) -> SweepRun:
         keeps_checkpoints=arguments.keep_checkpoints,
         mixed_versions=arguments.mixed_versions,
     )
-
-
-def _guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of work, or 1 after an error of files, which is no wrong usage."""
-    try:
-        return work()
-    except OSError as error:
-        print(f"rl-infonce sweep: {error}", file=sys.stderr)
-        return 1
 
 
 # -- what is printed -------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import socket
@@ -21,7 +20,7 @@ def run_on_ray(
     *,
     address: str | None = None,
     n_jobs: int | None = None,
-    n_cpus: float = 1,
+    n_cpus: int = 1,
     n_gpus: float = 0,
     n_retries: int = 3,
 ) -> Generator[tuple[str, int], None, None]:
@@ -38,7 +37,7 @@ def run_on_ray(
 
     _connect(ray, address, n_jobs, n_cpus, n_gpus)
     task = ray.remote(num_cpus=n_cpus, num_gpus=n_gpus, max_retries=n_retries)(run_job)
-    environment = thread_limits(max(int(n_cpus), 1))
+    environment = thread_limits(n_cpus)
     try:
         waiting = {task.remote(job, environment): job.name for job in jobs}
         asked: set[Any] = set()
@@ -61,13 +60,11 @@ def run_on_ray(
         ray.shutdown()
 
 
-def _connect(
-    ray: Any, address: str | None, n_jobs: int | None, n_cpus: float, n_gpus: float
-) -> None:
+def _connect(ray: Any, address: str | None, n_jobs: int | None, n_cpus: int, n_gpus: float) -> None:
     starts_here = address in (None, "local")
     own: dict[str, Any] = {"include_dashboard": False} if starts_here else {}
     if starts_here and n_jobs is not None:
-        own["num_cpus"] = math.ceil(n_jobs * n_cpus)
+        own["num_cpus"] = n_jobs * n_cpus
     try:
         ray.init(
             address=address or "local",
@@ -85,14 +82,14 @@ def _connect(
         raise
 
 
-def _check_room(ray: Any, n_cpus: float, n_gpus: float, *, may_grow: bool) -> None:
+def _check_room(ray: Any, n_cpus: int, n_gpus: float, *, may_grow: bool) -> None:
     """Warn or raise if no node has room for a job: Ray would wait for one without a word."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if any(each.get("CPU", 0) >= n_cpus and each.get("GPU", 0) >= n_gpus for each in nodes):
         return
     found = [f"{each.get('CPU', 0):g} and {each.get('GPU', 0):g}" for each in nodes]
     message = (
-        f"Expected a node with the {n_cpus:g} processors and {n_gpus:g} GPUs of a job "
+        f"Expected a node with the {n_cpus} processors and {n_gpus:g} GPUs of a job "
         f"(--n-threads, --gpus-per-cell), got nodes of {', '.join(found)}."
     )
     if not may_grow:

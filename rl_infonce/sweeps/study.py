@@ -238,7 +238,7 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
         study.set_user_attr(name, value)
 
 
-def trials_grid(grid: Grid, begun: Mapping[str, Settings] | None = None) -> Grid:
+def trials_grid(grid: Grid, begun: Mapping[str, Settings]) -> Grid:
     """Return a grid with as many arms as its study has trials.
 
     `begun` holds the settings of cells that were begun, by name; a trial without any has the first
@@ -253,7 +253,7 @@ def trials_grid(grid: Grid, begun: Mapping[str, Settings] | None = None) -> Grid
     planned = replace(grid, arms=names, settings=dict.fromkeys(names, _settings_of(first)))
     own: dict[str, dict[str, Any]] = {}
     for cell in planned.cells():
-        if begun and cell.name in begun:
+        if cell.name in begun:
             settings = dict(begun[cell.name])
             of_algo = {cell.algo: settings.pop("hyperparameters", {})}
             arm = own.setdefault(cell.arm, {"hyperparameters": {}})
@@ -274,11 +274,11 @@ def trial_value(
     None takes returns as they are.
     """
     results = read_results(folder, grid, mixed_versions=True)  # unless asked, `train` refuses them
-    if results.missing or grid.study is None:
+    if results.missing:
         return None
     values = []
     for algo in grid.algos:
-        found = scores_by_arm(score_runs(results.runs), algo, grid.study["measure"])
+        found = scores_by_arm(score_runs(results.runs), algo, _search(grid)["measure"])
         by_game = found.get(grid.arms[0], {})
         if any(len(by_game.get(game, {})) < len(grid.seeds) for game in grid.tasks):
             return None

@@ -92,13 +92,10 @@ class SweepFolder:
 
     def note_cells(self, grid: Grid) -> None:
         """Note the cells of a grid that does not become the sweep's; otherwise as `adopt`."""
-        replace_json(self.path / _SWEEP, self._with_cells(grid))
-
-    def _with_cells(self, grid: Grid) -> dict[str, Any]:
-        """Return the record with the cells of a grid, after checking them."""
         self.check_cells(grid)
         record = self._record()
-        return {**record, "cells": {**record.get("cells", {}), **_meanings(grid), **self._begun()}}
+        record["cells"] = {**record.get("cells", {}), **_meanings(grid), **self._begun()}
+        replace_json(self.path / _SWEEP, record)
 
     def check_own(self, content: bytes) -> None:
         """Raise if the folder has another grid than this content and no sweep ever began there."""
@@ -140,7 +137,7 @@ class SweepFolder:
         own = software()["versions"]
         found = set()
         for cell in grid.cells():
-            with contextlib.suppress(FileNotFoundError, ValueError, OSError):
+            with contextlib.suppress(ValueError, OSError):
                 former = software_of(read_record(self.run_dir(cell)))["versions"]
                 found |= {
                     f"{name} is {own.get(name)} (was {was} in {cell.name})"
