@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rl_infonce.report.aggregates import interquartile_mean
 from rl_infonce.report.bootstrap import bootstrap_difference, bootstrap_improvement
 from rl_infonce.report.power import detectable_difference
-from rl_infonce.report.run_scores import normalized
+from rl_infonce.report.run_scores import Scales, normalized
 from rl_infonce.report.statistics import Interval, t_difference, verdict
 
 FloatArray = npt.NDArray[np.float64]
@@ -65,9 +65,7 @@ class PairedScores(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def paired_scores(
-    ours: BySeed, theirs: BySeed, scales: Mapping[str, tuple[float, float]] | None = None
-) -> PairedScores:
+def paired_scores(ours: BySeed, theirs: BySeed, scales: Scales | None = None) -> PairedScores:
     """Return the scores that two arms can be compared by; no game if there are none.
 
     `scales` maps a game to the scores that become 0 and 1, and games without them are left out;
@@ -119,7 +117,7 @@ def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | N
 def _scaled(
     scores: BySeed,
     pairs: Mapping[str, list[int]],
-    scales: Mapping[str, tuple[float, float]] | None,
+    scales: Scales | None,
 ) -> dict[str, FloatArray]:
     values = {
         game: np.array([scores[game][seed] for seed in seeds], dtype=np.float64)

@@ -12,11 +12,10 @@ from rl_infonce.report.aggregates import performance_profile
 from rl_infonce.report.bootstrap import bootstrap_band
 from rl_infonce.report.charts import Chart, line_style, svg_of
 from rl_infonce.report.rendering import new_figure
-from rl_infonce.report.run_scores import normalized
+from rl_infonce.report.run_scores import Scales, normalized
 from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
 
 FloatArray = npt.NDArray[np.float64]
-Scales = Mapping[str, tuple[float, float]] | None
 
 HOW_READ = (
     "At each level of the mean return over the budget, the share of an arm's runs that score above "
@@ -32,7 +31,7 @@ _N_LEVELS = 101
 
 
 def profile_chart(
-    scored: Sequence[Scored], algo: str, scales: Scales, rng: np.random.Generator
+    scored: Sequence[Scored], algo: str, scales: Scales | None, rng: np.random.Generator
 ) -> Chart | None:
     """Return the profile of the arms that have at least two runs of every game.
 
@@ -53,7 +52,7 @@ def profile_chart(
 
 
 def _on_one_scale(
-    own: Sequence[Scored], algo: str, games: Sequence[str], scales: Scales
+    own: Sequence[Scored], algo: str, games: Sequence[str], scales: Scales | None
 ) -> dict[str, Mapping[str, npt.ArrayLike]]:
     """Return the scores of the arms that have at least two runs of every game."""
     by_arm = scores_by_arm(own, algo, "area")

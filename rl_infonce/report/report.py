@@ -13,8 +13,9 @@ from rl_infonce.report.formatting import counted
 from rl_infonce.report.page import details, figures, page, paragraph, section, table_html
 from rl_infonce.report.profiles import HOW_READ, NOT_DRAWN, profile_chart
 from rl_infonce.report.return_tables import runs_csv, to_markdown
+from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
-from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, Scales, parts_of, scaled_by
+from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, parts_of, scaled_by
 from rl_infonce.report.trials import HOW_CHOSEN, Search, trials_table
 
 _HOW_DRAWN = (
@@ -51,7 +52,7 @@ def make_report(
     runs: Sequence[Run],
     *,
     missing: Sequence[str],
-    scales: Mapping[str, tuple[float, float]] | None,
+    scales: Scales | None,
     rng: np.random.Generator,
     n_seeds: Mapping[str, int] | None = None,
     other_versions: Sequence[str] = (),
@@ -107,7 +108,11 @@ def _add(part: Part, parts: list[str], texts: list[str]) -> None:
 
 
 def _drawn(
-    scored: Sequence[Scored], algo: str, baseline: str, scales: Scales, rng: np.random.Generator
+    scored: Sequence[Scored],
+    algo: str,
+    baseline: str,
+    scales: Scales | None,
+    rng: np.random.Generator,
 ) -> list[str]:
     """Return the sections of an algorithm's profile and of its curves."""
     name = algo.upper()

@@ -11,9 +11,11 @@ from rl_infonce.checks import check_number, check_shape
 
 FloatArray = npt.NDArray[np.float64]
 Scores = Mapping[str, npt.ArrayLike]
+Scales = Mapping[str, tuple[float, float]]
+"""Task to the scores that become 0 and 1."""
 
 
-def normalized(scores: Scores, scales: Mapping[str, tuple[float, float]]) -> dict[str, FloatArray]:
+def normalized(scores: Scores, scales: Scales) -> dict[str, FloatArray]:
     """Return scores on a scale where a random agent has 0 and the reference, e.g. a human, 1.
 
     (score - random) / (reference - random) of each task (Mnih et al. 2015, "Human-level control

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Scored, scores_by_arm
 
-Scales = Mapping[str, tuple[float, float]]
 _FEWEST_SPREADS = 2.0
 """Standard deviations of a baseline's runs that its mean return lies from 0, to be a unit."""
 

@@ -11,11 +11,11 @@ from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, with_references
 from rl_infonce.report.return_tables import Table, comparison_table, returns_table
+from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Run, Scored, arms_of, mean_f1, scores_by_arm
 from rl_infonce.report.scales import baseline_scales
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
-Scales = Mapping[str, tuple[float, float]] | None
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
 MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 HOW_COMPARED = (
@@ -73,7 +73,7 @@ def parts_of(
     scored: Sequence[Scored],
     algo: str,
     planned: Mapping[str, int],
-    scales: Scales,
+    scales: Scales | None,
     rng: np.random.Generator,
 ) -> list[Part]:
     """Return the tables of an algorithm: returns, returns at equal wall-clock, features.
@@ -102,8 +102,8 @@ def parts_of(
 
 
 def scaled_by(
-    own: Sequence[Scored], algo: str, baseline: str, human: Scales
-) -> tuple[Scales, list[str]]:
+    own: Sequence[Scored], algo: str, baseline: str, human: Scales | None
+) -> tuple[Scales | None, list[str]]:
     """Return the scales of an algorithm's games, and what they are in words."""
     if human is None:
         return None, [_RAW]
@@ -201,7 +201,7 @@ def _comparison(
     heading: str,
     pairs: Pairs,
     against: str,
-    scales: Scales,
+    scales: Scales | None,
     rng: np.random.Generator,
     about: Sequence[str],
     notes: Sequence[str] = (),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_infonce.report.run_scores import normalized
+from rl_infonce.report.run_scores import Scales, normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.report.trials import Search, Trial
 from rl_infonce.sweeps.arms import Settings
@@ -28,7 +28,7 @@ def run_study(
     folder: SweepFolder,
     grid: Grid,
     train: Callable[[Grid], bool],
-    scales: Mapping[str, tuple[float, float]] | None,
+    scales: Scales | None,
 ) -> Iterator[tuple[str, Settings, float | None]]:
     """Yield name, settings and value of each trial; None as its value if it has none.
 
@@ -265,9 +265,7 @@ def _name(number: int) -> str:
     return f"trial_{number:03d}"
 
 
-def trial_value(
-    folder: SweepFolder, grid: Grid, scales: Mapping[str, tuple[float, float]] | None
-) -> float | None:
+def trial_value(folder: SweepFolder, grid: Grid, scales: Scales | None) -> float | None:
     """Return the mean over games of the mean return of a trial's runs; None if one is missing.
 
     The trial is the only arm of the grid. The scales map games to the scores that become 0 and 1;
