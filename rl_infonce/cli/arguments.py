@@ -23,9 +23,10 @@ def shown(meaning: str) -> str:
     return f"{meaning} (%(default)s)."
 
 
-def add_game(add: Callable[..., Any], **how: Any) -> None:
-    """Add the flag of a game to a parser's `add`."""
-    add("--game", "--env", type=game_argument, help='Game, in any spelling, e.g. "pong".', **how)
+def add_game(add: Callable[..., Any]) -> None:
+    """Add the flag of a game, which must be given, to a parser's `add`."""
+    meaning = 'Game, in any spelling, e.g. "pong".'
+    add("--game", "--env", type=game_argument, required=True, help=meaning)
 
 
 def _game_of_task(name: str) -> str:

@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "again with the same flags to complete what was interrupted.",
     )
     add = parser.add_argument
-    add_game(add, required=True)
+    add_game(add)
     add("-n", "--n-steps", type=int, default=50_000, metavar="N", help=shown("Agent steps to play"))
     add(
         "-o",

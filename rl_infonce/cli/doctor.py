@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add, usual = parser.add_argument, Path("logs")
     add("-f", "--log-folder", type=Path, default=usual, metavar="LOGS", help=shown("Log folder"))
-    parser.set_defaults(run=run, usage_error=parser.error)
+    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

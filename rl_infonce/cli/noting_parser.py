@@ -41,15 +41,14 @@ class NotingParser(argparse.ArgumentParser):
 
     elsewhere: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, example: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._example = example
         self.register("action", None, _Store)
 
     def format_help(self) -> str:
         """Return the help, which ends with the example."""
-        example = f"\nexample:\n  {self._example}\n" if self._example else ""
-        return super().format_help() + example
+        return f"{super().format_help()}\nexample:\n  {self._example}\n"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as `argparse` does; see there."""

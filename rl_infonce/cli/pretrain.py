@@ -35,7 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "on where it was stopped. Under torchrun, ranks share each batch.",
     )
     add = parser.add_argument
-    add_game(add, required=True)
+    add_game(add)
     add(
         "--objective",
         default="stdim",

@@ -51,7 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder = SweepFolder(arguments.sweep)
         results = read_results(folder, mixed_versions=arguments.mixed_versions)
-        search = _search(folder, results)
         report = make_report(
             f"Sweep {arguments.sweep.resolve().name}",
             results.runs,
@@ -61,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             scales=None if arguments.raw else human_scores(),
             rng=np.random.default_rng(_BOOTSTRAP_SEED),
             n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
-            search=search,
+            search=_search(folder, results),
         )
         try_to_write_beside(made_folder("--output", output) / "report.html")
         for name, text in (

@@ -41,7 +41,7 @@ class Chart(NamedTuple):
 
     text: str
     svg: str
-    note: str = ""
+    note: str
 
 
 class Curves(NamedTuple):

@@ -49,7 +49,7 @@ TASKS: dict[str, dict[str, Any]] = {
 Features = npt.NDArray[np.float32]
 Scored = tuple[dict[str, Any], str]
 """Scores as JSON, and the figure to print."""
-Scorer = Callable[["ProbeKey"], Scored]
+Scorer = Callable[[ProbeKey], Scored]
 
 
 @dataclass(frozen=True)

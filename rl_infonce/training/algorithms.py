@@ -115,11 +115,6 @@ def checked_hyperparameters(algorithm: str, given: Mapping[str, Any]) -> dict[st
     return checked
 
 
-def is_scheduled(name: str) -> bool:
-    """Return whether a hyperparameter may fall linearly to 0 while an agent trains."""
-    return name in _SCHEDULED
-
-
 def defaults_of(algorithm: str) -> dict[str, Any]:
     """Return the arguments of an algorithm with SB3's defaults."""
     parameters = inspect.signature(algorithm_class(algorithm)).parameters

@@ -14,7 +14,7 @@ from rl_infonce.agents.pretrained import freeze_encoder, use_encoder
 from rl_infonce.atari import make_atari_vec_env
 from rl_infonce.environments.ids import is_atari
 from rl_infonce.environments.make_vec_env import make_vec_env, normalized
-from rl_infonce.hyperparameters import schedule_start
+from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sb3.spaces import is_vector
 from rl_infonce.settings import ENCODER_SETTINGS
@@ -24,7 +24,6 @@ from rl_infonce.training.algorithms import (
     check_actions,
     checked_hyperparameters,
     defaults_of,
-    is_scheduled,
     network_for,
 )
 from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SETTINGS, ROLLOUT
@@ -163,6 +162,6 @@ def _settings(
     schedules = {
         name: LinearSchedule(schedule_start(name, value), 0.0, 1.0)
         for name, value in settings.items()
-        if is_scheduled(name) and isinstance(value, str)
+        if is_schedule(value)
     }
     return settings | schedules
