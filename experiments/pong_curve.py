@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import shutil
 import tempfile
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +25,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
-from rl_infonce.files.durable import replace_json
+from rl_infonce.files.durable import replace_json, replace_text
 from rl_infonce.training.rl_zoo import constant_ppo
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
@@ -57,7 +56,8 @@ def train(arm: str, seed: int, n_steps: int, path: Path) -> None:
         model.learn(n_steps)
         replace_json(path.with_suffix(".json"), retrieval(model))
         model.logger.close()
-        shutil.move(f"{folder}/progress.csv", path)  # last, as it says that the run is done
+        logged = reduced(Path(folder) / "progress.csv")
+        replace_text(path, logged)  # last and in one move, as it says that the run is done
 
 
 def retrieval(model: PPO) -> dict[str, float]:
@@ -85,14 +85,13 @@ def read(path: Path) -> dict[str, Any]:
     return {"step": np.array([int(row[STEPS]) for row in rows]), **curves}
 
 
-def keep_columns(path: Path) -> None:
-    """Reduce a CSV file to the columns that are drawn."""
+def reduced(path: Path) -> str:
+    """Return the columns of a CSV file that are drawn, as such a file."""
     curves = read(path)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([STEPS, *(f"infonce/{name}" for name in COLUMNS)])
-        for index, step in enumerate(curves["step"]):
-            writer.writerow([step, *(f"{curves[name][index]:.4f}" for name in COLUMNS)])
+    rows = [[STEPS, *(f"infonce/{name}" for name in COLUMNS)]]
+    for index, step in enumerate(curves["step"]):
+        rows.append([str(step), *(f"{curves[name][index]:.4f}" for name in COLUMNS)])
+    return "".join(f"{','.join(row)}\n" for row in rows)
 
 
 def draw(output: Path) -> None:
@@ -158,7 +157,6 @@ def main() -> None:
             path = args.output / f"{arm.replace(' ', '_')}-{seed}.csv"
             if not path.exists():
                 train(arm, seed, args.steps, path)
-                keep_columns(path)
     draw(args.output)
     print(table(args.output))
 

@@ -136,7 +136,6 @@ def test_pong_curve_draws_learned_accuracy_beside_both_floors(
     for arm in ("default", "minibatch"):
         path = tmp_path / f"{arm}-0.csv"
         pong_curve.train(arm, 0, 512, path)
-        pong_curve.keep_columns(path)
         curves = pong_curve.read(path)
         assert curves["step"].tolist() == [512]
         assert all(np.isfinite(curves[name]).all() for name in pong_curve.COLUMNS)
