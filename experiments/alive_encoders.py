@@ -95,7 +95,7 @@ class Map(nn.Module):
 
 
 def states(game: str, n_frames: int, n_states: int) -> Images:
-    """Return evenly spaced states of the random agent on whose frames features are probed."""
+    """Return evenly spaced states of a random agent, or of the frames that cells are probed on."""
     observations = cached_frames(game, n_frames, seed=0).observations("agent")
     return observations[np.linspace(0, len(observations) - 1, n_states).astype(np.int64)]
 
@@ -158,11 +158,7 @@ def agents(runs: Path, output: Path) -> None:
 
 
 def pretrain(cells: Sequence[Cell], grid: Grid, arguments: argparse.Namespace) -> None:
-    """Pretrain, probe and measure the encoders of cells that have no file yet.
-
-    Raises:
-        RuntimeError: If a probe fails; it has said why.
-    """
+    """Pretrain, probe and measure the encoders of cells that have no file yet."""
     runs, output = arguments.runs, arguments.output
     for cell in cells:
         path = output / "pretrained" / f"{cell.name}.json"
@@ -201,12 +197,13 @@ def pretrained(cell: Cell, grid: Grid, folder: Path, budget: str, n_frames: int)
     )
 
 
-def probed(
-    game: str, seed: int, settings: Mapping[str, Any], encoder: Path
-) -> dict[str, dict[str, float]]:
-    """Return F1 by protocol of an encoder and of an untrained one of its form.
+def probe(game: str, seed: int, settings: Mapping[str, Any], encoder: Path) -> Path:
+    """Return a file of scores of an encoder, and of an untrained one of its form.
 
     Frames, split and labels are those of a sweep's cell that has these settings.
+
+    Raises:
+        RuntimeError: If a probe fails; it has said why.
     """
     plan = make_plan(
         [game],
@@ -221,7 +218,14 @@ def probed(
     scores = ScoresFile(encoder.parent / "probe", plan.settings)
     if not probe_games(plan, scores, command=shlex.join(sys.argv)):
         raise RuntimeError(f"Expected the features of {encoder} to be scored; see above.")
-    content = read_scores(encoder.parent / "probe" / "scores.json")
+    return scores.path
+
+
+def probed(
+    game: str, seed: int, settings: Mapping[str, Any], encoder: Path
+) -> dict[str, dict[str, float]]:
+    """Return F1 by protocol of an encoder and of an untrained one of its form; see `probe`."""
+    content = read_scores(probe(game, seed, settings, encoder))
     names = {"file": "trained", "random": "untrained"}
     found: dict[str, dict[str, float]] = {}
     for each in content["cells"]:

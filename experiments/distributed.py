@@ -112,11 +112,6 @@ def compare(folder: Path, objectives: Sequence[str], *flags: str) -> dict[str, A
     return found
 
 
-def n_cores() -> int:
-    """Return the number of cores."""
-    return os.cpu_count() or 1
-
-
 def table(summary: Mapping[str, Any], precision: str) -> str:
     """Return the largest differences in Markdown: of 2 ranks, of 4, in brackets the control's."""
     lines = [f"| {precision} | {' | '.join(QUANTITIES)} |", "|---" * (len(QUANTITIES) + 1) + "|"]
@@ -150,7 +145,7 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    machine = {"processor": processor_name(), "cores": n_cores(), "threads_per_rank": 1}
+    machine = {"processor": processor_name(), "cores": os.cpu_count(), "threads_per_rank": 1}
     summary = {**software(), "machine": machine, "after_steps": {}}
     for n_steps in arguments.n_steps:
         with tempfile.TemporaryDirectory() as folder:

@@ -12,7 +12,6 @@ random.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from itertools import groupby, product
 from pathlib import Path
@@ -21,10 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from alive_encoders import states
 
 from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.cache import cached_frames
-from rl_infonce.files.durable import replace_json, replace_text
+from rl_infonce.files.durable import replace_json
 from rl_infonce.probing import ProbingTask, extract_features, make_task, probe_features
 from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import t_difference
@@ -48,12 +48,6 @@ def measures(features: npt.NDArray[np.float32]) -> dict[str, float]:
         "std": float(features.std(axis=0).mean()),
         "norm": float(np.linalg.norm(features, axis=1).mean()),
     }
-
-
-def states(game: str, n_frames: int, n_states: int) -> npt.NDArray[np.uint8]:
-    """Return evenly spaced states of a random agent, or of the frames the cells are probed on."""
-    observations = cached_frames(game, n_frames, seed=0).observations("agent")
-    return observations[np.linspace(0, len(observations) - 1, n_states).astype(np.int64)]
 
 
 def untrained(cell: Cell, grid: Grid) -> torch.nn.Module:
@@ -209,7 +203,7 @@ def main() -> None:
         return
     found = list(measured(SweepFolder(arguments.runs), arguments.n_states))
     content = {"n_states": arguments.n_states, "cells": found}
-    replace_text(arguments.output / "live_features.json", json.dumps(content, indent=1) + "\n")
+    replace_json(arguments.output / "live_features.json", content)
     print(table(found))
 
 

@@ -31,7 +31,7 @@ from rl_infonce.probing import LabelledObservations, extract_features, make_task
 
 SIDE, DOT, N_CELLS = 84, 6, 12
 CELL = SIDE // N_CELLS
-N_STEPS = 500
+EPISODE_LENGTH, N_STEPS = 50, 500
 ARMS = ("untrained", "static_dim", "infonce", "jsd_stdim", "stdim", "positional_dim")
 
 
@@ -42,17 +42,15 @@ class Outcome(TypedDict):
     seconds: float
 
 
-def moving_dot(
-    n_episodes: int, episode_length: int, rng: np.random.Generator
-) -> LabelledObservations:
+def moving_dot(n_episodes: int, rng: np.random.Generator) -> LabelledObservations:
     """Return frames [K, 1, 84, 84] of walks, labelled with the dot's cell, x and y in 0..11."""
-    n_frames = n_episodes * episode_length
+    n_frames = n_episodes * EPISODE_LENGTH
     noise = rng.integers(0, 140, (n_frames, 1, SIDE // DOT, SIDE // DOT), dtype=np.uint8)
     images = noise.repeat(DOT, axis=2).repeat(DOT, axis=3)
     labels = {name: np.empty(n_frames, np.int64) for name in ("x", "y")}
     for episode in range(n_episodes):
         position, velocity = rng.integers(0, N_CELLS, 2), rng.choice([-1, 1], 2)
-        for row in range(episode * episode_length, (episode + 1) * episode_length):
+        for row in range(episode * EPISODE_LENGTH, (episode + 1) * EPISODE_LENGTH):
             y, x = position * CELL
             images[row, 0, y : y + DOT, x : x + DOT] = 255
             labels["y"][row], labels["x"][row] = position
@@ -61,17 +59,13 @@ def moving_dot(
             position = position + velocity
             if rng.random() < 0.1:
                 velocity = rng.choice([-1, 1], 2)
-    return LabelledObservations(
-        images,
-        labels,
-        np.repeat(np.arange(n_episodes), episode_length),
-        {"x": ("dot",), "y": ("dot",)},
-    )
+    ids = np.repeat(np.arange(n_episodes), EPISODE_LENGTH)
+    return LabelledObservations(images, labels, ids, {"x": ("dot",), "y": ("dot",)})
 
 
 def measure(arm: str, seed: int, n_steps: int = N_STEPS) -> Outcome:
     """Pretrain an encoder and probe it on walks it has not seen."""
-    game = moving_dot(60, 50, np.random.default_rng([seed, 0]))
+    game = moving_dot(60, np.random.default_rng([seed, 0]))
     generator = torch.Generator().manual_seed(seed)
     encoder = PixelEncoder((1, SIDE, SIDE), 256, generator=generator)
     seconds = 0.0
@@ -87,7 +81,7 @@ def measure(arm: str, seed: int, n_steps: int = N_STEPS) -> Outcome:
         start = time.perf_counter()
         pretrain(objective, *both, Budget(n_steps=n_steps), settings)
         seconds = time.perf_counter() - start
-    probed = moving_dot(40, 50, np.random.default_rng([seed, 1]))
+    probed = moving_dot(40, np.random.default_rng([seed, 1]))
     task = make_task(probed, np.random.default_rng(seed))
     scores, _ = probe_features(extract_features(encoder, probed.observations), task, seed=seed)
     return {"f1_weighted": scores.mean.f1_weighted, "seconds": seconds}

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
@@ -22,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from alive_encoders import probe, states
 
-from rl_infonce.atari.cache import cached_frames
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.files.durable import replace_json
 from rl_infonce.networks.encoder_file import load_encoder, untrained
@@ -37,31 +35,24 @@ from rl_infonce.report.return_tables import (
     to_markdown,
 )
 from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
+from rl_infonce.report.sections import MEASURES
 from rl_infonce.report.wall_clock import scores_at_equal_time
 from rl_infonce.runs.claim import claimed
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank
-from rl_infonce.scoring.defaults import LABELS
-from rl_infonce.scoring.probe_plan import make_plan
-from rl_infonce.scoring.probe_runner import probe_games
-from rl_infonce.scoring.scores_file import ScoresFile, read_scores
-from rl_infonce.sweeps.grid import Cell, Grid, read_grid
+from rl_infonce.scoring.scores_file import read_scores
+from rl_infonce.sweeps.grid import Grid, read_grid
 from rl_infonce.sweeps.results import f1_by_category, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 
 GRID = Path(__file__).with_suffix(".toml")
 ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
-MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 SAME_FRAMES = ("frames_hash", "labels_hash")
 SPREAD, N_STATES = "offline_spread.json", 2000
 
 
 def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -> None:
-    """Pretrain and probe the encoders that have no scores yet.
-
-    Raises:
-        RuntimeError: If a probe fails; it has said why.
-    """
+    """Pretrain and probe the encoders that have no scores yet."""
     for cell in (cell for cell in grid.cells() if cell.arm == grid.arms[0]):
         folder, name = output / "offline", f"{cell.game}-{cell.seed}"
         with claimed(folder / f"{name}.json", runs) as is_missing:
@@ -77,48 +68,28 @@ def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -
                 )
                 print(f"Pretraining {runs / name}", flush=True)
                 path, _ = pretrain_encoder(plan, runs / name)
-                probe(path, cell, grid)
-                (runs / name / "probe" / "scores.json").replace(folder / f"{name}.json")
-
-
-def probe(encoder: Path, cell: Cell, grid: Grid) -> None:
-    """Score an encoder beside itself, on the frames on which the sweep's cell was scored."""
-    settings = grid.probe_settings(cell)
-    plan = make_plan(
-        [cell.game],
-        [str(encoder)],
-        seeds=[cell.seed],
-        protocols=settings["protocol"],
-        labels=LABELS,
-        n_frames=settings["n_frames"],
-        say=print,
-        complain=print,
-    )
-    scores = ScoresFile(encoder.parent / "probe", plan.settings)
-    if not probe_games(plan, scores, command=shlex.join(sys.argv)):
-        raise RuntimeError(f"Expected the features of {encoder} to be scored; see above.")
+                scores = probe(cell.game, cell.seed, grid.probe_settings(cell), path)
+                scores.replace(folder / f"{name}.json")
 
 
 def spread(grid: Grid, runs: Path, output: Path) -> None:
     """Write how many features of pretrained encoders differ between states, and in what rank."""
     cells = []
     for game in grid.games:
-        n_frames = (grid.probe or {})["n_frames"]
-        observations = cached_frames(game, n_frames, seed=0).observations("agent")
-        states = observations[np.linspace(0, n_frames - 1, N_STATES).astype(np.int64)]
+        images = states(game, (grid.probe or {})["n_frames"], N_STATES)
         for seed in grid.seeds:
             path = runs / f"{game}-{seed}" / "encoder.safetensors"
             if path.exists():
                 trained = load_encoder(path)
                 networks = {"untrained": untrained(trained, seed), OFFLINE: trained}
-                found = {name: measures(network, states) for name, network in networks.items()}
+                found = {name: measures(network, images) for name, network in networks.items()}
                 cells.append({"game": game, "seed": seed, **found})
     replace_json(output / SPREAD, {"n_states": N_STATES, "cells": cells})
 
 
-def measures(network: torch.nn.Module, states: Any) -> dict[str, float]:
+def measures(network: torch.nn.Module, images: Any) -> dict[str, float]:
     """Return the share of features that are the same for all states, and their effective rank."""
-    features = torch.as_tensor(extract_features(network.eval(), states))
+    features = torch.as_tensor(extract_features(network.eval(), images))
     return {
         "dead_share": float(dead_share(features, tolerance=0.0)),
         "effective_rank": float(effective_rank(features)),

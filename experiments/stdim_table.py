@@ -36,7 +36,7 @@ from rl_infonce.atari.games import resolve_game
 from rl_infonce.atari.labelled_frames import LabelledFrames
 from rl_infonce.atari.labels import labels_hash, load_labels
 from rl_infonce.atari.published import published_scores
-from rl_infonce.device import processor_name
+from rl_infonce.device import processor_name, usable_device
 from rl_infonce.files.durable import replace_text
 from rl_infonce.networks.architectures import STDIMEncoder
 from rl_infonce.pretraining import (
@@ -173,16 +173,11 @@ def fill(cell: Cell, sizes: Sizes, runs: Path) -> dict[str, Any]:
         "hardware": {
             "cpu": processor_name(),
             "torch_threads": torch.get_num_threads(),
-            "device": str(device()),
+            "device": str(usable_device("auto")),
         },
         "pretraining": training,
         "scores": {p: s.to_json() for p, s in probed(cell, encoder, sizes).items()},
     }
-
-
-def device() -> torch.device:
-    """Return the GPU if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def pretrained(
@@ -201,7 +196,7 @@ def pretrained(
         train, held_out = replace(train, labels=labels), replace(held_out, labels=labels)
     objective = make_objective(
         cell.objective, encoder, generator, variables=tuple(train.labels)
-    ).to(device())
+    ).to(usable_device("auto"))
     settings = PretrainingSettings(batch_size=default_batch_size(cell.objective), seed=cell.seed)
     folder = runs / cell.name
     folder.mkdir(exist_ok=True)
@@ -223,16 +218,16 @@ def probed(cell: Cell, encoder: STDIMEncoder | None, sizes: Sizes) -> dict[str, 
     labelled = frames.labelled("screen", LABELS)
     features = None
     if encoder is not None:
-        features = extract_features(encoder.to(device()), labelled.observations)
+        features = extract_features(encoder.to(usable_device("auto")), labelled.observations)
     scores = {}
     for protocol in PROTOCOLS:
         task = make_task(labelled, np.random.default_rng(cell.seed), **TASKS[protocol])
         scores[protocol] = (
             majority_scores(task, seed=cell.seed)
             if features is None
-            else probe_features(features, task, protocol=protocol, seed=cell.seed, device=device())[
-                0
-            ]
+            else probe_features(
+                features, task, protocol=protocol, seed=cell.seed, device=usable_device("auto")
+            )[0]
         )
     return scores
 

@@ -49,8 +49,10 @@ def test_an_encoder_is_pretrained_and_probed_once(
     assert f" | {rank:.0f} | 1 |" in script.spread_table(found)
     monkeypatch.setattr("rl_infonce.scoring.probe_runner.make_task", None)
     (tmp_path / "breakout-0" / "probe" / "scores.md").unlink()
+    encoder = tmp_path / "breakout-0" / "encoder.safetensors"
+    settings = grid.probe_settings(grid.cells()[0])
     with pytest.raises(RuntimeError, match=r"features of .*encoder\.safetensors to be scored"):
-        script.probe(tmp_path / "breakout-0" / "encoder.safetensors", grid.cells()[0], grid)
+        script.probe("breakout", 0, settings, encoder)
 
 
 def sweep(folder: Path, f1: list[float], frames: str = "b", **changes: Any) -> SweepFolder:
