@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from rl_infonce.report.return_tables import markdown_table
+
 BASE: dict[str, Any] = {
     "critic": "cosine",
     "infonce_coef": 0.1,
@@ -185,12 +187,9 @@ def table(output: Path) -> str:
     """Return the table of all results in Markdown: mean R^2 over seeds (lowest to highest)."""
     runs = [json.loads(path.read_text()) for path in sorted(output.glob("*.json"))]
     arms = [UNTRAINED, *(name_of(change) for change in CHANGES)]
-    lines = [
-        f"| change | {' | '.join(RAM)} | steps/s |",
-        "|---|" + "---|" * (len(RAM) + 1),
-    ]
+    rows = []
     for arm in arms:
-        cells = []
+        cells = [arm]
         for game in RAM:
             scores = [r["mean_r2"] for r in runs if r["arm"] == arm and r["game"] == game]
             cells.append(
@@ -200,8 +199,8 @@ def table(output: Path) -> str:
             )
         speeds = [r["n_steps"] / r["seconds"] for r in runs if r["arm"] == arm and r["n_steps"]]
         cells.append(f"{statistics.median(speeds):.0f}" if speeds else "-")
-        lines.append(f"| {arm} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown_table(["change", *RAM, "steps/s"], rows)
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from rl_infonce.device import processor_name
 from rl_infonce.pretraining import OBJECTIVES
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.runs.run_directory import software
 
 N_RANKS = (2, 4)
@@ -114,26 +115,24 @@ def compare(folder: Path, objectives: Sequence[str], *flags: str) -> dict[str, A
 
 def table(summary: Mapping[str, Any], precision: str) -> str:
     """Return the largest differences in Markdown: of 2 ranks, of 4, in brackets the control's."""
-    lines = [f"| {precision} | {' | '.join(QUANTITIES)} |", "|---" * (len(QUANTITIES) + 1) + "|"]
+    rows = []
     for name, found in summary["differences"].items():
         of_ranks = [found[f"{precision}, {n} ranks"] for n in N_RANKS]
         cells = [", ".join(f"{each[quantity]:.0e}" for each in of_ranks) for quantity in QUANTITIES]
         alone = found[CONTROLS[precision]]
         cells = [f"{c} ({alone[q]:.0e})" for c, q in zip(cells, QUANTITIES, strict=True)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([name, *cells])
+    return markdown_table([precision, *QUANTITIES], rows)
 
 
 def speed_table(summary: Mapping[str, Any]) -> str:
     """Return seconds per step in Markdown."""
-    arms = {
-        "1": "1 process",
-        **{f"{n} ranks": f"{n} ranks" for n in N_RANKS},
-    }
-    lines = [f"| objective | {' | '.join(arms.values())} |", "|---" * (len(arms) + 1) + "|"]
-    for name, seconds in summary["seconds_per_step"].items():
-        lines.append(f"| {name} | {' | '.join(f'{seconds[arm]:.2f}' for arm in arms)} |")
-    return "\n".join(lines)
+    of_ranks = [f"{n} ranks" for n in N_RANKS]
+    rows = [
+        [name, *(f"{seconds[arm]:.2f}" for arm in ("1", *of_ranks))]
+        for name, seconds in summary["seconds_per_step"].items()
+    ]
+    return markdown_table(["objective", "1 process", *of_ranks], rows)
 
 
 def main() -> None:

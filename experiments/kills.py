@@ -25,6 +25,7 @@ import numpy as np
 
 from rl_infonce.files.durable import PARTIAL
 from rl_infonce.files.state_file import StateBytes, unpack_state
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import software
 
@@ -149,12 +150,8 @@ def table(found: dict[str, Any]) -> str:
     """Return the counts as Markdown."""
     counts = found["counts"]
     names = list(next(iter(counts.values())))
-    lines = [
-        f"| algorithm | {' | '.join(names).replace('_', ' ')} |",
-        "|---" * (len(names) + 1) + "|",
-    ]
-    lines += [f"| {a} | {' | '.join(str(c[name]) for name in names)} |" for a, c in counts.items()]
-    return "\n".join(lines)
+    rows = [[algorithm, *(str(own[name]) for name in names)] for algorithm, own in counts.items()]
+    return markdown_table(["algorithm", *(name.replace("_", " ") for name in names)], rows)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from rl_infonce.agents.saved_extractor import read_encoder
 from rl_infonce.atari.cache import cached_frames
 from rl_infonce.files.durable import replace_json
 from rl_infonce.probing import ProbingTask, extract_features, make_task, probe_features
+from rl_infonce.report.formatting import interval_words
 from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import t_difference
 from rl_infonce.scoring.probe_runner import TASKS
@@ -169,7 +170,7 @@ def _less(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> str:
     if min(map(len, ours.values())) < 2:
         means = (np.mean([np.mean(values) for values in of.values()]) for of in (ours, theirs))
         return f"{np.subtract(*means):+.4f}"
-    return "{:+.4f} ({:+.4f} to {:+.4f})".format(*t_difference(ours, theirs, paired=True))
+    return interval_words(t_difference(ours, theirs, paired=True), "+.4f")
 
 
 def table(found: list[dict[str, Any]]) -> str:

@@ -39,7 +39,9 @@ from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from rl_infonce.files.durable import replace_text
 from rl_infonce.report.bootstrap import bootstrap_improvement
 from rl_infonce.report.curves import area_under_curve, final_return
+from rl_infonce.report.formatting import interval_words
 from rl_infonce.report.power import detectable_difference
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import Interval, t_difference, t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
@@ -193,13 +195,11 @@ def check_same_budget(n_steps: Mapping[str, int]) -> None:
 def table(study: Study, output: Path, of: str) -> str:
     """Return the return of each arm, and the differences to the arms it is compared with."""
     found = scores(study, output, of)
-    lines = [
-        f"| game | arm | runs | return, {of} | less baseline | found in 4 of 5 | less placebo "
-        "| beats baseline |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    header = ["game", "arm", "runs", f"return, {of}", "less baseline", "found in 4 of 5"]
+    header += ["less placebo", "beats baseline"]
+    rows = []
     for (game, arm), own in found.items():
-        mean = _shown(t_interval(list(own.values())), "{:.2f}") if len(own) > 1 else "missing"
+        mean = _shown(t_interval(list(own.values())), ".2f") if len(own) > 1 else "missing"
         baseline, is_off = study.arms[arm].baseline, study.arms[arm].loss.get("infonce_coef") == 0
         less = [
             "-" if is_off or arm == other else _less(own, found[game, other])
@@ -207,14 +207,13 @@ def table(study: Study, output: Path, of: str) -> str:
         ]
         least = "-" if is_off else _detectable(own, found[game, baseline])
         better = "-" if is_off else _improvement(own, found[game, baseline])
-        cells = (game, arm, str(len(own)), mean, less[0], least, less[1], better)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append([game, arm, str(len(own)), mean, less[0], least, less[1], better])
+    return markdown_table(header, rows)
 
 
 def _less(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     pair = _paired(own, other)
-    return _shown(None if pair is None else t_difference(*pair, paired=True), "{:+.2f}")
+    return _shown(None if pair is None else t_difference(*pair, paired=True), "+.2f")
 
 
 def _paired(
@@ -239,14 +238,11 @@ def _improvement(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     if pair is None:
         return "missing"
     rng = np.random.default_rng(0)
-    return _shown(bootstrap_improvement(*pair, paired=False, rng=rng), "{:.2f}")
+    return _shown(bootstrap_improvement(*pair, paired=False, rng=rng), ".2f")
 
 
 def _shown(interval: Interval | None, form: str) -> str:
-    if interval is None:
-        return "missing"
-    value, low, high = (form.format(each) for each in interval[:3])
-    return f"{value} ({low} to {high})"
+    return "missing" if interval is None else interval_words(interval, form)
 
 
 def main() -> None:

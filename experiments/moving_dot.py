@@ -28,6 +28,7 @@ from rl_infonce.pretraining import (
     training_and_validation,
 )
 from rl_infonce.probing import LabelledObservations, extract_features, make_task, probe_features
+from rl_infonce.report.return_tables import markdown_table
 
 SIDE, DOT, N_CELLS = 84, 6, 12
 CELL = SIDE // N_CELLS
@@ -89,13 +90,13 @@ def measure(arm: str, seed: int, n_steps: int = N_STEPS) -> Outcome:
 
 def table(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
     """Return F1 and seconds per arm over seeds, lowest to highest in brackets."""
-    lines = ["| objective | F1 of the position | seconds |", "|---|---|---|"]
+    rows = []
     for arm, found in outcomes.items():
         f1, seconds = ([each[key] for each in found] for key in ("f1_weighted", "seconds"))
         spread = f"{np.mean(f1):.3f} ({min(f1):.3f} to {max(f1):.3f})"
         shown = f"{np.mean(seconds):.0f} ({min(seconds):.0f} to {max(seconds):.0f})"
-        lines.append(f"| {arm} | {spread} | {shown if max(seconds) else '-'} |")
-    return "\n".join(lines)
+        rows.append([arm, spread, shown if max(seconds) else "-"])
+    return markdown_table(["objective", "F1 of the position", "seconds"], rows)
 
 
 def main() -> None:

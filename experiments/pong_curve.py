@@ -26,6 +26,7 @@ from stable_baselines3.common.logger import configure
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.files.durable import replace_json, replace_text
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.training.rl_zoo import constant_ppo
 
 COLUMNS = ("loss", "mi_ceiling", "accuracy_k4", "floor_pixels_k4", "floor_random_k4")
@@ -128,18 +129,18 @@ def draw(output: Path) -> None:
 
 def table(output: Path) -> str:
     """Return, in Markdown, means of the last tenth of every run's rollouts, and the retrieval."""
-    lines = [f"| run | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
-    after = ["| after training | candidates | loss | accuracy |", "|---|---|---|---|"]
+    last_tenths, after = [], []
     for path in sorted(output.glob("*.csv")):
         run = path.stem.replace("_", " ").replace("-", ", seed ")
         curves = read(path)
         last = len(curves["step"]) // 10 + 1
         ends = [f"{np.nanmean(curves[name][-last:]):.2f}" for name in COLUMNS]
-        lines.append(f"| {run} | {' | '.join(ends)} |")
+        last_tenths.append([run, *ends])
         found = json.loads(path.with_suffix(".json").read_text())
-        loss, accuracy = f"{found['loss']:.2f}", f"{found['accuracy']:.2f}"
-        after.append(f"| {run} | {found['n_candidates']} | {loss} | {accuracy} |")
-    return "\n".join([*lines, "", *after])
+        numbers = (f"{found[name]:.2f}" for name in ("loss", "accuracy"))
+        after.append([run, str(found["n_candidates"]), *numbers])
+    retrieved = markdown_table(["after training", "candidates", "loss", "accuracy"], after)
+    return f"{markdown_table(['run', *COLUMNS], last_tenths)}\n\n{retrieved}"
 
 
 def main() -> None:

@@ -23,6 +23,8 @@ from regime_scores import (
 )
 from regime_units import scales
 
+from rl_infonce.report.formatting import interval_words
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import Interval, t_interval
 
 NOISES = {"White": "white noise", "Drifting": "noise that drifts"}
@@ -34,10 +36,7 @@ def table(grid: Grid, output: Path) -> str:
     runs = runs_of(grid, output)
     found, endings = measured(runs), measured(runs, ending)
     scale = scales(grid, found)
-    lines = [
-        "| task | arm | runs | mean return over the budget | of the unit | in its last tenth |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for (task, arm), own in sorted(found.items(), key=lambda each: each[0][0]):
         mean = _spread(list(own.values()))
         part = "-"
@@ -45,16 +44,19 @@ def table(grid: Grid, output: Path) -> str:
             zero, one = scale[task]
             part = f"{(float(np.mean(list(own.values()))) - zero) / (one - zero):.2f}"
         end = _spread(list(endings[task, arm].values()))
-        lines.append(f"| {task} | {arm} | {len(own)} | {mean} | {part} | {end} |")
+        rows.append([task, arm, str(len(own)), mean, part, end])
+    head = ["task", "arm", "runs", "mean return over the budget", "of the unit"]
+    areas = markdown_table([*head, "in its last tenth"], rows) + "\n"
     if len(grid.seeds) < FEWEST_SEEDS:
-        return "\n".join(lines) + "\n"
+        return areas
     scores = in_units(grid, found)
-    lines += ["", "| arm | less arm | difference in units, all fresh tasks |", "|---|---|---|"]
-    for arm, other in product(grid.arms, grid.arms):
-        if arm != other:
-            interval = difference(grid.fresh_tasks, scores, arm, other)
-            lines.append(f"| {arm} | {other} | {_told(interval)} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [arm, other, _told(difference(grid.fresh_tasks, scores, arm, other))]
+        for arm, other in product(grid.arms, grid.arms)
+        if arm != other
+    ]
+    head = ["arm", "less arm", "difference in units, all fresh tasks"]
+    return f"{areas}\n{markdown_table(head, rows)}\n"
 
 
 def map_table(rows: list[Row]) -> str:
@@ -62,35 +64,31 @@ def map_table(rows: list[Row]) -> str:
     others = list(dict.fromkeys(arm for row in rows for arm in row.over))
     head = ["regime", "tasks", "seeds", *(f"over {arm}" for arm in others), "times baseline"]
     head += ["over baseline at equal time", ""]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in rows:
-        cells = [
+    cells = [
+        [
             row.grid.regime,
             ", ".join(row.grid.tasks),
             str(row.n_seeds),
             *(_told(row.over.get(arm)) for arm in others),
-            "-" if row.ratio is None else _shown(row.ratio, "{:.2f}"),
+            "-" if row.ratio is None else interval_words(row.ratio, ".2f"),
             _told(row.at_equal_time),
             effect(row.over.get(BASELINE), row.over.get(PLACEBO)),
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        for row in rows
+    ]
+    return markdown_table(head, cells) + "\n"
 
 
 def tasks_table(rows: list[Row]) -> str:
     """Return in Markdown what the loss does on each task of each regime, and what it costs."""
-    lines = [
-        "| regime | task | over baseline | over placebo | over baseline at equal time "
-        "| processor time of baseline's |",
-        "|---|---|---|---|---|---|",
-    ]
+    cells = []
     for row in rows:
         for task, each in row.on_tasks.items():
-            over = " | ".join(map(_told, each[:3]))
             times = "missing" if each.cost is None else f"{each.cost:.2f}"
             name = f"{task}, tuned on" if task in row.grid.tuned_on else task
-            lines.append(f"| {row.grid.regime} | {name} | {over} | {times} |")
-    return "\n".join(lines) + "\n"
+            cells.append([row.grid.regime, name, *map(_told, each[:3]), times])
+    head = ["regime", "task", "over baseline", "over placebo", "over baseline at equal time"]
+    return markdown_table([*head, "processor time of baseline's"], cells) + "\n"
 
 
 def tried_table(grids: Mapping[str, Grid], output: Path) -> str:
@@ -106,11 +104,12 @@ def tried_table(grids: Mapping[str, Grid], output: Path) -> str:
                 tried.setdefault((grid.algorithm, NOISES.get(kind, "no noise")), []).append(
                     (form, task)
                 )
-    lines = ["| algorithm | beside | forms of the loss | tuning tasks |", "|---|---|---|---|"]
+    rows = []
     for (algorithm, noise), found in sorted(tried.items()):
         n_forms, tasks = len({form for form, _ in found}), sorted({task for _, task in found})
-        lines.append(f"| {algorithm} | {noise} | {n_forms} | {', '.join(tasks)} |")
-    return "\n".join(lines) + "\n"
+        rows.append([algorithm, noise, str(n_forms), ", ".join(tasks)])
+    head = ["algorithm", "beside", "forms of the loss", "tuning tasks"]
+    return markdown_table(head, rows) + "\n"
 
 
 def draw(rows: list[Row], path: Path) -> None:
@@ -144,14 +143,9 @@ def draw(rows: list[Row], path: Path) -> None:
 def _spread(values: list[float]) -> str:
     """Return the mean with its 95 % interval, or with the lowest and the highest of few runs."""
     if len(values) >= FEWEST_SEEDS:
-        return _shown(t_interval(values), "{:.0f}")
+        return interval_words(t_interval(values), ".0f")
     return f"{np.mean(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
 def _told(interval: Interval | None) -> str:
-    return "missing" if interval is None else _shown(interval, "{:+.3f}")
-
-
-def _shown(interval: Interval, form: str) -> str:
-    value, low, high = (form.format(each) for each in interval[:3])
-    return f"{value} ({low} to {high})"
+    return "missing" if interval is None else interval_words(interval, "+.3f")

@@ -101,8 +101,7 @@ def ratio(ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]) ->
     of_logarithms = bootstrap_difference(
         ours, theirs, lambda scores: np.log(mean(scores)), paired=True, rng=rng, widen=True
     )
-    value, low, high = np.exp(of_logarithms[:3])
-    return Interval(float(value), float(low), float(high))
+    return Interval(*(float(each) for each in np.exp(of_logarithms)))
 
 
 def costs_of(runs: Runs, task: str) -> FloatArray:

@@ -55,6 +55,8 @@ from rl_infonce.probing import (
     make_task,
     probe_features,
 )
+from rl_infonce.report.formatting import interval_words
+from rl_infonce.report.return_tables import markdown_table
 from rl_infonce.report.statistics import t_interval
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
@@ -271,30 +273,26 @@ def table(output: Path) -> str:
     for protocol in PROTOCOLS:
         found = read(output, protocol)
         games = sorted({game for game, _ in found})
-        rows = [row for row in ROWS if any(key[1] == row for key in found)]
-        lines = [f"| {protocol} | {' | '.join(rows)} |", "|---" * (len(rows) + 1) + "|"]
+        objectives = [row for row in ROWS if any(key[1] == row for key in found)]
+        rows = []
         for game in games:
-            cells = [shown([s.mean.f1_weighted for s in found.get((game, r), [])]) for r in rows]
-            lines.append(f"| {game} | {' | '.join(cells)} |")
+            scores = (found.get((game, each), []) for each in objectives)
+            rows.append([game, *(shown([s.mean.f1_weighted for s in own]) for own in scores)])
             if protocol == "anand2019":
-                lines.append(f"| *{game}, published* | {' | '.join(published([game], rows))} |")
-        lines.append(f"| mean of {len(games)} | {' | '.join(means(found, games, rows))} |")
+                rows.append([f"*{game}, published*", *published([game], objectives)])
+        rows.append([f"mean of {len(games)}", *means(found, games, objectives)])
         if protocol == "anand2019":
-            lines.append(f"| *mean, published* | {' | '.join(published(games, rows))} |")
+            rows.append(["*mean, published*", *published(games, objectives)])
         for category in sorted({c for each in found.values() for s in each for c in s.categories}):
-            cells = [of_category(found, games, row, category) for row in rows]
-            lines.append(f"| {category.replace('_', ' ')} | {' | '.join(cells)} |")
-        blocks.append("\n".join(lines))
-        blocks.append(differences(found, games))
+            cells = (of_category(found, games, each, category) for each in objectives)
+            rows.append([category.replace("_", " "), *cells])
+        blocks += [markdown_table([protocol, *objectives], rows), differences(found, games)]
     return "\n\n".join(blocks)
 
 
 def differences(found: Found, games: Sequence[str]) -> str:
     """Return what one objective gains over another, per game and in the mean of all games."""
-    lines = [
-        f"| difference | {' | '.join(games)} | mean, 95 % t interval over games |",
-        "|---" * (len(games) + 2) + "|",
-    ]
+    rows = []
     for one, other in COMPARED:
         gains = {
             game: float(
@@ -307,10 +305,9 @@ def differences(found: Found, games: Sequence[str]) -> str:
         cells = [f"{gains[game]:+.3f}" if game in gains else "missing" for game in games]
         total = "missing"
         if len(gains) == len(games) > 1:
-            mean, low, high = t_interval(list(gains.values()))
-            total = f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
-        lines.append(f"| {one} - {other} | {' | '.join(cells)} | {total} |")
-    return "\n".join(lines)
+            total = interval_words(t_interval(list(gains.values())), "+.3f")
+        rows.append([f"{one} - {other}", *cells, total])
+    return markdown_table(["difference", *games, "mean, 95 % t interval over games"], rows)
 
 
 def published(games: Sequence[str], rows: Sequence[str]) -> list[str]:
@@ -328,8 +325,7 @@ def shown(figures: Sequence[float]) -> str:
         return "missing"
     if len(figures) == 1:
         return f"{figures[0]:.3f}"
-    mean, low, high = t_interval(figures)
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    return interval_words(t_interval(figures), ".3f")
 
 
 def means(found: Found, games: Sequence[str], rows: Sequence[str]) -> Iterator[str]:
@@ -385,13 +381,7 @@ def seen_table(content: Mapping[str, Any]) -> str:
     counts = content["games"]
     games = sorted(counts)
     shares = [f"{counts[game]['seen'] / counts[game]['test']:.1%}" for game in games]
-    return "\n".join(
-        (
-            f"| test part | {' | '.join(games)} |",
-            "|---" * (len(games) + 1) + "|",
-            f"| seen in pretraining | {' | '.join(shares)} |",
-        )
-    )
+    return markdown_table(["test part", *games], [["seen in pretraining", *shares]])
 
 
 def main() -> None:

@@ -10,6 +10,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def interval_words(interval: tuple[float, float, float], form: str) -> str:
+    """Return "+0.2 (-0.1 to +0.5)" of a value, its lower and its upper end in the form "+.1f"."""
+    value, low, high = (format(each, form) for each in interval)
+    return f"{value} ({low} to {high})"
+
+
 def notes_on_arms(notes: Mapping[str, Sequence[str]]) -> list[str]:
     """Return every note once, after the arms it is on: "infonce, placebo: left out pong"."""
     arms: dict[str, list[str]] = {}

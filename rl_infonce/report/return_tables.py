@@ -17,7 +17,8 @@ from rl_infonce.report.comparison import (
     of_each_game,
     paired_scores,
 )
-from rl_infonce.report.formatting import counted, notes_on_arms
+from rl_infonce.report.formatting import counted, interval_words, notes_on_arms
+from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Scored, scores_by_arm
 
 _NO_WIDTH = 1e-9
@@ -66,7 +67,7 @@ def comparison_table(
     pairs: Mapping[str, tuple[BySeed, BySeed]],
     against: str,
     *,
-    scales: Mapping[str, tuple[float, float]] | None,
+    scales: Scales | None,
     rng: np.random.Generator,
 ) -> Table:
     """Return arms against what each is compared with, on the games and seeds that both have.
@@ -103,10 +104,10 @@ def _comparison(found: Comparison | None) -> list[str]:
         return ["not compared, see below", "missing", "missing", "missing", "missing", "0"]
     return [
         found.verdict,
-        _interval(found.difference, f"+.{_decimals(found.difference)}f"),
+        interval_words(found.difference, f"+.{_decimals(found.difference)}f"),
         _detectable(found.detectable),
-        _interval(found.iqm, f"+.{_decimals(found.iqm)}f"),
-        _interval(found.improvement, ".2f"),
+        interval_words(found.iqm, f"+.{_decimals(found.iqm)}f"),
+        interval_words(found.improvement, ".2f"),
         f"{found.n_pairs} in {counted(found.n_games, 'game')}",
     ]
 
@@ -127,11 +128,6 @@ def _digits_after_the_point(scale: float) -> int:
     if scale < _NO_WIDTH:
         return 3
     return max(1 - math.floor(math.log10(scale)), 0)
-
-
-def _interval(interval: tuple[float, float, float], form: str) -> str:
-    value, low, high = (format(each, form) for each in interval)
-    return f"{value} ({low} to {high})"
 
 
 def to_markdown(table: Table) -> str:

@@ -187,4 +187,4 @@ def test_seen_counts_the_test_frames_whose_whole_ram_was_in_pretraining(
     content = json.loads(path.read_text())
     assert content["games"] == {"pong": {"seen": 2, "test": 5}}
     shown = capsys.readouterr().out.splitlines()
-    assert shown == ["| test part | pong |", "|---|---|", "| seen in pretraining | 40.0% |"]
+    assert shown == ["| test part | pong |", "| --- | --- |", "| seen in pretraining | 40.0% |"]
