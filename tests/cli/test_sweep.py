@@ -213,8 +213,6 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "a grid, or --resume"),
-        (["GRID", "--resume", "x"], "a grid, or --resume"),
         (["--resume", "none"], "none, got no grid.toml"),
         (["--resume", "none", "-o", "x"], "--resume without --output"),
         (["bad.toml"], "Did you mean 'breakout'"),
@@ -234,7 +232,6 @@ def test_the_disk_is_estimated_from_above(whole: Path) -> None:
             ["GRID", *RAY, "--force", "--gpus-per-cell", "-1"],
             "`--gpus-per-cell` to be a finite number >= 0, got -1",
         ),
-        (["GRID", *SLURM, "--slurm", "x"], "name:value, got 'x'"),
         (["GRID", *SLURM], "`timeout_min`, the minutes that a job may take, got []"),
         (["GRID", *SLURM, "--dry-run"], "--slurm timeout_min:240"),
         (["GRID", *SLURM, "--force", "--slurm", "timeout_min=5"], "name:value, got 'timeout"),

@@ -1,5 +1,4 @@
 import argparse
-import json
 import math
 import re
 import shlex
@@ -18,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce import InfoNCEExtractor, __version__
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _ending, _of_this_session, run
+from rl_infonce.runs.run_directory import read_record
 from rl_infonce.training.plan import TrainingPlan
 from tests.cli.running import AtStep, ctrl_c, refusal
 
@@ -39,11 +39,6 @@ def tiny(folder: Path, *flags: str) -> argparse.Namespace:
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return {k: v for k, v in vars(arguments).items() if k != "given" and not callable(v)}
-
-
-def record_of(run_dir: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    return record
 
 
 def test_flags_have_the_zoo_spelling_and_documented_defaults() -> None:
@@ -178,7 +173,7 @@ def test_a_run_ends_with_record_curves_and_model(
     assert run(tiny(logs, "--max-grad-ratio", "0.01")) == 0
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     run_dir = logs / "ppo" / "pong_1"
-    record = record_of(run_dir)
+    record = read_record(run_dir)
     assert (record["status"], record["seed"], record["n_timesteps_done"]) == ("done", 0, 256)
     assert record["arguments"]["n_pairs"] == 8
     (session,) = record["sessions"]
@@ -238,7 +233,7 @@ def test_coefficient_zero_trains_the_baseline_and_runs_do_not_share_folders(
 def test_keyboard_interrupt_in_a_callback_saves_the_model(tmp_path: Path) -> None:
     assert run(tiny(tmp_path), callback=AtStep(10, ctrl_c)) == 130
     run_dir = tmp_path / "ppo" / "pong_1"
-    assert record_of(run_dir)["status"] == "interrupted"
+    assert read_record(run_dir)["status"] == "interrupted"
     assert PPO.load(run_dir / "model.zip", device="cpu").num_timesteps == 10
 
 
@@ -251,7 +246,7 @@ def test_an_exception_saves_the_model_and_is_raised_again(
     with pytest.raises(RuntimeError, match="the cat ate the emulator"):
         run(tiny(tmp_path), callback=AtStep(10, fail))
     run_dir = tmp_path / "ppo" / "pong_1"
-    assert record_of(run_dir)["status"] == "failed"
+    assert read_record(run_dir)["status"] == "failed"
     assert (run_dir / "model.zip").is_file()
     assert "The run failed; what was trained is in" in capsys.readouterr().err
 
@@ -268,7 +263,7 @@ def test_numbers_that_go_bad_end_the_run_with_finite_weights(
 
     assert run(tiny(tmp_path), callback=Poison()) == 1
     run_dir = tmp_path / "ppo" / "pong_1"
-    assert record_of(run_dir)["status"] == "failed"
+    assert read_record(run_dir)["status"] == "failed"
     assert (run_dir / "crash_000000000256" / "bundle.safetensors").is_file()
     assert "got NaN or infinity in" in capsys.readouterr().err
     weights = PPO.load(run_dir / "model.zip", device="cpu").policy.state_dict()

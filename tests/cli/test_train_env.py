@@ -1,7 +1,6 @@
 """`rl-infonce train --env` on environments that are no Atari games."""
 
 import csv
-import json
 import os
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _verdict, run
 from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.runs.checkpoints import latest_checkpoint
+from rl_infonce.runs.run_directory import read_record
 from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.cli.running import AtStep, ctrl_c, output_of, refusal
 from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE, VECTOR
@@ -28,11 +28,6 @@ def words(folder: Path, env: str, *flags: str) -> list[str]:
     small = ("--n-pairs", "8", "--seed", "0", "--device", "cpu", "--num-threads", "1")
     where = () if "--run-dir" in flags else ("-f", str(folder))
     return ["train", "--env", env, *small, *where, "--no-progress", *flags]
-
-
-def record_of(run_dir: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((run_dir / "run.json").read_text(encoding="utf-8"))
-    return record
 
 
 def rows_of(table: Path) -> list[dict[str, str]]:
@@ -123,7 +118,7 @@ def test_every_algorithm_trains_a_vector_environment_with_the_loss(
     sizes = OFF_POLICY if is_continuous or algo in ("dqn", "qrdqn") else ON_POLICY
     assert main(words(tmp_path, env, "--algo", algo, "-n", "64", *sizes)) == 0
     (run_dir,) = (tmp_path / algo).iterdir()
-    assert record_of(run_dir)["n_timesteps_done"] == 64
+    assert read_record(run_dir)["n_timesteps_done"] == 64
     losses = [float(row["infonce/loss"] or 0) for row in rows_of(run_dir / "progress.csv")]
     assert max(losses) > 0
     with (run_dir / "progress.csv").open(newline="") as file:
@@ -157,7 +152,7 @@ def test_a_run_that_was_killed_goes_on_exactly(
     flags = ("--algo", algo, "-n", "112", "--save-freq", "48", "--normalize", *sizes)
     assert main(words(tmp_path / "whole", env, *flags)) == 0
     whole = tmp_path / "whole" / algo / f"{name}_1"
-    record = record_of(whole)
+    record = read_record(whole)
     assert (record["arguments"]["env"], record["arguments"]["game"]) == (env, None)
     assert record["arguments"]["normalize"] is True
     stopped = tmp_path / "stopped"
@@ -187,7 +182,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_keeps_its_model(
         "--n-pairs",
         "8",
         "--temperature",
-        str(record_of(run_dir)["sessions"][0]["loss"]["temperature"]),
+        str(read_record(run_dir)["sessions"][0]["loss"]["temperature"]),
     ]
     assert main(["train", "--run-dir", str(run_dir), "--no-progress", *repeated]) == 0
     kept = run_dir / "model_40.zip"
