@@ -209,10 +209,10 @@ class InfoNCEExtractor(HostedExtractor):
         """Leave gradients ready, of a graph of their own or of a copy, which a carrier takes on."""
         auxiliary = self._auxiliary_loss(cast("TemporalInfoNCE", self.infonce))
         result = auxiliary.of_minibatch(own, pairs)
+        self._session.counts.n_updates += 1
         weighted = self.infonce_coef * result.loss.loss
-        gradients = (
-            auxiliary.gradients if carrier is None else partial(auxiliary.carried, carrier, own)
-        )
+        carried = None if carrier is None else partial(auxiliary.carried, carrier, own)
+        gradients = carried or auxiliary.gradients
         self._attachment.pending = finite_gradients(gradients, weighted, self._session)
         self._report(result, auxiliary, lambda: pairs.observed)  # last, when the graph is freed
 
@@ -264,13 +264,13 @@ class InfoNCEExtractor(HostedExtractor):
             return None
         auxiliary = self._auxiliary_loss(self.infonce)
         result = auxiliary(raw)
+        session.counts.n_updates += 1
         self._report(result, auxiliary, lambda: raw.observed)
         return result.loss
 
     def _report(
         self, result: AuxiliaryResult, auxiliary: AuxiliaryLoss, observed: Callable[[], Observed]
     ) -> None:
-        self._session.counts.n_updates += 1
         numbers = self._reporter.numbers(observed, result, auxiliary, self._session)
         own = {} if self.own_updates is None else self.own_updates.numbers()
         self._publish({**numbers, **own, "coef": self.infonce_coef})

@@ -280,9 +280,10 @@ def test_a_rollout_without_a_legal_pair_logs_no_loss_warns_once_and_trains_rl() 
     assert_same_weights(model.policy, plain.policy)
 
 
-def test_a_nan_in_the_loss_leaves_rl_untouched_and_counts() -> None:
+@pytest.mark.parametrize("pairs_from", ["buffer", "minibatch"])
+def test_a_nan_in_the_loss_leaves_rl_untouched_and_counts(pairs_from: str) -> None:
     plain = ALGORITHMS["PPO"](policy_kwargs(ChannelsLastCNN)).learn(128)
-    model = ALGORITHMS["PPO"]()
+    model = ALGORITHMS["PPO"](policy_kwargs(pairs_from=pairs_from))
     (extractor,) = extractors_of(model)
     assert extractor.infonce is not None
     with torch.no_grad():
