@@ -47,6 +47,8 @@ from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 
 GRID = Path(__file__).with_suffix(".toml")
 ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
+OTHERS = {"placebo": "infonce", "infonce": "minibatch"}
+"""Arms beside the baseline, a placebo and drawn pairs, and what is compared with them."""
 SAME_FRAMES = ("frames_hash", "labels_hash")
 SPREAD, N_STATES = "offline_spread.json", 2000
 
@@ -189,9 +191,9 @@ def at_equal_wall_clock(
 
 
 def compared_with(grid: Grid) -> dict[str, tuple[str, ...]]:
-    """Return with what arms are compared, to those arms; the placebo was trained for the loss."""
-    placebo = {"placebo": ("infonce",)} if "placebo" in grid.arms else {}
-    return {"baseline": tuple(arm for arm in grid.arms if arm != "baseline"), **placebo}
+    """Return with what arms are compared, to those arms."""
+    others = {of: (arm,) for of, arm in OTHERS.items() if {of, arm} <= set(grid.arms)}
+    return {"baseline": tuple(arm for arm in grid.arms if arm != "baseline"), **others}
 
 
 def features_compared(

@@ -42,11 +42,3 @@ def test_a_grid_without_runs_is_named_on_a_page(path: Path) -> None:
     if not (EXPERIMENTS / "results" / path.stem).is_dir():
         pages = [*EXPERIMENTS.rglob("*.md"), *(EXPERIMENTS.parent / "rl_infonce").rglob("*.md")]
         assert any(path.name in page.read_text(encoding="utf-8") for page in pages)
-
-
-def test_a_sweep_that_is_being_trained_says_how_far_it_is() -> None:
-    grid = read_grid(EXPERIMENTS / "minibatch_arms.toml")
-    n_cells = len([cell for cell in grid.cells() if cell.arm == "minibatch"])
-    n_done = len(list((EXPERIMENTS / "results" / "minibatch_arms" / "cells").iterdir()))
-    page = (EXPERIMENTS.parent / "rl_infonce" / "sb3" / "README.md").read_text(encoding="utf-8")
-    assert f"is being trained, and holds the first {n_done} of its {n_cells} runs" in page

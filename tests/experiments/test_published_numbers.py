@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -282,6 +283,59 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         plain = difference.replace("+", "")
         bracketed = plain.replace("(", "[").replace(")", "]")  # inside other brackets
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
+
+
+@pytest.fixture(scope="module")
+def minibatch_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the script prints of pairs from the minibatch beside the runs of ppo_arms."""
+    folder = tmp_path_factory.mktemp("study") / "runs"
+    shutil.copytree(RESULTS / "minibatch_arms", folder)
+    for arm in ("baseline", "infonce"):
+        for cell in (RESULTS / "ppo_arms" / "cells").glob(f"*-{arm}-*"):
+            shutil.copytree(cell, folder / "cells" / cell.name)
+    printed: str = load("ppo_arms.py").table(folder)
+    assert "Missing" not in printed
+    return printed.splitlines()
+
+
+def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: list[str]) -> None:
+    page = study_page("minibatch_arms/README.md")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) > 40
+    assert [row for row in rows if row not in minibatch_arms] == []
+    found = _compared(minibatch_arms)
+    index = (EXPERIMENTS / "README.md").read_text()
+    words, front = study_words("minibatch_arms/README.md"), " ".join(FRONT_PAGE.split())
+    told = {
+        ("mean return over the budget", "infonce"): "nor of returns ({})",
+        ("mean F1, converged", "infonce"): "neither of features ({})",
+        ("mean F1, converged", "baseline"): "by `converged` probes ({})",
+        ("mean F1, converged", "untrained"): "",
+        ("mean F1, anand2019", "infonce"): "",
+    }
+    for (measure, against), on_front in told.items():
+        row = found[f"against {against}: {measure}", "minibatch"]
+        assert row.difference in words
+        plain = row.difference.replace("+", "").replace(" (", ", ").rstrip(")")
+        assert on_front.format(plain) in front
+        assert not on_front or row.difference in index
+        is_decided = (measure, against) == ("mean F1, converged", "baseline")
+        assert (row.words == "no detectable difference") is not is_decided
+
+
+def test_the_gradient_of_the_minibatchs_pairs_is_as_large_as_its_page_says() -> None:
+    norm, ratios = "infonce/grad_norm_infonce", []
+    for game in ("breakout", "qbert", "seaquest", "space_invaders"):
+        means = []
+        for study, arm in (("minibatch_arms", "minibatch"), ("ppo_arms", "infonce")):
+            norms = []
+            for path in (RESULTS / study / "cells").glob(f"{game}-ppo-{arm}-*/progress.csv"):
+                with path.open() as file:
+                    norms += [float(row[norm]) for row in csv.DictReader(file) if row[norm]]
+            means.append(sum(norms) / len(norms))
+        ratios.append(means[0] / means[1])
+    said = f"is {min(ratios):.1f} to {max(ratios):.1f} times that of drawn pairs"
+    assert said in study_words("minibatch_arms/README.md")
 
 
 @pytest.mark.slow
