@@ -10,6 +10,10 @@ from typing import Any
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 RESULTS = EXPERIMENTS / "results"
+FRONT_PAGE = "\n".join(
+    (EXPERIMENTS.parent / page).read_text(encoding="utf-8")
+    for page in ("README.md", "rl_infonce/sb3/README.md", "rl_infonce/sb3/LIMITS.md")
+)
 
 
 def load(name: str) -> ModuleType:

@@ -3,22 +3,18 @@
 import csv
 import itertools
 import json
-import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.atari.published import published_scores
-from rl_infonce.cli import main
 from rl_infonce.nce.contrast import DEVICE_CROSSOVER, DEVICE_TILE
 from rl_infonce.pretraining import OBJECTIVES
-from rl_infonce.report.return_tables import comparison_table
 from rl_infonce.report.statistics import t_difference
 from tests.experiments.loading import (
     EXPERIMENTS,
+    FRONT_PAGE,
     RESULTS,
     committed,
     committed_runs,
@@ -27,10 +23,6 @@ from tests.experiments.loading import (
     study_words,
 )
 
-FRONT_PAGE = "\n".join(
-    (EXPERIMENTS.parent / page).read_text()
-    for page in ("README.md", "rl_infonce/sb3/README.md", "rl_infonce/sb3/LIMITS.md")
-)
 WEIGHT = study_page("infonce_coef.md")
 PRETRAINED_GAMES = ("pong", "boxing", "freeway")
 
@@ -229,237 +221,6 @@ def test_other_causes_come_from_the_committed_report_and_widths() -> None:
         for arm in ("decoupled", "baseline", "decoupled_slow")
     )
     assert f"({own} against {stock} points, {slow} at a tenth of the rate)" in text
-
-
-def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
-    printed = load("ppo_arms.py").table(RESULTS / "ppo_arms")
-    assert "Missing" not in printed
-    lines = printed.splitlines()
-    shown = study_page("ppo_arms/README.md")
-    rows = [line for line in shown.splitlines() if line.startswith("|")]
-    assert len(rows) > 50
-    assert [row for row in rows if row not in lines] == []
-    report = (RESULTS / "ppo_arms" / "report.md").read_text().splitlines()
-    found = _compared(lines)
-    primary = "mean return over the budget"
-    returns = found[f"against baseline: {primary}", "infonce"]
-    assert any(f"| infonce | {returns.words} | {returns.difference} |" in line for line in report)
-    page, front = (" ".join(text.split()) for text in (shown, FRONT_PAGE))
-    assert returns.words in page.lower()
-    assert f"**Return:** there is {returns.words} at equal steps" in front
-    assert f"would find a true difference of {returns.found}." in page
-    assert f"where a true {returns.found} would be found in four of five such studies" in front
-    told = {
-        (primary, "baseline", "infonce"): (
-            "with the loss less without, {}",
-            "PPO without it is {} in units",
-        ),
-        (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
-            "wall-clock the difference is {}.",
-            "",
-        ),
-        ("converged", "baseline", "infonce"): (
-            "PPO without ({} in mean F1)",
-            "stock PPO by {} in mean F1",
-        ),
-        ("converged", "untrained", "infonce"): ("CNN's ({})", "untrained CNN's ({})"),
-        ("converged", "untrained", "baseline"): ("features hold ({})", "RL alone loses more ({})"),
-        ("converged", "placebo", "infonce"): (
-            "undecided, under `converged` ({}) as under",
-            "it is {} by `converged`",
-        ),
-        ("anand2019", "baseline", "infonce"): ("is undecided ({})", "is undecided ({})"),
-        ("anand2019", "untrained", "infonce"): ("CNN is not ({})", "an untrained CNN's ({})"),
-        ("anand2019", "placebo", "infonce"): ("under `anand2019` ({}).", ""),
-        ("anand2019", "untrained", "stdim_offline"): ("({} over the untrained CNN,", "({})"),
-        ("anand2019", "baseline", "stdim_offline"): ("{} over PPO)", ""),
-        ("converged", "untrained", "stdim_offline"): ("`converged` ({} and", "({})"),
-        ("converged", "baseline", "stdim_offline"): ("and {}):", ""),
-    }
-    for (measure, against, arm), (on_page, on_front) in told.items():
-        name = f"mean F1, {measure}" if measure in ("converged", "anand2019") else measure
-        difference = found[f"against {against}: {name}", arm].difference
-        assert on_page.format(difference) in page
-        plain = difference.replace("+", "")
-        bracketed = plain.replace("(", "[").replace(")", "]")  # inside other brackets
-        assert on_front.format(plain) in front or on_front.format(bracketed) in front
-
-
-@pytest.fixture(scope="module")
-def minibatch_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the script prints of pairs from the minibatch beside the runs of ppo_arms."""
-    folder = tmp_path_factory.mktemp("study") / "runs"
-    shutil.copytree(RESULTS / "minibatch_arms", folder)
-    for arm in ("baseline", "infonce"):
-        for cell in (RESULTS / "ppo_arms" / "cells").glob(f"*-{arm}-*"):
-            shutil.copytree(cell, folder / "cells" / cell.name)
-    printed: str = load("ppo_arms.py").table(folder)
-    assert "Missing" not in printed
-    return printed.splitlines()
-
-
-def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: list[str]) -> None:
-    page = study_page("minibatch_arms/README.md")
-    rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(rows) > 40
-    assert [row for row in rows if row not in minibatch_arms] == []
-    found = _compared(minibatch_arms)
-    index = (EXPERIMENTS / "README.md").read_text()
-    words, front = study_words("minibatch_arms/README.md"), " ".join(FRONT_PAGE.split())
-    told = {
-        ("mean return over the budget", "infonce"): "nor of returns ({})",
-        ("mean F1, converged", "infonce"): "neither of features ({})",
-        ("mean F1, converged", "baseline"): "by `converged` probes ({})",
-        ("mean F1, converged", "untrained"): "",
-        ("mean F1, anand2019", "infonce"): "",
-    }
-    for (measure, against), on_front in told.items():
-        row = found[f"against {against}: {measure}", "minibatch"]
-        assert row.difference in words
-        plain = row.difference.replace("+", "").replace(" (", ", ").rstrip(")")
-        assert on_front.format(plain) in front
-        assert not on_front or row.difference in index
-        is_decided = (measure, against) == ("mean F1, converged", "baseline")
-        assert (row.words == "no detectable difference") is not is_decided
-
-
-def test_the_gradient_of_the_minibatchs_pairs_is_as_large_as_its_page_says() -> None:
-    norm, ratios = "infonce/grad_norm_infonce", []
-    for game in ("breakout", "qbert", "seaquest", "space_invaders"):
-        means = []
-        for study, arm in (("minibatch_arms", "minibatch"), ("ppo_arms", "infonce")):
-            norms = []
-            for path in (RESULTS / study / "cells").glob(f"{game}-ppo-{arm}-*/progress.csv"):
-                with path.open() as file:
-                    norms += [float(row[norm]) for row in csv.DictReader(file) if row[norm]]
-            means.append(sum(norms) / len(norms))
-        ratios.append(means[0] / means[1])
-    said = f"is {min(ratios):.1f} to {max(ratios):.1f} times that of drawn pairs"
-    assert said in study_words("minibatch_arms/README.md")
-
-
-@pytest.mark.slow
-def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> None:
-    folder = RESULTS / "ppo_arms"
-    assert main(["report", str(folder), "-o", str(tmp_path), "--mixed-versions"]) == 0
-    for name in ("report.md", "runs.csv"):
-        assert (tmp_path / name).read_text() == (folder / name).read_text(), name
-
-
-def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = load("ppo_arms.py")
-    found: dict[tuple[str, str], str] = {}
-    undecided: set[tuple[str, str]] = set()
-
-    def of_two_seeds(scores: Any, heading: str) -> Any:
-        later = {game: {s: by_seed[s] for s in (1, 2)} for game, by_seed in scores.items()}
-        if "mean F1" in heading:
-            return {game: list(by_seed.values()) for game, by_seed in later.items()}
-        return {
-            game: [(v - scale[0]) / (scale[1] - scale[0]) for v in by_seed.values()]
-            for game, by_seed in later.items()
-            for scale in [human_scores()[game]]
-        }
-
-    def noted(given: dict[str, Any], heading: str, **named: Any) -> Any:
-        for arm, both in given.items():
-            interval = t_difference(*(of_two_seeds(of, heading) for of in both), paired=True)
-            digits = 4 if "mean F1" in heading else 3
-            found[heading, arm] = "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*interval, d=digits)
-            if interval.low < 0 < interval.high:
-                undecided.add((heading, arm))
-        return comparison_table(given, heading, **named)
-
-    monkeypatch.setattr(script, "comparison_table", noted)
-    script.table(RESULTS / "ppo_arms")
-    page = study_words("ppo_arms/README.md")
-    told = page.split("By seeds 1 and 2 alone")[1].split("not by two seeds.")[0]
-    for heading in (
-        "baseline: mean return over the budget",
-        *(f"{other}: mean F1, converged" for other in ("baseline", "placebo", "untrained")),
-    ):
-        assert found[heading, "infonce"] in told, heading
-    for other, protocol in (
-        ("baseline", "converged"),
-        ("untrained", "converged"),
-        ("untrained", "anand2019"),
-    ):
-        assert (f"{other}: mean F1, {protocol}", "infonce") in undecided
-
-
-def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    page, front = study_words("ppo_arms/README.md"), " ".join(FRONT_PAGE.split())
-    runs = {(run["game"], run["arm"], run["seed"]): run for run in committed_runs("ppo_arms")}
-    games, seeds = {game for game, _, _ in runs}, {seed for _, _, seed in runs}
-    learned = [
-        (float(runs[game, "baseline", seed]["area"]) - scale[0]) / (scale[1] - scale[0])
-        for game, seed in itertools.product(games, seeds)
-        for scale in [human_scores()[game]]
-    ]
-    mean = f"{sum(learned) / len(learned):.3f}"
-    assert f"PPO without the loss has learned {mean} in this budget" in page
-    assert f"PPO itself has learned {mean} by then" in front
-    for game, sign in (("seaquest", -1), ("qbert", 1)):
-        for seed in seeds:
-            with_loss, without = (
-                float(runs[game, a, seed]["area"]) for a in ("infonce", "baseline")
-            )
-            assert sign * (with_loss - without) > 0
-    ratios = [
-        float(runs[game, "infonce", seed]["seconds"])
-        / float(runs[game, "baseline", seed]["seconds"])
-        for game, seed in itertools.product(games, seeds)
-    ]
-    assert f"the loss is {min(ratios):.2f} to {max(ratios):.1f} times its baseline's" in page
-    is_intel = {
-        path.parent.name: "Intel" in path.read_text()
-        for path in (RESULTS / "ppo_arms" / "cells").glob("*/run.json")
-    }
-    assert {name for name, intel in is_intel.items() if intel} == {
-        f"{game}-ppo-baseline-0" for game in games
-    }
-    later = [f"{float(runs['breakout', 'baseline', seed]['area']):.2f}" for seed in ("1", "2")]
-    told = f"seeds 1 and 2, trained later, earned {' and '.join(later)}: seed 0's was"
-    assert told in study_words("infonce_coef.md")
-    script = load("ppo_arms.py")
-    pairs: list[tuple[str, Any, Any]] = []
-
-    def noted(given: dict[str, Any], heading: str, **named: Any) -> Any:
-        if "mean F1" in heading:
-            pairs.extend((arm, *of_two) for arm, of_two in given.items())
-        return comparison_table(given, heading, **named)
-
-    monkeypatch.setattr(script, "comparison_table", noted)
-    script.table(RESULTS / "ppo_arms")
-    assert len(pairs) == 16
-    # Holm's procedure: 4 are rejected at the strictest level of all, then none of 12 is.
-    for arm, ours, theirs in pairs:
-        level = 1 - 0.05 / (16 if arm == "stdim_offline" else 12)
-        both = [
-            {game: [of[game][s] for s in sorted(of[game])] for game in of} for of in (ours, theirs)
-        ]
-        interval = t_difference(*both, paired=True, confidence=level)
-        assert (interval.low > 0 or interval.high < 0) == (arm == "stdim_offline"), arm
-
-
-class _Row(NamedTuple):
-    words: str
-    difference: str
-    found: str
-
-
-def _compared(lines: list[str]) -> dict[tuple[str, str], _Row]:
-    """Return the rows of all comparisons over games, by heading and arm."""
-    found, heading = {}, ""
-    for line in lines:
-        cells = line.strip("| ").split(" | ")
-        if cells[0].startswith("against "):
-            heading = cells[0]
-        elif heading and len(cells) == 7 and ":" not in cells[0]:
-            found[heading, cells[0]] = _Row(*cells[1:4])
-    return found
 
 
 def test_kills_cost_an_interval_and_nothing_else_in_the_committed_run() -> None:
