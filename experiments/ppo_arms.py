@@ -47,8 +47,8 @@ from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
 
 GRID = Path(__file__).with_suffix(".toml")
 ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
-OTHERS = {"placebo": "infonce", "infonce": "minibatch"}
-"""Arms beside the baseline, a placebo and drawn pairs, and what is compared with them."""
+OTHERS = {"placebo": ("infonce",), "infonce": ("minibatch", "weak"), "weak_placebo": ("weak",)}
+"""Arms beside the baseline, placebos and drawn pairs, and what is compared with them."""
 SAME_FRAMES = ("frames_hash", "labels_hash")
 SPREAD, N_STATES = "offline_spread.json", 2000
 
@@ -192,7 +192,12 @@ def at_equal_wall_clock(
 
 def compared_with(grid: Grid) -> dict[str, tuple[str, ...]]:
     """Return with what arms are compared, to those arms."""
-    others = {of: (arm,) for of, arm in OTHERS.items() if {of, arm} <= set(grid.arms)}
+    given = {
+        of: tuple(arm for arm in arms if arm in grid.arms)
+        for of, arms in OTHERS.items()
+        if of in grid.arms
+    }
+    others = {of: arms for of, arms in given.items() if arms}
     return {"baseline": tuple(arm for arm in grid.arms if arm != "baseline"), **others}
 
 
