@@ -277,7 +277,8 @@ def test_presets_and_settings_are_those_of_the_code() -> None:
     settings = section("Settings", SB3)
     table = settings_table(ExtractorArguments)
     missing = [row for row in table.splitlines() if row not in settings.splitlines()]
-    assert not missing, f"Expected these rows also in the table of {SB3}: {missing}"
+    rows = "\n".join(missing)
+    assert not missing, f"Expected these rows also in the table of {SB3}, or changed there:\n{rows}"
     assert table in settings, f"Expected the rows of {SB3} in this order:\n{table}"
     presets = re.findall(r'^\| `"(\w+)"`', settings, flags=re.MULTILINE)
     assert presets == list(PRESETS)
@@ -331,8 +332,9 @@ def test_the_keys_of_a_grid_are_those_of_the_code() -> None:
     explained = {table: set(re.findall(r"`([a-z_]+)`", keys)) for table, keys in rows}
     of_loss = [*declared(InfoNCESettings)]
     first, last = of_loss[0], of_loss[-1]
-    assert f"from `{first}` to `{last}`" in page
-    assert f"from `{first}` to `{last}`" in text_of(SB3)
+    ends = f"from `{first}` to `{last}`"
+    for text, where in ((page, "GRID.md"), (text_of(SB3), SB3)):
+        assert ends in text, f"Say {ends!r} on {where}: these are the first and the last setting."
     assert explained["train"] | {*of_loss} == set(SETTINGS)
     assert explained["probe"] == set(PROBE_SETTINGS)
     assert explained["study"] | {"search"} == set(STUDY_SETTINGS)
