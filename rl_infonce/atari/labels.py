@@ -146,5 +146,8 @@ def _table() -> dict[str, dict[str, dict[str, Variable]]]:
 def _variable(where: str, entry: dict[str, Any]) -> Variable:
     variable = Variable(int(entry["byte"]), tuple(entry["categories"]))
     if not 0 <= variable.byte < N_BYTES or not set(variable.categories) <= set(CATEGORIES):
-        raise ValueError(f"Expected a byte in [0, {N_BYTES}) and known categories at {where}.")
+        raise ValueError(
+            f"Expected a byte in [0, {N_BYTES}) and categories among {', '.join(CATEGORIES)} at "
+            f"{where}, got {entry}."
+        )
     return variable

@@ -29,7 +29,11 @@ def test_the_papers_version_has_its_22_games_308_variables_and_categories() -> N
 @pytest.mark.parametrize(("version", "n_variables"), [("atariari2021", 362), ("corrected", 360)])
 def test_the_later_versions_have_24_games(version: str, n_variables: int) -> None:
     assert len(labelled_games(version)) == 24
-    assert sum(len(load_labels(game, version)) for game in labelled_games(version)) == n_variables
+    found = sum(len(load_labels(game, version)) for game in labelled_games(version))
+    way_out = (
+        "Set the number above." if version == "corrected" else "Published versions never change."
+    )
+    assert found == n_variables, way_out
 
 
 @pytest.mark.parametrize("version", label_versions())
@@ -40,7 +44,8 @@ def test_every_label_is_a_byte_of_its_own_in_a_known_game(version: str) -> None:
         variables = load_labels(game, version)
         places = [variable.byte for variable in variables.values()]
         assert all(0 <= place < 128 for place in places), game
-        assert len(set(places)) == len(places), game
+        twice = {name for name, each in variables.items() if places.count(each.byte) > 1}
+        assert not twice, f"{game}: give a byte one name only, got {twice}"
 
 
 def places(game: str, version: str) -> dict[str, int]:
@@ -53,7 +58,11 @@ def test_the_corrections_lead_from_the_published_labels_to_the_corrected_ones() 
         table = tables[correction["game"]]
         assert correction["was"] == {name: table.pop(name) for name in correction["was"]}
         table.update(correction["is"])
-    assert tables == {game: places(game, "corrected") for game in labelled_games()}
+    for game, table in tables.items():
+        differing = table.items() ^ places(game, "corrected").items()
+        assert not differing, (
+            f"{game}: tell of these in `corrections` and in `corrected`: {differing}"
+        )
     untouched = set(tables) - {each["game"] for each in TABLE["corrected"]["corrections"]}
     for game in untouched:
         assert load_labels(game) == load_labels(game, "atariari2021")
@@ -84,7 +93,11 @@ def test_the_page_lists_every_difference() -> None:
         for game, (was, now) in published_changes().items()
     ]
     rows = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
-    assert rows == corrected + later
+    missing = "\n".join(each for each in corrected + later if each not in rows)
+    assert not missing, (
+        f"Expected these rows also in LABELS.md, in the order of the file:\n{missing}"
+    )
+    assert rows == corrected + later, "Expected no other rows in LABELS.md, nor another order."
 
 
 def test_the_hash_names_game_and_labels() -> None:

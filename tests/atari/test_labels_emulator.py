@@ -54,7 +54,11 @@ def test_every_score_and_clock_is_in_a_table() -> None:
         if any(word in name for word in ("score", "clock", "gates_left"))
     }
     tables: list[dict[str, Any]] = [SCORES, CLOCKS, {"battle_zone": ["score"]}]  # a test of its own
-    assert shown == {(game, name) for each in tables for game in each for name in each[game]}
+    tested = {(game, name) for each in tables for game in each for name in each[game]}
+    way_out = (
+        "Write its points into SCORES, or its name into CLOCKS, or give it a name of another kind:"
+    )
+    assert shown == tested, f"{way_out} {shown ^ tested}"
 
 
 @pytest.mark.slow
@@ -208,7 +212,9 @@ def test_every_place_of_a_player_is_steered_or_says_why_not() -> None:
         for name, variable in load_labels(game).items()
         if "agent_localization" in variable.categories
     }
-    assert found - {(each.game, each.name) for each in STEERED} == set(NOT_STEERED)
+    unsteered = found - {(each.game, each.name) for each in STEERED}
+    way_out = "Say in STEERED what moves it, or in NOT_STEERED why nothing does:"
+    assert unsteered == set(NOT_STEERED), f"{way_out} {unsteered ^ set(NOT_STEERED)}"
 
 
 def turned(game: str, name: str, action: ale_py.Action, first: int) -> Array:
