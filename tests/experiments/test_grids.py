@@ -41,4 +41,6 @@ def test_a_regime_has_legal_arms(path: Path) -> None:
 def test_a_grid_without_runs_is_named_on_a_page(path: Path) -> None:
     if not (EXPERIMENTS / "results" / path.stem).is_dir():
         pages = [*EXPERIMENTS.rglob("*.md"), *(EXPERIMENTS.parent / "rl_infonce").rglob("*.md")]
-        assert any(path.name in page.read_text(encoding="utf-8") for page in pages)
+        assert any(path.name in page.read_text(encoding="utf-8") for page in pages), (
+            f"Link {path.name} on the page of the study that it goes on with, and say what it asks."
+        )

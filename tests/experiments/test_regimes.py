@@ -156,7 +156,8 @@ def test_every_task_of_a_grid_has_a_random_return() -> None:
     known = json.loads(regime_units.RANDOM_RETURNS.read_text())
     for path in sorted((EXPERIMENTS / "regimes").glob("*.toml")):
         grid = read_grid(path)
-        assert {*grid.tasks, *grid.unit.values()} <= set(known), path
+        missing = {*grid.tasks, *grid.unit.values()} - set(known)
+        assert not missing, f"Run `python experiments/regimes.py random {path}`: {missing}"
 
 
 def test_random_returns_are_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
