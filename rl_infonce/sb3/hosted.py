@@ -136,10 +136,12 @@ class HostedExtractor(NatureCNN):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _make_updates(self, *, only_in_rollouts: bool) -> None:
         """Make the updates that are due, and give their result to the policy's other encoders."""
-        algorithm = self._session.algorithm if self.is_isolated else None
+        algorithm, counts = self._session.algorithm, self._session.counts
         if algorithm is None or getattr(algorithm, "policy", None) is None:
             return
-        counts = self._session.counts
+        if not self.is_isolated:
+            counts.n_host_updates = int(algorithm._n_updates)  # RL trained the encoder in them
+            return
         n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
         if n_due == 0 and self._session.shares_encoder:
             return

@@ -404,6 +404,14 @@ def test_a_scheduled_weight_isolates_an_encoder_whose_own_is_0() -> None:
     assert not any("grad_norm" in tag for tag in numbers), "the loss does not ride on RL's backward"
 
 
+def test_a_weight_that_comes_late_makes_up_for_no_update_of_rl() -> None:
+    model = build("DQN", infonce_coef=0.0)
+    schedule = InfoNCECallback(lambda remaining: 0.01 * (remaining < 0.5))
+    model.learn(160, callback=schedule)  # which DQN updates every 4 steps, from step 64 on
+    (extractor,) = extractors_of(model)
+    assert (model._n_updates, extractor._session.counts.n_updates) == (25, 20)
+
+
 def test_a_schedule_of_nothing_is_refused() -> None:
     for nothing in (0.0, "lin_0.0", lambda _: 0.0):
         with pytest.raises(ValueError, match=r"isolated encoder.*infonce_coef=0 in features_extr"):
