@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
+from torch import nn
 from typing_extensions import Self
 
 from rl_infonce.checks import check_number
@@ -20,12 +22,13 @@ from rl_infonce.sb3.binding import (
     check_host,
     has_lost_statistics,
     is_collecting,
+    is_of_target_network,
     is_part_of,
     is_updating,
     training_algorithm,
 )
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.own_updates import OwnUpdates, alike, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, n_updates_due
 from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.settings import InfoNCESettings
@@ -68,10 +71,9 @@ class HostedExtractor(NatureCNN):
 
     def begin_session(self, seed: int | None, observation_key: str | None) -> None:
         """Begin with the random stream of a seed, or with one of chance until `bind` knows one."""
-        self._chance_seed = secrets.randbits(128) if seed is None else None
-        known = self._chance_seed if seed is None else seed
-        assert known is not None  # noqa: S101 (one of the two)
-        self._session = Session(stream_of(known), observation_key)
+        chance = secrets.randbits(128)
+        self._chance_seed = chance if seed is None else None
+        self._session = Session(stream_of(chance if seed is None else seed), observation_key)
         self._attachment = Attachment()
         self._reporter = Reporter()
 
@@ -115,12 +117,11 @@ class HostedExtractor(NatureCNN):
         The parts of an isolated encoder stay in evaluation mode but for these updates: RL reads the
         same features as the rollout did.
         """
-        session = self.__dict__.get("_session")
-        super().train(mode and (session is None or not self.is_isolated))
+        super().train(mode and not self.is_isolated)
         self.training = mode
-        if mode and session is not None:
-            self._check_binding(session)
-        elif session is not None:
+        if mode:
+            self._check_binding(self._session)
+        else:
             self._make_updates(only_in_rollouts=True)
         return self
 
@@ -163,7 +164,9 @@ class HostedExtractor(NatureCNN):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _check_binding(self, session: Session) -> None:
-        if session.algorithm is not None and not session.once_per_learn("is part", self._is_part):
+        if session.algorithm is not None and not session.once_per_learn(
+            "is part", partial(is_part_of, self)
+        ):
             session.bind(None)
         trains = training_algorithm() if self.auto_bind else None
         # Another one may have been given the policy while the former algorithm lives.
@@ -182,9 +185,6 @@ class HostedExtractor(NatureCNN):
         is_untrained = own is not None and self.infonce_coef > 0 and not own.have_begun
         has_reason = self._session.has_warned_of("no pairs", "unreadable buffer")
         return is_untrained and bool(algorithm._n_updates) and not has_reason
-
-    def _is_part(self, algorithm: BaseAlgorithm) -> bool:
-        return is_part_of(self, algorithm)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _is_updating(self) -> bool:
@@ -246,6 +246,25 @@ class HostedExtractor(NatureCNN):
         self._session, self._attachment, self._reporter = copy.deepcopy(
             (self._session, self._attachment, self._reporter)
         )
+
+
+def alike(extractor: HostedExtractor, policy: nn.Module) -> list[HostedExtractor]:
+    """Return a policy's extractors of the same observation, those of target networks last.
+
+    Those of other settings or sizes, which a policy of the user's own may have, are left out.
+    """
+    found = {
+        id(module): (is_of_target_network(name), module)
+        for name, module in policy.named_modules()
+        if isinstance(module, type(extractor)) and _form(module) == _form(extractor)
+    }
+    return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
+
+
+def _form(extractor: HostedExtractor) -> tuple[Any, ...]:
+    """Return what two extractors have alike of which one can take the other's numbers."""
+    shapes = {name: each.shape for name, each in extractor.state_dict().items()}
+    return extractor.observation_key, extractor.settings, shapes
 
 
 def stream_of(seed: int) -> np.random.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from rl_infonce.networks.moving_average import MovingAverage
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import SamplingPlan
-from rl_infonce.sb3.binding import is_of_target_network
 from rl_infonce.sb3.encoders import Encoder
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
@@ -41,20 +40,6 @@ ALIGN_FREQ = 8
 N_ALIGNED = 512
 """Observations, at most, on which features are aligned."""
 _SELECTED = "selected inputs"
-_Keyed = TypeVar("_Keyed", bound="HasKey")
-
-
-class HasKey(Protocol):
-    """An extractor that says which entry of the observations it encodes, and how."""
-
-    settings: InfoNCESettings
-
-    @property
-    def observation_key(self) -> str | None:
-        """Name of the entry, or None where observations are no dictionaries."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return its numbers by name."""
 
 
 def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:
@@ -101,25 +86,6 @@ def aligns(algorithm: BaseAlgorithm, settings: InfoNCESettings) -> bool:
     if settings.align_features is None:
         return _rollouts_of(algorithm) is not None
     return settings.align_features
-
-
-def alike(extractor: _Keyed, policy: nn.Module) -> list[_Keyed]:
-    """Return a policy's extractors of the same observation, those of target networks last.
-
-    Those of other settings or sizes, which a policy of the user's own may have, are left out.
-    """
-    found = {
-        id(module): (is_of_target_network(name), module)
-        for name, module in policy.named_modules()
-        if isinstance(module, type(extractor)) and _form(module) == _form(extractor)
-    }
-    return [module for _, module in sorted(found.values(), key=lambda each: each[0])]
-
-
-def _form(extractor: HasKey) -> tuple[Any, ...]:
-    """Return what two extractors have alike of which one can take the other's numbers."""
-    shapes = {name: each.shape for name, each in extractor.state_dict().items()}
-    return extractor.observation_key, extractor.settings, shapes
 
 
 class OwnUpdates(nn.Module):
@@ -272,7 +238,7 @@ class OwnUpdates(nn.Module):
         return {**tensors, **dict(encoder.named_buffers())}
 
     @torch.no_grad()
-    def hand_over(self, leader: nn.Module, follower: nn.Module, other: OwnUpdates | None) -> None:
+    def hand_over(self, leader: nn.Module, follower: nn.Module, other: OwnUpdates) -> None:
         """Give an encoder the numbers that the policy reads of another one.
 
         Its average gets them also: SB3 copies parameters to target networks, and not what is read.
@@ -282,12 +248,10 @@ class OwnUpdates(nn.Module):
         for name, own in follower.named_parameters():
             own.copy_(read[name])
         _copy_buffers(leader, follower)
-        if other is None:
-            return
         other.adam.take_steps(self.adam)
         parts = ("average", "selection", "alignment")
         for mine, theirs in ((getattr(self, part), getattr(other, part)) for part in parts):
-            if mine is not None and theirs is not None and mine.has_begun:
+            if mine is not None and mine.has_begun:
                 _copy_buffers(mine, theirs)
 
 
