@@ -207,7 +207,7 @@ class InfoNCEExtractor(HostedExtractor):
         self, pairs: MinibatchPairs, own: Encoded, carrier: Encoded | None = None
     ) -> None:
         """Leave gradients ready, of a graph of their own or of a copy, which a carrier takes on."""
-        auxiliary = self._auxiliary_loss(cast("TemporalInfoNCE", self.infonce))
+        auxiliary = self._auxiliary_loss()
         result = auxiliary.of_minibatch(own, pairs)
         self._session.counts.n_updates += 1
         weighted = self.infonce_coef * result.loss.loss
@@ -227,25 +227,25 @@ class InfoNCEExtractor(HostedExtractor):
         self, experience: Experience, algorithm: BaseAlgorithm, n_due: int, followers: list[Any]
     ) -> None:
         """Make updates of an isolated encoder, and give their result to the followers."""
-        if self.own_updates is None or self.infonce is None:
+        if self.own_updates is None:
             return
         if n_due and self.infonce_coef > 0:
             self._update(self.own_updates, experience, algorithm, n_due)
-        self.own_updates.align(self._auxiliary_loss(self.infonce), experience)
+        self.own_updates.align(self._auxiliary_loss(), experience)
         for follower in followers:
             self.own_updates.hand_over(self.encoder, follower.encoder, follower.own_updates)
 
     def _update(
         self, own: OwnUpdates, experience: Experience, algorithm: BaseAlgorithm, n_updates: int
     ) -> None:
-        heads, share = cast("TemporalInfoNCE", self.infonce), self._session.steering.share
-        rate = share * learning_rate_for(algorithm, self.settings)
-        rows = own.before_updates(self._auxiliary_loss(heads), experience, self._plan, algorithm)
+        auxiliary = self._auxiliary_loss()
+        rate = self._session.steering.share * learning_rate_for(algorithm, self.settings)
+        rows = own.before_updates(auxiliary, experience, self._plan, algorithm)
         for _ in range(n_updates):
             loss = self.infonce_loss(rows)
             found = None if loss is None else self.weighted_gradients(loss, LOSS_WEIGHT)
             if found is not None:
-                own.step(self.encoder, heads, found, rate)
+                own.step(self.encoder, auxiliary.heads, found, rate)
 
     # -- the auxiliary loss ----------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class InfoNCEExtractor(HostedExtractor):
         if raw is None:
             self._publish({"n_pairs": 0.0})
             return None
-        auxiliary = self._auxiliary_loss(self.infonce)
+        auxiliary = self._auxiliary_loss()
         result = auxiliary(raw)
         session.counts.n_updates += 1
         self._report(result, auxiliary, lambda: raw.observed)
@@ -282,18 +282,15 @@ class InfoNCEExtractor(HostedExtractor):
 
         See `finite_gradients`.
         """
-        if self.infonce is None:
-            return None
-        auxiliary = self._auxiliary_loss(self.infonce)
         weighted = (self.infonce_coef if weight is None else weight) * result.loss
-        return finite_gradients(auxiliary.gradients, weighted, self._session)
+        return finite_gradients(self._auxiliary_loss().gradients, weighted, self._session)
 
-    def _auxiliary_loss(self, heads: TemporalInfoNCE) -> AuxiliaryLoss:
+    def _auxiliary_loss(self) -> AuxiliaryLoss:
         policy = getattr(self._session.algorithm, "policy", None)
         return AuxiliaryLoss(
             encoder=self.encoder,
             space=self._observation_space,
-            heads=heads,
+            heads=cast("TemporalInfoNCE", self.infonce),  # which all but ARS have
             target=self.target,
             horizons=self.horizons,
             rng=self._session.rng,

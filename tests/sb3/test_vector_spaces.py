@@ -267,7 +267,7 @@ def encoded_actions(model: BaseAlgorithm) -> tuple[npt.NDArray[Any], npt.NDArray
     raw = sample_batch(experience, plan, np.random.default_rng(0))
     assert raw is not None
     assert extractor.infonce is not None
-    auxiliary: AuxiliaryLoss = extractor._auxiliary_loss(extractor.infonce)
+    auxiliary: AuxiliaryLoss = extractor._auxiliary_loss()
     actions = auxiliary.encode(raw).actions
     assert actions is not None
     told = np.moveaxis(raw.futures[..., 1:], 0, 1)  # horizons 1, 2, 3: after each of the actions
