@@ -17,8 +17,6 @@ from rl_infonce.sb3.spaces import check_single_frame_skip
 
 _COMPILED = "_orig_mod."  # torch.compile puts it before names
 _ACTIONS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-OF_ROW = ("old_values", "old_log_prob", "advantages", "returns")
-"""What SB3 hands out of a rollout beside observations and actions, a number for each row."""
 
 _MAX_FRAMES = 64  # a policy under torch.compile has a dozen of torch's own
 

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from rl_infonce.copies import row_sums
 from rl_infonce.sb3.batch_sampling import SamplingPlan, actions_between, another_one
-from rl_infonce.sb3.binding import OF_ROW
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
 from rl_infonce.temporal import BoolArray, IntArray, Steps, far_mask
 
 AMBIGUOUS, ABSENT = -1, -2
 """Places of rows that are not found."""
+
+OF_ROW = ("old_values", "old_log_prob", "advantages", "returns")
+"""What SB3 hands out of a rollout beside observations and actions, a number for each row."""
 
 ARRAYS = ("values", "log_probs", "advantages", "returns")
 """Where a rollout buffer keeps what it hands out under the names of `OF_ROW`."""

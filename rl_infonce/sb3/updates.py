@@ -13,10 +13,10 @@ from torch import Tensor
 
 from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, sample_batch
-from rl_infonce.sb3.binding import OF_ROW, current_samples
+from rl_infonce.sb3.binding import current_samples
 from rl_infonce.sb3.buffers import observations_of
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.minibatch import ABSENT, MinibatchPairs, pairs_of_minibatch, shows
+from rl_infonce.sb3.minibatch import ABSENT, OF_ROW, MinibatchPairs, pairs_of_minibatch, shows
 from rl_infonce.sb3.replay_rows import by_age, labels_of
 from rl_infonce.sb3.session import Session
 
@@ -30,7 +30,7 @@ FEW_OF = 16
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def unpadded(observations: Tensor, algorithm: BaseAlgorithm | None) -> Tensor:
     """Return the rows of a minibatch without the zeros with which RecurrentPPO fills sequences."""
-    if not hasattr(algorithm, "_last_lstm_states") or algorithm is None:
+    if algorithm is None or not hasattr(algorithm, "_last_lstm_states"):
         return observations
     masks = [each.mask for each in current_samples(algorithm) if hasattr(each, "mask")]
     fits = bool(masks) and len(masks[0]) == len(observations)
