@@ -94,7 +94,7 @@ def get_moments(normalizer: VecNormalize) -> dict[str, Any]:
 
 
 def set_moments(env: VecEnv | None, statistics: Sequence[Mapping[str, Any]]) -> None:
-    """Set, in an environment that begins anew, the running moments that `get_statistics` read.
+    """Set, in an environment that begins anew, the running moments of each normalizer.
 
     They are set where something is normalised now and was then.
     """
@@ -104,11 +104,6 @@ def set_moments(env: VecEnv | None, statistics: Sequence[Mapping[str, Any]]) -> 
             if isinstance(own, dict):
                 own = {key: own[key] for key in own.keys() & moments[name].keys()}
             _set_moments(own, moments[name])
-
-
-def get_statistics(env: VecEnv | None) -> list[dict[str, Any]]:
-    """Return the running moments of an environment whose state may be unknown."""
-    return [get_moments(each) for each in normalizers(env)]
 
 
 def _layers(env: Any) -> Iterator[Any]:

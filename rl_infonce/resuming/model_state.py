@@ -21,7 +21,7 @@ from rl_infonce.resuming.action_noise import get_noise_state, noise_words, set_n
 from rl_infonce.resuming.env_state import (
     UnknownStateError,
     get_env_state,
-    get_statistics,
+    get_moments,
     normalizers,
     set_env_state,
     set_moments,
@@ -97,7 +97,7 @@ def get_run_state(model: BaseAlgorithm, callbacks: Iterable[BaseCallback] = ()) 
         "exploration": _exploration_matrices(model),
         "action_noise": noise,
         "env": env,
-        "normalization": get_statistics(model.env),
+        "normalization": [get_moments(each) for each in normalizers(model.env)],
         "inexact": [*inexact, *_unread_evaluations(callbacks)],
         "streams": get_random_streams(),
         "action_space": model.action_space.np_random.bit_generator.state,
