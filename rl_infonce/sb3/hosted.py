@@ -182,7 +182,8 @@ class HostedExtractor(NatureCNN):
     def _has_lost_updates(self, algorithm: BaseAlgorithm) -> bool:
         """Return whether RL has made updates, as `train` begins, and the loss that is on none."""
         own = self.own_updates
-        is_untrained = own is not None and self.infonce_coef > 0 and not own.have_begun
+        # A weight of the callback's alone is new, and the callback makes what is due.
+        is_untrained = own is not None and self._own_coef > 0 and not own.have_begun
         has_reason = self._session.has_warned_of("no pairs", "unreadable buffer")
         return is_untrained and bool(algorithm._n_updates) and not has_reason
 

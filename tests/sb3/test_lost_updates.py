@@ -70,6 +70,13 @@ def test_encoders_that_rl_trains_are_not_missed(settings: dict[str, Any]) -> Non
     assert not has_told(lambda: model.learn(64))
 
 
+def test_a_weight_that_the_callback_brings_to_a_baseline_misses_nothing() -> None:
+    model = new_ppo(infonce_coef=0.0)
+    model.learn(64)
+    assert not has_told(lambda: model.learn(64, callback=InfoNCECallback(0.01)))
+    assert n_updates(model) > 0
+
+
 @pytest.mark.parametrize("settings", [{}, {"isolated": False}])
 def test_the_policy_of_a_living_model_trains_with_another(settings: dict[str, Any]) -> None:
     first, second = new_ppo(**settings), new_ppo(**settings)
