@@ -114,7 +114,7 @@ class InfoNCECallback(BaseCallback):
                 f"{type(self.model.policy).__name__} without one. Build it with "
                 'policy_kwargs={"features_extractor_class": InfoNCEExtractor}.'
             )
-        self._check_algorithm(self.model)
+        self._check_algorithm()
         self._check_schedule()
         self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
@@ -127,10 +127,10 @@ class InfoNCECallback(BaseCallback):
         if self.verbose:
             print(f"InfoNCECallback: {len(self.extractors)} extractor(s) bound")  # noqa: T201
 
-    def _check_algorithm(self, model: BaseAlgorithm) -> None:
-        reason = unfit_for_attaching(model)
+    def _check_algorithm(self) -> None:
+        reason = unfit_for_attaching(self.model)
         attaches = not self.decoupled and not all(each.is_isolated for each in self.extractors)
-        if reason is not None and (is_gradient_free(model) or attaches):
+        if reason is not None and (is_gradient_free(self.model) or attaches):
             raise ValueError(f"Expected an algorithm that can carry the InfoNCE loss: {reason}.")
 
     def _check_schedule(self) -> None:

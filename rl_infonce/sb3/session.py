@@ -123,20 +123,24 @@ class Session:
 
     def __init__(self, rng: np.random.Generator, observation_key: str | None = None) -> None:
         self.rng = rng
-        self.reader = ExperienceReader(observation_key)
-        self.rollout_rows, self.replay_rows = RolloutRows(), ReplayRows(observation_key)
         self.counts = UpdateCounts()
         self._algorithm: weakref.ref[BaseAlgorithm] | None = None
         self._steering = Steering()
         self._steered_learn: float | None = None
+        self._samples: weakref.ref[Tensor] | None = None
+        self._place: tuple[weakref.ref[nn.Module], str] | None = None
+        self._begin(observation_key)
+
+    def _begin(self, observation_key: str | None) -> None:
+        """Know nothing of an algorithm's buffer, and have said nothing of it."""
+        self.reader = ExperienceReader(observation_key)
+        self.rollout_rows, self.replay_rows = RolloutRows(), ReplayRows(observation_key)
         self._warned: set[str] = set()
         self._n_in_a_row: dict[str, int] = {}
-        self._samples: weakref.ref[Tensor] | None = None
-        # whether the policy's other encoders have had an isolated one's
-        self.shares_encoder = False
-        self._place: tuple[weakref.ref[nn.Module], str] | None = None
         self._remembered: dict[str, Any] = {}
         self._remembered_in: tuple[float, int] | None = None
+        # whether the policy's other encoders have had an isolated one's
+        self.shares_encoder = False
 
     def __reduce__(self) -> tuple[type[Session], tuple[np.random.Generator, str | None]]:
         """Copy the stream alone: the weak reference must not travel."""
@@ -150,12 +154,7 @@ class Session:
     def bind(self, algorithm: BaseAlgorithm | None) -> None:
         """Point at another algorithm, or at none, and forget the previous one's buffer."""
         if algorithm is not self.algorithm:
-            self.reader = ExperienceReader(self.reader.observation_key)
-            self.rollout_rows = RolloutRows()
-            self.replay_rows = ReplayRows(self.reader.observation_key)
-            self._warned, self._n_in_a_row = set(), {}
-            self._remembered_in = None
-            self.shares_encoder = False
+            self._begin(self.reader.observation_key)
         self._algorithm = None if algorithm is None else weakref.ref(algorithm)
 
     def once_per_learn(self, name: str, look_up: Callable[[BaseAlgorithm], Found]) -> Found:
