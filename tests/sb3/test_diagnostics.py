@@ -270,6 +270,14 @@ def test_each_reason_warns_once() -> None:
     assert [str(w.message) for w in caught] == ["because of a", "because of b"]
 
 
+def test_another_algorithm_is_warned_of_anew() -> None:
+    warned, models = session(), [ALGORITHMS["PPO"](), ALGORITHMS["PPO"]()]
+    for model in models:
+        warned.bind(model)
+        with pytest.warns(UserWarning, match="because of a"):
+            warned.warn_once("a", "because of a")
+
+
 def test_what_lasts_warns_once_and_a_break_starts_the_count_again() -> None:
     warned = session()
     with warnings.catch_warnings(record=True) as caught:
