@@ -17,7 +17,7 @@ CRITICS = ("bilinear", "cosine", "mlp")
 CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
-PAIR_SOURCES = ("buffer", "minibatch")
+PAIR_SOURCES = ("buffer", "minibatch", "auto")
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16", "auto")
 ACTIVATIONS = ("relu", "elu", "crelu")
@@ -115,7 +115,8 @@ class InfoNCESettings:
         Choice(PAIR_SOURCES),
         "Where pairs come from: drawn from the buffer and encoded beside RL's minibatch, or found "
         "in the minibatch, which RL encodes anyway: all its pairs, with more of its anchors up to "
-        "n_pairs, and all its futures as candidates.",
+        "n_pairs, and all its futures as candidates. auto takes minibatches of n_pairs rows or "
+        "more in on-policy algorithms, where the other settings allow it.",
     )
     objective: str | Callable[[int, int], Any] = setting(
         "infonce",
@@ -307,6 +308,12 @@ class InfoNCESettings:
             _check_fits_minibatch(self)
 
     @property
+    def usual_pair_source(self) -> str:
+        """Where pairs come from, as far as the settings decide it: auto is buffer if need be."""
+        falls_back = self.pairs_from == "auto" and _unfit_for_minibatch(self) is not None
+        return "buffer" if falls_back else self.pairs_from
+
+    @property
     def has_custom_objective(self) -> bool:
         """Whether the loss is the user's own."""
         return callable(self.objective)
@@ -356,12 +363,8 @@ class DecoupledSettings:
     )
 
 
-def _check_fits_minibatch(settings: InfoNCESettings) -> None:
-    """Raise unless what RL encodes is all that the loss encodes.
-
-    Raises:
-        ValueError: If a setting asks for other observations, or for another encoder.
-    """
+def _unfit_for_minibatch(settings: InfoNCESettings) -> tuple[str, str] | None:
+    """Return a setting that asks for more than what RL encodes, and what does not; or None."""
     n_horizons = len(settings.horizons or (1,))
     fits: dict[str, tuple[bool, str]] = {
         "horizons": (n_horizons == 1, "one of them"),
@@ -376,14 +379,20 @@ def _check_fits_minibatch(settings: InfoNCESettings) -> None:
         "isolated": (not settings.isolated, "False"),
         "auto_bind": (getattr(settings, "auto_bind", True), "True"),  # of the extractor
     }
-    for name, (is_fit, wanted) in fits.items():
-        if not is_fit:
-            raise ValueError(
-                f"Expected `pairs_from` 'buffer' with {name}={getattr(settings, name)!r}, got "
-                "'minibatch', which is looked up among the callers and holds one view of each "
-                "observation, by the encoder that RL trains. Leave out `pairs_from`, or set "
-                f"`{name}` to {wanted}."
-            )
+    return next(((name, wanted) for name, (is_fit, wanted) in fits.items() if not is_fit), None)
+
+
+def _check_fits_minibatch(settings: InfoNCESettings) -> None:
+    """Raise a ValueError unless what RL encodes is all that the loss encodes."""
+    unfit = _unfit_for_minibatch(settings)
+    if unfit is not None:
+        name, wanted = unfit
+        raise ValueError(
+            f"Expected `pairs_from` 'buffer' with {name}={getattr(settings, name)!r}, got "
+            "'minibatch', which is looked up among the callers and holds one view of each "
+            "observation, by the encoder that RL trains. Leave out `pairs_from`, or set "
+            f"`{name}` to {wanted}."
+        )
 
 
 def check_declared(settings: Any) -> None:

@@ -44,10 +44,12 @@ class AuxiliaryResult(NamedTuple):
     Attributes:
         batch: Encoded anchors and futures.
         loss: The loss, with its graph, and what it says.
+        of_minibatch: Whether anchors and candidates are rows of RL's minibatch.
     """
 
     batch: ContrastBatch
     loss: TemporalInfoNCELoss
+    of_minibatch: bool = False
 
     @property
     def features(self) -> Tensor:
@@ -149,7 +151,7 @@ class AuxiliaryLoss:
             stops_gradient=settings.stops_gradient,
             actions=self._encoded_actions(pairs.actions),
         )
-        return AuxiliaryResult(batch, self.heads(batch, self.horizons))
+        return AuxiliaryResult(batch, self.heads(batch, self.horizons), of_minibatch=True)
 
     def _encoded_actions(self, actions: npt.NDArray[np.generic] | None) -> Tensor | None:
         if actions is None or self.action_space is None:

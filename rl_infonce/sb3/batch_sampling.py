@@ -25,7 +25,7 @@ class SamplingPlan(NamedTuple):
         shuffled: Whether each anchor gets the futures of another one as its positives; all futures
             but its own are candidates.
         segment_length: Consecutive steps that are anchors together.
-        of_minibatch: Whether RL's minibatch is looked at first.
+        pairs_from: "buffer", or "minibatch" or "auto" if RL's minibatch is looked at first.
     """
 
     horizons: tuple[int, ...]
@@ -35,7 +35,7 @@ class SamplingPlan(NamedTuple):
     with_actions: bool
     shuffled: bool = False
     segment_length: int = 1
-    of_minibatch: bool = False
+    pairs_from: str = "buffer"
 
 
 def sampling_plan(
@@ -50,7 +50,7 @@ def sampling_plan(
         with_actions=with_actions,
         shuffled=settings.positives == "shuffled",
         segment_length=settings.segment_length,
-        of_minibatch=settings.pairs_from == "minibatch",
+        pairs_from=settings.usual_pair_source,
     )
 
 

@@ -265,7 +265,7 @@ def _check_unbounded(max_grad_ratio: float | None) -> None:
 
 def _check_draws(pairs_from: str) -> None:
     """Raise a ValueError if pairs are those of RL's minibatches, which decoupled updates follow."""
-    if pairs_from != "buffer":
+    if pairs_from == "minibatch":
         raise ValueError(
             f"Expected `pairs_from` 'buffer' with decoupled updates, got {pairs_from!r}: they come "
             "when RL's minibatches are gone. Leave it out."

@@ -68,8 +68,8 @@ class Reporter:
             numbers |= feature_scalars(result.features)
             warn_of_what_lasts(session, result, contrasts=contrasts)
         # Of a whole minibatch they take as long as a part of its update.
-        of_minibatch = settings.pairs_from == "minibatch"
-        if session.counts.rare_details_due if of_minibatch else session.counts.details_due:
+        counts = session.counts
+        if counts.rare_details_due if result.of_minibatch else counts.details_due:
             numbers |= self._floors(observed(), result, auxiliary, session)
         return numbers
 

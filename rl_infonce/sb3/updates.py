@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -74,17 +75,11 @@ def find_pairs(
         observations: What RL encodes, preprocessed.
     """
     algorithm = session.algorithm
-    if algorithm is None or not plan.of_minibatch:
-        return None
-    key = session.reader.observation_key
-    sampled = current_samples(algorithm)
-    found = (each for each in sampled if shows(observations, observations_of(each, key)))
-    minibatch = next(found, None)
-    # Rows of a recurrent policy lie one after another, so that most would be of one episode.
-    if minibatch is None or hasattr(minibatch, "lstm_states"):
-        return None
     of_rollout = getattr(algorithm, "rollout_buffer", None) is not None
-    if of_rollout != all(hasattr(minibatch, name) for name in OF_ROW):
+    if algorithm is None or not _is_source(plan, len(observations), of_rollout=of_rollout):
+        return None
+    minibatch = _minibatch_of(observations, algorithm, session)
+    if minibatch is None or of_rollout != all(hasattr(minibatch, name) for name in OF_ROW):
         return None
     if of_rollout:
         places = session.rollout_rows.find(algorithm, minibatch)
@@ -94,16 +89,40 @@ def find_pairs(
         labels = partial(labels_of, experience)
     n_absent = int((places == ABSENT).sum())
     if n_absent > MOST_ABSENT * len(places):
-        normalizes = not of_rollout and algorithm.get_vec_normalize_env() is not None
-        why = ", as VecNormalize changes what is sampled" if normalizes else ""
-        session.warn_once(
-            "absent rows",
-            f"Of {len(places)} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not "
-            f"in its buffer{why}, so that pairs are drawn from the buffer instead and encoded once "
-            "more. pairs_from='buffer' does so without a warning.",
-        )
+        if plan.pairs_from == "minibatch":
+            _warn_of_absent_rows(algorithm, session, n_absent, len(places))
         return None
     return pairs_of_minibatch(places, experience, labels, plan, session.rng)
+
+
+def _is_source(plan: SamplingPlan, n_rows: int, *, of_rollout: bool) -> bool:
+    """Return whether pairs are looked for in a minibatch of so many rows."""
+    if plan.pairs_from == "auto":
+        return of_rollout and n_rows >= plan.n_pairs
+    return plan.pairs_from == "minibatch"
+
+
+def _minibatch_of(observations: Tensor, algorithm: BaseAlgorithm, session: Session) -> Any:
+    """Return what SB3 sampled with these observations; None if that is not found or no source."""
+    key = session.reader.observation_key
+    sampled = current_samples(algorithm)
+    found = (each for each in sampled if shows(observations, observations_of(each, key)))
+    minibatch = next(found, None)
+    # Rows of a recurrent policy lie one after another, so that most would be of one episode.
+    return None if hasattr(minibatch, "lstm_states") else minibatch
+
+
+def _warn_of_absent_rows(
+    algorithm: BaseAlgorithm, session: Session, n_absent: int, n_rows: int
+) -> None:
+    normalizes = isinstance(algorithm, OffPolicyAlgorithm) and algorithm.get_vec_normalize_env()
+    why = ", as VecNormalize changes what is sampled" if normalizes else ""
+    session.warn_once(
+        "absent rows",
+        f"Of {n_rows} rows of {type(algorithm).__name__}'s minibatch {n_absent} are not "
+        f"in its buffer{why}, so that pairs are drawn from the buffer instead and encoded once "
+        "more. pairs_from='buffer' does so without a warning.",
+    )
 
 
 def finite_gradients(
