@@ -52,14 +52,19 @@ def test_auto_draws_elsewhere_without_a_word(name: str, settings: dict[str, Any]
     assert_same_weights(auto.policy, buffer.policy)
 
 
-def test_auto_goes_with_decoupled_updates() -> None:
-    models = [
-        ALGORITHMS["PPO"](policy_kwargs(pairs_from=source)).learn(
-            N_STEPS, callback=InfoNCECallback(decoupled=True)
+@pytest.mark.parametrize(
+    ("settings", "callback"), [({}, {"decoupled": True}), ({"auto_bind": False}, {})]
+)
+def test_auto_draws_where_a_callback_stands_for_the_minibatch(
+    settings: dict[str, Any], callback: dict[str, Any]
+) -> None:
+    auto, buffer = (
+        ALGORITHMS["PPO"](policy_kwargs(pairs_from=source, **settings)).learn(
+            N_STEPS, callback=InfoNCECallback(**callback)
         )
         for source in ("auto", "buffer")
-    ]
-    assert_same_weights(*(model.policy for model in models))
+    )
+    assert_same_weights(auto.policy, buffer.policy)
 
 
 @pytest.mark.slow
