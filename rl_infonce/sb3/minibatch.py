@@ -74,7 +74,9 @@ class RolloutRows:
         none has.
         """
         buffer: Any = algorithm.rollout_buffer  # type: ignore[attr-defined]
-        rollout = id(buffer), algorithm.start_time, algorithm.num_timesteps
+        returns = getattr(buffer, "returns", None)  # a loop of the user's own may count no steps
+        content = hash(returns.tobytes()) if isinstance(returns, np.ndarray) else None
+        rollout = id(buffer), algorithm.start_time, algorithm.num_timesteps, content
         if rollout != self._rollout:
             self._rollout, self._labels = rollout, None
             self._places = _places(buffer)
@@ -204,6 +206,8 @@ def pairs_of_minibatch(
     has_future, futures, is_future = experience.futures_among(steps, envs, horizon)
     paired = np.flatnonzero(futures >= 0)
     lonely = _some(np.flatnonzero(has_future & (futures < 0)), plan.n_pairs - len(paired), rng)
+    if len(lonely) == 1:  # a batch of one, which no batch norm can train on
+        lonely = lonely[:0]
     chosen = np.concatenate([paired, lonely])
     if len(chosen) < 2:
         return None

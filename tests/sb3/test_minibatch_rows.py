@@ -49,6 +49,16 @@ def test_rows_that_share_all_numbers_are_ambiguous() -> None:
     assert places.tolist() == expected
 
 
+def test_rows_of_the_next_rollout_are_found_where_no_step_was_counted() -> None:
+    model = ALGORITHMS["PPO"]().learn(64)
+    buffer: Any = model.rollout_buffer  # type: ignore[attr-defined]
+    rows = RolloutRows()
+    former = rows.find(model, buffer._get_samples(np.arange(64)))
+    buffer.returns += 1  # as a loop of one's own fills it, which never changes num_timesteps
+    assert rows.find(model, buffer._get_samples(np.arange(64))).tolist() == former.tolist()
+    assert set(former) == {*range(64)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Box", "Dict"])
 def test_rows_are_found_in_one_environment_and_in_dictionaries(kind: str) -> None:
