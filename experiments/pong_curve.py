@@ -1,10 +1,10 @@
 """Does the default loss learn on Pong? Loss against log N, accuracy against both overlap floors.
 
-Trains PPO with `InfoNCEExtractor()` as it comes, with pairs of RL's own minibatch, and as a control
-with positives that are shuffled among the anchors, so that there is no time to find. Writes one CSV
-per run and draws the figure. As the arms contrast with different numbers of candidates, trained
-encoders are also measured on 32 pairs that are drawn from their last rollout, shuffled for the
-control.
+Trains PPO with `InfoNCEExtractor()` as it comes, which takes pairs of RL's own minibatch, with
+pairs that are drawn, and as a control with positives that are shuffled among the anchors, so that
+there is no time to find. Writes one CSV per run and draws the figure. As the arms contrast with
+different numbers of candidates, trained encoders are also measured on 32 pairs that are drawn from
+their last rollout, shuffled for the control.
 
     python experiments/pong_curve.py --output experiments/results/pong_curve
 """
@@ -34,7 +34,7 @@ STEPS = "time/total_timesteps"
 N_ENVS, N_DRAWS = 8, 64
 ARMS: dict[str, dict[str, Any]] = {
     "default": {},
-    "minibatch": {"pairs_from": "minibatch"},
+    "drawn": {"pairs_from": "buffer"},
     "shuffled time": {"positives": "shuffled"},
 }
 COLOURS = {"default": "C0", "shuffled time": "C3"}
@@ -114,8 +114,9 @@ def draw(output: Path) -> None:
         left.plot(curves["step"], curves["loss"], colour, label=f"{label}, seed {seed}", lw=1)
         right.plot(curves["step"], curves["accuracy_k4"], colour, lw=1)
         if label == "default":
-            right.plot(curves["step"], curves["floor_pixels_k4"], "C1", lw=0.7)
-            right.plot(curves["step"], curves["floor_random_k4"], "C2", lw=0.7)
+            for floor, of_floor in (("floor_pixels_k4", "C1"), ("floor_random_k4", "C2")):
+                known = ~np.isnan(curves[floor])
+                right.plot(curves["step"][known], curves[floor][known], of_floor, lw=0.7)
             left.plot(curves["step"], curves["mi_ceiling"], "k:", lw=1)
     left.set(xlabel="agent steps", ylabel="InfoNCE loss (nats)", ylim=(0, None), title="Loss")
     left.text(0.98, 0.93, "dotted: log N", transform=left.transAxes, ha="right")
@@ -123,7 +124,7 @@ def draw(output: Path) -> None:
     right.set(xlabel="agent steps", ylim=(0, 1), title="Retrieval accuracy, horizon 4")
     handles = [Line2D([], [], color=f"C{i}") for i in (0, 1, 2, 3)]
     names = ["learned", "floor: raw pixels", "floor: random encoder", "control: shuffled time"]
-    right.legend(handles, names, fontsize=7)
+    right.legend(handles, names, fontsize=7, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.09))
     figure.savefig(output / "pong_curve.png", dpi=150)
 
 
