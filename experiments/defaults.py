@@ -119,7 +119,7 @@ def build(game: str, seed: int, settings: dict[str, Any]) -> Any:
 
     policy_kwargs = {
         "features_extractor_class": InfoNCEExtractor,
-        "features_extractor_kwargs": settings,
+        "features_extractor_kwargs": {"pairs_from": "buffer", **settings},
         "net_arch": [],
     }
     return PPO(

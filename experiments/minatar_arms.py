@@ -132,7 +132,7 @@ def make_model(env: VecEnv, arm: Arm, seed: int) -> PPO:
             **constant_ppo(),
             policy_kwargs={
                 "features_extractor_class": InfoNCEExtractor,
-                "features_extractor_kwargs": arm.loss,
+                "features_extractor_kwargs": {"pairs_from": "buffer", **arm.loss},
                 "net_arch": [],
             },
             seed=seed,

@@ -18,6 +18,15 @@ CONTEXTS = ("none", "gru")
 AUGMENTATIONS = ("none", "random_shift")
 POSITIVES = ("future", "shuffled")
 PAIR_SOURCES = ("buffer", "minibatch", "auto")
+
+AUTO_ROWS = 256
+"""Rows of RL's minibatch, at least, from which `pairs_from="auto"` takes pairs."""
+
+AUTO_SHARE = 0.66
+"""Part of `infonce_coef` that these pairs have, whose hundreds of candidates pull harder than 32.
+
+On four Atari games their gradients on the encoder are then about those of 32 drawn pairs.
+"""
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16", "auto")
 ACTIVATIONS = ("relu", "elu", "crelu")
@@ -108,15 +117,20 @@ class InfoNCESettings:
         "no pixels",
     )
     n_pairs: int = setting(
-        32, Count(2), "Anchors per gradient step; the futures of the others are the negatives."
+        32,
+        Count(2),
+        "Anchors per gradient step; the futures of the others are the negatives. A minibatch of RL "
+        "may hold more of both.",
     )
     pairs_from: str = setting(
-        "buffer",
+        "auto",
         Choice(PAIR_SOURCES),
         "Where pairs come from: drawn from the buffer and encoded beside RL's minibatch, or found "
         "in the minibatch, which RL encodes anyway: all its pairs, with more of its anchors up to "
-        "n_pairs, and all its futures as candidates. auto takes minibatches of n_pairs rows or "
-        "more in on-policy algorithms, where the other settings allow it.",
+        "n_pairs, and all its futures as candidates. auto takes the minibatch, at "
+        f"{AUTO_SHARE} of infonce_coef, where an on-policy algorithm trains on images with "
+        f"minibatches of {AUTO_ROWS} rows or more and the loss has the form of cpc, and draws "
+        "elsewhere.",
     )
     objective: str | Callable[[int, int], Any] = setting(
         "infonce",
@@ -308,12 +322,6 @@ class InfoNCESettings:
             _check_fits_minibatch(self)
 
     @property
-    def usual_pair_source(self) -> str:
-        """Where pairs come from, as far as the settings decide it: auto is buffer if need be."""
-        falls_back = self.pairs_from == "auto" and _unfit_for_minibatch(self) is not None
-        return "buffer" if falls_back else self.pairs_from
-
-    @property
     def has_custom_objective(self) -> bool:
         """Whether the loss is the user's own."""
         return callable(self.objective)
@@ -363,7 +371,7 @@ class DecoupledSettings:
     )
 
 
-def _unfit_for_minibatch(settings: InfoNCESettings) -> tuple[str, str] | None:
+def unfit_for_minibatch(settings: InfoNCESettings) -> tuple[str, str] | None:
     """Return a setting that asks for more than what RL encodes, and what does not; or None."""
     n_horizons = len(settings.horizons or (1,))
     fits: dict[str, tuple[bool, str]] = {
@@ -384,7 +392,7 @@ def _unfit_for_minibatch(settings: InfoNCESettings) -> tuple[str, str] | None:
 
 def _check_fits_minibatch(settings: InfoNCESettings) -> None:
     """Raise a ValueError unless what RL encodes is all that the loss encodes."""
-    unfit = _unfit_for_minibatch(settings)
+    unfit = unfit_for_minibatch(settings)
     if unfit is not None:
         name, wanted = unfit
         raise ValueError(

@@ -2,13 +2,13 @@
 
 Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
 `InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and, where the processor multiplies it,
-in bf16; the arms with `_minibatch` have `pairs_from="minibatch"`, and those with `_off` have
-`infonce_coef=0`, so they show what the loss costs. All use 8 environments x 128 steps, batches of
-256, 4 epochs and `net_arch=[]`. DQN has one environment and RL Zoo's settings, but a replay buffer
-of 10,000 that trains from step 1,000 on. Every run is a process of its own; a round runs each arm
-once, and the ratio is taken within the round. Arithmetic is what torch counts in convolutions and
-matrix products of the updates, forward and backward, beside a large matrix product in the same
-process.
+in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others draw them, and
+those with `_off` have `infonce_coef=0`, so they show what the loss costs. All use 8 environments x
+128 steps, batches of 256, 4 epochs and `net_arch=[]`. DQN has one environment and RL Zoo's
+settings, but a replay buffer of 10,000 that trains from step 1,000 on. Every run is a process of
+its own; a round runs each arm once, and the ratio is taken within the round. Arithmetic is what
+torch counts in convolutions and matrix products of the updates, forward and backward, beside a
+large matrix product in the same process.
 
     python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
     python experiments/benchmarks/train_speed.py --algorithm DQN --output OUTPUT
@@ -72,7 +72,7 @@ def build(arm: str, game: str, algorithm: str = "PPO") -> Any:
         }
         policy_kwargs["features_extractor_kwargs"] = {
             "precision": precision,
-            **settings.get(form, {}),
+            **settings.get(form, {"pairs_from": "buffer"}),
         }
     if algorithm == "DQN":
         return DQN("CnnPolicy", env, **DQN_SIZES, policy_kwargs=policy_kwargs, seed=0)

@@ -25,7 +25,13 @@ from rl_infonce.presets import (
     preset_settings,
     usual_preset,
 )
-from rl_infonce.settings import InfoNCESettings, declared, defaults, setting
+from rl_infonce.settings import (
+    InfoNCESettings,
+    declared,
+    defaults,
+    setting,
+    unfit_for_minibatch,
+)
 
 _P = ParamSpec("_P")
 
@@ -134,7 +140,23 @@ def extractor_arguments(
         check_fits_vectors(settings, preset, None if callable(encoder) else encoder)
     else:
         check_fits_images(settings, preset)
-    return ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+    arguments = ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+    if arguments.pairs_from == "auto" and (vectors or off_policy or not _is_like_cpc(arguments)):
+        return replace(arguments, pairs_from="buffer")
+    return arguments
+
+
+def _is_like_cpc(arguments: ExtractorArguments) -> bool:
+    """Return whether RL's minibatch serves as in the runs that made it the default of "cpc"."""
+    has_its_form = (
+        arguments.objective == "infonce"
+        and arguments.critic == "cosine"
+        and arguments.rolls_forward_by == "none"
+        and not arguments.uses_maps
+    )
+    # A bound has the minibatch encoded once more at every update.
+    is_unbounded = arguments.max_grad_ratio is None
+    return has_its_form and is_unbounded and unfit_for_minibatch(arguments) is None
 
 
 def _check_names(positional: Sequence[Any], given: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rl_infonce.copies import distinct_mask
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.settings import InfoNCESettings
+from rl_infonce.settings import AUTO_SHARE, InfoNCESettings
 from rl_infonce.temporal import IntArray, negative_mask
 
 
@@ -37,6 +37,11 @@ class SamplingPlan(NamedTuple):
     segment_length: int = 1
     pairs_from: str = "buffer"
 
+    @property
+    def minibatch_share(self) -> float:
+        """Part of the loss's weight that pairs of RL's minibatch have."""
+        return AUTO_SHARE if self.pairs_from == "auto" else 1.0
+
 
 def sampling_plan(
     settings: InfoNCESettings, horizons: tuple[int, ...], *, with_actions: bool
@@ -50,7 +55,7 @@ def sampling_plan(
         with_actions=with_actions,
         shuffled=settings.positives == "shuffled",
         segment_length=settings.segment_length,
-        pairs_from=settings.usual_pair_source,
+        pairs_from=settings.pairs_from,
     )
 
 

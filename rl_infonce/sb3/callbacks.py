@@ -295,7 +295,8 @@ def decoupled_callback(
         decoupled: Whether the loss trains the encoder in updates of its own; None means no.
         learning_rate: Learning rate of those updates, > 0; None takes the callback's default.
         max_grad_ratio: Bound of the extractor, which decoupled updates would not heed.
-        pairs_from: Where the extractor's pairs come from; None means the buffer.
+        pairs_from: Where the extractor's pairs come from; None means where
+            they come from by default.
 
     Raises:
         TypeError: If an argument has the wrong type.

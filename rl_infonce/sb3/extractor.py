@@ -53,7 +53,7 @@ from rl_infonce.sb3.updates import draw, find_pairs, finite_gradients, unpadded
 class InfoNCEExtractor(HostedExtractor):
     """Features extractor that adds a temporal InfoNCE loss to whatever algorithm trains it.
 
-    The loss is InfoNCE (van den Oord et al. 2018) on pairs from the algorithm's own buffer. On
+    The loss is InfoNCE (van den Oord et al. 2018) on pairs from the algorithm's own data. On
     images the backward of the algorithm carries `infonce_coef` times its gradient. On vectors
     (`isolated=True`) it alone trains the encoder, when the next rollout begins. SB3's random
     streams stay as they were; `infonce_coef=0` trains the same network bit for bit without it.
@@ -211,7 +211,7 @@ class InfoNCEExtractor(HostedExtractor):
         auxiliary = self._auxiliary_loss()
         result = auxiliary.of_minibatch(own, pairs)
         self._session.counts.n_updates += 1
-        weighted = self.infonce_coef * result.loss.loss
+        weighted = self.infonce_coef * self._plan.minibatch_share * result.loss.loss
         carried = None if carrier is None else partial(auxiliary.carried, carrier, own)
         gradients = carried or auxiliary.gradients
         self._attachment.pending = finite_gradients(gradients, weighted, self._session)
@@ -274,7 +274,8 @@ class InfoNCEExtractor(HostedExtractor):
     ) -> None:
         numbers = self._reporter.numbers(observed, result, auxiliary, self._session)
         own = {} if self.own_updates is None else self.own_updates.numbers()
-        self._publish({**numbers, **own, "coef": self.infonce_coef})
+        share = self._plan.minibatch_share if result.of_minibatch else 1.0
+        self._publish({**numbers, **own, "coef": share * self.infonce_coef})
 
     def weighted_gradients(
         self, result: TemporalInfoNCELoss, weight: float | None = None

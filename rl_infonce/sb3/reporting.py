@@ -127,6 +127,7 @@ def warn_of_what_lasts(session: Session, result: AuxiliaryResult, *, contrasts: 
     session.warn_if_it_lasts(
         "saturated bound",
         "The InfoNCE bound is saturated: nearly every future is found, and mi_lower_bound says "
-        "nothing but log N. Longer horizons or more n_pairs leave something to learn.",
+        "nothing but log N. Longer horizons leave something to learn, or more n_pairs if pairs are "
+        "drawn.",
         happens=bool(saturated.all()),
     )

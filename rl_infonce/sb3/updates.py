@@ -20,6 +20,7 @@ from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.minibatch import ABSENT, OF_ROW, MinibatchPairs, pairs_of_minibatch, shows
 from rl_infonce.sb3.replay_rows import by_age, labels_of
 from rl_infonce.sb3.session import Session
+from rl_infonce.settings import AUTO_ROWS
 
 MOST_ABSENT = 0.5
 """Share of a minibatch's rows that may be absent from the rollout, or it does not serve."""
@@ -98,7 +99,7 @@ def find_pairs(
 def _is_source(plan: SamplingPlan, n_rows: int, *, of_rollout: bool) -> bool:
     """Return whether pairs are looked for in a minibatch of so many rows."""
     if plan.pairs_from == "auto":
-        return of_rollout and n_rows >= plan.n_pairs
+        return of_rollout and n_rows >= max(AUTO_ROWS, plan.n_pairs)
     return plan.pairs_from == "minibatch"
 
 

@@ -117,7 +117,8 @@ def _of_other_losses(
     """
     given = {name: value for name, value in record["arguments"].items() if value is not None}
     # Earlier versions did not note all settings that a run had, and let no algorithm decide these.
-    former = {**defaults(InfoNCESettings), "with_observation": True, "select_inputs": False}
+    earlier = {"with_observation": True, "select_inputs": False, "pairs_from": "buffer"}
+    former = {**defaults(InfoNCESettings), **earlier}
     usual = {name: given.get(name, value) for name, value in former.items()}
     for session in record["sessions"]:
         loss = session.get("loss")

@@ -85,7 +85,7 @@ def test_help_says_what_each_preset_sets(capsys: pytest.CaptureFixture[str]) -> 
     with pytest.raises(SystemExit):
         main(["train", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "the futures of the others are the negatives. (32; action_cpc: 256)" in said
+    assert "may hold more of both. (32; action_cpc: 256)" in said
     assert "(global; spatial_cpc: global_local, local_local; positional_cpc:" in said
 
 
