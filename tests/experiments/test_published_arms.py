@@ -38,13 +38,11 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     assert any(f"| infonce | {returns.words} | {returns.difference} |" in line for line in report)
     page, front = (" ".join(text.split()) for text in (shown, FRONT_PAGE))
     assert returns.words in page.lower()
-    assert f"**Return:** there is {returns.words} at equal steps" in front
     assert f"would find a true difference of {returns.found}." in page
-    assert f"where a true {returns.found} would be found in four of five such studies" in front
     told = {
         (primary, "baseline", "infonce"): (
             "with the loss less without, {}",
-            "PPO without it is {} in units",
+            "at a return of {}",
         ),
         (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
             "wall-clock the difference is {}.",
@@ -52,16 +50,16 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         ),
         ("converged", "baseline", "infonce"): (
             "PPO without ({} in mean F1)",
-            "stock PPO by {} in mean F1",
+            "those of stock PPO ({})",
         ),
         ("converged", "untrained", "infonce"): ("CNN's ({})", "untrained CNN's ({})"),
-        ("converged", "untrained", "baseline"): ("features hold ({})", "RL alone loses more ({})"),
+        ("converged", "untrained", "baseline"): ("features hold ({})", "probes ({})"),
         ("converged", "placebo", "infonce"): (
             "undecided, under `converged` ({}) as under",
-            "it is {} by `converged`",
+            "",
         ),
-        ("anand2019", "baseline", "infonce"): ("is undecided ({})", "is undecided ({})"),
-        ("anand2019", "untrained", "infonce"): ("CNN is not ({})", "an untrained CNN's ({})"),
+        ("anand2019", "baseline", "infonce"): ("is undecided ({})", ""),
+        ("anand2019", "untrained", "infonce"): ("CNN is not ({})", ""),
         ("anand2019", "placebo", "infonce"): ("under `anand2019` ({}).", ""),
         ("anand2019", "untrained", "stdim_offline"): ("({} over the untrained CNN,", "({})"),
         ("anand2019", "baseline", "stdim_offline"): ("{} over PPO)", ""),
@@ -77,17 +75,30 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
         assert on_front.format(plain) in front or on_front.format(bracketed) in front
 
 
-@pytest.fixture(scope="module")
-def minibatch_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the script prints of pairs from the minibatch beside the runs of ppo_arms."""
-    folder = tmp_path_factory.mktemp("study") / "runs"
-    shutil.copytree(RESULTS / "minibatch_arms", folder)
+def printed_of(study: str, folder: Path, *others: str) -> list[str]:
+    """Return what the script prints of a study, beside the baseline and drawn pairs of ppo_arms."""
+    shutil.copytree(RESULTS / study, folder)
+    cells = [(RESULTS / other / "cells").iterdir() for other in others]
     for arm in ("baseline", "infonce"):
-        for cell in (RESULTS / "ppo_arms" / "cells").glob(f"*-{arm}-*"):
-            shutil.copytree(cell, folder / "cells" / cell.name)
+        cells.append((RESULTS / "ppo_arms" / "cells").glob(f"*-{arm}-*"))
+    for cell in itertools.chain(*cells):
+        shutil.copytree(cell, folder / "cells" / cell.name)
     printed: str = load("ppo_arms.py").table(folder)
     assert "Missing" not in printed
     return printed.splitlines()
+
+
+@pytest.fixture(scope="module")
+def minibatch_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the script prints of pairs from the minibatch beside the runs of ppo_arms."""
+    return printed_of("minibatch_arms", tmp_path_factory.mktemp("study") / "runs")
+
+
+@pytest.fixture(scope="module")
+def weak_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the script prints of these pairs at the default's weight, beside all of them."""
+    folder = tmp_path_factory.mktemp("study") / "runs"
+    return printed_of("minibatch_weak_arms", folder, "minibatch_arms")
 
 
 def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: list[str]) -> None:
@@ -99,9 +110,9 @@ def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: li
     index = (EXPERIMENTS / "README.md").read_text()
     words, front = study_words("minibatch_arms/README.md"), " ".join(FRONT_PAGE.split())
     told = {
-        ("mean return over the budget", "infonce"): "nor of returns ({})",
-        ("mean F1, converged", "infonce"): "neither of features ({})",
-        ("mean F1, converged", "baseline"): "by `converged` probes ({})",
+        ("mean return over the budget", "infonce"): "not ruled out ({})",
+        ("mean F1, converged", "infonce"): "",
+        ("mean F1, converged", "baseline"): "than stock PPO's ({})",
         ("mean F1, converged", "untrained"): "",
         ("mean F1, anand2019", "infonce"): "",
     }
@@ -115,19 +126,69 @@ def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: li
         assert (row.words == "no detectable difference") is not is_decided
 
 
-def test_the_gradient_of_the_minibatchs_pairs_is_as_large_as_its_page_says() -> None:
-    norm, ratios = "infonce/grad_norm_infonce", []
-    for game in ("breakout", "qbert", "seaquest", "space_invaders"):
-        means = []
-        for study, arm in (("minibatch_arms", "minibatch"), ("ppo_arms", "infonce")):
-            norms = []
-            for path in (RESULTS / study / "cells").glob(f"{game}-ppo-{arm}-*/progress.csv"):
-                with path.open() as file:
-                    norms += [float(row[norm]) for row in csv.DictReader(file) if row[norm]]
-            means.append(sum(norms) / len(norms))
-        ratios.append(means[0] / means[1])
-    said = f"is {min(ratios):.1f} to {max(ratios):.1f} times that of drawn pairs"
-    assert said in study_words("minibatch_arms/README.md")
+def test_the_default_comes_from_the_committed_cells(weak_arms: list[str]) -> None:
+    page = study_page("minibatch_weak_arms/README.md")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) > 40
+    assert [row for row in rows if row not in weak_arms] == []
+    found = _compared(weak_arms)
+    index = (EXPERIMENTS / "README.md").read_text()
+    words, front = study_words("minibatch_weak_arms/README.md"), " ".join(FRONT_PAGE.split())
+    primary = "mean return over the budget"
+    told = {
+        (primary, "baseline"): ("without it is {} in units", "({},"),
+        (primary, "infonce"): ("neither of returns ({})", ""),
+        (primary, "weak_placebo"): ("", ""),
+        ("mean F1, converged", "baseline"): ("stock PPO's ({} in mean F1)", ""),
+        ("mean F1, converged", "infonce"): ("by `converged` probes ({})", ""),
+        ("mean F1, converged", "untrained"): ("an untrained CNN's ({})", ""),
+        ("mean F1, converged", "weak_placebo"): ("undecided ({})", ""),
+        ("mean F1, anand2019", "baseline"): ("undecided ({})", ""),
+        ("mean F1, anand2019", "infonce"): ("", ""),
+        ("mean F1, anand2019", "untrained"): ("than an untrained CNN's ({})", ""),
+        ("mean F1, anand2019", "weak_placebo"): ("by `anand2019` ({})", ""),
+    }
+    for (measure, against), (on_front, on_top) in told.items():
+        row = found[f"against {against}: {measure}", "weak"]
+        assert row.difference in words, (measure, against)
+        assert any(on_front.format(form) in front for form in _forms(row))
+        assert on_top.format(_forms(row)[2]) in front
+        is_decided = measure == "mean F1, anand2019" and against in ("untrained", "weak_placebo")
+        assert (row.words == "no detectable difference") is not is_decided
+    for measure, against in ((primary, "baseline"), ("mean F1, converged", "baseline")):
+        assert found[f"against {against}: {measure}", "weak"].difference in index
+    returns = found[f"against baseline: {primary}", "weak"]
+    assert f"**Return:** there is {returns.words} at equal steps" in front
+    assert f"where a true {returns.found} would be found in four of five such studies" in front
+
+
+def test_the_rule_for_the_default_is_met(weak_arms: list[str]) -> None:
+    found = _compared(weak_arms)
+    returns = found["against infonce: mean return over the budget", "weak"].difference
+    assert float(returns.split("(")[1].split(" to ")[0]) > -0.01
+    assert found["against infonce: mean F1, converged", "weak"].words != "lower"
+
+
+def test_gradients_of_the_minibatchs_pairs_are_as_large_as_their_pages_say() -> None:
+    games = ("breakout", "qbert", "seaquest", "space_invaders")
+    of_study = {"minibatch_arms": ("minibatch", 1), "minibatch_weak_arms": ("weak", 2)}
+    for study, (arm, digits) in of_study.items():
+        ratios = [_pull(study, arm, game) / _pull("ppo_arms", "infonce", game) for game in games]
+        of_all = f"{min(ratios):.{digits}f} to {max(ratios):.{digits}f} times that of drawn pairs"
+        assert of_all in study_words(f"{study}/README.md")
+
+
+def _pull(study: str, arm: str, game: str) -> float:
+    """Return the mean norm of the loss's gradient on the encoder over an arm's trainings."""
+    norms = []
+    for path in (RESULTS / study / "cells").glob(f"{game}-ppo-{arm}-*/progress.csv"):
+        with path.open() as file:
+            rows = csv.DictReader(file)
+            norms += [float(row[_NORM]) for row in rows if row[_NORM]]
+    return sum(norms) / len(norms)
+
+
+_NORM = "infonce/grad_norm_infonce"
 
 
 @pytest.mark.slow
@@ -234,6 +295,13 @@ def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
         ]
         interval = t_difference(*both, paired=True, confidence=level)
         assert (interval.low > 0 or interval.high < 0) == (arm == "stdim_offline"), arm
+
+
+def _forms(row: "_Row") -> tuple[str, str, str]:
+    """Return a difference as pages write it: inside brackets or not, and with commas."""
+    plain = row.difference.replace("+", "")
+    commas = plain.replace(" (", ", ").rstrip(")")
+    return plain.replace("(", "[").replace(")", "]"), plain, commas
 
 
 class _Row(NamedTuple):
