@@ -129,8 +129,8 @@ class InfoNCESettings:
         "in the minibatch, which RL encodes anyway: all its pairs, with more of its anchors up to "
         "n_pairs, and all its futures as candidates. auto takes the minibatch, at "
         f"{AUTO_SHARE} of infonce_coef, where an on-policy algorithm trains on images with "
-        f"minibatches of {AUTO_ROWS} rows or more and the loss has the form of cpc, and draws "
-        "elsewhere.",
+        f"minibatches of {AUTO_ROWS} rows and n_pairs rows or more, and the loss has the form of "
+        "cpc and no max_grad_ratio; elsewhere it draws.",
     )
     objective: str | Callable[[int, int], Any] = setting(
         "infonce",

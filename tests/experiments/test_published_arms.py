@@ -42,7 +42,7 @@ def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     told = {
         (primary, "baseline", "infonce"): (
             "with the loss less without, {}",
-            "at a return of {}",
+            "less stock PPO's was {}",
         ),
         (f"{primary}, at equal wall-clock", "baseline", "infonce"): (
             "wall-clock the difference is {}.",

@@ -344,8 +344,8 @@ def test_pairs_of_the_minibatch_cost_what_the_pages_say() -> None:
         ]
         costs[arm] = 1 - float(np.median(ratios))
     assert costs["fp32_minibatch"] <= 0.05
-    said = "minibatch, the default, take {fp32_minibatch:.0%} of the steps per second, where"
-    said += " drawn pairs take {fp32:.0%}."
+    said = "minibatch, the default in batches of 256, take {fp32_minibatch:.0%} of the steps per"
+    said += " second, where drawn pairs take {fp32:.0%}."
     assert said.format(**costs).replace("%", " %") in " ".join(FRONT_PAGE.split())
 
 
