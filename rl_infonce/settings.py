@@ -27,6 +27,7 @@ AUTO_SHARE = 0.66
 
 On four Atari games their gradients on the encoder are then about those of 32 drawn pairs.
 """
+
 TERMS = ("global", "global_local", "local_local", "positional")
 PRECISIONS = ("fp32", "bf16", "auto")
 ACTIVATIONS = ("relu", "elu", "crelu")

@@ -102,8 +102,7 @@ class InfoNCEExtractor(HostedExtractor):
         if given.action_conditioning:
             self._action_space = known_action_space(given.action_space, look_up=given.auto_bind)
         with_actions = self._action_space is not None
-        # Of all arguments: auto_bind, which is none of the loss, decides where pairs come from.
-        self._plan = sampling_plan(given, self.horizons, with_actions=with_actions)
+        self._plan = sampling_plan(self.settings, self.horizons, with_actions=with_actions)
         seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
         self.begin_session(seed, given.observation_key)
         self.infonce_coef = given.infonce_coef

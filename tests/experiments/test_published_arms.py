@@ -23,14 +23,19 @@ from tests.experiments.loading import (
 )
 
 
+def assert_tables_are_printed(page: str, printed: list[str]) -> None:
+    """Raise unless every row of a page's tables is a line that its command prints."""
+    rows = [line for line in study_page(page).splitlines() if line.startswith("|")]
+    assert len(rows) > 40
+    assert [row for row in rows if row not in printed] == []
+
+
 def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
     printed = load("ppo_arms.py").table(RESULTS / "ppo_arms")
     assert "Missing" not in printed
     lines = printed.splitlines()
     shown = study_page("ppo_arms/README.md")
-    rows = [line for line in shown.splitlines() if line.startswith("|")]
-    assert len(rows) > 50
-    assert [row for row in rows if row not in lines] == []
+    assert_tables_are_printed("ppo_arms/README.md", lines)
     report = (RESULTS / "ppo_arms" / "report.md").read_text().splitlines()
     found = _compared(lines)
     primary = "mean return over the budget"
@@ -102,10 +107,7 @@ def weak_arms(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: list[str]) -> None:
-    page = study_page("minibatch_arms/README.md")
-    rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(rows) > 40
-    assert [row for row in rows if row not in minibatch_arms] == []
+    assert_tables_are_printed("minibatch_arms/README.md", minibatch_arms)
     found = _compared(minibatch_arms)
     index = (EXPERIMENTS / "README.md").read_text()
     words, front = study_words("minibatch_arms/README.md"), " ".join(FRONT_PAGE.split())
@@ -127,10 +129,7 @@ def test_pairs_of_the_minibatch_come_from_the_committed_cells(minibatch_arms: li
 
 
 def test_the_default_comes_from_the_committed_cells(weak_arms: list[str]) -> None:
-    page = study_page("minibatch_weak_arms/README.md")
-    rows = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(rows) > 40
-    assert [row for row in rows if row not in weak_arms] == []
+    assert_tables_are_printed("minibatch_weak_arms/README.md", weak_arms)
     found = _compared(weak_arms)
     index = (EXPERIMENTS / "README.md").read_text()
     words, front = study_words("minibatch_weak_arms/README.md"), " ".join(FRONT_PAGE.split())

@@ -1,4 +1,4 @@
-"""What `pairs_from="auto"` takes: RL's minibatch wherever it serves, else pairs that are drawn."""
+"""What `pairs_from="auto"` takes: RL's minibatch where this was measured, else drawn pairs."""
 
 import warnings
 from typing import Any
