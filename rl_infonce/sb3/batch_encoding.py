@@ -108,14 +108,16 @@ def contrast_minibatch(
         actions: Encoded actions, handed on.
     """
     device = encoded.features.device
+    of_missing = len(encoded.features) + np.arange(len(pairs.missing))
+    futures = np.concatenate([pairs.futures, of_missing])[pairs.order]
+    anchor_rows = torch.as_tensor(pairs.anchors, device=device)
+    candidate_rows = torch.as_tensor(np.concatenate([futures, pairs.others]), device=device)
 
     def anchors_and_candidates(rows: Tensor, extra: Tensor | None) -> tuple[Tensor, Tensor]:
-        futures = rows[torch.as_tensor(pairs.futures, device=device)]
-        if extra is not None:
-            futures = torch.cat([futures, extra])
-        futures = futures[torch.as_tensor(pairs.order, device=device)]
-        candidates = torch.cat([futures, rows[torch.as_tensor(pairs.others, device=device)]])
-        anchors = rows[torch.as_tensor(pairs.anchors, device=device)]
+        known = rows if extra is None else torch.cat([rows, extra])
+        # known[candidate_rows] is slow to differentiate, as it allows for rows that come twice
+        candidates = known.index_select(0, candidate_rows)
+        anchors = rows.index_select(0, anchor_rows)
         return anchors, candidates.detach() if stops_gradient else candidates
 
     anchors, candidates = anchors_and_candidates(
