@@ -64,7 +64,9 @@ def effective_rank(features: Tensor) -> Tensor:
     features = features.float()
     if not features.isfinite().all():
         return features.new_full((), torch.nan)
-    singular = torch.linalg.svdvals(features - features.mean(dim=0))
+    spread = features - features.mean(dim=0)
+    # LAPACK is several times faster on a tall matrix than on a wide one.
+    singular = torch.linalg.svdvals(spread if len(spread) > spread.shape[1] else spread.T)
     share = singular / singular.sum().clamp_min(torch.finfo(singular.dtype).tiny)
     rank: Tensor = torch.special.entr(share).sum().exp()
     return rank
