@@ -22,7 +22,7 @@ from rl_infonce.sb3.diagnostics import (
     scalars_of,
 )
 from rl_infonce.sb3.encoders import Encoder
-from rl_infonce.sb3.session import Session
+from rl_infonce.sb3.session import DETAILS_FREQ, SCALARS_FREQ, Session
 
 Observed = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]
 """Raw observations of anchors [B, *observation] and of candidates [K, M, *observation]."""
@@ -61,7 +61,8 @@ class Reporter:
         contrasts = settings.objective == "infonce"
         # Dozens or thousands of updates are made between two looks at the curves.
         has_many = settings.isolated or isinstance(session.algorithm, OffPolicyAlgorithm)
-        if session.counts.details_due or not has_many:
+        every = DETAILS_FREQ if has_many else SCALARS_FREQ if result.of_minibatch else 1
+        if session.counts.is_due(every):
             numbers |= scalars_of(result.loss, auxiliary.horizons, contrasts=contrasts)
             numbers["n_pairs"] = float(len(result.features))
         if session.counts.details_due:

@@ -31,7 +31,10 @@ MAX_NONFINITE = 100
 DETAILS_FREQ = 16
 """Gradient steps between the diagnostics that cost extra time."""
 
-RARE_DETAILS_FREQ = 64
+SCALARS_FREQ = 4
+"""Gradient steps between the accuracies and bounds of a whole minibatch."""
+
+RARE_DETAILS_FREQ = 256
 """Gradient steps between the diagnostics that encode a whole minibatch once more."""
 
 MAX_NAMED = 10
@@ -71,15 +74,19 @@ class UpdateCounts:
     n_nonfinite: int = 0
     n_nonfinite_in_a_row: int = 0
 
+    def is_due(self, every: int) -> bool:
+        """Return whether the latest update is the first one or comes `every` so many after it."""
+        return (self.n_updates - 1) % every == 0
+
     @property
     def details_due(self) -> bool:
         """Whether the latest update also reports what costs extra time."""
-        return self.n_updates % DETAILS_FREQ == 1
+        return self.is_due(DETAILS_FREQ)
 
     @property
     def rare_details_due(self) -> bool:
         """Whether the latest update also reports what encodes a whole minibatch once more."""
-        return self.n_updates % RARE_DETAILS_FREQ == 1
+        return self.is_due(RARE_DETAILS_FREQ)
 
     @property
     def next_rare_details_due(self) -> bool:

@@ -1,5 +1,6 @@
 """Pairs of the minibatch that RL encodes anyway: which they are, and what gradient they give."""
 
+import math
 import warnings
 from itertools import product
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from rl_infonce import InfoNCECallback
 from rl_infonce.sb3.batch_encoding import preprocess
 from rl_infonce.sb3.binding import current_samples
 from rl_infonce.sb3.minibatch import MinibatchPairs
+from rl_infonce.sb3.session import Session
 from rl_infonce.sb3.updates import find_pairs
 from rl_infonce.temporal import BoolArray
 from tests.further import further
@@ -289,6 +291,22 @@ def test_the_bound_holds_for_what_the_minibatch_carries() -> None:
     of_encoder = [n for n in host if ".cnn." in n or ".linear." in n]
     both, plain = (torch.cat([found[n].flatten() for n in of_encoder]) for found in (bounded, host))
     torch.testing.assert_close((both - plain).norm(), 0.5 * plain.norm(), rtol=1e-3, atol=0)
+
+
+def test_what_costs_time_beside_a_whole_minibatch_is_reported_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rl_infonce.sb3.session.RARE_DETAILS_FREQ", 32)
+    reported: list[str] = []
+    monkeypatch.setattr(Session, "log", lambda self, numbers, extractor: reported.extend(numbers))
+    model = ALGORITHMS["PPO"](kwargs_of(isolated=False))
+    model.learn(8 * N_STEPS)
+    n_updates = extractors_of(model)[0]._session.counts.n_updates
+    assert n_updates > 32
+    for name, every in (("loss", 1), ("mi_lower_bound", 4), ("dead_features", 16)):
+        assert reported.count(name) == math.ceil(n_updates / every), name
+    for name in ("floor_pixels_k4", "grad_norm_rl"):
+        assert reported.count(name) == math.ceil(n_updates / 32), name
 
 
 @pytest.mark.slow
