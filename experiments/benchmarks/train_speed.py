@@ -1,17 +1,18 @@
-"""Environment steps per second and peak memory of stock PPO or DQN and of the same with InfoNCE.
+r"""Environment steps per second and peak memory of stock PPO or DQN and of the same with InfoNCE.
 
 Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
 `InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and, where the processor multiplies it,
-in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others draw them, and
-those with `_off` have `infonce_coef=0`, so they show what the loss costs. All use 8 environments x
-128 steps, batches of 256, 4 epochs and `net_arch=[]`. DQN has one environment and RL Zoo's
-settings, but a replay buffer of 10,000 that trains from step 1,000 on. Every run is a process of
-its own; a round runs each arm once, and the ratio is taken within the round. Arithmetic is what
-torch counts in convolutions and matrix products of the updates, forward and backward, beside a
-large matrix product in the same process.
+in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others draw them, those
+that end in a number encode so many futures for DQN, and those with `_off` have `infonce_coef=0`, so
+they show what the loss costs. All use 8 environments x 128 steps, batches of 256, 4 epochs and
+`net_arch=[]`. DQN has one environment and RL Zoo's settings, but a replay buffer of 10,000 that
+trains from step 1,000 on. Every run is a process of its own; a round runs each arm once, and the
+ratio is taken within the round. Arithmetic is what torch counts in convolutions and matrix products
+of the updates, forward and backward, beside a large matrix product in the same process.
 
     python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
-    python experiments/benchmarks/train_speed.py --algorithm DQN --output OUTPUT
+    python experiments/benchmarks/train_speed.py --algorithm DQN \
+        --output experiments/results/train_speed_dqn.json
 """
 
 from __future__ import annotations
@@ -40,19 +41,29 @@ from rl_infonce.atari import resolve_game
 from rl_infonce.device import has_fast_bf16, processor_name
 from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SIZES
 
-OF_OURS = ("off", "", "minibatch")
+FEW_PAIRS = {
+    f"minibatch_{n_pairs}": {"pairs_from": "minibatch", "n_pairs": n_pairs} for n_pairs in (8, 4)
+}
+FORMS: dict[str, dict[str, Any]] = {
+    "off": {"infonce_coef": 0.0, "pairs_from": "buffer"},
+    "": {"pairs_from": "buffer"},
+    "minibatch": {"pairs_from": "minibatch"},
+    **FEW_PAIRS,
+}
 ARMS = (
     "stock",
-    *(f"{precision}_{form}".strip("_") for precision in ("fp32", "bf16") for form in OF_OURS),
+    *(f"{precision}_{form}".strip("_") for precision in ("fp32", "bf16") for form in FORMS),
 )
 N_ENVS, N_STEPS = 8, PPO_SIZES["n_steps"]
+STEPS = {"PPO": 6 * N_ENVS * N_STEPS, "DQN": 2 * N_ENVS * N_STEPS}
 DQN_SIZES = {**DQN_SETTINGS, "buffer_size": 10_000, "learning_starts": 1_000}
 
 
-def fast_arms() -> tuple[str, ...]:
-    """Return the arms whose number format this processor multiplies."""
-    is_fast = has_fast_bf16(torch.device("cpu"))
-    return tuple(arm for arm in ARMS if is_fast or not arm.startswith("bf16"))
+def default_arms(algorithm: str) -> tuple[str, ...]:
+    """Return the arms whose number format this processor multiplies; few pairs are for DQN only."""
+    left_out = () if has_fast_bf16(torch.device("cpu")) else ("bf16",)
+    arms = (arm for arm in ARMS if not arm.startswith(left_out))
+    return tuple(arm for arm in arms if algorithm == "DQN" or not arm.endswith(tuple(FEW_PAIRS)))
 
 
 def build(arm: str, game: str, algorithm: str = "PPO") -> Any:
@@ -66,14 +77,7 @@ def build(arm: str, game: str, algorithm: str = "PPO") -> Any:
         env = make_atari_vec_env(game, n_envs=n_envs, seed=0)
         policy_kwargs["features_extractor_class"] = InfoNCEExtractor
         precision, _, form = arm.partition("_")
-        settings: dict[str, dict[str, Any]] = {
-            "off": {"infonce_coef": 0.0},
-            "minibatch": {"pairs_from": "minibatch"},
-        }
-        policy_kwargs["features_extractor_kwargs"] = {
-            "precision": precision,
-            **settings.get(form, {"pairs_from": "buffer"}),
-        }
+        policy_kwargs["features_extractor_kwargs"] = {"precision": precision, **FORMS[form]}
     if algorithm == "DQN":
         return DQN("CnnPolicy", env, **DQN_SIZES, policy_kwargs=policy_kwargs, seed=0)
     sizes = {**PPO_SIZES, "n_steps": N_STEPS}
@@ -242,19 +246,20 @@ def _machine() -> dict[str, Any]:
 def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--algorithm", choices=("PPO", "DQN"), default="PPO")
+    parser.add_argument("--algorithm", choices=tuple(STEPS), default="PPO")
     parser.add_argument("--game", default="pong")
-    parser.add_argument("--steps", type=int, default=6 * N_ENVS * N_STEPS)
+    parser.add_argument("--steps", type=int, help=f"a multiple of {N_ENVS * N_STEPS}")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--arms", choices=ARMS, nargs="+", help="all that are fast here")
     parser.add_argument("--arm", choices=ARMS, help="measure one arm in this process")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
+    n_steps = args.steps or STEPS[args.algorithm]
     if args.arm is not None:
-        print(json.dumps(measure(args.arm, args.game, args.steps, args.algorithm)))
+        print(json.dumps(measure(args.arm, args.game, n_steps, args.algorithm)))
         return
-    arms = args.arms or fast_arms()
-    summary = compare(args.game, args.steps, args.rounds, arms, args.algorithm)
+    arms = args.arms or default_arms(args.algorithm)
+    summary = compare(args.game, n_steps, args.rounds, arms, args.algorithm)
     print(table(summary), cost_table(summary), limits_table(summary), sep="\n\n")
     if args.output is not None:
         args.output.parent.mkdir(parents=True, exist_ok=True)

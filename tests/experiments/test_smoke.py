@@ -94,10 +94,23 @@ def test_train_speed_builds_what_it_names(arm: str) -> None:
 
 def test_train_speed_builds_dqn_with_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(train_speed.DQN_SIZES, "buffer_size", 100)
-    model = train_speed.build("fp32_minibatch", "pong", "DQN")
-    assert model.policy.q_net.features_extractor.settings.pairs_from == "minibatch"
+    model = train_speed.build("fp32_minibatch_4", "pong", "DQN")
+    settings = model.policy.q_net.features_extractor.settings
+    assert (settings.pairs_from, settings.n_pairs) == ("minibatch", 4)
     assert (model.n_envs, model.train_freq.frequency, model.batch_size) == (1, 4, 32)
     model.get_env().close()
+
+
+def test_train_speed_compares_few_pairs_for_dqn_and_formats_that_are_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(train_speed, "has_fast_bf16", lambda _: False)
+    few = ["fp32_minibatch_8", "fp32_minibatch_4"]
+    of_ppo = ["stock", "fp32_off", "fp32", "fp32_minibatch"]
+    assert list(train_speed.default_arms("PPO")) == of_ppo
+    assert list(train_speed.default_arms("DQN")) == of_ppo + few
+    monkeypatch.setattr(train_speed, "has_fast_bf16", lambda _: True)
+    assert list(train_speed.default_arms("DQN")) == list(train_speed.ARMS)
 
 
 def test_defaults_probe_reads_a_linear_target_on_held_out_data() -> None:
