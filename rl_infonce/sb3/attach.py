@@ -90,13 +90,13 @@ class _AttachGradients(torch.autograd.Function):
         ctx: Any, features: Tensor, gradients: Sequence[Tensor], *parameters: Tensor
     ) -> Tensor:
         del parameters
-        ctx.gradients = gradients
+        ctx.save_for_backward(*gradients)  # which frees them in the backward
         return features.view_as(features)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Any, ...]:
-        return (grad_outputs[0], None, *ctx.gradients)
+        return (grad_outputs[0], None, *ctx.saved_tensors)
 
 
 def attach_gradients(features: Tensor, auxiliary: AuxiliaryGradients) -> Tensor:
