@@ -110,6 +110,13 @@ class InfoNCESettings:
         "Weight of the InfoNCE loss beside the RL loss; 0 is the baseline. Isolated encoders "
         "train alike with all values above 0.",
     )
+    infonce_interval: int = setting(
+        1,
+        Count(),
+        "Updates of RL from one that carries the loss to the next: with 8, seven of eight take no "
+        "time for it.",
+        needs=("isolated", False),
+    )
     horizons: Sequence[int] | None = setting(
         None,
         Horizons(),

@@ -2,13 +2,14 @@ r"""Environment steps per second and peak memory of stock PPO or DQN and of the 
 
 Stock is what Stable-Baselines3 users have: NatureCNN on `make_atari_env`. Ours is
 `InfoNCEExtractor` on `make_atari_vec_env`, loss on, in fp32 and, where the processor multiplies it,
-in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others draw them, those
-that end in a number encode so many futures for DQN, and those with `_off` have `infonce_coef=0`, so
-they show what the loss costs. All use 8 environments x 128 steps, batches of 256, 4 epochs and
-`net_arch=[]`. DQN has one environment and RL Zoo's settings, but a replay buffer of 10,000 that
-trains from step 1,000 on. Every run is a process of its own; a round runs each arm once, and the
-ratio is taken within the round. Arithmetic is what torch counts in convolutions and matrix products
-of the updates, forward and backward, beside a large matrix product in the same process.
+in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others draw them, and
+those with `_off` have `infonce_coef=0`, so they show what the loss costs. For DQN, which is timed
+in fp32, `_minibatch_8` encodes eight futures, and `_every_8` has the loss in one of eight updates.
+PPO uses 8 environments x 128 steps, batches of 256 and 4 epochs; DQN has one environment and RL
+Zoo's settings, but a replay buffer of 10,000 that trains from step 1,000 on; `net_arch=[]`. Every
+run is a process of its own; a round runs each arm once, and the ratio is taken within the round.
+Arithmetic is what torch counts in convolutions and matrix products of the updates, forward and
+backward, beside a large matrix product in the same process.
 
     python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
     python experiments/benchmarks/train_speed.py --algorithm DQN \
@@ -41,14 +42,15 @@ from rl_infonce.atari import resolve_game
 from rl_infonce.device import has_fast_bf16, processor_name
 from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SIZES
 
-FEW_PAIRS = {
-    f"minibatch_{n_pairs}": {"pairs_from": "minibatch", "n_pairs": n_pairs} for n_pairs in (8, 4)
+OF_DQN: dict[str, dict[str, Any]] = {
+    "minibatch_8": {"pairs_from": "minibatch", "n_pairs": 8},
+    "every_8": {"pairs_from": "buffer", "infonce_interval": 8},
 }
 FORMS: dict[str, dict[str, Any]] = {
     "off": {"infonce_coef": 0.0, "pairs_from": "buffer"},
     "": {"pairs_from": "buffer"},
     "minibatch": {"pairs_from": "minibatch"},
-    **FEW_PAIRS,
+    **OF_DQN,
 }
 ARMS = (
     "stock",
@@ -60,10 +62,13 @@ DQN_SIZES = {**DQN_SETTINGS, "buffer_size": 10_000, "learning_starts": 1_000}
 
 
 def default_arms(algorithm: str) -> tuple[str, ...]:
-    """Return the arms whose number format this processor multiplies; few pairs are for DQN only."""
-    left_out = () if has_fast_bf16(torch.device("cpu")) else ("bf16",)
-    arms = (arm for arm in ARMS if not arm.startswith(left_out))
-    return tuple(arm for arm in arms if algorithm == "DQN" or not arm.endswith(tuple(FEW_PAIRS)))
+    """Return the arms that an algorithm is timed with: PPO's in formats that are fast here."""
+    if algorithm == "DQN":
+        return tuple(arm for arm in ARMS if not arm.startswith("bf16"))
+    slow = () if has_fast_bf16(torch.device("cpu")) else ("bf16",)
+    return tuple(
+        arm for arm in ARMS if not arm.startswith(slow) and not arm.endswith(tuple(OF_DQN))
+    )
 
 
 def build(arm: str, game: str, algorithm: str = "PPO") -> Any:

@@ -119,8 +119,10 @@ class InfoNCECallback(BaseCallback):
         self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
             if self.decoupled:
-                _check_unbounded(extractor.max_grad_ratio)
-                _check_draws(extractor.settings.pairs_from)
+                settings = extractor.settings
+                _check_heeded(
+                    extractor.max_grad_ratio, settings.pairs_from, settings.infonce_interval
+                )
                 check_not_isolated(extractor)
             extractor.bind(self.model)
             extractor.steer(decoupled=self.decoupled)
@@ -253,22 +255,28 @@ def _check_decoupled(decoupled: bool, settings: Mapping[str, Any]) -> None:
         )
 
 
-def _check_unbounded(max_grad_ratio: float | None) -> None:
-    """Raise a ValueError if there is a bound, which no decoupled update would heed."""
+def _check_heeded(
+    max_grad_ratio: float | None = None,
+    pairs_from: str | None = None,
+    infonce_interval: int | None = None,
+) -> None:
+    """Raise a ValueError if a setting of the loss is given that no decoupled update would heed."""
     if max_grad_ratio is not None:
         raise ValueError(
             f"Expected no `max_grad_ratio` with decoupled updates, got {max_grad_ratio}: it bounds "
             "the loss's gradient by RL's, which they do not meet. Leave it out, or lower their "
             "learning rate."
         )
-
-
-def _check_draws(pairs_from: str) -> None:
-    """Raise a ValueError if pairs are those of RL's minibatches, which decoupled updates follow."""
     if pairs_from == "minibatch":
         raise ValueError(
             f"Expected `pairs_from` 'buffer' with decoupled updates, got {pairs_from!r}: they come "
             "when RL's minibatches are gone. Leave it out."
+        )
+    if infonce_interval not in (None, 1):
+        raise ValueError(
+            f"Expected `infonce_interval` 1 with decoupled updates, got {infonce_interval}: they "
+            "are not RL's, and n_updates of InfoNCECallback says how many come after a rollout. "
+            "Leave it out."
         )
 
 
@@ -282,31 +290,22 @@ def check_not_isolated(extractor: InfoNCEExtractor) -> None:
         )
 
 
-def decoupled_callback(
-    decoupled: bool | None,
-    learning_rate: float | None = None,
-    *,
-    max_grad_ratio: float | None = None,
-    pairs_from: str | None = None,
-) -> InfoNCECallback | None:
+def decoupled_callback(settings: Mapping[str, Any]) -> InfoNCECallback | None:
     """Return the callback of the decoupled mode, or None without it.
 
     Args:
-        decoupled: Whether the loss trains the encoder in updates of its own; None means no.
-        learning_rate: Learning rate of those updates, > 0; None takes the callback's default.
-        max_grad_ratio: Bound of the extractor, which decoupled updates would not heed.
-        pairs_from: Where the extractor's pairs come from; None means where
-            they come from by default.
+        settings: Settings of `DecoupledSettings` and of `InfoNCESettings` by name, as far as they
+            are given.
 
     Raises:
-        TypeError: If an argument has the wrong type.
+        TypeError: If a setting has the wrong type.
         ValueError: If there is a learning rate of updates that are not asked for, or it is not
-            above 0, or there is a bound that they would not heed, or they would need RL's
-            minibatches.
+            above 0, or there is a setting that they would not heed.
     """
-    if decoupled:
-        _check_unbounded(max_grad_ratio)
-        _check_draws(pairs_from or "buffer")
+    learning_rate = settings.get("decoupled_learning_rate")
+    if settings.get("decoupled"):
+        names = ("max_grad_ratio", "pairs_from", "infonce_interval")
+        _check_heeded(**{name: settings.get(name) for name in names})
         own: dict[str, Any] = {} if learning_rate is None else {"learning_rate": learning_rate}
         return InfoNCECallback(decoupled=True, **own)
     if learning_rate is not None:

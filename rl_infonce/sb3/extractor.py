@@ -191,6 +191,8 @@ class InfoNCEExtractor(HostedExtractor):
         attaches = self.infonce_coef > 0 and self._session.may_attach()
         if not attaches or (self.auto_bind and self._session.looks_again()):
             return None
+        if not self._session.counts.takes_turn(self.settings.infonce_interval):
+            return None
         experience = self.experience()
         if experience is None:
             return None

@@ -66,13 +66,20 @@ class Steering(NamedTuple):
 class UpdateCounts:
     """How many auxiliary losses there were, and how many were NaN or infinite.
 
-    `n_host_updates` is SB3's count of the host's updates when an isolated encoder was trained last.
+    `n_host_updates` is SB3's count of the host's updates when an isolated encoder was trained last,
+    and `n_turns` counts those of the host's passes in which the loss could take part.
     """
 
     n_updates: int = 0
+    n_turns: int = 0
     n_host_updates: int = 0
     n_nonfinite: int = 0
     n_nonfinite_in_a_row: int = 0
+
+    def takes_turn(self, interval: int) -> bool:
+        """Count one of the host's passes, and return whether the loss takes part in it."""
+        self.n_turns += 1
+        return (self.n_turns - 1) % interval == 0
 
     def is_due(self, every: int) -> bool:
         """Return whether the latest update is the first one or comes `every` so many after it."""

@@ -74,9 +74,7 @@ def seconds_of(cell: Cell, n_timesteps: int) -> float:
     has_replay = "learning_starts" in defaults_of(cell.algo)
     own, n_steps = ({"learning_starts": 100}, _N_UPDATED) if has_replay else ({}, 1)
     model = _model(cell, n_timesteps, device=settings.get("device", "auto"), **own)
-    callback = decoupled_callback(
-        settings.get("decoupled"), settings.get("decoupled_learning_rate")
-    )
+    callback = decoupled_callback(settings)
     model.learn(n_steps, callback)  # the first update is slower than those to come
     first, start = model.num_timesteps, time.perf_counter()
     model.learn(n_steps, callback, reset_num_timesteps=False)

@@ -129,12 +129,7 @@ def check_loss(settings: Mapping[str, Any]) -> None:
     """Raise as the extractor and the decoupled mode would for settings of the loss."""
     given = {name: settings[name] for name in settings if name in declared(InfoNCESettings)}
     _check_with_preset(settings.get("preset"), given)
-    decoupled_callback(
-        settings.get("decoupled"),
-        settings.get("decoupled_learning_rate"),
-        max_grad_ratio=settings.get("max_grad_ratio"),
-        pairs_from=settings.get("pairs_from"),
-    )
+    decoupled_callback(settings)
 
 
 def _check_with_preset(preset: str | None, given: Mapping[str, Any]) -> None:

@@ -82,12 +82,7 @@ def pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
 
 def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
     """Return what trains the loss beside the model: its decoupled updates, if they are planned."""
-    decoupled = decoupled_callback(
-        plan.loss.get("decoupled"),
-        plan.loss.get("decoupled_learning_rate"),
-        max_grad_ratio=plan.loss.get("max_grad_ratio"),
-        pairs_from=plan.loss.get("pairs_from"),
-    )
+    decoupled = decoupled_callback(plan.loss)
     return [] if decoupled is None else [decoupled]
 
 

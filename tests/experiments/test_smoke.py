@@ -94,23 +94,22 @@ def test_train_speed_builds_what_it_names(arm: str) -> None:
 
 def test_train_speed_builds_dqn_with_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(train_speed.DQN_SIZES, "buffer_size", 100)
-    model = train_speed.build("fp32_minibatch_4", "pong", "DQN")
+    model = train_speed.build("fp32_minibatch_8", "pong", "DQN")
     settings = model.policy.q_net.features_extractor.settings
-    assert (settings.pairs_from, settings.n_pairs) == ("minibatch", 4)
+    assert (settings.pairs_from, settings.n_pairs) == ("minibatch", 8)
     assert (model.n_envs, model.train_freq.frequency, model.batch_size) == (1, 4, 32)
     model.get_env().close()
 
 
-def test_train_speed_compares_few_pairs_for_dqn_and_formats_that_are_fast(
+def test_train_speed_times_ppo_in_fast_formats_and_dqn_in_its_own_ways(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(train_speed, "has_fast_bf16", lambda _: False)
-    few = ["fp32_minibatch_8", "fp32_minibatch_4"]
-    of_ppo = ["stock", "fp32_off", "fp32", "fp32_minibatch"]
-    assert list(train_speed.default_arms("PPO")) == of_ppo
-    assert list(train_speed.default_arms("DQN")) == of_ppo + few
+    of_ppo = ("stock", "fp32_off", "fp32", "fp32_minibatch")
+    assert train_speed.default_arms("PPO") == of_ppo
     monkeypatch.setattr(train_speed, "has_fast_bf16", lambda _: True)
-    assert list(train_speed.default_arms("DQN")) == list(train_speed.ARMS)
+    assert train_speed.default_arms("PPO") == (*of_ppo, "bf16_off", "bf16", "bf16_minibatch")
+    assert train_speed.default_arms("DQN") == (*of_ppo, "fp32_minibatch_8", "fp32_every_8")
 
 
 def test_defaults_probe_reads_a_linear_target_on_held_out_data() -> None:

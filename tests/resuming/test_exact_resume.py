@@ -39,7 +39,7 @@ from tests.sb3.worlds import ALGORITHMS, RELATIVES, TRPO_BUILD, extractors_of, p
 RESUMED = (
     *with_further(ALGORITHMS, {*RELATIVES, "SAC", "RecurrentPPO"}),
     *("PPO, decoupled", "PPO, scheduled", "PPO, atc", "PPO, minibatch"),
-    "DQN, minibatch",
+    *("DQN, minibatch", "DQN, now and then"),
     *map(further, ("TRPO, decoupled", "DQN, decoupled", "SAC, atc")),
 )
 
@@ -51,6 +51,8 @@ def test_killed_and_restored_equals_uninterrupted(name: str, tmp_path: Path) -> 
     settings: dict[str, Any] = {"preset": "atc"} if mode == "atc" else {}
     if mode == "minibatch":
         settings, mode = {"pairs_from": "minibatch"}, ""
+    elif mode == "now and then":
+        settings, mode = {"infonce_interval": 4}, ""
 
     def build() -> BaseAlgorithm:
         made = TRPO_BUILD if algorithm == "TRPO" else ALGORITHMS[algorithm]

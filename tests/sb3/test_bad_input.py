@@ -101,6 +101,7 @@ def test_unfit_observation_spaces(
         ({"target_encoder_tau": 0.0}, ValueError, r"`target_encoder_tau`.*0"),
         ({"target_encoder_tau": 1.5}, ValueError, r"`target_encoder_tau`.*1\.5"),
         ({"min_gap": -1}, ValueError, r"`min_gap`.*-1"),
+        ({"infonce_interval": 0}, ValueError, r"`infonce_interval`.*0"),
         ({"max_grad_ratio": 0.0}, ValueError, r"`max_grad_ratio`.*0"),
         ({"features_dim": 0}, ValueError, r"`features_dim`.*0"),
         ({"action_conditioning": True}, ValueError, r"`action_space`.*None"),

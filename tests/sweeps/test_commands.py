@@ -52,7 +52,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         **{"activation": "elu", "normalization": "layer", "feature_activation": "simplicial"},
         **{"simplex_size": 4, "simplex_temperature": 0.5},
     }
-    unused_by_isolation = {"max_grad_ratio"}
+    unused_by_isolation = {"max_grad_ratio", "infonce_interval"}
     own = declared(InfoNCESettings)
     settings = {"preset", *own} - unused_by_isolation
     assert train.keys() == settings, "Give each setting of the loss a legal value here."
@@ -76,6 +76,8 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
         make_grid({**GRID, "train": {**own_updates, "max_grad_ratio": 0.75}})
     with pytest.raises(GridError, match="`pairs_from` 'buffer' with decoupled updates"):
         make_grid({**GRID, "train": {**own_updates, "pairs_from": "minibatch"}})
+    with pytest.raises(GridError, match="`infonce_interval` 1 with decoupled updates, got 4"):
+        make_grid({**GRID, "train": {**own_updates, "infonce_interval": 4}})
 
 
 def test_the_probe_reads_what_was_trained() -> None:
