@@ -6,7 +6,7 @@ in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others
 those with `_off` have `infonce_coef=0`, so they show what the loss costs. For DQN, which is timed
 in fp32, `_minibatch_8` encodes eight futures, and `_every_8` has the loss in one of eight updates.
 PPO uses 8 environments x 128 steps, batches of 256 and 4 epochs; DQN has one environment and RL
-Zoo's settings, but a replay buffer of 10,000 that trains from step 1,000 on; `net_arch=[]`. Every
+Zoo's settings, but a replay buffer of 10,000 that trains from step 1,000 on; both have `net_arch=[]`. Every
 run is a process of its own; a round runs each arm once, and the ratio is taken within the round.
 Arithmetic is what torch counts in convolutions and matrix products of the updates, forward and
 backward, beside a large matrix product in the same process.
@@ -57,7 +57,12 @@ ARMS = (
     *(f"{precision}_{form}".strip("_") for precision in ("fp32", "bf16") for form in FORMS),
 )
 N_ENVS, N_STEPS = 8, PPO_SIZES["n_steps"]
-STEPS = {"PPO": 6 * N_ENVS * N_STEPS, "DQN": 2 * N_ENVS * N_STEPS}
+COUNTED = {"PPO": N_ENVS * N_STEPS, "DQN": 128}
+"""Steps in which arithmetic is counted, which takes long: a rollout, and 32 updates."""
+
+STEPS = {"PPO": 8 * N_ENVS * N_STEPS, "DQN": N_ENVS * N_STEPS}
+"""Steps that are timed: 128 updates, whose reports come as often as in the long run, and 256."""
+
 DQN_SIZES = {**DQN_SETTINGS, "buffer_size": 10_000, "learning_starts": 1_000}
 
 
@@ -98,24 +103,24 @@ def measure(arm: str, game: str, n_steps: int, algorithm: str = "PPO") -> dict[s
     model.learn(n_steps, callback=phases, reset_num_timesteps=False)
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    update_flops = flops_of_update(model)
-    iterations = n_steps // (N_ENVS * N_STEPS)
+    n_counted = COUNTED[algorithm]
+    flops_of_step = flops_of_update(model, n_counted) / n_counted
     return {
         "steps_per_second": n_steps / seconds,
         "processor_seconds": processor,
         "rollout_share": phases.in_rollouts / seconds,
         "peak_mib": peak_kib / 1024,
-        "gflop_per_iteration": update_flops / 1e9,
-        "update_gflop_per_second": iterations * update_flops / (seconds - phases.in_rollouts) / 1e9,
+        "gflop_per_iteration": N_ENVS * N_STEPS * flops_of_step / 1e9,
+        "update_gflop_per_second": n_steps * flops_of_step / (seconds - phases.in_rollouts) / 1e9,
         "matmul_gflop_per_second": matmul_speed(arm),
     }
 
 
-def flops_of_update(model: Any) -> float:
-    """Train for one iteration more and return what torch counts in its update."""
+def flops_of_update(model: Any, n_steps: int) -> float:
+    """Train for some steps more and return what torch counts in their updates."""
     with FlopCounterMode(display=False) as counter:
         counted = Phases(counter.get_total_flops)
-        model.learn(N_ENVS * N_STEPS, callback=counted, reset_num_timesteps=False)
+        model.learn(n_steps, callback=counted, reset_num_timesteps=False)
     found: float = counter.get_total_flops() - counted.in_rollouts
     return found
 
@@ -253,9 +258,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--algorithm", choices=tuple(STEPS), default="PPO")
     parser.add_argument("--game", default="pong")
-    parser.add_argument("--steps", type=int, help=f"a multiple of {N_ENVS * N_STEPS}")
+    parser.add_argument("--steps", type=int, help="of training that is timed")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--arms", choices=ARMS, nargs="+", help="all that are fast here")
+    parser.add_argument("--arms", choices=ARMS, nargs="+", help="those of the algorithm")
     parser.add_argument("--arm", choices=ARMS, help="measure one arm in this process")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()

@@ -47,7 +47,7 @@ def test_train_speed_measures_every_arm_in_a_process_of_its_own(
 def test_train_speed_counts_the_arithmetic_of_updates_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_speed, "N_STEPS", 32)
     off, on = (
-        train_speed.flops_of_update(train_speed.build(arm, "pong")) / 1e9
+        train_speed.flops_of_update(train_speed.build(arm, "pong"), 8 * 32) / 1e9
         for arm in ("fp32_off", "fp32")
     )
     # NatureCNN: multiply-adds of three convolutions and a layer, twice backward but to the images
@@ -68,6 +68,7 @@ def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(train_speed, "build", small)
     monkeypatch.setattr(train_speed, "N_ENVS", 1)
     monkeypatch.setattr(train_speed, "N_STEPS", 32)
+    monkeypatch.setitem(train_speed.COUNTED, "PPO", 32)
     monkeypatch.setattr(train_speed, "matmul_speed", lambda arm: 1.0)
     found = train_speed.measure("fp32", "pong", 64)
     assert 0 < found["rollout_share"] < 1
