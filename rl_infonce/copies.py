@@ -73,7 +73,7 @@ def _sums_of_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """
     word = next(size for size in (4, 2, 1) if rows.shape[1] % size == 0)
     words = rows.view(f"u{word}")
-    sums: npt.NDArray[np.uint64] = np.einsum(  # which makes no copy of wide words
+    sums: npt.NDArray[np.uint64] = np.einsum(  # makes no copy in wide words
         "ij,j->i", words, _weights(words.shape[1]), dtype=np.uint64, casting="safe"
     )
     return sums

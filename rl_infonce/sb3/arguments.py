@@ -94,6 +94,14 @@ class ExtractorArguments(InfoNCESettings):
         False, Flag(), "Whether images are floats already; SB3 sets it for normalize_images=False."
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.infonce_interval > 1 and not self.auto_bind:
+            raise ValueError(
+                f"Expected `infonce_interval` 1 with auto_bind=False, got {self.infonce_interval}: "
+                "passes with gradients that are no updates would count as some. Leave it out."
+            )
+
     @property
     def of_loss(self) -> InfoNCESettings:
         """The settings of the loss alone."""

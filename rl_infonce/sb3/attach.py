@@ -90,7 +90,7 @@ class _AttachGradients(torch.autograd.Function):
         ctx: Any, features: Tensor, gradients: Sequence[Tensor], *parameters: Tensor
     ) -> Tensor:
         del parameters
-        ctx.save_for_backward(*gradients)  # which frees them in the backward
+        ctx.save_for_backward(*gradients)  # frees them in the backward, unless watched
         return features.view_as(features)
 
     @staticmethod

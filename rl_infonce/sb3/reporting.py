@@ -22,7 +22,7 @@ from rl_infonce.sb3.diagnostics import (
     scalars_of,
 )
 from rl_infonce.sb3.encoders import Encoder
-from rl_infonce.sb3.session import DETAILS_FREQ, SCALARS_FREQ, Session
+from rl_infonce.sb3.session import Session
 
 Observed = tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]
 """Raw observations of anchors [B, *observation] and of candidates [K, M, *observation]."""
@@ -61,15 +61,15 @@ class Reporter:
         contrasts = settings.objective == "infonce"
         # Dozens or thousands of updates are made between two looks at the curves.
         has_many = settings.isolated or isinstance(session.algorithm, OffPolicyAlgorithm)
-        every = DETAILS_FREQ if has_many else SCALARS_FREQ if result.of_minibatch else 1
-        if session.counts.is_due(every):
+        counts = session.counts
+        rests = has_many or (result.of_minibatch and not counts.scalars_due)
+        if counts.details_due or not rests:
             numbers |= scalars_of(result.loss, auxiliary.horizons, contrasts=contrasts)
             numbers["n_pairs"] = float(len(result.features))
-        if session.counts.details_due:
+        if counts.details_due:
             numbers |= feature_scalars(result.features)
             warn_of_what_lasts(session, result, contrasts=contrasts)
         # Of a whole minibatch they take as long as a part of its update.
-        counts = session.counts
         if counts.rare_details_due if result.of_minibatch else counts.details_due:
             numbers |= self._floors(observed(), result, auxiliary, session)
         return numbers

@@ -34,7 +34,7 @@ DETAILS_FREQ = 16
 SCALARS_FREQ = 4
 """Gradient steps between the accuracies and bounds of a whole minibatch."""
 
-RARE_DETAILS_FREQ = 256
+RARE_DETAILS_FREQ = 128
 """Gradient steps between the diagnostics that encode a whole minibatch once more."""
 
 MAX_NAMED = 10
@@ -64,10 +64,9 @@ class Steering(NamedTuple):
 
 @dataclass
 class UpdateCounts:
-    """How many auxiliary losses there were, and how many were NaN or infinite.
+    """How many auxiliary losses there were, and passes that might have one, and NaN or infinity.
 
-    `n_host_updates` is SB3's count of the host's updates when an isolated encoder was trained last,
-    and `n_turns` counts those of the host's passes in which the loss could take part.
+    `n_host_updates` is SB3's count of the host's updates when an isolated encoder was trained last.
     """
 
     n_updates: int = 0
@@ -82,8 +81,13 @@ class UpdateCounts:
         return (self.n_turns - 1) % interval == 0
 
     def is_due(self, every: int) -> bool:
-        """Return whether the latest update is the first one or comes `every` so many after it."""
+        """Return whether the latest update is the first or a multiple of `every` after it."""
         return (self.n_updates - 1) % every == 0
+
+    @property
+    def scalars_due(self) -> bool:
+        """Whether the latest update also reports what a whole minibatch says of retrieval."""
+        return self.is_due(SCALARS_FREQ)
 
     @property
     def details_due(self) -> bool:

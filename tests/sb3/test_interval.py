@@ -68,6 +68,8 @@ def test_in_the_others_rl_trains_as_without_the_loss() -> None:
 def test_updates_that_are_not_rls_have_no_interval() -> None:
     with pytest.raises(ValueError, match="`infonce_interval` with isolated=False alone"):
         ALGORITHMS["PPO"](policy_kwargs(infonce_interval=2, isolated=True))
+    with pytest.raises(ValueError, match="`infonce_interval` 1 with auto_bind=False, got 2"):
+        ALGORITHMS["PPO"](policy_kwargs(infonce_interval=2, auto_bind=False))
     model = ALGORITHMS["PPO"](policy_kwargs(infonce_interval=2))
     with pytest.raises(ValueError, match="`infonce_interval` 1 with decoupled updates, got 2"):
         model.learn(64, callback=InfoNCECallback(decoupled=True))
