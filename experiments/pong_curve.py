@@ -128,6 +128,12 @@ def draw(output: Path) -> None:
     figure.savefig(output / "pong_curve.png", dpi=150)
 
 
+def end_of(curve: Any, last: int) -> float:
+    """Return the mean of the numbers in the last rows of a curve, or else its last number."""
+    numbers = curve[-last:] if np.isfinite(curve[-last:]).any() else curve[np.isfinite(curve)][-1:]
+    return float(np.nanmean(numbers))
+
+
 def table(output: Path) -> str:
     """Return, in Markdown, means of the last tenth of every run's rollouts, and the retrieval."""
     last_tenths, after = [], []
@@ -135,7 +141,7 @@ def table(output: Path) -> str:
         run = path.stem.replace("_", " ").replace("-", ", seed ")
         curves = read(path)
         last = len(curves["step"]) // 10 + 1
-        ends = [f"{np.nanmean(curves[name][-last:]):.2f}" for name in COLUMNS]
+        ends = [f"{end_of(curves[name], last):.2f}" for name in COLUMNS]
         last_tenths.append([run, *ends])
         found = json.loads(path.with_suffix(".json").read_text())
         numbers = (f"{found[name]:.2f}" for name in ("loss", "accuracy"))
