@@ -6,10 +6,10 @@ in bf16. The arms with `_minibatch` take pairs from RL's minibatch, where others
 those with `_off` have `infonce_coef=0`, so they show what the loss costs. For DQN, which is timed
 in fp32, `_minibatch_8` encodes eight futures, and `_every_8` has the loss in one of eight updates.
 PPO uses 8 environments x 128 steps, batches of 256 and 4 epochs; DQN has one environment and RL
-Zoo's settings, but a replay buffer of 10,000 that trains from step 1,000 on; both have `net_arch=[]`. Every
-run is a process of its own; a round runs each arm once, and the ratio is taken within the round.
-Arithmetic is what torch counts in convolutions and matrix products of the updates, forward and
-backward, beside a large matrix product in the same process.
+Zoo's settings, but a replay buffer of 10,000 that trains from step 1,000 on; both have
+`net_arch=[]`. Every run is a process of its own; a round runs each arm once, and the ratio is taken
+within the round. Arithmetic is what torch counts in convolutions and matrix products of the
+updates, forward and backward, beside a large matrix product in the same process.
 
     python experiments/benchmarks/train_speed.py --output experiments/results/train_speed.json
     python experiments/benchmarks/train_speed.py --algorithm DQN \
