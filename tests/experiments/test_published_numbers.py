@@ -370,7 +370,8 @@ def test_pairs_of_the_minibatch_cost_what_the_pages_say() -> None:
     assert said.format(*of_dqn).replace("%", " %") in words
     lowest, highest = f"{min(slower):.0%}"[:-1], f"{costs['bf16_minibatch']:.0%}"[:-1]
     assert (
-        f"the loss takes {lowest} to {highest} % of PPO's steps per second with [pairs from" in words
+        f"the loss takes {lowest} to {highest} % of PPO's steps per second with [pairs from"
+        in words
     )
 
 
