@@ -362,6 +362,8 @@ def test_pairs_of_the_minibatch_cost_what_the_pages_say() -> None:
         "On an AMD, in fp32, they take {:.0%} and {:.0%}.".format(*slower).replace("%", " %")
         in words
     )
+    assert slower[0] <= 0.05
+    assert costs["fp32_minibatch"] <= 0.07
     of_dqn = [cost_of(arm, "train_speed_dqn.json") for arm in ("fp32", "fp32_every_8")]
     assert of_dqn[1] <= 0.1
     said = (
