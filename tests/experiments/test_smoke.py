@@ -146,7 +146,7 @@ def test_pong_curve_draws_learned_accuracy_beside_both_floors(
     pong_curve = load("pong_curve.py")
     monkeypatch.setattr(pong_curve, "N_ENVS", 2)
     monkeypatch.setattr(pong_curve, "N_DRAWS", 2)
-    for arm in ("default", "minibatch"):
+    for arm in ("default", "drawn"):
         path = tmp_path / f"{arm}-0.csv"
         pong_curve.train(arm, 0, 512, path)
         curves = pong_curve.read(path)
