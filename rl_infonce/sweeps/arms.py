@@ -15,7 +15,7 @@ ARMS: Mapping[str, Settings] = {
     "placebo": {"positives": "shuffled"},
     # It augments as "atc" and "curl" do, without their loss (RAD, Laskin et al. 2020).
     "augment_only": {"infonce_coef": 0.0, "augment_observations": True},
-    # RL spends about what the loss costs, in whole passes (PPO) and updates (DQN).
+    # RL spends about what a loss of drawn pairs costs, in whole passes (PPO) and updates (DQN).
     "extra_updates": {
         "infonce_coef": 0.0,
         "hyperparameters": {"ppo": {"n_epochs": 5}, "dqn": {"gradient_steps": 2}},

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.atari
 @pytest.mark.thorough
 def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("EVAL_FREQ", 8), ("N_ENVS", 2), ("N_PROBE_FRAMES", 1000)):
+    for name, value in (("EVAL_FREQ", 8), ("N_ENVS", 2), ("N_PROBE_FRAMES", 2000)):
         monkeypatch.setattr(soak, name, value)
     monkeypatch.setattr(soak, "GAME", "breakout")
     found = soak.soak(1e-3, tmp_path)

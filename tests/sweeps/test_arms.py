@@ -11,7 +11,8 @@ pytestmark = [pytest.mark.atari, pytest.mark.slow]
 
 # A rollout of PPO, a quarter as long as by default, and four of DQN's steps with updates.
 N_STEPS = {"ppo": 1, "dqn": 56}
-SHORT = {"hyperparameters": {"ppo": {"n_steps": 32}}}
+# Pairs of the minibatch cost hardly any compute; what is drawn and encoded has this control.
+SHORT = {"pairs_from": "buffer", "hyperparameters": {"ppo": {"n_steps": 32}}}
 
 
 def operations(arm: str, algo: str) -> int:
