@@ -407,6 +407,7 @@ def pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.atari
+@pytest.mark.filterwarnings("ignore:ProbeCallback tests on 2 games")
 def test_pong_is_collected_once_whatever_the_training_seed(pong: Path, tmp_path: Path) -> None:
     files = sorted(pong.glob("frames/*/*/agent.npy"))
     assert len(files) == 8

@@ -196,7 +196,7 @@ def test_batch_norm_counts_the_batches_of_the_loss(make: Any, name: str) -> None
     build = (ALGORITHMS if make is with_batch_norm else VECTOR_ALGORITHMS)[name]
     counted = []
     for coef in (0.01, 0.0):
-        model = build(kwargs_of(make, infonce_coef=coef))
+        model = build(kwargs_of(make, infonce_coef=coef, isolated=False))
         model.learn(N_STEPS * 2)
         buffers = dict(extractors_of(model)[0].named_buffers())
         counted += [int(n) for tag, n in buffers.items() if tag in _COUNTS]
