@@ -116,10 +116,8 @@ def allowed_scores(
     allowed = expand_mask(scores, mask, validate_args=validate_args)
     if validate_args:
         check_finite("scores", wide, allowed, way_out=MASK_INSTEAD)
-    used = positives_of(allowed)  # [..., B]
-    filled = wide.masked_fill(~allowed, -math.inf)
-    diagonal = torch.eye(*scores.shape[-2:], dtype=torch.bool, device=scores.device)
-    return filled.masked_fill(diagonal & ~used[..., None], 0.0), used
+    excluded = wide.new_full(scores.shape[-2:], -math.inf).fill_diagonal_(0.0)
+    return torch.where(allowed, wide, excluded), positives_of(allowed)
 
 
 def allowed_negatives(

@@ -30,7 +30,7 @@ ARRAYS = ("values", "log_probs", "advantages", "returns")
 CHUNK = 256
 """Observations that are compared at a time."""
 
-LOOKS, WHOLE = 61, 4
+LOOKS, WHOLE = 16, 1
 """Numbers of each observation, at least, and whole observations, by which a minibatch is known."""
 
 
