@@ -69,7 +69,7 @@ def row_sums(observations: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
 def _sums_of_words(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Sum each row [M] in words of half a sum's width, each times a number of its place.
 
-    It is the multilinear hash of Carter & Wegman 1979, with fixed weights.
+    It is a multilinear hash (Lemire & Kaser 2014, after Carter & Wegman 1979), with fixed weights.
     """
     word = next(size for size in (4, 2, 1) if rows.shape[1] % size == 0)
     words = rows.view(f"u{word}")

@@ -11,7 +11,8 @@ from rl_infonce.kinds import Choice, Choices, words_in_python
 from rl_infonce.settings import DecoupledSettings, InfoNCESettings, Setting, declared, defaults
 
 PRESETS: Mapping[str, InfoNCESettings] = {
-    # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it).
+    # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it);
+    # the cosine of projections over 0.1 in place of their bilinear form (critic="bilinear").
     "cpc": InfoNCESettings(),
     # The spatial terms of Anand et al. 2019 in CPC's direction: bilinear, no temperature. Unlike
     # `pretraining.SpatioTemporalDIM`, which keeps to the published code, both sides pass a layer
@@ -21,6 +22,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     # Ours: the same, but features must say what stands where.
     "positional_cpc": InfoNCESettings(terms=("positional", "local_local"), critic="bilinear"),
     # Guo et al. 2018 (CPC|A) one step ahead, of vectors: what will this action make of this state?
+    # Without their recurrent belief; among all negatives of a batch, where theirs is binary.
     "action_cpc": InfoNCESettings(
         action_conditioning=True,
         n_pairs=256,
@@ -29,9 +31,11 @@ PRESETS: Mapping[str, InfoNCESettings] = {
         policy_encoder_tau=0.01,
         input_sparsity=0.03,
     ),
-    # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection.
+    # Stooke et al. 2021: random shift, slowly moving target, bilinear; without their projection
+    # and residual predictor. A layer norm and a centred batch are ours, as in "curl".
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
-    # Laskin et al. 2020: two shifted views of one observation, moving target.
+    # Laskin, Srinivas & Abbeel 2020 (CURL): two views of one observation, moving target; shifts of
+    # DrQ (Yarats et al. 2021) in place of crops, and a target that moves by 0.01, not 0.05.
     "curl": InfoNCESettings(
         critic="bilinear", horizons=(0,), augmentation="random_shift", target_encoder_tau=0.01
     ),

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers
 
-# Hafner et al. 2019 (PlaNet) and Yarats et al. 2021 (SAC+AE): the same for all other domains.
+# Yarats et al. 2021 (SAC+AE), who repeat 4 times on three more domains, as we do on all others.
 _REPEATS = {"cartpole": 8, "finger": 2, "walker": 2}
 _OTHER_REPEATS = 4
 # Yarats et al. 2022 (DrQ-v2): the first camera, but the third of quadrupeds.

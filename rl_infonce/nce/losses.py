@@ -110,7 +110,8 @@ def decoupled_info_nce(
     either. Unbounded scores make it fall forever, by growing: use
     bounded ones, such as a cosine over a temperature T (`CosineCritic`), with which n negatives
     leave it at log n - 2 / T or above.
-    exp(info_nce) = 1 + exp(decoupled_info_nce).
+    exp(info_nce) = 1 + exp(decoupled_info_nce). The authors' negatives are both views of other
+    images; here they are the row's other candidates.
 
     Args:
         scores: [..., B, M], M >= 2.
@@ -216,7 +217,8 @@ def debiased_info_nce(
     M = 1): with n negatives, g = max((mean exp s^- - class_prior exp s^+) / (1 - class_prior),
     exp min_score) and the loss is -log exp s^+ / (exp s^+ + n g). At low temperatures an easy row
     reaches that floor, and with it loss and gradient 0 if there is no `min_score`: the paper uses
-    T = 0.5. A prior of 0 gives `info_nce`.
+    T = 0.5. A prior of 0 gives `info_nce`. The authors' negatives are both views of other images;
+    here they are the row's other candidates.
 
     The anchor's one positive stands for the mean of its class. Where it is nearer to the anchor
     than the class is, as another view of the same image is, too much is taken off. With any M

@@ -14,9 +14,11 @@ from rl_infonce.checks import check_shape
 class MLPTransition(nn.Module):
     """Features and action to the next features, by a network with two hidden layers of ELU units.
 
-    The state-action encoder of TD7 (Fujimoto et al. 2023, eq. 4), applied again to its own output
-    for several steps as in SPR (Schwarzer et al. 2021, eq. 2). Its weights are raw parameters drawn
-    from the given generator: SB3, which re-initialises every linear layer, leaves them alone.
+    The state-action encoder of TD7 (Fujimoto et al. 2023, eq. 1), applied again to its own output
+    for several steps as the transition model of SPR is (Schwarzer et al. 2021, section 2). Its
+    output has no norm, as in TD7, while SPR normalises it before the next step. Its weights are raw
+    parameters drawn from the given generator: SB3, which re-initialises every linear layer, leaves
+    them alone.
 
     Args:
         features_dim: Number D of features.

@@ -63,7 +63,7 @@ class RunningNormalizer(nn.Module):
 def average_l1_norm(features: Tensor) -> Tensor:
     """Return features [..., D] whose absolute values have mean 1; zeros stay zeros.
 
-    Fujimoto et al. 2023 (TD7), eq. 6.
+    Fujimoto et al. 2023 (TD7), eq. 4.
     """
     return features / features.abs().mean(dim=-1, keepdim=True).clamp_min(1e-8)
 
@@ -102,9 +102,9 @@ def short_columns(weight: Tensor) -> Tensor:
 class VectorMLP(nn.Sequential):
     """Network from n dimensions to D features of average L1 norm 1.
 
-    It is the state encoder of TD7 (Fujimoto et al. 2023, table 2), whose ELU units do not die, with
-    one hidden layer instead of two and half its width: beside networks for RL as small as those of
-    SB3, the larger one takes most of the time.
+    It is the state encoder of TD7 (Fujimoto et al. 2023, pseudocode 1), whose ELU units do not die,
+    with one hidden layer instead of two and half its width: beside networks for RL as small as
+    those of SB3, the larger one takes most of the time.
 
     Args:
         size: n.

@@ -22,7 +22,7 @@ def screen_decoder(n_inputs: int, generator: torch.Generator) -> nn.Sequential:
     """Return features [B, n_inputs] -> gray screens [B, 1, 210, 160] in 0..1.
 
     Its layers are those of `STDIMEncoder` backwards, with transposed convolutions. They start as
-    torch's do; the published ones are orthogonal.
+    torch's do; the published transposed convolutions are orthogonal.
     """
     return fresh(
         lambda: nn.Sequential(

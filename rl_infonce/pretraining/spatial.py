@@ -41,7 +41,7 @@ class SpatioTemporalDIM(_SpatialObjective):
     The features of a frame, and each place of its map, pick the frame before it at that place among
     the frames before all others of the batch: bilinear scores, mean over the 88 places, sum of both
     terms. The direction is that of the published code, the reverse of the paper's equations, in
-    which a frame picks the next one, as in the preset "stdim".
+    which a frame picks the next one, as in the preset "spatial_cpc".
 
     Deviations from the published code: any frame that has one `horizon` frames before it is as
     likely as another; there the first frame was paired with the episode's last, episodes were drawn

@@ -13,7 +13,7 @@ ARMS: Mapping[str, Settings] = {
     "infonce": {},
     # The loss and its cost stay, but positives belong to other anchors: time tells nothing.
     "placebo": {"positives": "shuffled"},
-    # It augments as "atc" and "curl" do, without their loss (RAD, Laskin et al. 2020).
+    # It augments as "atc" and "curl" do, without their loss (RAD, Laskin, Lee et al. 2020).
     "augment_only": {"infonce_coef": 0.0, "augment_observations": True},
     # RL spends about what a loss of drawn pairs costs, in whole passes (PPO) and updates (DQN).
     "extra_updates": {

@@ -93,7 +93,7 @@ def test_an_episode_is_played_again_from_its_random_numbers(seeded: bool) -> Non
 def test_actions_are_repeated_as_in_the_literature() -> None:
     domains = ("cartpole-swingup", "reacher-easy", "cheetah-run", "finger-spin", "walker-walk")
     repeats = [n_repeats(f"dm_control/{name}-v0") for name in (*domains, "ball_in_cup-catch")]
-    assert repeats == [8, 4, 4, 2, 2, 4]  # Hafner et al. 2019
+    assert repeats == [8, 4, 4, 2, 2, 4]  # Yarats et al. 2021
     cameras = [drawn_at(f"dm_control/{name}-v0", (84, 84))["render_kwargs"]["camera_id"]
                for name in ("cartpole-swingup", "quadruped-walk")]  # fmt: skip
     assert cameras == [0, 2]
