@@ -40,7 +40,7 @@ class Collection:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.settings = dict(settings)
         self.folder = folder
-        self._content = columns(settings["views"], settings["screen_shape"])
+        self._content = columns(settings)
         self._manifest = self._read() if (folder / MANIFEST).exists() else self._new()
         finished = {shard["index"] for shard in self._manifest["shards"]}
         self.missing = [i for i in range(settings["n_shards"]) if i not in finished]

@@ -53,7 +53,7 @@ def load_frames(folder: str | os.PathLike[str], *, verify: bool = True) -> Label
             f"Expected a finished collection in {path}, got {len(shards)} of "
             f"{settings['n_shards']} shards. Collect again with the same settings to complete it."
         )
-    content = columns(settings["views"], settings["screen_shape"])
+    content = columns(settings)
     for shard in shards:
         check_shard_files(path, shard, verify=verify)
     arrays, n_rows = [], 0

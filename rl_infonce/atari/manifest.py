@@ -73,7 +73,7 @@ def _check(manifest: Mapping[str, Any]) -> None:
         _demand(type(settings[name]) is kind, f"settings.{name}")
     _demand(0 < settings["n_shards"] <= MOST_SHARDS, "settings.n_shards")
     _demand(all(type(size) is int for size in settings["screen_shape"]), "screen_shape")
-    content = columns(settings["views"], settings["screen_shape"])
+    content = columns(settings)
     indices = [shard["index"] for shard in shards]
     _demand(len(set(indices)) == len(indices), "distinct shards")
     for shard in shards:

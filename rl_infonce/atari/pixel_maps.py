@@ -77,10 +77,7 @@ def to_pixels(
     """
     check_choice("variable", variable, tuple(load_labels(game, version)))
     found = load_pixel_maps(game, version).get(variable)
-    if found is None:
-        return None
-    position = _position(np.asarray(values, np.float64), found.coding)
-    return position * found.scale + found.offset
+    return None if found is None else _pixels(values, found)
 
 
 def screen_positions(
@@ -100,11 +97,15 @@ def screen_positions(
     found = {}
     for name, pixel_map in load_pixel_maps(game, version).items():
         if name in labels:
-            pixels = to_pixels(labels[name], game, name, version)
-            assert pixels is not None  # noqa: S101 (the variable has a map)
+            pixels = _pixels(labels[name], pixel_map)
             size = SCREEN_SHAPE[0] if pixel_map.axis == "y" else SCREEN_SHAPE[1]
             found[name] = np.where((pixels >= 0) & (pixels < size), pixels, np.nan)
     return found
+
+
+def _pixels(values: npt.ArrayLike, pixel_map: PixelMap) -> npt.NDArray[np.float64]:
+    position = _position(np.asarray(values, np.float64), pixel_map.coding)
+    return position * pixel_map.scale + pixel_map.offset
 
 
 def _position(values: npt.NDArray[np.float64], coding: str) -> npt.NDArray[np.float64]:

@@ -36,7 +36,7 @@ class ShardPlayer:
         self._stacks = stacks
         self.stack: npt.NDArray[np.uint8] = np.zeros((N_STACKED, AGENT_SIZE, AGENT_SIZE), np.uint8)
         self.n_rows_left = len(rows)
-        content = columns(settings["views"], settings["screen_shape"])
+        content = columns(settings)
         self.writer = ShardWriter(folder, index, len(rows), content)
 
     def observe(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -27,6 +27,7 @@ AGENT_SIZE = 84  # pixels per side, Mnih et al. 2015
 N_STACKED = 4
 
 _HEADER_BYTES = 128  # size of a short header of a `.npy` file
+_RAM_BYTES = 128
 _CHUNK_ROWS = 32  # 1.3 MB with both views, which is still in cache when hashed and written
 
 
@@ -37,19 +38,19 @@ class Column(NamedTuple):
     shape: tuple[int, ...]
 
 
-def columns(views: Sequence[str], screen_shape: Sequence[int]) -> dict[str, Column]:
-    """Return the columns of a shard by name; their files are `NAME.npy`.
+def columns(settings: Mapping[str, Any]) -> dict[str, Column]:
+    """Return the columns of a collection's shards by name; their files are `NAME.npy`.
 
     A row is a state in which an action is taken: its images, RAM, lives and ids, the action, and
     the reward of that action.
     """
-    height, width = screen_shape
+    height, width = settings["screen_shape"]
     images = {
         "screen": Column(np.uint8, (height, width)),
         "agent": Column(np.uint8, (AGENT_SIZE, AGENT_SIZE)),
     }
-    return {view: images[view] for view in views} | {
-        "ram": Column(np.uint8, (128,)),
+    return {view: images[view] for view in settings["views"]} | {
+        "ram": Column(np.uint8, (_RAM_BYTES,)),
         "episode_ids": Column(np.int64, ()),
         "game_starts": Column(np.bool_, ()),
         "lives": Column(np.uint8, ()),
@@ -82,25 +83,22 @@ def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int
     """Return how many rows of a shard are written; an unfinished shard may have a few more."""
     if shard_folder(folder, index).exists():
         return len(shard_rows(settings, index))
-    column = columns(settings["views"], settings["screen_shape"])["ram"]
     try:
         size = (_partial_folder(folder, index) / "ram.npy").stat().st_size
     except FileNotFoundError:
         return 0
-    return max(0, size - _HEADER_BYTES) // int(np.prod(column.shape))
+    return max(0, size - _HEADER_BYTES) // _RAM_BYTES
 
 
 def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
     """Remove what a killed process wrote of a shard; foreign files there raise an `OSError`."""
-    content = columns(settings["views"], settings["screen_shape"])
-    _remove_columns(_partial_folder(folder, index), content)
+    _remove_columns(_partial_folder(folder, index), columns(settings))
 
 
 def remove_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
     """Remove a shard, finished or not; foreign files there raise an `OSError`."""
-    content = columns(settings["views"], settings["screen_shape"])
-    _remove_columns(shard_folder(folder, index), content)
-    _remove_columns(_partial_folder(folder, index), content)
+    _remove_columns(shard_folder(folder, index), columns(settings))
+    remove_partial_shard(folder, settings, index)
 
 
 def _partial_folder(folder: Path, index: int) -> Path:

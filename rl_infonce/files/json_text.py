@@ -70,6 +70,11 @@ def is_finite(value: Any) -> bool:
         return False
 
 
+def none_if_nan(figure: float) -> float | None:
+    """Return a number as JSON can hold it, which has no NaN."""
+    return None if math.isnan(figure) else figure
+
+
 def _decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8")

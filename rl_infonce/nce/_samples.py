@@ -16,7 +16,6 @@ from rl_infonce.nce._candidates import (
     check_like,
     expand_boolean,
     expand_like,
-    refuse_rows,
     warn_of_rows,
 )
 from rl_infonce.nce._precision import at_least_float32
@@ -91,11 +90,6 @@ def without_masked(tensor: Tensor, samples: Samples) -> Tensor:
 def blank(losses: Tensor, samples: Samples) -> Tensor:
     """Return [B] with 0 in rows without noise."""
     return losses if samples.used is None else torch.where(samples.n_noise > 0, losses, 0.0)
-
-
-def check_targets(targets: Tensor, n_outcomes: int) -> None:
-    """Raise if an outcome is not in [0, n_outcomes)."""
-    refuse_rows((targets < 0) | (targets >= n_outcomes), f"`targets` in [0, {n_outcomes})")
 
 
 def _check_scores(positives: Tensor, noise: Tensor) -> None:

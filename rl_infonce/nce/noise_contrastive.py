@@ -37,7 +37,6 @@ from rl_infonce.nce._precision import at_least_float32, autocast_off
 from rl_infonce.nce._samples import (
     Samples,
     blank,
-    check_targets,
     checked_samples,
     without_masked,
 )
@@ -78,7 +77,8 @@ def exact_nll(
     allowed = None if mask is None else expand_boolean("mask", mask, "scores", scores)  # [B, V]
     if validate_args:
         check_finite("scores", scores, allowed, way_out=MASK_INSTEAD)
-        check_targets(targets, scores.shape[1])
+        n_outcomes = scores.shape[1]
+        refuse_rows((targets < 0) | (targets >= n_outcomes), f"`targets` in [0, {n_outcomes})")
         if allowed is not None:
             happened = allowed.gather(1, targets[:, None])[:, 0]  # [B]
             refuse_rows(~happened, "`mask` to allow the outcome in `targets`")

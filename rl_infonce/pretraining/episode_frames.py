@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_generator, check_number, check_shape
+from rl_infonce.probing.arrays import as_array
 from rl_infonce.probing.data import check_integers, check_labels
 
 IntArray = npt.NDArray[np.int64]
@@ -38,6 +39,8 @@ class EpisodeFrames:
     labels: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("episode_ids", "rows"):
+            object.__setattr__(self, name, as_array(getattr(self, name)))
         check_integers("episode_ids", self.episode_ids)
         if not hasattr(self.observations, "shape"):
             raise TypeError(
@@ -137,9 +140,13 @@ def hold_out_episodes(
         share: Share of the episodes to hold out, in (0, 1); at least one is on either side.
 
     Raises:
+        TypeError: If `episode_ids` are not integers, or `rng` is a seed.
         ValueError: If there are fewer than 2 episodes or the share is out of range.
     """
+    episode_ids = as_array(episode_ids)
+    check_integers("episode_ids", episode_ids)
     check_shape("episode_ids", episode_ids, ("K",))
+    check_generator(rng)
     check_number("share", share, above=0, below=1)
     episodes, episode_of_row = np.unique(episode_ids, return_inverse=True)
     if len(episodes) < 2:

@@ -56,7 +56,8 @@ class VariationalAutoencoder(PretrainingObjective):
 
     The encoder's features are the mean of the code; a second linear layer beside it gives the
     logarithm of the variance. The loss is the squared error summed over pixels plus the KL
-    divergence from a unit normal, mean over the batch.
+    divergence from a unit normal, mean over the batch; the published code sums over the batch, and
+    validates at the mean of the code, where this class draws codes.
     """
 
     contrasts = False
@@ -75,7 +76,7 @@ class VariationalAutoencoder(PretrainingObjective):
         return self.encoder.head[-1](flat), self.log_variance(flat)
 
     def loss(self, encoded: Encoded, batch: FrameBatch) -> PretrainingLoss:
-        """Return the negative evidence lower bound, up to constants."""
+        """Return the negative evidence lower bound, up to constants, of pixels of variance 1/2."""
         means, log_variances = encoded
         codes = means + torch.exp(log_variances / 2) * batch.normal(means.shape[1])
         painted = self.decoder(codes).float()

@@ -40,6 +40,7 @@ class GlobalInfoNCE(PretrainingObjective):
             context_used=features.new_ones(n_samples, 1, dtype=torch.bool),
             futures=features[:, 1].unsqueeze(0),
             mask=features.new_ones(1, n_samples, n_samples, dtype=torch.bool),
+            mask_excludes=False,
         )
         found = self.contrast(contrasted, (self.horizon,))
         return PretrainingLoss(found.loss, found.accuracy.mean())

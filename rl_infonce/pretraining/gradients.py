@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from rl_infonce.nce import gather
@@ -16,6 +12,7 @@ from rl_infonce.pretraining.base_objective import (
     PretrainingLoss,
     PretrainingObjective,
 )
+from rl_infonce.pretraining.ranks import Ranks, mean_over_ranks
 
 
 @torch.no_grad()
@@ -67,11 +64,9 @@ def average_gradients_(objective: PretrainingObjective) -> float:
 
     A loss that is not finite on any rank gives a norm that is not finite on every rank.
     """
-    is_alone = not (dist.is_available() and dist.is_initialized())
-    for parameter in () if is_alone else objective.parameters():
-        gradient = _gradient(parameter)
-        dist.all_reduce(gradient)
-        parameter.grad = gradient / dist.get_world_size()
+    if Ranks.here().n_ranks > 1:
+        for parameter in objective.parameters():
+            parameter.grad = mean_over_ranks(_gradient(parameter))
     gradients = [p.grad for p in objective.parameters() if p.grad is not None]
     return float(torch.nn.utils.get_total_norm(gradients))
 
@@ -94,10 +89,8 @@ def _loss(
         return objective.loss(encoded, batch)
 
 
-@contextlib.contextmanager
-def _autocast(images: Tensor, half: bool) -> Iterator[None]:
-    with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=half):
-        yield
+def _autocast(images: Tensor, half: bool) -> torch.autocast:
+    return torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=half)
 
 
 def _gradient(tensor: Tensor) -> Tensor:

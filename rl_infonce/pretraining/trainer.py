@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_choice, check_count, check_number
 from rl_infonce.device import arithmetic
+from rl_infonce.files.json_text import none_if_nan
 from rl_infonce.pretraining.base_objective import FrameBatch, PretrainingLoss, PretrainingObjective
 from rl_infonce.pretraining.batches import batch_of_rows, training_batches
 from rl_infonce.pretraining.budget import (
@@ -358,9 +359,9 @@ class _Run:
             {
                 "step": progress.step,
                 "train_loss": train_loss,
-                "train_accuracy": _none_if_nan(train_accuracy),
+                "train_accuracy": none_if_nan(train_accuracy),
                 "validation_loss": loss,
-                "validation_accuracy": _none_if_nan(accuracy),
+                "validation_accuracy": none_if_nan(accuracy),
                 "frames_per_second": n_frames / max(progress.step_seconds, 1e-9),
             }
         )
@@ -381,7 +382,3 @@ def _copy(module: nn.Module) -> dict[str, Tensor]:
 def _plain(value: Any) -> Any:
     """Return a number of numpy, which neither torch nor JSON takes everywhere, as Python's."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _none_if_nan(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -107,17 +107,17 @@ def _train(
         active = [variable for variable in variables if not variable.stopped]
         if not active:
             return
-        group = _Group(active, targets[[variable.index for variable in active]])
+        training = _ActiveVariables(active, targets[[variable.index for variable in active]])
         for rows in batches(split.train, episode_ids, settings, rng):
-            group.step(inputs[rows], rows)
-        accuracies = group.accuracy(
+            training.step(inputs[rows], rows)
+        accuracies = training.accuracy(
             (inputs[rows], rows) for rows in batches(split.validation, episode_ids, settings, rng)
         )
         for variable, accuracy in zip(active, accuracies, strict=True):
             variable.judge(accuracy)
 
 
-def draw_rows(rows: IntArray, episode_ids: IntArray, rng: np.random.Generator) -> IntArray:
+def draw_by_episode(rows: IntArray, episode_ids: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw as many rows as are given: each time a uniform episode, then a uniform frame of it.
 
     `episode_ids` [K] holds the episode of every row of the data, not only of those to draw from.
@@ -135,7 +135,7 @@ def batches(
 ) -> Iterator[IntArray]:
     """Yield the batches of one epoch; an incomplete last batch is dropped unless it is the only."""
     if settings.sampling == "episodes" and episode_ids is not None:
-        order = draw_rows(rows, episode_ids, rng)
+        order = draw_by_episode(rows, episode_ids, rng)
     else:
         order = rng.permutation(rows)
     size = min(settings.batch_size, len(order))
@@ -179,7 +179,7 @@ class _Variable:
         return Classifier(weight, bias, np.arange(N_CLASSES, dtype=np.uint8))
 
 
-class _Group:
+class _ActiveVariables:
     """The variables that still train: their weights are views of one matrix."""
 
     def __init__(self, variables: list[_Variable], targets: Tensor) -> None:

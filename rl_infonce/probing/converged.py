@@ -89,18 +89,33 @@ def fit_converged(
     weights = _minimise(problem, choices, settings)
     back = torch.as_tensor(axes.T, dtype=torch.float32, device=device)
     back[:, torch.as_tensor(~standardisation.varies, device=back.device)] = 0
+    mean = torch.as_tensor(standardisation.mean, dtype=torch.float32, device=device)
+    # The probe subtracts the rounded mean: its rest, in standard deviations, goes into the bias.
+    rest = (standardisation.mean - mean.cpu().numpy()) / standardisation.scale
+    offsets = torch.as_tensor(rest, dtype=torch.float32, device=device)
     classifiers = {
-        name: Classifier(each[:, :-1] @ back, each[:, -1].clone(), classes)
+        name: _classifier(each, back, offsets, classes)
         for name, each, classes in zip(labels, weights, problem.classes, strict=True)
     }
     chosen = {name: choice.penalty for name, choice in zip(labels, choices, strict=True)}
     return Probe(
         "converged",
         classifiers,
-        torch.as_tensor(standardisation.mean, dtype=torch.float32, device=device),
+        mean,
         torch.as_tensor(standardisation.scale, dtype=torch.float32, device=device),
         {**asdict(settings), "penalties": list(settings.penalties), "chosen_penalty": chosen},
     )
+
+
+def _classifier(
+    weights: Tensor, back: Tensor, offsets: Tensor, classes: npt.NDArray[np.uint8]
+) -> Classifier:
+    """Return the classifier of features that lie `offsets` [D] from standardised ones.
+
+    Weights [C, 1 + axes] are those of the principal axes, and `back` leads from these to features.
+    """
+    of_features = weights[:, :-1] @ back
+    return Classifier(of_features, weights[:, -1] - of_features @ offsets, classes)
 
 
 class _Problem(NamedTuple):

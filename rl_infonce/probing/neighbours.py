@@ -47,7 +47,7 @@ def knn_predictions(
         ValueError: If shapes do not fit, features are not finite or do not vary, or there are
             fewer training frames than neighbours.
     """
-    features, split = checked_features(features, split)
+    features, split = checked_features(features, split, needed=("train", "test"))
     labels = checked_labels(labels, len(features))
     check_count("n_neighbours", n_neighbours)
     if n_neighbours > len(split.train):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -63,7 +65,7 @@ def fit_probe(
             or none of them varies.
     """
     settings = protocol_settings(protocol)
-    features, split = checked_features(features, split)
+    features, split = checked_features(features, split, needed=("train", "validation"))
     labels = checked_labels(labels, len(features))
     episode_ids = None if episode_ids is None else as_array(episode_ids)
     if isinstance(settings, Anand2019):
@@ -74,13 +76,18 @@ def fit_probe(
 
 
 def checked_features(
-    features: npt.NDArray[np.float32], split: Split
+    features: npt.NDArray[np.float32], split: Split, needed: Collection[str]
 ) -> tuple[npt.NDArray[np.float32], Split]:
-    """Return features and rows as arrays: a finite matrix that varies in training."""
+    """Return features and rows as arrays: a finite matrix that varies in training.
+
+    The parts that are not needed may be empty.
+    """
     features, split = as_features(features), Split(*map(as_array, split))
     for part, rows in zip(Split._fields, split, strict=True):
         if len(rows) == 0:
-            raise ValueError(f"Expected frames in the {part} part of `split`, got none.")
+            if part in needed:
+                raise ValueError(f"Expected frames in the {part} part of `split`, got none.")
+            continue
         if rows.dtype.kind not in "iu":
             raise TypeError(
                 f"Expected the {part} rows of `split` to be integers, got {rows.dtype}. "

@@ -59,7 +59,7 @@ def ridge_probe(
         ValueError: If shapes do not fit, features are not finite or do not vary, a penalty is not
             above 0 or a part has no frame with a position.
     """
-    features, split = checked_features(features, split)
+    features, split = checked_features(features, split, needed=Split._fields)
     penalties = checked_penalties(penalties)
     scores, readings = {}, {}
     fits: dict[bytes, _Ridge] = {}

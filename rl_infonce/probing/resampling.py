@@ -46,11 +46,7 @@ def resampled_f1(
         )
         for name, values in task.labels.items()
     }
-    categories: dict[str, FloatArray] = {
-        c: np.mean([variables[v] for v in vs], axis=0)
-        for c, vs in variables_of_categories(task).items()
-    }
-    mean: FloatArray = np.mean(list((categories or variables).values()), axis=0)
+    mean, categories = averages(variables, task)
     return {"mean": mean, **categories, **variables}, n_groups
 
 
@@ -100,10 +96,17 @@ def checked_predictions(
     return found, positions
 
 
-def variables_of_categories(task: ProbingTask) -> dict[str, list[str]]:
-    """Return the probed variables of each category, with categories in the order of variables."""
-    members: dict[str, list[str]] = {}
+def averages(
+    figures: Mapping[str, Any], task: ProbingTask
+) -> tuple[FloatArray, dict[str, FloatArray]]:
+    """Return the mean over categories, and that of each category over its variables.
+
+    Figures [...] are those of every probed variable. Without categories the mean is over variables;
+    categories come in the order of variables.
+    """
+    members: dict[str, list[Any]] = {}
     for variable in task.labels:
         for category in task.categories.get(variable, ()):
-            members.setdefault(category, []).append(variable)
-    return members
+            members.setdefault(category, []).append(figures[variable])
+    categories: dict[str, FloatArray] = {c: np.mean(each, axis=0) for c, each in members.items()}
+    return np.mean(list((categories or figures).values()), axis=0), categories

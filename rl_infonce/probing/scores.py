@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,16 +11,17 @@ import numpy.typing as npt
 import torch
 
 from rl_infonce.checks import check_count, warn_user
-from rl_infonce.probing.anand2019 import Anand2019, draw_rows
+from rl_infonce.files.json_text import none_if_nan
+from rl_infonce.probing.anand2019 import Anand2019, draw_by_episode
 from rl_infonce.probing.arrays import as_features
 from rl_infonce.probing.converged import Converged
 from rl_infonce.probing.data import IntArray
 from rl_infonce.probing.metrics import Score, score
 from rl_infonce.probing.probe import Protocol, fit_probe, protocol_settings
 from rl_infonce.probing.resampling import (
+    averages,
     checked_predictions,
     resampled_f1,
-    variables_of_categories,
     widened_interval,
 )
 from rl_infonce.probing.splits import Split
@@ -52,8 +53,10 @@ class ProbeScores:
             with the split and the training: take several seeds.
         not_probed: Variables that were left out, with the reason.
         n_frames: Number of frames in "train", "validation" and "test".
-        n_episodes: Number of episodes in "train", "validation" and "test".
-        settings: Protocol, seed and provenance of data and task.
+        n_episodes: Number of episodes in "train", "validation" and "test"; of lives, where the data
+            has games as groups.
+        settings: Protocol, seed and provenance of data and task, and `n_test_groups`, the number of
+            episodes or groups on which the intervals rest.
     """
 
     protocol: str
@@ -70,10 +73,12 @@ class ProbeScores:
         """Return what `json.dumps` can write; NaN becomes None."""
         return {
             **asdict(self),
-            "mean": _score_to_json(self.mean),
-            "categories": {name: _score_to_json(s) for name, s in self.categories.items()},
-            "variables": {name: _score_to_json(s) for name, s in self.variables.items()},
-            "intervals": {n: [_none_if_nan(end) for end in e] for n, e in self.intervals.items()},
+            "mean": self.mean._asdict(),
+            "categories": {name: score._asdict() for name, score in self.categories.items()},
+            "variables": {name: score._asdict() for name, score in self.variables.items()},
+            "intervals": {
+                name: [none_if_nan(end) for end in ends] for name, ends in self.intervals.items()
+            },
         }
 
     @classmethod
@@ -91,11 +96,11 @@ class ProbeScores:
         return cls(
             **{
                 **stored,
-                "mean": _score_from_json(stored["mean"]),
-                "categories": {n: _score_from_json(s) for n, s in stored["categories"].items()},
-                "variables": {n: _score_from_json(s) for n, s in stored["variables"].items()},
+                "mean": Score(**stored["mean"]),
+                "categories": {n: Score(**each) for n, each in stored["categories"].items()},
+                "variables": {n: Score(**each) for n, each in stored["variables"].items()},
                 "intervals": {
-                    name: (_nan_if_none(low), _nan_if_none(high))
+                    name: (np.nan if low is None else low, np.nan if high is None else high)
                     for name, (low, high) in stored["intervals"].items()
                 },
             }
@@ -181,7 +186,7 @@ def scored_positions(
     if not (isinstance(settings, Anand2019) and settings.resample_test):
         return None
     n_test, rng = len(task.split.test), np.random.default_rng([seed, 1])
-    drawn = draw_rows(np.arange(n_test), task.episode_ids[task.split.test], rng)
+    drawn = draw_by_episode(np.arange(n_test), task.episode_ids[task.split.test], rng)
     n_batch = settings.batch_size
     return drawn[: max(n_test // n_batch * n_batch, min(n_batch, n_test))]
 
@@ -243,7 +248,7 @@ def score_predictions(
             part: len(np.unique(task.episode_ids[rows]))
             for part, rows in zip(Split._fields, task.split, strict=True)
         },
-        {**(settings or {}), "data": dict(task.provenance)},
+        {**(settings or {}), "n_test_groups": n_groups, "data": dict(task.provenance)},
     )
 
 
@@ -259,27 +264,6 @@ def averaged_scores(
     variables = {
         name: score(predictions[name][scored], values[rows]) for name, values in task.labels.items()
     }
-    categories = {
-        c: _mean([variables[v] for v in vs]) for c, vs in variables_of_categories(task).items()
-    }
-    return _mean(list((categories or variables).values())), categories, variables
-
-
-def _mean(scores: Sequence[Score]) -> Score:
-    return Score(*(float(figure) for figure in np.mean(scores, axis=0)))
-
-
-def _none_if_nan(figure: float) -> float | None:
-    return None if np.isnan(figure) else figure
-
-
-def _nan_if_none(figure: float | None) -> float:
-    return np.nan if figure is None else figure
-
-
-def _score_to_json(figures: Score) -> dict[str, float | None]:
-    return {name: _none_if_nan(figure) for name, figure in figures._asdict().items()}
-
-
-def _score_from_json(stored: Mapping[str, float | None]) -> Score:
-    return Score(**{name: _nan_if_none(figure) for name, figure in stored.items()})
+    mean, categories = averages(variables, task)
+    of_categories = {name: Score(*figures.tolist()) for name, figures in categories.items()}
+    return Score(*mean.tolist()), of_categories, variables

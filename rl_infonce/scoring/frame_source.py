@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from rl_infonce.atari.cache import N_SHARDS, cached_frames
 from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
-from rl_infonce.atari.labels import labelled_games, load_labels
+from rl_infonce.atari.labels import label_versions, labelled_games, load_labels
 from rl_infonce.atari.manifest import MANIFEST, read_manifest
-from rl_infonce.checks import check_count
+from rl_infonce.checks import check_choice, check_count
 
-_DEFAULTS: dict[str, Any] = {"n_steps": 50_000, "policy": "random", "seed": 0}
-_FLAGS = {"n_steps": "--n-frames", "policy": "--policy", "seed": "--data-seed"}
+_DEFAULTS: dict[str, Any] = {"n_frames": 50_000, "policy": "random", "seed": 0}
+_FLAGS = {"n_frames": "--n-frames", "policy": "--policy", "seed": "--data-seed"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class FrameSource:
 
     folder: Path | None
     view: str
-    n_steps: int
+    n_frames: int
     policy: str
     seed: int
 
@@ -33,7 +33,7 @@ class FrameSource:
         """Return what scores must share to be compared."""
         return {
             "view": self.view,
-            "n_frames": self.n_steps,
+            "n_frames": self.n_frames,
             "policy": self.policy,
             "data_seed": self.seed,
         }
@@ -43,7 +43,7 @@ class FrameSource:
         if self.folder is None:
             return cached_frames(
                 game,
-                self.n_steps,
+                self.n_frames,
                 seed=self.seed,
                 policy=self.policy,
                 view=self.view,
@@ -55,7 +55,7 @@ class FrameSource:
         stored = _stored(folder)
         return collect(
             game,
-            self.n_steps,
+            self.n_frames,
             folder=folder,
             policy=self.policy,
             seed=self.seed,
@@ -70,6 +70,7 @@ def find_games(names: Sequence[str], labels: str) -> list[str]:
 
     Names are canonical; "all" stands for all games with labels of this version.
     """
+    check_choice("--labels", labels, label_versions())
     found: dict[str, None] = {}
     for name in names:
         found |= dict.fromkeys(labelled_games(labels) if name == "all" else [name])
@@ -83,7 +84,7 @@ def find_frames(
     folder: Path | None,
     view: str,
     *,
-    n_steps: int | None,
+    n_frames: int | None,
     policy: str | None,
     seed: int | None,
 ) -> FrameSource:
@@ -92,9 +93,10 @@ def find_frames(
     The folder is one of `collect`, or holds several, named after their games; None is the cache.
     A setting of None is that of the frames that are there, or its default.
     """
-    check_count("--n-frames", N_SHARDS if n_steps is None else n_steps, at_least=N_SHARDS)
+    check_count("--n-frames", N_SHARDS if n_frames is None else n_frames, at_least=N_SHARDS)
     check_count("--data-seed", 0 if seed is None else seed, at_least=0)
-    wanted: dict[str, Any] = {"n_steps": n_steps, "policy": policy, "seed": seed}
+    wanted: dict[str, Any] = {"n_frames": n_frames, "policy": policy, "seed": seed}
+    first_place = None
     for game in games:
         place = folder and _folder_in(folder, game)
         stored = place and _stored(place)
@@ -107,15 +109,31 @@ def find_frames(
                 f"Expected frames of view {view!r} in {place}, got {stored['views']}. Collect them "
                 "into another folder."
             )
-        for name, value in wanted.items():
-            if value not in (None, stored[name]):
-                raise ValueError(
-                    f"Expected {_FLAGS[name]} as the frames in {place} have it, {stored[name]!r}, "
-                    f"got {value!r}. Collect frames into another folder."
-                )
-            wanted[name] = stored[name]
+        stored["n_frames"] = stored["n_steps"]
+        _check_agrees(wanted, stored, place, first_place)
+        wanted |= {name: stored[name] for name in wanted}
+        first_place = first_place or place
     given = {name: value for name, value in wanted.items() if value is not None}
     return FrameSource(folder, view, **(_DEFAULTS | given))
+
+
+def _check_agrees(
+    wanted: Mapping[str, Any], stored: Mapping[str, Any], place: Path | None, former: Path | None
+) -> None:
+    """Raise unless the frames in a place are as wanted, by flags or by those in a former place."""
+    for name, value in wanted.items():
+        if value in (None, stored[name]):
+            continue
+        if former is not None:
+            raise ValueError(
+                f"Expected frames of the same settings, got {_FLAGS[name]} {value!r} in {former} "
+                f"and {stored[name]!r} in {place}. Probe these games one by one, each with its "
+                "own --output."
+            )
+        raise ValueError(
+            f"Expected {_FLAGS[name]} as the frames in {place} have it, {stored[name]!r}, got "
+            f"{value!r}. Collect frames into another folder."
+        )
 
 
 def _stored(folder: Path) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def make_plan(
     beside += [paper_encoder(view)] if RANDOM in features_of else []
     if min_episode_length is not None:
         check_number("--min-episode-length", min_episode_length, at_least=1)
-    source = find_frames(games, frames, view, n_steps=n_frames, policy=policy, seed=data_seed)
+    source = find_frames(games, frames, view, n_frames=n_frames, policy=policy, seed=data_seed)
     return Plan(
         games=games,
         source=source,

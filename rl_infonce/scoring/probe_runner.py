@@ -19,6 +19,7 @@ from rl_infonce.atari.labels import labels_hash
 from rl_infonce.atari.pixel_maps import screen_positions
 from rl_infonce.device import hardware_name, processor_name
 from rl_infonce.files.durable import replace_text
+from rl_infonce.files.json_text import none_if_nan
 from rl_infonce.probing import (
     extract_features,
     knn_scores,
@@ -99,10 +100,10 @@ def probe_games(plan: Plan, scores: ScoresFile, *, command: str) -> bool:
     An interruption is raised again after writing what is done.
     """
     for encoder in plan.encoders.values():
-        if scores.name_encoder(encoder.key, encoder.for_json()):
+        if scores.replace_encoder(encoder.key, encoder.for_json()):
             plan.say(f"{encoder.name} has changed: the scores of its earlier content are dropped.")
     for game in sorted({entry["game"] for entry in scores.scored()}):
-        if scores.drop_others(game, labels_hash=labels_hash(game, plan.labels)):
+        if scores.drop_stale(game, labels_hash=labels_hash(game, plan.labels)):
             plan.say(f"{game}: labels have changed, the scores of the earlier ones are dropped")
     run = {"command": command, "start_time": now(), **software(), "hardware": _hardware(plan)}
     scores.content["runs"].append(run)
@@ -132,7 +133,7 @@ def _probe_game(plan: Plan, game: str, scores: ScoresFile) -> bool:
         for probe in missing:
             _fail(probe, plan, scores, error)
         return False
-    if scores.drop_others(game, frames_hash=frames.frames_hash):
+    if scores.drop_stale(game, frames_hash=frames.frames_hash):
         plan.say(f"{game}: frames have changed, the scores of the earlier ones are dropped")
         missing = probes
     score_of = _scorer(plan, labelled)
@@ -217,7 +218,7 @@ def _positions(features: Features | None, task: ProbingTask, game: str, labels: 
         found, _ = ridge_probe(features, seen, task.split)
     variables = {
         name: {
-            "r2": None if np.isnan(score.r2) else score.r2,
+            "r2": none_if_nan(score.r2),
             "median_absolute_error": score.median_absolute_error,
         }
         for name, score in found.items()

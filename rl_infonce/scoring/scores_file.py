@@ -50,8 +50,11 @@ class ScoresFile:
         """Replace the file in one move."""
         replace_text(self.path, json.dumps(self.content, indent=1) + "\n")
 
-    def name_encoder(self, key: str, described: Mapping[str, Any]) -> bool:
-        """Note what a key stands for; return whether scores of former content were dropped."""
+    def replace_encoder(self, key: str, described: Mapping[str, Any]) -> bool:
+        """Note what a key stands for, and drop the scores of what its file held before.
+
+        Return whether there were any.
+        """
         encoders = self.content["encoders"]
         stale = [
             other
@@ -68,11 +71,12 @@ class ScoresFile:
         encoders[key] = dict(described)
         return bool(stale)
 
-    def drop_others(self, game: str, **hashes: str) -> bool:
-        """Drop a game's scores unless they have these hashes, and return whether any were dropped.
-
-        The hashes are `frames_hash` and `labels_hash`.
-        """
+    def drop_stale(
+        self, game: str, *, labels_hash: str | None = None, frames_hash: str | None = None
+    ) -> bool:
+        """Drop a game's scores of other labels or frames, and return whether there were any."""
+        given = {"labels_hash": labels_hash, "frames_hash": frames_hash}
+        hashes = {name: digest for name, digest in given.items() if digest is not None}
         kept = [
             entry
             for entry in self.content["cells"]

@@ -202,7 +202,7 @@ def probe_problems(probe: Any, games: Sequence[str], envs: Sequence[str] = ()) -
             f"got `envs` {', '.join(envs)}. Give them a grid of their own."
         )
     probe = legal(probe, PROBE_SETTINGS)
-    frames = {"n_steps": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
+    frames = {"n_frames": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
     problems += said("[probe]", find_frames, (), None, "agent", **frames)
     labels = probe.get("labels", LABELS)
     no_labels = said("[probe]", labelled_games, labels)

@@ -201,7 +201,8 @@ FRAME_SETTINGS = {
 
 
 def write_frames(folder: Path) -> None:
-    content, rng = columns(["agent"], [210, 160]), np.random.default_rng(0)
+    content = columns({"views": ["agent"], "screen_shape": [210, 160]})
+    rng = np.random.default_rng(0)
     shards = []
     for index in range(2):
         writer = ShardWriter(folder, index, 3, content)
@@ -224,7 +225,7 @@ def read_frames(folder: Path) -> Any:
 
 def write_scores(folder: Path) -> None:
     scores = ScoresFile(folder, SCORES_SETTINGS)
-    scores.name_encoder("m", {"name": "majority", "kind": "majority", "description": ""})
+    scores.replace_encoder("m", {"name": "majority", "kind": "majority", "description": ""})
     scores.content["runs"].append({"command": "rl-infonce probe"})
     figures = {"f1_weighted": 0.5, "f1_macro": 0.25, "accuracy": 0.5}
     found = {
@@ -245,7 +246,7 @@ def read_scores(folder: Path) -> Any:
     assert scores_table(scores.content)
     scores.done(ProbeKey("pong", "m", 0, "converged"))
     scores.put(ProbeKey("pong", "m", 2, "converged"), status="failed", error="ValueError")
-    scores.name_encoder("other", {"name": "a", "kind": "file", "description": ""})
+    scores.replace_encoder("other", {"name": "a", "kind": "file", "description": ""})
     (folder / "scores.json").write_bytes(before)
     kinds = {name: type(value) for name, value in scores.content.items()}
     names = (*ProbeKey._fields, "status")

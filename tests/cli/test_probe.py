@@ -31,7 +31,7 @@ from tests.cli.running import errors_of, output_of, refusal
 pytestmark = pytest.mark.atari
 
 Fitted = list[tuple[float, str, int]]  # a feature, protocol and seed of each probe
-PROBE = ("probe", "--game", "pong", "--frames", "frames", "--device", "cpu")
+PROBE = ("probe", "--frames", "frames", "--device", "cpu", "--game", "pong")
 
 
 def small(seed: int, features_dim: int = 4) -> PixelEncoder:
@@ -414,7 +414,7 @@ def test_code_of_a_model_runs_only_when_trusted(here: Path, quick: Fitted) -> No
         (["--game", "breakuot"], "Did you mean 'breakout'"),
         (["--game", "HalfCheetah-v5"], "Atari games: .* RAM, got the environment HalfCheetah-v5"),
         (["--game", "tetris"], "RAM labels .*games are asteroids, .*zaxxon|games are"),
-        (["--labels", "correct"], "`version` .*Did you mean 'corrected'"),
+        (["--labels", "correct"], "`--labels` .*Did you mean 'corrected'"),
         (["--protocol", "convergd"], "invalid choice: 'convergd'"),
         (["--features-of", "none.zip"], "`--features-of` .* got none.zip: no such file"),
         (["--features-of", "frames"], "`--features-of` .* got the folder frames, which has none"),
@@ -456,6 +456,16 @@ def test_wrong_usage_exits_2_with_the_reason_before_anything_is_written(
     assert re.search(message, error)
     assert not (here / "probes").exists()
     assert (here / "foreign" / "scores.json").read_text() == "{}"
+
+
+def test_frames_whose_settings_differ_between_games_are_both_named(here: Path) -> None:
+    source = (here / "frames").resolve()
+    (here / "frames").unlink()
+    shutil.copytree(source, here / "frames")
+    manifest = here / "frames" / "boxing" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 3', '"seed": 4'))
+    said = refusal(*PROBE, "boxing", "--features-of", "majority", "--view", "agent")
+    assert re.search("--data-seed 3 in frames/pong and 4 in frames/boxing", said.replace("\n", " "))
 
 
 def test_scores_of_other_settings_are_left_alone(here: Path) -> None:

@@ -96,6 +96,17 @@ def test_what_does_not_fit_is_refused() -> None:
             EpisodeFrames(images, np.zeros(4, int), np.arange(4), {"x": labels})
     with pytest.raises(ValueError, match="at least 2 episodes"):
         hold_out_episodes(np.zeros(4, int), np.random.default_rng(0))
+    with pytest.raises(TypeError, match="`episode_ids` to hold integers"):
+        hold_out_episodes(np.array([0.0, 1.0]), np.random.default_rng(0))
+    with pytest.raises(TypeError, match="`rng` to be a numpy"):
+        hold_out_episodes(np.arange(2), 0)  # type: ignore[arg-type]
+
+
+def test_lists_serve_as_ids_and_rows() -> None:
+    frames = EpisodeFrames(np.zeros((4, 1, 2, 2), np.uint8), [0, 0, 1, 1], [0, 1])  # type: ignore[arg-type]
+    assert frames.starts(2).tolist() == [0]
+    held_out = hold_out_episodes([0, 0, 1, 1], np.random.default_rng(0))  # type: ignore[arg-type]
+    assert [len(rows) for rows in held_out] == [2, 2]
 
 
 @pytest.mark.parametrize("rows", [[0, 1], [2, 3, 4], [1], [3], [0, 2], [0, 1, 2, 3]])

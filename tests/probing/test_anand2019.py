@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rl_infonce.probing import Anand2019, Probe, fit_probe, split_episodes
-from rl_infonce.probing.anand2019 import batches, draw_rows
+from rl_infonce.probing.anand2019 import batches, draw_by_episode
 
 SHORT = Anand2019(learning_rate=3e-2, max_epochs=12, patience=3, plateau_patience=1)
 
@@ -88,7 +88,7 @@ def test_draws_are_uniform_over_episodes_and_then_over_frames() -> None:
     rng = np.random.default_rng(0)
     episode_ids = np.array([5, 5, 5, 5, 2, 9, 9, 2, 7])
     rows = np.array([7, 0, 1, 2, 3, 4, 5, 6] * 1)  # row 8 is not in the part
-    drawn = np.concatenate([draw_rows(rows, episode_ids, rng) for _ in range(6000)])
+    drawn = np.concatenate([draw_by_episode(rows, episode_ids, rng) for _ in range(6000)])
     shares = np.bincount(drawn, minlength=9) / len(drawn)
     expected = np.array([1 / 12] * 4 + [1 / 6] * 4 + [0])
     np.testing.assert_allclose(shares, expected, atol=0.01)

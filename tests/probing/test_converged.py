@@ -174,6 +174,18 @@ def test_scale_and_offset_of_features_do_not_matter() -> None:
         np.testing.assert_array_equal(plain[name], rescaled[name])
 
 
+def test_features_far_from_zero_are_read_as_those_around_it() -> None:
+    offset = 2**15 + 1 / 3  # whose float32 is off by a hundredth of their spread
+    far = (np.random.default_rng(0).normal(offset, 1 / 64, (N_ALL, 8))).astype(np.float32)
+    near = (64 * (far.astype(np.float64) - offset)).astype(np.float32)
+    labels, settings = some_labels(near), Converged(penalties=(1e-3,), tolerance=1e-7)
+    found, expected = (
+        fit_probe(each, labels, SPLIT, protocol=settings).predict(each) for each in (far, near)
+    )
+    for name in labels:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
 def test_constant_and_dead_dimensions_change_nothing_even_when_they_wake_up() -> None:
     constant = np.full((N_ALL, 2), [0.0, 1e6], np.float32)
     constant[SPLIT.test] += 1e6

@@ -174,6 +174,16 @@ def test_published_test_frames_are_resampled_and_can_be_switched_off() -> None:
     assert hits == pytest.approx(round(hits))
 
 
+def test_scores_say_on_how_many_groups_their_intervals_rest() -> None:
+    task = fakes.task()
+    grouped = replace(task, group_ids=task.episode_ids // 8)
+    n_episodes, n_groups = (
+        majority_scores(each).settings["n_test_groups"] for each in (task, grouped)
+    )
+    assert n_episodes == len(np.unique(task.episode_ids[task.split.test]))
+    assert n_groups == len(np.unique(grouped.group_ids[grouped.split.test])) < n_episodes
+
+
 def test_a_choice_on_few_validation_episodes_is_warned_of(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
@@ -229,6 +239,7 @@ def test_fit_probe_checks_labels_and_split() -> None:
     empty = task.split._replace(validation=np.arange(0))
     with pytest.raises(ValueError, match="frames in the validation part of `split`, got none"):
         fit_probe(features, task.labels, empty)
+    assert fit_probe(features, task.labels, task.split._replace(test=np.arange(0))).classifiers
     outside = task.split._replace(test=np.array([1200]))
     with pytest.raises(ValueError, match=r"the test rows of `split` in 0..1199.*got 1200..1200"):
         fit_probe(features, task.labels, outside)

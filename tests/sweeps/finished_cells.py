@@ -27,7 +27,7 @@ def finished(folder: SweepFolder, index: int, *, f1: float = 0.5, **scores: Any)
     file = ScoresFile(run_dir / "probe", SCORES_SETTINGS)
     figures = {"f1_weighted": 0.5, "f1_macro": 0.25, "accuracy": 0.5}
     for key, kind, mean in (("m", "file", f1), ("r", "random", 0.25)):
-        file.name_encoder(key, {"name": key, "kind": kind, "description": ""})
+        file.replace_encoder(key, {"name": key, "kind": kind, "description": ""})
         found = {
             **{"mean": {**figures, "f1_weighted": mean}, "intervals": {"mean": [0.1, 0.9]}},
             **{"categories": {"agent_localization": figures}, "variables": {}, "not_probed": {}},

@@ -134,7 +134,7 @@ def scored(
     """Write scores of encoder, protocol and seed, each with its status."""
     file = ScoresFile(run_dir / "probe", SCORES_SETTINGS)
     for kind in named:
-        file.name_encoder(kind, {"name": kind, "kind": kind, "description": ""})
+        file.replace_encoder(kind, {"name": kind, "kind": kind, "description": ""})
     figures = {"f1_weighted": 0.5, "f1_macro": 0.5, "accuracy": 0.5}
     scores = {
         **{"mean": figures, "intervals": {"mean": [0.1, 0.9]}, "categories": {}},
