@@ -94,10 +94,14 @@ def check_fits_images(settings: InfoNCESettings, preset: str) -> None:
     of_vectors = [name for name in _OFF_FOR_IMAGES if getattr(settings, name)]
     if of_vectors:
         name = of_vectors[0]
+        given = getattr(settings, name)
+        is_of_preset = getattr(PRESETS[preset], name) == given
+        source = f" of preset={preset!r}" if is_of_preset else ""
+        off = ", ".join(f"{each}={_OFF_FOR_IMAGES[each]}" for each in of_vectors)
+        way_out = f"Leave the preset out, or add {off}." if is_of_preset else "Leave it out."
         raise ValueError(
-            f"Expected `{name}` to fit images, got {getattr(settings, name)} with "
-            f"preset={preset!r}: it takes out dimensions of vectors. Leave the preset out, or add "
-            f"{', '.join(f'{each}={_OFF_FOR_IMAGES[each]}' for each in of_vectors)}."
+            f"Expected `{name}` to fit images, got {given}{source}, which takes out dimensions of "
+            f"vectors. {way_out}"
         )
 
 

@@ -75,7 +75,8 @@ def feature_function(
         vectors [B, n], to float32 features [B, D] on the model's device.
 
     Raises:
-        ValueError: If the function is called with observations of another shape than the model's.
+        ValueError: If the function is called with observations of another shape than the model's,
+            or the model observes dictionaries.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -92,21 +93,30 @@ def feature_function(
         policy = model if isinstance(model, BasePolicy) else model.policy
         network = acting_network(policy)
         shape = network.observation_space.shape
+        if shape is None:
+            raise ValueError(
+                "Expected a model that observes one image or vector, got "
+                f"{network.observation_space}."
+            )
         if tuple(observations.shape[1:]) != shape:
             raise ValueError(
                 f"Expected `observations` of shape [B, *{shape}], got {tuple(observations.shape)}."
             )
         extractor = acting_extractor(policy)
         with evaluating(extractor), torch.no_grad():
-            inputs = _normalized(observations, vec_normalize).to(network.device)
-            encoded: Tensor = extractor(
-                preprocess(
-                    inputs, network.observation_space, normalize_images=network.normalize_images
-                )
-            )
+            encoded: Tensor = extractor(network_inputs(network, observations, vec_normalize))
         return encoded.flatten(1).float()
 
     return features
+
+
+def network_inputs(
+    network: BaseModel, observations: Tensor, vec_normalize: VecNormalize | None
+) -> Tensor:
+    """Return raw observations [B, ...] as the network encodes them when the agent acts."""
+    inputs = _normalized(observations, vec_normalize).to(network.device)
+    space, normalize_images = network.observation_space, network.normalize_images
+    return preprocess(inputs, space, normalize_images=normalize_images)
 
 
 def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
@@ -132,10 +142,7 @@ def watch_vectors(
     """
     network, extractor = acting_network(policy), acting_extractor(policy)
     if isinstance(extractor, InfoNCEExtractor):
-        raw = _normalized(torch.as_tensor(vectors), vec_normalize).to(network.device)
-        extractor.encoder.watch(
-            preprocess(raw, network.observation_space, normalize_images=network.normalize_images)
-        )
+        extractor.encoder.watch(network_inputs(network, torch.as_tensor(vectors), vec_normalize))
 
 
 def check_observes(
@@ -164,7 +171,7 @@ def check_observes(
             f"around {normalize.observation_space.shape}. Put it around the frame stack, or around "
             "images with channels first."
         )
-    if space.dtype != dtype and model.get_vec_normalize_env() is None:
+    if space.dtype != dtype and not normalizes:
         raise ValueError(
             f"Expected `model` to observe {wanted}, got {space.dtype}: it is not known how these "
             "are made of them. Observe what was labelled, or use VecNormalize."

@@ -183,7 +183,7 @@ def _settings(path: Path, kind: str, policy_kwargs: Mapping[str, Any]) -> dict[s
         given = _read_dict(given)
     if not isinstance(given, dict):
         raise _not_rebuildable(path, f"{kind} with unreadable features_extractor_kwargs")
-    precision, channels_last = given.get("precision", "fp32"), given.get("channels_last", True)
+    precision, channels_last = given.get("precision") or "fp32", given.get("channels_last", True)
     if precision not in PRECISIONS or not isinstance(channels_last, bool):
         raise _not_rebuildable(path, f"{kind} with {precision=} and {channels_last=}")
     form = _form(path, kind, given)

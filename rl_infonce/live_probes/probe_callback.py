@@ -325,7 +325,13 @@ class ProbeCallback(BaseCallback):
         return {
             **figures,
             "predictions": overlay_figure(labelled, self.task, predictions, title=now),
-            **critic_figures(self.model.policy, labelled, seed=self.seed, title=now),
+            **critic_figures(
+                self.model.policy,
+                labelled,
+                vec_normalize=self.model.get_vec_normalize_env(),
+                seed=self.seed,
+                title=now,
+            ),
         }
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.agents.features import acting_extractor, acting_network
+from rl_infonce.agents.features import acting_extractor
 from rl_infonce.live_probes.similarity import CriticScores, critic_scores, has_critic
 from rl_infonce.report.overlay import Place, prediction_overlay
 from rl_infonce.report.probe_figures import probe_heat_map, probe_table_figure
@@ -17,6 +17,7 @@ from rl_infonce.report.tensorboard import write_projector
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from stable_baselines3.common.policies import BasePolicy
+    from stable_baselines3.common.vec_env import VecNormalize
     from torch.utils.tensorboard import SummaryWriter
 
     from rl_infonce.probing import LabelledObservations, ProbeScores, ProbingTask
@@ -32,8 +33,16 @@ def shows_images(labelled: LabelledObservations) -> bool:
 
 
 def thumbnails(observations: Any, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Return the latest frame of each row, [B, H, W] uint8: the last channel of a stack."""
-    return np.asarray(observations[rows])[:, -1]
+    """Return the latest frame of each row, [B, H, W] uint8: the last channel of a stack.
+
+    Floats are stretched from their own range to 0..255.
+    """
+    frames: npt.NDArray[Any] = np.asarray(observations[rows])[:, -1]
+    if frames.dtype == np.uint8:
+        return frames
+    lowest, width = frames.min(), np.ptp(frames)
+    gray: npt.NDArray[np.uint8] = (255 * (frames - lowest) / (width or 1)).astype(np.uint8)
+    return gray
 
 
 def score_figures(
@@ -113,19 +122,24 @@ def _places(
 
 
 def critic_figures(
-    policy: BasePolicy, labelled: LabelledObservations, *, seed: int, title: str
+    policy: BasePolicy,
+    labelled: LabelledObservations,
+    *,
+    vec_normalize: VecNormalize | None,
+    seed: int,
+    title: str,
 ) -> dict[str, Figure]:
     """Return a similarity picture per horizon; nothing for a model without an InfoNCE critic."""
     extractor = acting_extractor(policy)
     if not has_critic(extractor):
         return {}
     scores = critic_scores(
-        extractor,
+        policy,
         labelled.observations,
         labelled.episode_ids,
         np.random.default_rng(seed),
         n_steps=max(extractor.horizons) * 2 + 1,
-        normalize_images=acting_network(policy).normalize_images,
+        vec_normalize=vec_normalize,
     )
     if scores is None:
         return {}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
+from rl_infonce.agents.features import acting_extractor, acting_network, network_inputs
 from rl_infonce.objective import ContrastBatch
 from rl_infonce.probing.features import evaluating
-from rl_infonce.sb3.batch_encoding import Encoded, preprocess
+from rl_infonce.sb3.batch_encoding import Encoded
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 
 IntArray = npt.NDArray[np.int64]
@@ -47,18 +51,18 @@ def has_critic(extractor: nn.Module) -> TypeGuard[InfoNCEExtractor]:
 
 
 def critic_scores(
-    extractor: InfoNCEExtractor,
+    policy: BasePolicy,
     observations: Any,
     episode_ids: IntArray,
     rng: np.random.Generator,
     *,
+    n_steps: int,
     n_anchors: int = 32,
-    n_steps: int = 13,
-    normalize_images: bool = True,
+    vec_normalize: VecNormalize | None = None,
 ) -> CriticScores | None:
     """Score frames 0 to `n_steps` - 1 steps after random anchors, and frames of other episodes.
 
-    Observations are uint8 [K, C, H, W]; consecutive rows of one episode are consecutive steps.
+    Observations are raw images [K, C, H, W]; consecutive rows of one episode are consecutive steps.
     Unless the settings say `centred=False`, both sides are centred over what is drawn here, as
     training centres over its batch. The frames go through the target encoder if there is one.
     Only the first of several terms is scored; local scores are averaged over positions. None
@@ -73,10 +77,15 @@ def critic_scores(
     )
     steps = np.arange(n_steps)
     candidates = np.concatenate([anchors[:, None] + steps, others[:, None] + steps])  # [2B, n]
+    extractor = acting_extractor(policy)
+    assert has_critic(extractor)  # noqa: S101 (the caller has looked)
+
+    def inputs(rows: IntArray) -> Tensor:
+        images = torch.as_tensor(np.asarray(observations[rows]))
+        return network_inputs(acting_network(policy), images, vec_normalize)
+
     with evaluating(extractor), torch.no_grad():
-        scores = _scores(
-            extractor, observations, episode_ids, anchors, candidates, normalize_images
-        )
+        scores = _scores(extractor, inputs, episode_ids, anchors, candidates)
     ours = scores.reshape(len(scores), n_anchors, 2, n_anchors, n_steps)
     picked = ours[:, np.arange(n_anchors), :, np.arange(n_anchors)]  # [B, K, 2, n]
     same, other = picked.transpose(2, 1, 0, 3)
@@ -93,11 +102,10 @@ def _starts(episode_ids: IntArray, n_steps: int) -> IntArray:
 
 def _scores(
     extractor: InfoNCEExtractor,
-    observations: Any,
+    inputs: Callable[[IntArray], Tensor],
     episode_ids: IntArray,
     anchors: IntArray,
     candidates: IntArray,
-    normalize_images: bool,
 ) -> npt.NDArray[np.float32]:
     """Return the critics' scores [K, B, M] of the anchors with all candidates."""
     objective = extractor.infonce
@@ -106,18 +114,14 @@ def _scores(
     def encode(rows: IntArray, averages: dict[str, Tensor] | None = None) -> Encoded:
         parts = []
         for start in range(0, len(rows), _BATCH):
-            images = torch.as_tensor(np.asarray(observations[rows[start : start + _BATCH]]))
-            inputs = preprocess(
-                images.to(extractor.device),
-                extractor._observation_space,
-                normalize_images=normalize_images,
-            )
-            parts.append(extractor.encoder.encode(inputs, averages))
+            part = inputs(rows[start : start + _BATCH])
+            parts.append(extractor.encoder.encode(part, averages))
         maps = [each.maps for each in parts if each.maps is not None]
         features = torch.cat([each.features for each in parts])
         return Encoded(features, torch.cat(maps) if maps else None)
 
-    averages = None if extractor.target is None else extractor.target.averages()
+    target = extractor.target
+    averages = target.averages() if target is not None and target.has_begun else None
     settings = extractor.settings
     length = settings.n_context_steps
     rows = np.maximum(anchors[:, None] - np.arange(length)[::-1], 0)  # [B, L]

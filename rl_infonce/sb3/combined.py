@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium import spaces
@@ -17,6 +17,17 @@ from torch import nn
 from rl_infonce.checks import check_count
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.spaces import is_vector
+from rl_infonce.settings import ENCODER_SETTINGS
+
+_OF_IMAGES = {
+    *ENCODER_SETTINGS,
+    "augment_observations",
+    "augmentation",
+    "channels_last",
+    "encoder",
+    "terms",
+}
+_OF_VECTORS = {"input_sparsity", "select_inputs", "with_observation"}
 
 
 class InfoNCECombinedExtractor(CombinedExtractor):
@@ -48,12 +59,13 @@ class InfoNCECombinedExtractor(CombinedExtractor):
 
     Args:
         observation_space: A dictionary with at least one channels-first image or vector.
-        cnn_output_dim: Features of each encoded entry, >= 1; None means 256 of images and what
-            `InfoNCEExtractor` has for vectors.
+        cnn_output_dim: Features of each image and encoded entry, >= 1, but for an encoder of your
+            own; None means 256 of images and what `InfoNCEExtractor` has for vectors.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
         keys: Entries that are encoded; None means all images, and all vectors where there is none.
         settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and
-            `features_dim`.
+            `features_dim`. Where images and vectors are encoded, what fits one kind alone does not
+            reach the other.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
@@ -79,22 +91,22 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         # CombinedExtractor's own constructor builds a NatureCNN for every image.
         BaseFeaturesExtractor.__init__(self, observation_space, features_dim=1)
         encoded = encoded_keys(observation_space, keys, normalized_image=normalized_image)
-        are_vectors = {is_vector(observation_space[key]) for key in encoded}
+        is_custom = callable(settings.get("encoder"))
+        if is_custom and cnn_output_dim is not None:
+            _check_has_other_images(observation_space, encoded, cnn_output_dim, normalized_image)
+        are_mixed = len({is_vector(observation_space[key]) for key in encoded}) > 1
         extractors: dict[str, nn.Module] = {}
         n_features = 0
         for key, space in observation_space.spaces.items():
             is_image = is_image_space(space, normalized_image=normalized_image)
-            is_ours = is_image and not callable(settings.get("encoder"))
-            size = (cnn_output_dim or 256) if is_ours else cnn_output_dim
+            size = (cnn_output_dim or 256) if is_image else cnn_output_dim
             if key in encoded:
-                unused = {"channels_last" if is_vector(space) else "with_observation"}
-                own = settings.keys() - (unused if len(are_vectors) > 1 else set())
                 extractors[key] = InfoNCEExtractor(
                     space,
-                    size,
+                    None if is_custom else size,
                     observation_key=key,
                     normalized_image=normalized_image,
-                    **{name: settings[name] for name in own},
+                    **(_settings_of(space, settings) if are_mixed else settings),
                 )
             elif is_image:
                 extractors[key] = NatureCNN(space, cnn_output_dim or 256, normalized_image)
@@ -103,6 +115,26 @@ class InfoNCECombinedExtractor(CombinedExtractor):
             n_features += getattr(extractors[key], "features_dim", get_flattened_obs_dim(space))
         self.extractors = nn.ModuleDict(extractors)
         self._features_dim = n_features
+
+
+def _settings_of(space: spaces.Space[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that an entry takes, where images and vectors are encoded."""
+    others = _OF_IMAGES if is_vector(space) else _OF_VECTORS
+    left_out = others - ({"encoder"} if callable(settings.get("encoder")) else set())
+    return {name: value for name, value in settings.items() if name not in left_out}
+
+
+def _check_has_other_images(
+    space: spaces.Dict, encoded: set[str], cnn_output_dim: int, normalized_image: bool
+) -> None:
+    """Raise a ValueError unless there is an image for SB3's CNN beside a custom encoder."""
+    others = [space[key] for key in space.spaces.keys() - encoded]
+    if not any(is_image_space(each, normalized_image=normalized_image) for each in others):
+        raise ValueError(
+            "Expected `cnn_output_dim` with the encoders of rl_infonce, or with images that are "
+            f"not encoded, got {cnn_output_dim} with an encoder of your own, whose output says how "
+            "many features it has. Leave it out."
+        )
 
 
 def encoded_keys(

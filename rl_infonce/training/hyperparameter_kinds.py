@@ -24,6 +24,15 @@ class _Found(ByFit):
             return False
 
 
+class _Target(ByFit):
+    """A number, or "auto" where the algorithm takes it from the space of actions."""
+
+    words = 'a finite number or "auto"'
+
+    def fits(self, value: Any) -> bool:
+        return value == "auto" if isinstance(value, str) else Number().fits(value)
+
+
 class _Frequency(ByFit):
     """A count of steps, or of steps or episodes by name."""
 
@@ -49,8 +58,9 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("gradient_steps", "sde_sample_freq"), Count(-1)),
     **dict.fromkeys((*_SHARES, *_EXPLORATION), _SHARE),
     **dict.fromkeys((*_SCALES, *_NOISES), _NOT_BELOW_0),
-    **dict.fromkeys(("ent_coef", "vf_coef", "target_entropy"), _ANY),
+    **dict.fromkeys(("ent_coef", "vf_coef"), _ANY),
     **dict.fromkeys((*_FLAGS, "use_sde_at_warmup"), Flag()),
+    "target_entropy": _Target(),
     "train_freq": _Frequency(),
 }
 
@@ -65,7 +75,8 @@ def checked_value(name: str, value: Any, default: Any) -> Any:
         TypeError: If the value is of another kind.
         ValueError: If it is out of its range.
     """
-    kind = _Found() if default == "auto" else _KINDS.get(name)
+    is_found = name == "ent_coef" and default == "auto"
+    kind = _Found() if is_found else _KINDS.get(name)
     if kind is None or (value is None and default is None):
         return value
     if isinstance(value, list) and name == "train_freq":  # a file has no tuples

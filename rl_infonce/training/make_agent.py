@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -16,7 +17,6 @@ from rl_infonce.environments.ids import is_atari
 from rl_infonce.environments.make_vec_env import make_vec_env, normalized
 from rl_infonce.hyperparameters import is_schedule, schedule_start
 from rl_infonce.networks.pixel_encoder import PixelEncoder
-from rl_infonce.sb3.spaces import is_vector
 from rl_infonce.settings import ENCODER_SETTINGS
 from rl_infonce.training.algorithms import (
     Network,
@@ -63,10 +63,10 @@ def make_agent(
     usual = usual_settings(algorithm, task, n_timesteps, n_envs)
     settings = _settings(algorithm, usual, changes, n_envs)
     env = _environment(task, n_envs, seed)
-    if encoder is not None and is_vector(env.observation_space):
+    if encoder is not None and not is_image_space(env.observation_space):
         raise ValueError(
             f"Expected `--pretrained` with observations that are images, got it with {task}, which "
-            "observes vectors. Leave it out."
+            f"observes {env.observation_space}. Leave it out."
         )
     check_actions(algorithm, env.action_space, task)
     _check_masks(algorithm, env, task)

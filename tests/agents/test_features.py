@@ -121,6 +121,13 @@ def test_images_are_normalised_as_the_environment_does() -> None:
     torch.testing.assert_close(feature_function(model)(IMAGES), expected)
 
 
+def test_features_of_dictionaries_are_refused_in_words() -> None:
+    space = spaces.Dict(speed=spaces.Box(-1.0, 1.0, (3,)))
+    model = PPO("MultiInputPolicy", _Observing(space), device="cpu")
+    with pytest.raises(ValueError, match=r"one image or vector, got Dict\("):
+        feature_function(model)(torch.zeros(1, 3))
+
+
 def test_channels_last_environments_are_probed_channels_first() -> None:
     env = FakeImageEnv(screen_height=36, screen_width=36, n_channels=4, channel_first=False)
     model = PPO("CnnPolicy", env, policy_kwargs=policy_kwargs(NatureCNN))
@@ -177,6 +184,12 @@ FLOATS = spaces.Box(0.0, 1.0, IMAGE_SHAPE, np.float32)
             r"images \(4, 36, 36\), got Discrete\(3\)",
         ),
         (_Observing(FLOATS), IMAGE_SHAPE, ValueError, "got float32"),
+        (
+            VecNormalize(DummyVecEnv([lambda: _Observing(FLOATS)]), norm_obs=False),
+            IMAGE_SHAPE,
+            ValueError,
+            "got float32",
+        ),
         (stamped_vec_env(1), (3, 36, 36), ValueError, r"\(3, 36, 36\).*got \(4, 36, 36\)"),
         (stamped_vec_env(1), IMAGE_SHAPE, ValueError, "got FlattenExtractor"),
     ],

@@ -72,6 +72,7 @@ EXTRACTORS: dict[str, dict[str, Any]] = {
     "InfoNCE": policy_kwargs(),
     "impala": policy_kwargs(encoder="impala", channels_last=False),
     "bf16": policy_kwargs(precision="bf16", preset="atc"),
+    "precision of the preset": policy_kwargs(precision=None),
     "elu": policy_kwargs(activation="elu", feature_activation="linear"),
     "crelu": policy_kwargs(activation="crelu", normalization="layer", encoder="impala"),
     "simplicial": policy_kwargs(feature_activation="simplicial", simplex_temperature=0.5),

@@ -41,3 +41,10 @@ def test_rings_are_drawn_around_pongs_ball(tmp_path: Path) -> None:
 def test_thumbnails_are_the_latest_frames() -> None:
     stacks = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
     np.testing.assert_array_equal(thumbnails(stacks, np.array([1])), stacks[1:, 2])
+
+
+def test_thumbnails_of_float_images_use_all_grays() -> None:
+    stacks = np.linspace(-1.0, 1.0, 2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
+    found = thumbnails(stacks, np.array([0, 1]))
+    assert (str(found.dtype), found.min(), found.max()) == ("uint8", 0, 255)
+    assert thumbnails(np.zeros((1, 1, 2, 2)), np.array([0])).max() == 0

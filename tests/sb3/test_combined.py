@@ -305,6 +305,28 @@ def test_images_alone_are_encoded_where_there_are_both() -> None:
     assert both.features_dim == 32 + (32 + 2) + 5
 
 
+def test_settings_of_one_kind_reach_entries_of_that_kind() -> None:
+    of_images = {"encoder": "impala", "activation": "elu", "augmentation": "random_shift"}
+    of_vectors = {"input_sparsity": 0.01, "with_observation": False}
+    given: dict[str, Any] = {"preset": "cpc", "isolated": True, **of_images, **of_vectors}
+    both: Any = InfoNCECombinedExtractor(SPACE, keys=("image", "speed"), **given).extractors
+    image, speed = both["image"].settings, both["speed"].settings
+    assert (image.activation, image.augmentation) == ("elu", "random_shift")
+    assert (speed.activation, speed.augmentation) == ("relu", "none")
+    assert (image.input_sparsity, speed.input_sparsity) == (0, 0.01)
+
+
+def test_the_size_of_an_encoder_of_ones_own_is_its_own() -> None:
+    def average(space: spaces.Space[Any]) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(7))
+
+    with pytest.raises(ValueError, match=r"`cnn_output_dim` .* not encoded, got 64 with an enc"):
+        InfoNCECombinedExtractor(SPACE, 64, encoder=average, preset="cpc")
+    two = spaces.Dict(front=SPACE["image"], back=SPACE["image"])
+    found = InfoNCECombinedExtractor(two, 64, keys="front", encoder=average, preset="cpc")
+    assert found.features_dim == 7 + 64
+
+
 def test_an_entry_without_a_number_is_named() -> None:
     space = spaces.Dict(speed=spaces.Box(-1.0, 1.0, (3,)), nothing=spaces.Box(-1.0, 1.0, (0,)))
     with pytest.raises(ValueError, match=r"at least one number, got \['nothing'\].*wrapper"):

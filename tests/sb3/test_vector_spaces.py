@@ -156,8 +156,8 @@ def test_a_preset_that_needs_images_is_refused_by_name(preset: str, name: str) -
     ("settings", "words"),
     [
         ({"preset": "action_cpc"}, r"`input_sparsity` .*, got 0.03 .*=0\.0\."),
-        ({"isolated": True, "input_sparsity": 0.03}, r"`input_sparsity` .*, got 0.03 .*=0\.0\."),
-        ({"isolated": True, "select_inputs": True}, r"`select_inputs` .*, got True .*=False\."),
+        ({"isolated": True, "input_sparsity": 0.03}, r"`input_sparsity` .*, got 0.03, .*Leave it"),
+        ({"isolated": True, "select_inputs": True}, r"`select_inputs` .*, got True, .*Leave it"),
     ],
 )
 def test_what_needs_vectors_is_refused_by_name(settings: dict[str, Any], words: str) -> None:

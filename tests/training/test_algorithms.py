@@ -156,6 +156,7 @@ NO_SCHEDULE = '`learning_rate` as a number or "lin_0.1".* got {!r}'
         ("sac", {"train_freq": 1.5}, "`train_freq` to be"),
         ("sac", {"ent_coef": "auto_0"}, '`ent_coef` to be a finite number, "auto" or'),
         ("sac", {"ent_coef": "auto_x"}, "got 'auto_x'"),
+        ("sac", {"target_entropy": "auto_0.1"}, '`target_entropy` to be a finite number or "auto"'),
         ("sac", {"ent_coef": "autos"}, "got 'autos'"),
     ],
 )
@@ -196,6 +197,7 @@ def legal(algorithm: str, name: str) -> bool:
         ("ent_coef", "auto_0.1", "auto_0.1"),
         ("ent_coef", 0.1, 0.1),
         ("target_entropy", -2, -2),
+        ("target_entropy", "auto", "auto"),
         ("learning_rate", "lin_1e-3", "lin_1e-3"),
         ("tau", 1, 1),
     ],

@@ -172,5 +172,7 @@ def test_the_form_of_a_pretrained_encoder_is_taken_over() -> None:
 
 def test_an_encoder_of_images_is_refused_where_vectors_are_observed() -> None:
     encoder = PixelEncoder((4, 84, 84), generator=seeded(0))
-    with pytest.raises(ValueError, match=r"`--pretrained`.*got it with Pendulum-v1.*vectors"):
+    with pytest.raises(ValueError, match=r"`--pretrained`.*got it with Pendulum-v1, .*Box"):
         make("sac", "Pendulum-v1", encoder=encoder)
+    with pytest.raises(ValueError, match=rf"`--pretrained`.*got it with {DICT}, .*Dict\("):
+        make("ppo", DICT, encoder=encoder)
