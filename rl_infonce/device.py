@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -35,6 +37,14 @@ def usable_device(name: str) -> torch.device:
             f"Expected `--device` to be auto, cpu, cuda or cuda:N, and to work here, got {name!r}: "
             f"{reason}. Use auto; rl-infonce doctor lists what is there."
         ) from error
+
+
+@contextmanager
+def seeded_on_cpu(seed: int) -> Iterator[None]:
+    """Let torch draw on the CPU from a seed, and leave its own random stream as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
+        yield
 
 
 def has_fast_bf16(device: torch.device) -> bool:

@@ -15,6 +15,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Flatten
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 
+from rl_infonce.device import seeded_on_cpu
 from rl_infonce.probing.features import evaluating
 from rl_infonce.sb3.batch_encoding import preprocess
 from rl_infonce.sb3.extractor import InfoNCEExtractor
@@ -124,15 +125,14 @@ def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
     kwargs = dict(model.policy_kwargs)
     if "use_sde" not in kwargs and model.use_sde:
         kwargs["use_sde"] = True
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
+    with seeded_on_cpu(seed):
         policy = model.policy_class(
             model.observation_space, model.action_space, model.lr_schedule, **kwargs
         )
     return policy.to(model.device)
 
 
-def watch_vectors(
+def count_vectors(
     policy: BasePolicy, vectors: npt.NDArray[Any], *, vec_normalize: VecNormalize | None = None
 ) -> None:
     """Let the normalisation in a policy's encoder count raw vectors [K, n], as training would.
@@ -142,7 +142,8 @@ def watch_vectors(
     """
     network, extractor = acting_network(policy), acting_extractor(policy)
     if isinstance(extractor, InfoNCEExtractor):
-        extractor.encoder.watch(network_inputs(network, torch.as_tensor(vectors), vec_normalize))
+        inputs = network_inputs(network, torch.as_tensor(vectors), vec_normalize)
+        extractor.encoder.update_statistics(inputs)
 
 
 def check_observes(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 from torch import Tensor, nn
 
 from rl_infonce.agents.features import acting_extractor, feature_function
+from rl_infonce.device import seeded_on_cpu
 
 _NEEDED = {"observation_space", "action_space", "policy_class", "policy_kwargs"}
 
@@ -52,8 +52,7 @@ def read_trusted_encoder(
     kwargs = dict(data["policy_kwargs"] or {})
     if data.get("use_sde"):
         kwargs.setdefault("use_sde", True)
-    with torch.random.fork_rng(devices=[]):  # layers draw from torch's global stream
-        torch.default_generator.manual_seed(untrained_seed or 0)
+    with seeded_on_cpu(untrained_seed or 0):  # layers draw from torch's global stream
         try:
             arguments = (space, data["action_space"], lambda _progress: 1e-4)  # SB3 asks for a rate
             policy: BasePolicy = data["policy_class"](*arguments, **kwargs)

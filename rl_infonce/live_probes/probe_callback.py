@@ -15,9 +15,9 @@ from stable_baselines3.common.logger import Image, Logger, TensorBoardOutputForm
 
 from rl_infonce.agents.features import (
     check_observes,
+    count_vectors,
     feature_function,
     untrained_policy,
-    watch_vectors,
 )
 from rl_infonce.checks import check_count, check_flag, check_number, warn_user
 from rl_infonce.live_probes.probe_figures import (
@@ -186,7 +186,7 @@ class ProbeCallback(BaseCallback):
             policy = untrained_policy(self.model, self.seed)
             if not shows_images(labelled):
                 normalize = self.model.get_vec_normalize_env()
-                watch_vectors(policy, np.asarray(observations[:]), vec_normalize=normalize)
+                count_vectors(policy, np.asarray(observations[:]), vec_normalize=normalize)
             self.untrained = self._untrained_scores(policy)
         if self.history and not 0 < self.history[-1][0] <= self.num_timesteps:
             self.history = []  # a new training, not a continued one

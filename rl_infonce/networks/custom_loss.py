@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
+from rl_infonce.device import seeded_on_cpu
+
 
 class CustomLoss(nn.Module):
     """The module of a user's own, called `loss`, as a part that others leave alone.
@@ -43,8 +45,7 @@ class CustomLoss(nn.Module):
                 f"{type(make).__name__} itself. Pass `lambda features_dim, action_dim: ...`."
             )
         seed = int(torch.randint(2**62, (), generator=generator))
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
+        with seeded_on_cpu(seed):
             loss = _made(make, features_dim, action_dim)
         if not isinstance(loss, nn.Module):
             raise TypeError(

@@ -1,4 +1,4 @@
-"""A slowly moving copy of a module's parameters, which gives positives without a gradient."""
+"""A slowly moving copy of parameters, for positives without a gradient or what a policy reads."""
 
 from __future__ import annotations
 

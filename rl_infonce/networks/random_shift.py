@@ -12,8 +12,8 @@ from rl_infonce.checks import check_count, check_shape
 def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> Tensor:
     """Return images [K, C, H, W] moved by up to `pad` pixels each, with their borders repeated.
 
-    This equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), on
-    uint8 and without the padded copy. All channels of one image are shifted alike, by integers that
+    This equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), but
+    makes no padded copy. All channels of one image are shifted alike, by integers that
     are uniform on -pad .. pad along each axis.
     """
     check_shape("images", images, ("K", "C", "H", "W"))

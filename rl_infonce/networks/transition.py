@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from rl_infonce.checks import check_shape
 
+_HIDDEN = 256  # units of each hidden layer
+
 
 class MLPTransition(nn.Module):
     """Features and action to the next features, by a network with two hidden layers of ELU units.
@@ -24,20 +26,12 @@ class MLPTransition(nn.Module):
         features_dim: Number D of features.
         action_dim: Size A of an encoded action; 0 for a model that does not see the actions.
         generator: Source of the initial weights.
-        hidden_dim: Units of each hidden layer.
     """
 
-    def __init__(
-        self,
-        features_dim: int,
-        action_dim: int,
-        *,
-        generator: torch.Generator,
-        hidden_dim: int = 256,
-    ) -> None:
+    def __init__(self, features_dim: int, action_dim: int, *, generator: torch.Generator) -> None:
         super().__init__()
         self.action_dim = action_dim
-        sizes = [features_dim + action_dim, hidden_dim, hidden_dim, features_dim]
+        sizes = [features_dim + action_dim, _HIDDEN, _HIDDEN, features_dim]
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
         for n_in, n_out in itertools.pairwise(sizes):

@@ -28,9 +28,9 @@ class AuxiliaryGradients(NamedTuple):
 
     @property
     def reaches_parameters(self) -> bool:
-        """Whether those that are shared are leaves, and there are some: a frozen encoder has none.
+        """Whether the shared parameters are leaves, whose gradients are the host's also.
 
-        Then they can be compared with the host's gradients.
+        It is False for a frozen encoder, which shares none, and for tensors that carry gradients.
         """
         shared = self.parameters[: self.n_shared]
         return bool(shared) and all(each.is_leaf for each in shared)

@@ -67,7 +67,7 @@ class AuxiliaryLoss:
         heads: Critics, and what predicts.
         target: Averaged encoder of the positives; None where the settings ask for none.
         horizons: K gaps in agent steps, ascending.
-        rng: Source of the augmentation.
+        rng: The session's stream, from which augmentation and tests of inputs draw.
         normalize_images: Whether the policy divides images by 255.
         action_space: Space of the actions that predictions see; None if they see none.
     """
@@ -116,7 +116,7 @@ class AuxiliaryLoss:
             inputs = self.inputs(observations)
             # Otherwise the host's own batches are watched.
             if watch and self.heads.settings.isolated:
-                self.encoder.watch(inputs)
+                self.encoder.update_statistics(inputs)
             return self.encoder.encode(inputs)
 
         def encode_target(observations: npt.NDArray[np.generic]) -> Encoded:

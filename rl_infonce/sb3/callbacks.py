@@ -119,10 +119,7 @@ class InfoNCECallback(BaseCallback):
         self._recorded = {}  # of a learn() that was interrupted
         for extractor in self.extractors:
             if self.decoupled:
-                settings = extractor.settings
-                _check_heeded(
-                    extractor.max_grad_ratio, settings.pairs_from, settings.infonce_interval
-                )
+                _check_heeded(vars(extractor.settings))
                 check_not_isolated(extractor)
             extractor.bind(self.model)
             extractor.steer(decoupled=self.decoupled)
@@ -255,12 +252,10 @@ def _check_decoupled(decoupled: bool, settings: Mapping[str, Any]) -> None:
         )
 
 
-def _check_heeded(
-    max_grad_ratio: float | None = None,
-    pairs_from: str | None = None,
-    infonce_interval: int | None = None,
-) -> None:
+def _check_heeded(settings: Mapping[str, Any]) -> None:
     """Raise a ValueError if a setting of the loss is given that no decoupled update would heed."""
+    names = ("max_grad_ratio", "pairs_from", "infonce_interval")
+    max_grad_ratio, pairs_from, interval = (settings.get(name) for name in names)
     if max_grad_ratio is not None:
         raise ValueError(
             f"Expected no `max_grad_ratio` with decoupled updates, got {max_grad_ratio}: it bounds "
@@ -272,9 +267,9 @@ def _check_heeded(
             f"Expected `pairs_from` 'buffer' with decoupled updates, got {pairs_from!r}: they come "
             "when RL's minibatches are gone. Leave it out."
         )
-    if infonce_interval not in (None, 1):
+    if interval not in (None, 1):
         raise ValueError(
-            f"Expected `infonce_interval` 1 with decoupled updates, got {infonce_interval}: they "
+            f"Expected `infonce_interval` 1 with decoupled updates, got {interval}: they "
             "are not RL's, and n_updates of InfoNCECallback says how many come after a rollout. "
             "Leave it out."
         )
@@ -304,8 +299,7 @@ def decoupled_callback(settings: Mapping[str, Any]) -> InfoNCECallback | None:
     """
     learning_rate = settings.get("decoupled_learning_rate")
     if settings.get("decoupled"):
-        names = ("max_grad_ratio", "pairs_from", "infonce_interval")
-        _check_heeded(**{name: settings.get(name) for name in names})
+        _check_heeded(settings)
         own: dict[str, Any] = {} if learning_rate is None else {"learning_rate": learning_rate}
         return InfoNCECallback(decoupled=True, **own)
     if learning_rate is not None:

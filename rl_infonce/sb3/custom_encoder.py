@@ -8,12 +8,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice
 from rl_infonce.device import arithmetic
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 from rl_infonce.sb3.image_encoder import FixedScaleEncoder
-from rl_infonce.settings import PRECISIONS
 
 MakeNetwork = Callable[[spaces.Box], nn.Module]
 """Observation space -> network from observations [K, ...] to features [K, D]."""
@@ -35,7 +33,7 @@ class CustomImageEncoder(FixedScaleEncoder):
 
     Raises:
         TypeError: If `make` makes no network.
-        ValueError: If the network gives no features [K, D], or an argument is out of range.
+        ValueError: If the network gives no features [K, D].
     """
 
     local_shape: tuple[int, ...] = ()
@@ -43,7 +41,6 @@ class CustomImageEncoder(FixedScaleEncoder):
 
     def __init__(self, space: spaces.Box, make: MakeNetwork, *, precision: str) -> None:
         super().__init__()
-        check_choice("precision", precision, PRECISIONS)
         self.precision = precision
         self.network, self.features_dim = custom_network(make, space)
         self.output_dim = self.features_dim

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rl_infonce.device import seeded_on_cpu
 from rl_infonce.nce import retrieval_accuracy
 from rl_infonce.networks.architectures import randomise_
 from rl_infonce.objective import TemporalInfoNCELoss
@@ -161,8 +162,7 @@ def redrawn_network(network: nn.Module, seed: int) -> nn.Module:
         RuntimeError: If the network cannot be copied, as one that keeps an activation.
     """
     frozen = copy.deepcopy(network).to("cpu")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed GPUs as well
+    with seeded_on_cpu(seed):
         for part in frozen.modules():
             reset = getattr(part, "reset_parameters", None)
             if callable(reset):

@@ -20,8 +20,7 @@ def make_encoder(space: spaces.Box, given: ExtractorArguments) -> Encoder:
 
     Raises:
         TypeError: If the user's own is no network.
-        ValueError: If an argument is out of range, images are too small, or the user's own network
-            gives no features.
+        ValueError: If images are too small, or the user's own network gives no features.
     """
     make = None if isinstance(given.encoder, str) else given.encoder
     if is_vector(space):

@@ -93,7 +93,7 @@ class InfoNCEExtractor(HostedExtractor):
         # NatureCNN, of which SB3 wants a subclass, would build layers that are not needed.
         super(NatureCNN, self).__init__(space, features_dim=1)
         self._add_encoder(make_encoder(space, given))
-        self.settings, self.max_grad_ratio = given.of_loss, given.max_grad_ratio
+        self.settings = given.of_loss
         self.horizons = resolve_horizons(given.horizons, space.shape, given.objective)
         self.auto_bind, self.observation_key = given.auto_bind, given.observation_key
         self.last_infonce = {}
@@ -104,7 +104,7 @@ class InfoNCEExtractor(HostedExtractor):
         with_actions = self._action_space is not None
         self._plan = sampling_plan(self.settings, self.horizons, with_actions=with_actions)
         seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
-        self.begin_session(seed, given.observation_key)
+        self.begin_session(seed)
         self.infonce_coef = given.infonce_coef
         self._add_heads(algorithm)
         if algorithm is not None:
@@ -170,13 +170,13 @@ class InfoNCEExtractor(HostedExtractor):
         if not (self.training and torch.is_grad_enabled() and self._is_updating()):
             return self.encoder.output(observations, self.encoder.encode(observations))
         host = self._session.algorithm if self.auto_bind else None
-        self.encoder.watch(unpadded(observations, host))
+        self.encoder.update_statistics(unpadded(observations, host))
         # First, so that the graph of drawn pairs is freed before the host's is built.
         pairs = self._prepare_gradients(observations)
         if self.settings.augment_observations:
             observations = random_shift(observations, self._session.rng)
         # To be compared with RL's they need their own graph, before RL's: memory holds one of them.
-        compares = self._session.counts.next_rare_details_due or self.max_grad_ratio is not None
+        compares = self._session.counts.next_rare_details_due or self.settings.max_grad_ratio
         if pairs is not None and compares:
             self._compute_gradients_of(pairs, self.encoder.encode(observations))
         encoded = self.encoder.encode(observations)
@@ -221,7 +221,7 @@ class InfoNCEExtractor(HostedExtractor):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attach(self, features: Tensor) -> Tensor:
         report = self._publish if self._session.counts.details_due else None
-        return self._attachment.attach(features, report, self.max_grad_ratio)
+        return self._attachment.attach(features, report, self.settings.max_grad_ratio)
 
     # -- updates of its own ----------------------------------------------------------------------
 

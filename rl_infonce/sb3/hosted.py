@@ -69,11 +69,12 @@ class HostedExtractor(NatureCNN):
         """Where the parameters are."""
         return next(self.parameters()).device
 
-    def begin_session(self, seed: int | None, observation_key: str | None) -> None:
+    def begin_session(self, seed: int | None) -> None:
         """Begin with the random stream of a seed, or with one of chance until `bind` knows one."""
         chance = secrets.randbits(128)
         self._chance_seed = chance if seed is None else None
-        self._session = Session(stream_of(chance if seed is None else seed), observation_key)
+        stream = stream_of(chance if seed is None else seed)
+        self._session = Session(stream, self.observation_key)
         self._attachment = Attachment()
         self._reporter = Reporter()
 

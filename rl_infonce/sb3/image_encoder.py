@@ -8,13 +8,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_count, check_flag
 from rl_infonce.device import arithmetic
 from rl_infonce.networks.architectures import conv_output_shape, make_trunk
 from rl_infonce.networks.encoder_form import EncoderForm
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
-from rl_infonce.settings import PRECISIONS
 
 
 class FixedScaleEncoder(nn.Module):
@@ -24,7 +22,7 @@ class FixedScaleEncoder(nn.Module):
         """Return images as the trunk sees them: unchanged."""
         return observations
 
-    def watch(self, observations: Tensor) -> None:
+    def update_statistics(self, observations: Tensor) -> None:
         """Take note of what the host trains on: nothing, as images have fixed bounds."""
 
     def output(self, observations: Tensor, encoded: Encoded) -> Tensor:
@@ -51,7 +49,7 @@ class ImageEncoder(FixedScaleEncoder):
         is_custom: Whether a user made the trunk.
 
     Raises:
-        ValueError: If an argument is out of range or the images are too small.
+        ValueError: If the images are too small.
     """
 
     is_custom = False
@@ -67,9 +65,6 @@ class ImageEncoder(FixedScaleEncoder):
         form: EncoderForm,
     ) -> None:
         super().__init__()
-        check_count("features_dim", features_dim)
-        check_flag("channels_last", channels_last)
-        check_choice("precision", precision, PRECISIONS)
         trunk = make_trunk(encoder, space.shape, form)
         self.precision = precision
         self.channels_last = channels_last

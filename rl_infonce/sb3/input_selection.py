@@ -77,28 +77,28 @@ def permuted_increases(
     return Increases(torch.stack(losses), torch.stack(has_changed).to(before.device))
 
 
-def n_trained_steps(experience: Experience, horizon: int) -> int:
+def n_trainable_steps(experience: Experience, horizon: int) -> int:
     """Return how many of the oldest steps of a replay buffer may train."""
     n_held_out = math.ceil(N_HELD_OUT / experience.n_envs) + horizon
     return experience.n_steps - min(n_held_out, experience.n_steps // 4)
 
 
 def increases_of_new_pairs(
-    auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan, n_trained: int
+    auxiliary: AuxiliaryLoss, experience: Experience, plan: SamplingPlan, n_trainable: int
 ) -> Increases | None:
     """Return the increases of pairs that trained nothing, among older ones if there are any.
 
     None where they are too few for a test.
     """
     horizon, rng = max(plan.horizons), auxiliary.rng
-    n_wanted = N_TESTED // 2 if n_trained else N_TESTED
-    new = experience.part(n_trained, experience.n_steps)
+    n_wanted = N_TESTED // 2 if n_trainable else N_TESTED
+    new = experience.part(n_trainable, experience.n_steps)
     steps, envs = new.sample_anchors(horizon, n_wanted, rng)
-    n_new, steps = len(steps), steps + n_trained
-    if n_new < (MIN_PAIRS if n_trained else 2):
+    n_new, steps = len(steps), steps + n_trainable
+    if n_new < (MIN_PAIRS if n_trainable else 2):
         return None
-    if n_trained:
-        older = experience.part(0, n_trained).sample_anchors(horizon, N_TESTED - n_new, rng)
+    if n_trainable:
+        older = experience.part(0, n_trainable).sample_anchors(horizon, N_TESTED - n_new, rng)
         steps, envs = np.concatenate([steps, older[0]]), np.concatenate([envs, older[1]])
     raw = gather_batch(experience, plan, steps, envs, rng)
     return permuted_increases(auxiliary.losses, raw, n_new, rng)

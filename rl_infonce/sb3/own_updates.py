@@ -22,7 +22,7 @@ from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.input_selection import (
     InputSelection,
     increases_of_new_pairs,
-    n_trained_steps,
+    n_trainable_steps,
     with_means,
 )
 from rl_infonce.sb3.own_adam import OwnAdam
@@ -221,14 +221,14 @@ class OwnUpdates(nn.Module):
         if self.selection is None:
             return experience
         is_rollout = _rollouts_of(algorithm) is not None
-        n_trained = 0 if is_rollout else n_trained_steps(experience, max(plan.horizons))
+        n_trainable = 0 if is_rollout else n_trainable_steps(experience, max(plan.horizons))
         n_updates, n_steps = self.n_updates(auxiliary.encoder), algorithm.num_timesteps
         has_new_pairs = is_rollout or not self.selection.has_seen(n_steps)
         if has_new_pairs and self.selection.is_due(n_updates):
-            increases = increases_of_new_pairs(auxiliary, experience, plan, n_trained)
+            increases = increases_of_new_pairs(auxiliary, experience, plan, n_trainable)
             if increases is not None:
                 self.selection.count(increases, n_updates, n_steps)
-        return experience if is_rollout else experience.part(0, n_trained)
+        return experience if is_rollout else experience.part(0, n_trainable)
 
     def _what_is_read(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return all tensors on which the features depend that the policy reads."""

@@ -135,7 +135,7 @@ class Session:
     """The weak link to the algorithm, the stream that pairs are drawn from, and what was said.
 
     Args:
-        rng: Source of pairs and augmentations; nothing else draws from it.
+        rng: Source of pairs, augmentations, weights of new heads, and tests of inputs.
         observation_key: Entry of the observations, where they are dictionaries.
     """
 

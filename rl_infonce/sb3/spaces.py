@@ -88,11 +88,6 @@ def _check_image(space: spaces.Box, *, normalized_image: bool) -> None:
         )
 
 
-def frame_stack_of(image_shape: tuple[int, ...]) -> int:
-    """Return how many frames an image's channels hold at most: 3 are one of RGB, others grey."""
-    return 1 if image_shape[0] == 3 else image_shape[0]
-
-
 def resolve_horizons(
     horizons: Sequence[int] | None, shape: tuple[int, ...], objective: object = "infonce"
 ) -> tuple[int, ...]:
@@ -103,7 +98,7 @@ def resolve_horizons(
     """
     if len(shape) == 1:
         return tuple(sorted(horizons or (1,)))
-    stack = frame_stack_of(shape)
+    stack = 1 if shape[0] == 3 else shape[0]  # 3 channels are one frame of RGB, others are gray
     if horizons is None:
         return (max(4, stack),)
     short = [k for k in horizons if 0 < k < stack]

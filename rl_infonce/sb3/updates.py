@@ -26,7 +26,7 @@ MOST_ABSENT = 0.5
 """Share of a minibatch's rows that may be absent from the rollout, or it does not serve."""
 
 FEW_OF = 16
-"""Part of `n_pairs` below which a rollout's pairs are few."""
+"""A rollout's pairs are few if there are fewer than `n_pairs` over this number."""
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

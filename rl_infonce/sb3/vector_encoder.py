@@ -6,12 +6,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_count
 from rl_infonce.networks.moving_average import call_with
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP, short_columns, shrunk_columns
 from rl_infonce.sb3.batch_encoding import Encoded, autocast
 from rl_infonce.sb3.custom_encoder import MakeNetwork, custom_network
-from rl_infonce.settings import PRECISIONS
 
 
 class VectorEncoder(nn.Module):
@@ -30,9 +28,6 @@ class VectorEncoder(nn.Module):
         output_dim: Size of what the policy receives.
         local_shape: Empty: a vector has no places.
         is_custom: Whether a user made the network.
-
-    Raises:
-        ValueError: If an argument is out of range.
     """
 
     local_shape: tuple[int, ...] = ()
@@ -47,8 +42,6 @@ class VectorEncoder(nn.Module):
         make: MakeNetwork | None = None,
     ) -> None:
         super().__init__()
-        check_count("features_dim", features_dim)
-        check_choice("precision", precision, PRECISIONS)
         (size,) = space.shape
         self.precision = precision
         self.with_observation = with_observation
@@ -90,7 +83,7 @@ class VectorEncoder(nn.Module):
         """Return vectors [K, n] as the trunk sees them."""
         return self.normalizer(observations)  # type: ignore[no-any-return]
 
-    def watch(self, observations: Tensor) -> None:
+    def update_statistics(self, observations: Tensor) -> None:
         """Take note of the vectors [K, n] that the host trains on, unless the network is frozen."""
         if any(parameter.requires_grad for parameter in self.mlp.parameters()):
             self.normalizer.update(observations)

@@ -23,7 +23,7 @@ ENCODER = "encoder.safetensors"
 """File in a run's folder: the pretrained encoder with which the run began."""
 # A run that goes on may change these: another machine has other devices and processors.
 OF_A_SESSION = ("n_timesteps", "save_freq", "tensorboard_log", "device", "num_threads")
-_PATHS = ("pretrained", "log_folder", "tensorboard_log")
+_PATHS = ("pretrained", "tensorboard_log")
 Record = dict[str, Any]
 
 

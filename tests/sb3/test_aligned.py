@@ -222,7 +222,7 @@ def test_an_encoder_reads_with_all_of_its_former_tensors() -> None:
         for name, tensor in [*encoder.named_parameters(), *encoder.named_buffers()]
     }
     before = encoder.encode(vectors).features
-    encoder.watch(3 * vectors + 1)
+    encoder.update_statistics(3 * vectors + 1)
     with torch.no_grad():
         for parameter in encoder.parameters():
             parameter.mul_(2)

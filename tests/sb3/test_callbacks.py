@@ -135,8 +135,7 @@ def test_a_callback_that_never_hears_of_rollouts_is_refused(in_a_list: bool) -> 
 
 
 def test_a_bound_that_decoupled_updates_would_not_heed_is_refused() -> None:
-    model = ALGORITHMS["PPO"]()
-    extractors_of(model)[0].max_grad_ratio = 0.5
+    model = ALGORITHMS["PPO"](policy_kwargs(max_grad_ratio=0.5))
     with pytest.raises(ValueError, match=r"no `max_grad_ratio` with decoupled updates, got 0\.5"):
         model.learn(64, callback=InfoNCECallback(decoupled=True))
 
