@@ -154,14 +154,25 @@ class GradientReport(NamedTuple):
         return numbers | ({"grad_ratio": self.ratio} if math.isfinite(self.ratio) else {})
 
 
-class _GradientWatch:
-    """One-time hooks on the parameters of one backward; the last to fire compares and bounds."""
+class GradientWatch:
+    """Compare, and optionally bound, attached gradients at the end of the host's next backward.
+
+    Hooks on the parameters run once; the last to run compares, after the last of the parameters has
+    its gradient and before the host clips.
+
+    Args:
+        auxiliary: What was given to `attach_gradients`.
+        on_report: Receives the comparison.
+        max_ratio: Scale all attached gradients down so that, on the shared parameters, their norm
+            is at most this many times the host's.
+    """
 
     def __init__(
         self,
         auxiliary: AuxiliaryGradients,
         on_report: Callable[[GradientReport], None],
-        max_ratio: float | None,
+        *,
+        max_ratio: float | None = None,
     ) -> None:
         self.auxiliary = auxiliary
         self.on_report = on_report
@@ -169,19 +180,19 @@ class _GradientWatch:
         self.waiting = {id(parameter) for parameter in auxiliary.parameters}
         self.arriving: dict[int, Tensor] = {}
         self.handles = [
-            parameter.register_post_accumulate_grad_hook(self.arrived)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._arrived)  # type: ignore[no-untyped-call]
             for parameter in auxiliary.parameters
         ]
         # `.grad` may hold an earlier backward: SAC's actor loss comes upon the critic's.
         self.handles += [
-            parameter.register_hook(partial(self.note, parameter))  # type: ignore[no-untyped-call]
+            parameter.register_hook(partial(self._note, parameter))  # type: ignore[no-untyped-call]
             for parameter in auxiliary.parameters[: auxiliary.n_shared]
         ]
 
-    def note(self, parameter: Tensor, gradient: Tensor) -> None:
+    def _note(self, parameter: Tensor, gradient: Tensor) -> None:
         self.arriving[id(parameter)] = gradient
 
-    def arrived(self, parameter: Tensor) -> None:
+    def _arrived(self, parameter: Tensor) -> None:
         self.waiting.discard(id(parameter))
         if self.waiting:
             return
@@ -192,31 +203,10 @@ class _GradientWatch:
         self.on_report(report)
 
     def withdraw(self) -> None:
+        """Take the hooks away, whether they have run or not."""
         self.arriving = {}
         for handle in self.handles:
             handle.remove()
-
-
-def watch_gradients(
-    auxiliary: AuxiliaryGradients,
-    on_report: Callable[[GradientReport], None],
-    *,
-    max_ratio: float | None = None,
-) -> Callable[[], None]:
-    """Compare, and optionally bound, attached gradients at the end of the host's next backward.
-
-    Runs once, after the last of the parameters has its gradient and before the host clips.
-
-    Args:
-        auxiliary: What was given to `attach_gradients`.
-        on_report: Receives the comparison.
-        max_ratio: Scale all attached gradients down so that, on the shared parameters, their norm
-            is at most this many times the host's.
-
-    Returns:
-        A function that withdraws the hooks; safe to call at any time.
-    """
-    return _GradientWatch(auxiliary, on_report, max_ratio).withdraw
 
 
 class Attachment:
@@ -241,7 +231,7 @@ class Attachment:
         Args:
             features: What the host's loss depends on.
             on_numbers: Receives the comparison with the host's gradient; None wants none.
-            max_ratio: Bound as in `watch_gradients`.
+            max_ratio: Bound as in `GradientWatch`.
         """
         auxiliary, self.pending = self.pending, None
         self._withdraw_hooks()  # of a backward that never came
@@ -256,7 +246,7 @@ class Attachment:
 
         if is_watched and auxiliary.reaches_parameters:
             # SAC's actor loss also passes the critic, and those gradients are thrown away
-            self._withdraw_hooks = watch_gradients(auxiliary, tell, max_ratio=max_ratio)
+            self._withdraw_hooks = GradientWatch(auxiliary, tell, max_ratio=max_ratio).withdraw
         return attach_gradients(features, auxiliary)
 
 

@@ -55,9 +55,8 @@ def started(
             held.enter_context(hold_run(run_dir))
         record, plan = planned(given, run_dir, complain)
         pretrained = pretrained_file(plan, run_dir)
-        own = [*_planned_callbacks(plan), *callbacks]
         model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
-        _check_decoupled(plan, model)
+        own = [*_planned_callbacks(plan, model), *callbacks]
         try:
             if plan.tensorboard_log is not None:  # before a run's folder is claimed in vain
                 made_folder("--tensorboard-log", plan.tensorboard_log / plan.algo)
@@ -80,17 +79,14 @@ def pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
     return plan.pretrained
 
 
-def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
+def _planned_callbacks(plan: TrainingPlan, model: BaseAlgorithm) -> list[BaseCallback]:
     """Return what trains the loss beside the model: its decoupled updates, if they are planned."""
     decoupled = decoupled_callback(plan.loss)
-    return [] if decoupled is None else [decoupled]
-
-
-def _check_decoupled(plan: TrainingPlan, model: BaseAlgorithm) -> None:
-    """Raise before a folder is claimed if decoupled updates are planned for isolated encoders."""
-    if plan.loss.get("decoupled"):
-        for extractor in trained_extractors(model.policy):
-            check_not_isolated(extractor)
+    if decoupled is None:
+        return []
+    for extractor in trained_extractors(model.policy):
+        check_not_isolated(extractor)
+    return [decoupled]
 
 
 class TrainingRun:

@@ -14,10 +14,10 @@ from rl_infonce.sb3.attach import (
     Attachment,
     AuxiliaryGradients,
     GradientReport,
+    GradientWatch,
     _compare,
     attach_gradients,
     auxiliary_gradients,
-    watch_gradients,
 )
 from rl_infonce.sb3.session import DETAILS_FREQ
 from tests.further import further
@@ -163,7 +163,7 @@ def test_the_watch_reports_and_bounds_the_auxiliary_gradient_of_this_backward_al
     for parameter in shared:
         parameter.grad = None if before is None else torch.full_like(parameter, before)
     reports: list[GradientReport] = []
-    watch_gradients(auxiliary, reports.append, max_ratio=max_ratio)
+    GradientWatch(auxiliary, reports.append, max_ratio=max_ratio)
     backward(attach_gradients(layer(inputs), auxiliary).square().mean())
     bound = float("inf") if max_ratio is None else max_ratio
     scale = min(1.0, bound * float(host.norm() / own.norm()))
@@ -189,11 +189,11 @@ def test_the_watch_looks_once_and_can_be_withdrawn() -> None:
         backward(attach_gradients(layer(inputs), auxiliary).mean())
 
     auxiliary = auxiliary_gradients(auxiliary_loss(layer, inputs, head), [layer.weight], [head])
-    withdraw = watch_gradients(auxiliary, reports.append)
+    withdraw = GradientWatch(auxiliary, reports.append).withdraw
     withdraw()
     train()
     assert not reports
-    watch_gradients(auxiliary, reports.append)
+    GradientWatch(auxiliary, reports.append)
     train()
     train()
     assert len(reports) == 1
@@ -299,7 +299,7 @@ def test_gradients_of_gradients_are_refused_rather_than_wrong() -> None:
 
 
 def test_the_bound_is_given_by_name() -> None:
-    kind = inspect.signature(watch_gradients).parameters["max_ratio"].kind
+    kind = inspect.signature(GradientWatch).parameters["max_ratio"].kind
     assert kind is inspect.Parameter.KEYWORD_ONLY
 
 
