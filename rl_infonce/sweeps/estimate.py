@@ -21,6 +21,7 @@ from rl_infonce.sweeps.grid import Cell
 from rl_infonce.training.algorithms import defaults_of
 from rl_infonce.training.make_agent import make_agent
 from rl_infonce.training.rl_zoo import N_ENVS
+from rl_infonce.training.training_run import check_decoupled
 
 _N_UPDATED = 200  # steps with a replay buffer; without one, a whole rollout
 # Weights and Adam's two moments, in SB3's zip and in our state, which also holds the environments.
@@ -47,13 +48,17 @@ def disk_of_all(cells: Sequence[Cell], n_timesteps: int, n_running: int) -> int:
 
 
 def disk_of(cell: Cell, n_timesteps: int) -> tuple[int, int]:
-    """Return the bytes of checkpoints (two, and a third while it is written) and of models."""
+    """Return the bytes of checkpoints (two, and a third while it is written) and of models.
+
+    Raise, as the training would, if the cell's settings do not go with its environment.
+    """
     model = _model(cell, n_timesteps, device="cpu")  # its own device may be another machine's
     policy = model.policy  # its state dict would count a shared extractor three times
     weights = sum(each.nbytes for each in (*policy.parameters(), *policy.buffers()))
     replay = getattr(model, "replay_buffer", None)
     rows = 0 if replay is None else sum(int(each.nbytes) for _, each in arrays_of(replay))
     model.get_env().close()
+    check_decoupled(cell.settings, model)
     return 3 * (_ZIP + _STATE) * weights + 2 * rows, 2 * _ZIP * weights  # the last and the best
 
 

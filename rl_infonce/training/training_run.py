@@ -56,7 +56,8 @@ def started(
         record, plan = planned(given, run_dir, complain)
         pretrained = pretrained_file(plan, run_dir)
         model = make_model(plan, pretrained, record["arguments"]["n_timesteps"])
-        own = [*_planned_callbacks(plan, model), *callbacks]
+        check_decoupled(plan.loss, model)  # before a folder is claimed
+        own = [*_planned_callbacks(plan), *callbacks]
         try:
             if plan.tensorboard_log is not None:  # before a run's folder is claimed in vain
                 made_folder("--tensorboard-log", plan.tensorboard_log / plan.algo)
@@ -79,14 +80,17 @@ def pretrained_file(plan: TrainingPlan, run_dir: Path | None) -> Path | None:
     return plan.pretrained
 
 
-def _planned_callbacks(plan: TrainingPlan, model: BaseAlgorithm) -> list[BaseCallback]:
+def _planned_callbacks(plan: TrainingPlan) -> list[BaseCallback]:
     """Return what trains the loss beside the model: its decoupled updates, if they are planned."""
     decoupled = decoupled_callback(plan.loss)
-    if decoupled is None:
-        return []
-    for extractor in trained_extractors(model.policy):
-        check_not_isolated(extractor)
-    return [decoupled]
+    return [] if decoupled is None else [decoupled]
+
+
+def check_decoupled(loss: Mapping[str, Any], model: BaseAlgorithm) -> None:
+    """Raise a ValueError if settings ask for decoupled updates of a model's isolated encoders."""
+    if loss.get("decoupled"):
+        for extractor in trained_extractors(model.policy):
+            check_not_isolated(extractor)
 
 
 class TrainingRun:

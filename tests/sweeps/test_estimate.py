@@ -10,7 +10,7 @@ import torch
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.sweeps import estimate
-from rl_infonce.sweeps.grid import Cell, read_grid
+from rl_infonce.sweeps.grid import Cell, make_grid, read_grid
 from tests.sweeps.grids import write_grid
 
 BYTES = {"baseline": (40, 10), "infonce": (70, 20)}  # of checkpoints and models
@@ -86,6 +86,29 @@ def test_the_room_is_that_of_the_disk_which_a_folder_will_be_on(
     assert estimate.free_bytes(tmp_path / "sweeps" / "none yet") == 5
     assert estimate.free_bytes(tmp_path) == 5
     assert asked == [tmp_path, tmp_path]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"games": ["breakout"], "train": {"isolated": True, "n_envs": 1}},
+        {"envs": ["Pendulum-v1"], "train": {"n_envs": 1}},  # vectors have isolated encoders
+    ],
+)
+def test_decoupled_updates_of_isolated_encoders_are_refused_before_a_sweep_begins(
+    changes: dict[str, Any],
+) -> None:
+    common = {"arms": ["infonce", "decoupled"], "seeds": [0], "n_timesteps": 64}
+    with pytest.raises(ValueError, match=r"extractor that RL trains, got isolated=True") as refusal:
+        estimate.disk_of_all(make_grid({**common, **changes}).cells(), 64, 1)
+    assert "Arm 'decoupled' with ppo" in str(refusal.value)
+    assert "Arm 'infonce'" not in str(refusal.value)
+
+
+def test_decoupled_updates_of_vectors_that_rl_encodes_also_may_begin() -> None:
+    train = {"isolated": False, "n_envs": 1}
+    content = {"envs": ["Pendulum-v1"], "arms": ["decoupled"], "n_timesteps": 64, "train": train}
+    assert estimate.disk_of_all(make_grid(content).cells(), 64, 1) > 0
 
 
 @pytest.mark.thorough
