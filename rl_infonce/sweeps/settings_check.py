@@ -177,20 +177,25 @@ def _hyperparameter_problems(where: str, given: Mapping[str, Any]) -> Iterator[s
     """Yield which values no command line can pass on; the names are checked by algorithm."""
     for name, value in given.items():
         if name not in ALGORITHMS:
-            yield from _value_problems(f"{where}.{name}", value)
+            yield from _plain_problems(f"{where}.{name}", value)
         elif not isinstance(value, Mapping):
             yield f"Expected `{where}.{name}` to be a table for that algorithm, got {value!r}."
         else:
             for inner, each in value.items():
-                yield from _value_problems(f"{where}.{name}.{inner}", each)
+                yield from _plain_problems(f"{where}.{name}.{inner}", each)
 
 
-def _value_problems(where: str, value: Any) -> Iterator[str]:
-    if not (isinstance(value, str | bool) or Number().fits(value)):
+def _plain_problems(where: str, value: Any) -> Iterator[str]:
+    """Yield why a value is no hyperparameter: neither plain nor, as [1, "episode"], a list."""
+    if not all(map(_is_plain, value if isinstance(value, list) else [value])):
         yield (
-            f"Expected `{where}` to be a finite number, text, true or false, got {value!r}. "
-            f"Tables are for the algorithms {', '.join(sorted(ALGORITHMS))}."
+            f"Expected `{where}` to be a finite number, text, true, false or a list of these, got "
+            f"{value!r}. Tables are for the algorithms {', '.join(sorted(ALGORITHMS))}."
         )
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | bool) or Number().fits(value)
 
 
 def probe_problems(probe: Any, games: Sequence[str], envs: Sequence[str] = ()) -> list[str]:

@@ -196,6 +196,12 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"hyperparameters": {"ppo": 5}}}, r"\.ppo` to be a table .*got 5"),
         ({"train": {"hyperparameters": {"ppo": {"gamma": {}}}}}, r"\.ppo\.gamma` .*got {}"),
         ({"train": {"hyperparameters": {"gamma": float("nan")}}}, "finite number.* got nan"),
+        ({"train": {"hyperparameters": {"gamma": [1]}}}, r"Expected `gamma` to be .* got \[1\]"),
+        ({"train": {"hyperparameters": {"dqn": {"train_freq": [[1]]}}}}, r"got \[\[1\]\]"),
+        (
+            {"algos": ["dqn"], "train": {"hyperparameters": {"train_freq": [1, "week"]}}},
+            r"dqn: Expected `train_freq` .*got \(1, 'week'\)",
+        ),
         ({"probe": {"protocol": ["convergd"]}}, "Did you mean 'converged'"),
         ({"probe": {"protocol": []}}, r"probe\.protocol` to be a list of at least one"),
         ({"probe": {"labels": "corected"}}, "Did you mean 'corrected'"),

@@ -9,6 +9,7 @@ import pytest
 
 from rl_infonce.cli import make_parser
 from rl_infonce.cli.train import given_settings
+from rl_infonce.hyperparameters import parse_hyperparameters
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.scoring.defaults import PROTOCOLS
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
@@ -90,6 +91,19 @@ def test_a_run_of_other_settings_is_not_the_cells(
     state = cell_state(cell, grid, tmp_path / "run")
     assert state.status == ("failed" if words else "done")
     assert words in state.reason
+
+
+@pytest.mark.parametrize("word", ['train_freq:[1, "episode"]', "train_freq:(1, 'episode')"])
+def test_updates_may_come_at_the_ends_of_episodes(tmp_path: Path, word: str) -> None:
+    train = {"hyperparameters": {"dqn": {"train_freq": [1, "episode"]}}}
+    grid = make_grid({**GRID, "algos": ["dqn"], "arms": ["infonce"], "train": train})
+    (cell,) = grid.cells()
+    parsed = make_parser().parse_args(train_command(cell, grid, tmp_path / "run"))
+    assert parse_hyperparameters(parsed.hyperparams) == {"train_freq": [1, "episode"]}
+    (tmp_path / "run").mkdir()
+    arguments = {"algo": "dqn", "hyperparams": [word]}
+    write_record(tmp_path / "run", {**new_record(arguments, 0), **TRAINED})
+    assert cell_state(cell, grid, tmp_path / "run") == CellState("done", 128, 2.5)
 
 
 def test_a_list_of_one_is_what_a_study_searches(tmp_path: Path) -> None:
