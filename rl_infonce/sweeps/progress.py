@@ -13,6 +13,7 @@ from rl_infonce.runs.run_directory import read_record
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.settings_check import SETTINGS
+from rl_infonce.training.plan import OF_A_SESSION
 
 
 class CellState(NamedTuple):
@@ -31,7 +32,7 @@ class CellState(NamedTuple):
 
 _COMPLAINT = re.compile(r"rl-infonce \w+: (?!The run failed)|[\w.]*(Error|Exception)\b")
 # These are compared otherwise (see below), or change nothing that is trained.
-_OF_NO_CELL = {"hyperparameters", "pretrained", "save_freq", "on_nan", "device"}
+_OF_NO_CELL = {*OF_A_SESSION, "hyperparameters", "pretrained", "on_nan"}
 
 
 def cell_state(cell: Cell, grid: Grid, run_dir: Path) -> CellState:

@@ -26,7 +26,7 @@ from rl_infonce.sb3.callbacks import decoupled_callback
 from rl_infonce.scoring.defaults import LABELS, OTHER_PROTOCOLS, POLICIES, PROTOCOLS
 from rl_infonce.scoring.frame_source import find_frames
 from rl_infonce.settings import InfoNCESettings, declared
-from rl_infonce.training.plan import TrainingPlan
+from rl_infonce.training.plan import OF_A_SESSION, TrainingPlan
 from rl_infonce.training.rl_zoo import ALGORITHMS, USUAL_HYPERPARAMETERS
 
 _OF_TRAINING = (
@@ -93,6 +93,11 @@ def without_decided(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without those whose legality other settings of the loss decide."""
     decided = LOSS_SETTINGS.keys() - _DECIDED_BY_NONE
     return {name: value for name, value in settings.items() if name not in decided}
+
+
+def without_session(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those, such as the device, that a run may change as it goes on."""
+    return {name: value for name, value in settings.items() if name not in OF_A_SESSION}
 
 
 def legal_settings(table: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Grid
 from rl_infonce.sweeps.results import read_results
 from rl_infonce.sweeps.search import NESTED
+from rl_infonce.sweeps.settings_check import without_session
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
 _JOURNAL = "study.log"
@@ -221,9 +222,11 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
         "seeds": list(grid.seeds),
         "n_timesteps": grid.n_timesteps,
         "measure": _search(grid)["measure"],
-        "train": dict(grid.train),
+        "train": without_session(grid.train),
     }
     former = dict(study.user_attrs)
+    if "train" in former:
+        former["train"] = without_session(former["train"])
     differing = [
         f"{name} {value} (was {former[name]})"
         for name, value in trainings.items()

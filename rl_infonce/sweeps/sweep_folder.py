@@ -29,6 +29,7 @@ from rl_infonce.sweeps.commands import probe_command, train_command
 from rl_infonce.sweeps.grid import Cell, Grid, read_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.run_cell import Job
+from rl_infonce.sweeps.settings_check import without_session
 
 _GRID, _SWEEP = "grid.toml", "sweep.json"
 _FORMAT_VERSION = 1
@@ -217,7 +218,8 @@ def _differences(name: str, former: Mapping[str, Any], meaning: Mapping[str, Any
 
 def _flat(meaning: Mapping[str, Any]) -> dict[str, Any]:
     rest = {"n_timesteps": meaning.get("n_timesteps"), "[probe]": meaning.get("probe")}
-    return {**meaning["settings"], **rest, "content of pretrained": meaning.get("encoder_sha256")}
+    trained = {**without_session(meaning["settings"]), **rest}
+    return {**trained, "content of pretrained": meaning.get("encoder_sha256")}
 
 
 def remove_checkpoints(run_dir: Path) -> None:

@@ -203,6 +203,14 @@ def test_trials_of_other_trainings_are_not_mixed(
         next(run_study(folder, short_grid(2, **changes), Trainer(folder), None))
 
 
+def test_trials_go_on_on_another_device(folder: SweepFolder) -> None:
+    for n_trials, device in ((1, "cuda"), (2, "cpu")):
+        own = short_grid(n_trials, train={"device": device})
+        assert len(list(run_study(folder, own, Trainer(folder), None))) == 1
+    with pytest.raises(ValueError, match=r"got train {'n_envs': 2} \(was {}\)"):
+        next(run_study(folder, short_grid(3, train={"n_envs": 2}), Trainer(folder), None))
+
+
 def test_other_choices_are_refused_and_leave_no_half_trial(folder: SweepFolder) -> None:
     list(run_study(folder, short_grid(1), Trainer(folder), None))
     search: Any = {**SEARCH, "n_pairs": {"choices": [8, 16, 32]}}

@@ -58,6 +58,17 @@ def test_a_grid_may_grow_but_cells_stay_what_they_are(folder: SweepFolder) -> No
     assert len(folder.grid().cells()) == 6, "what is refused changes nothing"
 
 
+def test_what_trains_nothing_else_may_change_at_any_time(folder: SweepFolder) -> None:
+    adopted(folder)
+    same = {**GRID["train"], "save_freq": 32, "device": "cpu"}
+    adopted(folder, train=same)
+    (cell, _) = folder.grid().cells()
+    words = folder.job(cell, folder.grid()).commands[0]
+    assert words[words.index("--save-freq") + 1] == "32"
+    with pytest.raises(ValueError, match=r"on_nan skip \(was None\)"):  # nor would `train` go on
+        adopted(folder, train={**same, "on_nan": "skip"})
+
+
 def test_another_encoder_of_the_same_name_is_noticed(
     folder: SweepFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
