@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rl_infonce.runs.run_directory import made_folder
 
 if TYPE_CHECKING:
+    from rl_infonce.report.report import Report
     from rl_infonce.report.trials import Search
     from rl_infonce.sweeps.results import SweepResults
     from rl_infonce.sweeps.sweep_folder import SweepFolder
@@ -37,32 +38,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the report and return the exit code: 2 if there is nothing to report."""
-    import numpy as np
+    """Write the report, print where its files are, and return the exit code.
 
-    from rl_infonce.atari.human_scores import human_scores
+    0: done. 1: a file cannot be written, as on a full disk. Wrong usage leaves with 2, as does a
+    sweep of which there is nothing to report.
+    """
     from rl_infonce.files.durable import replace_text
-    from rl_infonce.report.report import make_report
     from rl_infonce.runs.evaluation_file import try_to_write_beside
-    from rl_infonce.sweeps.results import read_results
-    from rl_infonce.sweeps.sweep_folder import SweepFolder
 
     output = arguments.output or arguments.sweep
     try:
-        folder = SweepFolder(arguments.sweep)
-        results = read_results(folder, mixed_versions=arguments.mixed_versions)
-        report = make_report(
-            f"Sweep {arguments.sweep.resolve().name}",
-            results.runs,
-            missing=results.missing,
-            other_versions=results.notes,
-            not_planned=results.not_planned,
-            scales=None if arguments.raw else human_scores(),
-            rng=np.random.default_rng(_BOOTSTRAP_SEED),
-            n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
-            search=_search(folder, results),
-        )
+        report = _report(arguments)
         try_to_write_beside(made_folder("--output", output) / "report.html")
+    except (ValueError, OSError, ImportError) as error:
+        arguments.usage_error(str(error))
+    try:
         for name, text in (
             ("report.html", report.html),
             ("report.md", report.markdown),
@@ -70,9 +60,34 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             replace_text(output / name, text)
             print(output / name)
-    except (ValueError, OSError, ImportError) as error:
-        arguments.usage_error(str(error))
+    except OSError as error:
+        print(f"rl-infonce report: {error}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _report(arguments: argparse.Namespace) -> Report:
+    """Return the report of a sweep's folder."""
+    import numpy as np
+
+    from rl_infonce.atari.human_scores import human_scores
+    from rl_infonce.report.report import make_report
+    from rl_infonce.sweeps.results import read_results
+    from rl_infonce.sweeps.sweep_folder import SweepFolder
+
+    folder = SweepFolder(arguments.sweep)
+    results = read_results(folder, mixed_versions=arguments.mixed_versions)
+    return make_report(
+        f"Sweep {arguments.sweep.resolve().name}",
+        results.runs,
+        missing=results.missing,
+        other_versions=results.notes,
+        not_planned=results.not_planned,
+        scales=None if arguments.raw else human_scores(),
+        rng=np.random.default_rng(_BOOTSTRAP_SEED),
+        n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
+        search=_search(folder, results),
+    )
 
 
 def _search(folder: SweepFolder, results: SweepResults) -> Search | None:

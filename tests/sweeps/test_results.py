@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from rl_infonce.cli import main, make_parser
+from rl_infonce.files import durable
 from rl_infonce.runs.run_directory import new_record, read_record, write_record
 from rl_infonce.sweeps.results import _of_other_losses, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from tests.cli.running import refusal
+from tests.full_disk import no_room
 from tests.sweeps.finished_cells import finished
 from tests.sweeps.grids import begun_sweep
 
@@ -280,6 +282,26 @@ def test_the_command_writes_page_tables_and_runs(
 def test_nothing_to_report_exits_2(folder: SweepFolder) -> None:
     for given in ("none", str(folder.path)):
         assert "Expected" in refusal("report", given)
+
+
+def test_a_report_that_a_full_disk_refuses_has_failed(
+    folder: SweepFolder,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("matplotlib")
+    finished(folder, 0)
+    monkeypatch.setattr(durable, "_write", no_room)
+    assert main(["report", str(folder.path), "-o", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("rl-infonce report: ")
+    assert "No space left" in said
+    assert not list((tmp_path / "out").iterdir())
+    (tmp_path / "file").touch()
+    assert "`--output` to be a folder" in refusal(
+        "report", str(folder.path), "-o", f"{tmp_path}/file"
+    )
 
 
 def test_a_search_that_has_not_begun_is_nothing_to_report(tmp_path: Path) -> None:
