@@ -270,9 +270,13 @@ def _task_problems(values: Mapping[str, Sequence[str]], check_registry: bool) ->
         yield from said("envs", find_spec, env)
     if not (values["games"] or values["envs"]):
         yield "Expected `games` or `envs` to be a list of at least one, got neither."
-    names = [folder_name(each) for each in (*values["games"], *values["envs"])]
-    if twice := sorted({name for name in names if names.count(name) > 1} - {*values["games"]}):
-        yield f"Expected `envs` whose folders have different names, got {', '.join(twice)} twice."
+    # games that stand there twice are named already
+    names = [folder_name(each) for each in (*dict.fromkeys(values["games"]), *values["envs"])]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        yield (
+            "Expected `games` and `envs` whose folders have different names, got "
+            f"{', '.join(twice)} twice. Give one of them a grid of its own."
+        )
 
 
 # -- settings --------------------------------------------------------------------------------------

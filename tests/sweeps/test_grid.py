@@ -213,6 +213,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"envs": ["ALE/Pong-v5"]}, "games in `games`, got 'ALE/Pong-v5' in `envs`"),
         ({"envs": [5]}, "Gymnasium id in `envs`, got 5"),
         ({"envs": ["a:X-v0", "b:X-v0"]}, "folders have different names, got X-v0 twice"),
+        ({"games": ["pong"], "envs": ["my:pong"]}, "folders have different names, got pong twice"),
         ({"envs": ["Ant-v5"], "probe": {}}, "with `games` alone.* got `envs` Ant-v5"),
         ({"train": {"normalize": True}}, "`normalize` with `envs` alone"),
         ({"probe": {}, "games": ["pong", "atlantis"]}, "with RAM labels .*got 'atlantis'"),
