@@ -74,20 +74,31 @@ def _values(spec: Mapping[str, Any]) -> list[Any]:
 
 
 def _name_problems(name: str, values: Sequence[Any], algos: Sequence[str]) -> Iterator[str]:
-    """Yield why a setting cannot be searched over these values."""
-    own = name.removeprefix(NESTED)
-    if own != name:
-        for algo in algos:
-            for value in values:
-                yield from said(
-                    f"study.search with {algo}", checked_hyperparameters, algo, {own: value}
-                )
-    elif name not in SETTINGS:
+    """Yield why no training has such a setting, or a hyperparameter no such values."""
+    if name.startswith(NESTED):
+        yield from _hyperparameter_problems(name, values, algos)
+    else:
         yield from unknown("setting in [study.search]", {name: values}, SETTINGS)
-        return
+
+
+def _hyperparameter_problems(
+    name: str, values: Sequence[Any], algos: Sequence[str]
+) -> Iterator[str]:
+    """Yield what the algorithms refuse, and whole floats: a range from one holds others also."""
+    own, is_whole = name.removeprefix(NESTED), _is_whole(name, algos)
     for value in values:
-        if not _fits(name, value, algos):
-            yield f"Expected `study.search.{name}` with values that it takes, got {value!r}."
+        problems = [
+            each
+            for algo in algos
+            for each in said(
+                f"study.search with {algo}", checked_hyperparameters, algo, {own: value}
+            )
+        ]
+        if is_whole and isinstance(value, float) and not problems:
+            problems = [
+                f"Expected `study.search.{name}` with ints, got {value!r}. Write {int(value)}."
+            ]
+        yield from problems
 
 
 def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
@@ -96,18 +107,12 @@ def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) 
         kind = SETTINGS.get(name)
         if kind is None:
             continue
-        given = {name: value if kind.fits(value) else [value]}  # one horizon stands for a list
+        stands_for_list = kind.fits([value]) and not kind.fits(value)  # as one horizon does
+        given = {name: [value] if stands_for_list else value}
         problems = list(train_problems("study.search", given))
         yield from problems
         if not problems and not said("", check_loss, train):  # or it is named already
             yield from said("[study.search]", check_loss, {**train, **given})
-
-
-def _fits(name: str, value: Any, algos: Sequence[str]) -> bool:
-    if name.startswith(NESTED):
-        return not (isinstance(value, float) and _is_whole(name, algos))
-    kind = SETTINGS[name]
-    return kind.fits(value) or kind.fits([value])  # one horizon stands for a list
 
 
 def _is_whole(name: str, algos: Sequence[str]) -> bool:

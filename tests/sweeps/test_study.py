@@ -336,7 +336,16 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
         ({**STUDY, "search": {"hyperparameters.n_epoch": {"low": 1, "high": 3}}}, "n_epochs"),
         ({**STUDY, "search": {"hyperparameters.tau": {"low": 0, "high": 1}}}, "ppo: .*'tau'"),
         ({**STUDY, "search": {"hyperparameters.n_epochs": {"low": 1.5, "high": 3}}}, "got 1.5"),
-        ({**STUDY, "search": {"n_pairs": {"choices": [8, "x"]}}}, "that it takes, got 'x'"),
+        (
+            {**STUDY, "search": {"n_pairs": {"choices": [8, "x"]}}},
+            "n_pairs` to be an int .*got 'x'",
+        ),
+        ({**STUDY, "search": {"terms": {"choices": ["globl"]}}}, "`study.search.terms`.*'globl'"),
+        (
+            {**STUDY, "search": {"horizons": {"low": 0, "high": 4}}},
+            r"\[study.search\]: .*horizons.* got 0",
+        ),
+        ({**STUDY, "search": {"hyperparameters.n_epochs": {"choices": [2.0]}}}, "ints, got 2.0"),
         ({**STUDY, "search": {}}, "`study.search` to have at least one setting, got none"),
         ({**STUDY, "search": {"infonce_coef": {"low": -1, "high": 1}}}, "infonce_coef.* got -1"),
         ({**STUDY, "search": {"preset": {"choices": ["cpc", "cpd"]}}}, "preset.*got 'cpd'"),
@@ -348,6 +357,26 @@ def test_scores_are_scaled_by_game(folder: SweepFolder) -> None:
 def test_bad_studies_are_named(study: Any, message: str) -> None:
     with pytest.raises(GridError, match=message):
         make_grid({**GRID, "study": study})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "got"),
+    [
+        ("n_pairs", "x", "'x'"),
+        ("infonce_coef", -1, "-1"),
+        ("horizons", 0, "0"),
+        ("preset", "cpd", "'cpd'"),
+        ("on_nan", 5, "5"),
+        ("hyperparameters.n_epochs", 1.5, "1.5"),
+    ],
+)
+def test_a_bad_value_is_named_once_and_as_it_was_written(name: str, value: Any, got: str) -> None:
+    study = {"n_trials": 2, "search": {name: {"choices": [value]}}}
+    with pytest.raises(GridError) as refusal:
+        make_grid({**GRID, "study": study})
+    (line,) = str(refusal.value).splitlines()
+    assert f"`{name.rpartition('.')[2]}`" in line.replace("`study.search.", "`")
+    assert f", got {got}." in line
 
 
 def test_the_trials_of_a_study_are_read_for_a_report(folder: SweepFolder) -> None:
