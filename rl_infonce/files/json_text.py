@@ -11,7 +11,8 @@ from typing import Any
 
 _MOST_BYTES = 2**24
 _BYTES_PER_VALUE = 16
-_MOST_LEVELS = 100
+MOST_LEVELS = 100
+"""Lists and objects in one another that `parse_json` reads."""
 
 
 def read_json(path: Path, *, most_bytes: int = _MOST_BYTES, allow_nan: bool = False) -> Any:
@@ -42,9 +43,11 @@ def parse_json(
     text = _decoded(content) if isinstance(content, bytes) else content
     try:
         value = json.loads(text, **({} if allow_nan else _FINITE))
+        is_shallow = has_few_levels(value)
     except RecursionError:
-        raise _too_deep() from None
-    _check_levels(value)
+        is_shallow = False
+    if not is_shallow:
+        raise ValueError(f"Expected at most {MOST_LEVELS} levels of JSON, got more.")
     return value
 
 
@@ -58,6 +61,18 @@ def check_json_size(content: bytes | str, *, most_bytes: int) -> None:
     most = most_bytes // _BYTES_PER_VALUE
     if n_values > most:
         raise ValueError(f"Expected at most {most:,} values of JSON, got {n_values:,}.")
+
+
+def has_few_levels(value: Any) -> bool:
+    """Return whether lists and dictionaries are nested so little that `parse_json` reads them."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return True
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = list(itertools.chain.from_iterable(inner))
+    return False
 
 
 def is_finite(value: Any) -> bool:
@@ -85,21 +100,6 @@ def _decoded(content: bytes) -> str:
 def _check_size(n_bytes: int, most: int) -> None:
     if n_bytes > most:
         raise ValueError(f"Expected at most {most:,} bytes of JSON, got {n_bytes:,} bytes.")
-
-
-def _check_levels(value: Any) -> None:
-    level = [value]
-    for _ in range(_MOST_LEVELS + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
-            return
-        inner = (each.values() if isinstance(each, dict) else each for each in level)
-        level = list(itertools.chain.from_iterable(inner))
-    raise _too_deep()
-
-
-def _too_deep() -> ValueError:
-    return ValueError(f"Expected at most {_MOST_LEVELS} levels of JSON, got more.")
 
 
 def _finite(number: str) -> float:

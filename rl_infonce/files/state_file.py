@@ -17,10 +17,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from rl_infonce.files.json_text import check_json_size, parse_json
+from rl_infonce.files.json_text import MOST_LEVELS, check_json_size, has_few_levels, parse_json
 
 _MOST_BYTES_OF_TEXT = 2**26
-_MOST_LEVELS = 64
 _MANY = 1000
 """Numbers of a list above which they are stored as a tensor, as rewards of a long episode are."""
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -38,10 +37,22 @@ def pack_state(tree: Any) -> StateBytes:
 
     Every leaf comes back with the same type and bits; tensors come back on the CPU and
     contiguous. Tensors that share memory come back apart. Keys are strings or integers of any
-    size; TypeError names the place of a leaf of another type.
+    size; TypeError names the place of a leaf of another type, and ValueError says so of a tree
+    that `unpack_state` would refuse: one with too much text or too many levels.
     """
     tensors: dict[str, torch.Tensor] = {}
-    text = json.dumps(_pack(tree, "state", tensors), allow_nan=False).encode()
+    try:
+        packed = _pack(tree, "state", tensors)
+        is_shallow = has_few_levels(packed)
+    except RecursionError:
+        is_shallow = False
+    if not is_shallow:
+        raise ValueError(
+            f"Expected a state of at most {MOST_LEVELS} levels of JSON, of which a list takes one "
+            "and a tuple two, got more. Keep what is nested as a flat list, each with the number "
+            "of what it lies in."
+        )
+    text = json.dumps(packed, allow_nan=False).encode()
     check_json_size(text, most_bytes=_MOST_BYTES_OF_TEXT)
     return StateBytes(text, save(tensors))
 
@@ -53,7 +64,7 @@ def unpack_state(packed: StateBytes) -> Any:
     """
     try:
         tree = parse_json(packed.text, most_bytes=_MOST_BYTES_OF_TEXT)
-        return _unpack(tree, load(packed.tensors), _MOST_LEVELS)
+        return _unpack(tree, load(packed.tensors))
     except (SafetensorError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"Expected a packed state, got: {error!r:.500}.") from error
 
@@ -110,48 +121,46 @@ def _pack_mapping(value: Mapping[Any, Any], place: str, tensors: dict[str, torch
     return {"$dict": [[key, each] for key, each in packed.items()]}
 
 
-def _unpack(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> Any:
-    if levels == 0:
-        raise ValueError(f"Expected at most {_MOST_LEVELS} levels of containers, got more.")
+def _unpack(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if isinstance(value, list):
-        return _unpack_items(value, tensors, levels - 1)
+        return _unpack_items(value, tensors)
     if not isinstance(value, dict):
         return value
     marks = [key for key in value if key.startswith("$")]
     if not marks:
-        return {key: _unpack(each, tensors, levels - 1) for key, each in value.items()}
+        return {key: _unpack(each, tensors) for key, each in value.items()}
     if len(value) > 1 or marks[0] not in _UNPACKERS:
         raise ValueError(f"Expected exactly one of {sorted(_UNPACKERS)}, got {sorted(value)}.")
-    return _UNPACKERS[marks[0]](value[marks[0]], tensors, levels - 1)
+    return _UNPACKERS[marks[0]](value[marks[0]], tensors)
 
 
-def _unpack_items(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> list[Any]:
+def _unpack_items(value: Any, tensors: Mapping[str, torch.Tensor]) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"a list, got {type(value).__name__}")
-    return [_unpack(each, tensors, levels) for each in value]
+    return [_unpack(each, tensors) for each in value]
 
 
-def _unpack_dict(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> dict[Any, Any]:
-    pairs = [tuple(pair) for pair in _unpack_items(value, tensors, levels)]
+def _unpack_dict(value: Any, tensors: Mapping[str, torch.Tensor]) -> dict[Any, Any]:
+    pairs = [tuple(pair) for pair in _unpack_items(value, tensors)]
     for key, _ in pairs:
         if type(key) not in (str, int):
             raise TypeError(f"a key {key!r}")
     return dict(pairs)
 
 
-def _unpack_deque(value: Any, tensors: Mapping[str, torch.Tensor], levels: int) -> deque[Any]:
-    most, *items = _unpack_items(value, tensors, levels)
+def _unpack_deque(value: Any, tensors: Mapping[str, torch.Tensor]) -> deque[Any]:
+    most, *items = _unpack_items(value, tensors)
     return deque(items, maxlen=most)
 
 
-_Unpacker = Callable[[Any, Mapping[str, torch.Tensor], int], Any]
+_Unpacker = Callable[[Any, Mapping[str, torch.Tensor]], Any]
 _UNPACKERS: dict[str, _Unpacker] = {
-    "$float": lambda value, _tensors, _levels: _NOT_FINITE[value],
-    "$bytes": lambda value, tensors, _levels: tensors[value].numpy().tobytes(),
-    "$tensor": lambda value, tensors, _levels: tensors[value],
-    "$array": lambda value, tensors, _levels: tensors[value].numpy(),
-    "$scalar": lambda value, tensors, _levels: tensors[value].numpy()[()],
-    "$floats": lambda value, tensors, _levels: tensors[value].double().flatten().tolist(),
+    "$float": lambda value, _tensors: _NOT_FINITE[value],
+    "$bytes": lambda value, tensors: tensors[value].numpy().tobytes(),
+    "$tensor": lambda value, tensors: tensors[value],
+    "$array": lambda value, tensors: tensors[value].numpy(),
+    "$scalar": lambda value, tensors: tensors[value].numpy()[()],
+    "$floats": lambda value, tensors: tensors[value].double().flatten().tolist(),
     "$tuple": lambda *given: tuple(_unpack_items(*given)),
     "$deque": _unpack_deque,
     "$dict": _unpack_dict,

@@ -1,9 +1,11 @@
 """A tree of state comes back to the last bit, and bytes that are none are refused."""
 
+import functools
 import json
 import math
 import random
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -134,7 +136,7 @@ GOOD = pack_state({"a": torch.ones(3), "b": (1, 2.5), 3: deque([1], maxlen=2)})
         b'{"$dict": [[1.5, 1]]}',
         b'{"$dict": 1}',
         b"[NaN]",
-        b"[" * 100 + b"]" * 100,
+        b"[" * 101 + b"]" * 101,
         b"[" * 100_000,
         b"1" * 5000,
     ],
@@ -183,6 +185,32 @@ def test_what_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) 
         pack_state(list(range(101)))
     with pytest.raises(ValueError, match="at most 1,600 bytes of JSON"):
         pack_state("x" * 1600)
+
+
+@pytest.mark.parametrize(
+    ("nest", "most"),
+    [
+        (lambda inner: [inner], 100),
+        (lambda inner: {"a": inner}, 100),
+        (lambda inner: (inner,), 50),
+        (lambda inner: deque([inner]), 50),
+        (lambda inner: {1: inner}, 33),
+    ],
+)
+def test_what_is_packed_is_shallow_enough_to_be_read(nest: Callable[[Any], Any], most: int) -> None:
+    tree = functools.reduce(lambda inner, _: nest(inner), range(most), 1)
+    assert_same(unpack_state(pack_state(tree)), tree)
+    deep = functools.reduce(lambda inner, _: nest(inner), range(5000), 1)
+    for more in (nest(tree), deep):
+        with pytest.raises(ValueError, match=r"at most 100 levels.*flat list"):
+            pack_state(more)
+
+
+def test_what_holds_itself_is_refused() -> None:
+    tree: list[Any] = []
+    tree.append(tree)
+    with pytest.raises(ValueError, match="at most 100 levels"):
+        pack_state(tree)
 
 
 def test_many_numbers_are_no_text() -> None:
