@@ -132,6 +132,8 @@ class Choices:
         return f"a list of at least one of {', '.join(self.choices)}"
 
     def check(self, name: str, value: Any) -> None:
+        if not _are_texts(value):
+            raise TypeError(f"Expected `{name}` to be {self.words}, got {value!r}.")
         if not value or len(set(value)) != len(value):
             raise ValueError(
                 f"Expected `{name}` to be distinct and non-empty, of {self.choices}, got {value!r}."
@@ -140,8 +142,11 @@ class Choices:
             check_choice(name, each, self.choices)
 
     def fits(self, value: Any) -> bool:
-        is_list = isinstance(value, list | tuple) and bool(value)
-        return is_list and all(isinstance(each, str) for each in value)
+        return _are_texts(value) and bool(value)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
 @dataclass(frozen=True)

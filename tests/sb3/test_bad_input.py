@@ -96,6 +96,7 @@ def test_unfit_observation_spaces(
             ValueError,
             r"`features_dim` to be a multiple of 2.*15",
         ),
+        ({"terms": [["global"]]}, TypeError, r"`terms` to be a list .*got \(\['global'\],\)"),
         ({"terms": ()}, ValueError, r"`terms`.*\(\)"),
         ({"terms": ("global", "globl")}, ValueError, r"`terms`.*globl"),
         ({"target_encoder_tau": 0.0}, ValueError, r"`target_encoder_tau`.*0"),
