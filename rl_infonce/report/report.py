@@ -14,7 +14,7 @@ from rl_infonce.report.page import details, figures, page, paragraph, section, t
 from rl_infonce.report.profiles import HOW_READ, NOT_DRAWN, profile_chart
 from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.run_scores import Scales
-from rl_infonce.report.runs import PROBED_ENCODERS, Run, Scored, arms_of, score_runs
+from rl_infonce.report.runs import Run, Scored, arms_of, score_runs
 from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, parts_of, scaled_by
 from rl_infonce.report.trials import HOW_CHOSEN, Search, trials_table
 
@@ -54,7 +54,7 @@ def make_report(
     missing: Sequence[str],
     scales: Scales | None,
     rng: np.random.Generator,
-    n_seeds: Mapping[str, int] | None = None,
+    n_seeds: Mapping[str, int],
     other_versions: Sequence[str] = (),
     not_planned: Sequence[str] = (),
     search: Search | None = None,
@@ -64,20 +64,16 @@ def make_report(
     `missing`, `other_versions` and `not_planned` name in words which planned runs are not there,
     which were trained with other packages, and which are there and were not planned. `scales` maps
     a game to the scores of a random agent and of a human, and a game without these is scaled by its
-    baseline; None compares raw scores. `n_seeds` maps an arm to its planned seeds; None takes what
-    is there. The baseline is the arm of that name, or else the first one. With a `search` there
-    need be no runs beside its trials.
+    baseline; None compares raw scores. `n_seeds` maps each arm to its planned seeds. The baseline
+    is the arm of that name, or else the first one. With a `search` there need be no runs beside its
+    trials.
     """
-    _check(runs, search)
     scored = score_runs(runs)
-    plans = {
-        algo: _baseline_first(n_seeds or _most_seeds(runs, algo))
-        for algo in dict.fromkeys(run.algo for run in runs)
-    }
-    summary = _summary(scored, plans, missing, other_versions, not_planned)
+    planned = _baseline_first(n_seeds)
+    summary = _summary(scored, len(planned), missing, other_versions, not_planned)
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
-    for algo, planned in plans.items():
+    for algo in dict.fromkeys(run.algo for run in runs):
         for part in parts_of(scored, algo, planned, scales, rng):
             name = f"{algo.upper()}: {part.heading}"
             _add(part._replace(heading=name), parts, texts)
@@ -129,37 +125,13 @@ def _drawn(
     ]
 
 
-def _check(runs: Sequence[Run], search: Search | None) -> None:
-    if not runs and search is None:
-        raise ValueError("Expected at least one finished run, got none.")
-    names = [(run.game, run.algo, run.arm, run.seed) for run in runs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"Expected each game, algorithm, arm and seed once, got {twice} again.")
-    for arm in {run.arm for run in runs}:
-        if arm in PROBED_ENCODERS or arm.startswith("_"):
-            raise ValueError(
-                "Expected arms without a leading underscore, not called "
-                f"{PROBED_ENCODERS}, got {arm!r}. Rename it."
-            )
-
-
-def _most_seeds(runs: Sequence[Run], algo: str) -> dict[str, int]:
-    """Return each arm, those of the algorithm first, and the most seeds it has on a game there."""
-    own = [run for run in runs if run.algo == algo]
-    most = dict.fromkeys((run.arm for run in [*own, *runs]), 0)
-    for (arm, _), n_seeds in Counter((run.arm, run.game) for run in own).items():
-        most[arm] = max(n_seeds, most[arm])
-    return most
-
-
 def _baseline_first(planned: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(planned.items(), key=lambda each: each[0] != "baseline"))
 
 
 def _summary(
     scored: Sequence[Scored],
-    plans: Mapping[str, Mapping[str, int]],
+    n_arms: int,
     missing: Sequence[str],
     other_versions: Sequence[str],
     not_planned: Sequence[str],
@@ -179,14 +151,13 @@ def _summary(
         *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),
         _ONE_OUTCOME.format(_OF_GAMES if len(games) > 1 else _OF_ONE_GAME),
-        *_several_arms(plans),
+        *_several_arms(len({run.algo for run in runs}) * (n_arms - 1)),
         HOW_COMPARED,
     ]
 
 
-def _several_arms(plans: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _several_arms(n_arms: int) -> list[str]:
     """Return how often one of several equal arms is said to differ, at intervals of 95 %."""
-    n_arms = sum(len(arms) - 1 for arms in plans.values())
     return [_SEVERAL_ARMS.format(n=n_arms, chance=1 - 0.95**n_arms)] if n_arms > 1 else []
 
 

@@ -27,7 +27,9 @@ def test_the_best_trial_stands_first_and_none_is_hidden() -> None:
 def test_a_search_alone_is_a_report() -> None:
     rng = np.random.default_rng(0)
     search = Search(TRIALS, "final")
-    report = make_report("A search", [], missing=["a cell"], scales=None, rng=rng, search=search)
+    report = make_report(
+        "A search", [], missing=["a cell"], scales=None, rng=rng, n_seeds={"a": 1}, search=search
+    )
     assert "## Trials" in report.markdown
     assert "Missing: a cell." in report.markdown
     assert "its value is mean return of its last tenth, averaged" in report.markdown
