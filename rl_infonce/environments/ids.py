@@ -74,12 +74,11 @@ def find_spec(name: str) -> EnvSpec:
     return spec
 
 
-def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
+def make_env(name: str) -> gym.Env[Any, Any]:
     """Return one environment with the wrappers that Gymnasium gives it, and its family's.
 
     Args:
         name: An id that `find_spec` understands.
-        render_mode: "rgb_array" for pictures; None for none.
 
     Raises:
         ValueError: If there is no such id, a package that it needs is missing, or the
@@ -87,9 +86,7 @@ def make_env(name: str, *, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """
     spec = find_spec(name)
     try:
-        # an environment that draws nothing need not take the argument
-        drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-        return as_images(spec.id, gym.make(spec, **(made_with(spec.id) | drawing)))
+        return as_images(spec.id, gym.make(spec, **made_with(spec.id)))
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         is_mujoco = _entry_point(spec).startswith(_MUJOCO) and sys.modules.get("mujoco") is None
         # Gymnasium says how to install its own extra, which may be another version.

@@ -14,14 +14,13 @@ from rl_infonce.checks import check_count
 from rl_infonce.environments.ids import make_env
 
 
-def make_vec_env(name: str, n_envs: int, *, seed: int, render_mode: str | None = None) -> VecEnv:
+def make_vec_env(name: str, n_envs: int, *, seed: int) -> VecEnv:
     """Return `n_envs` copies of an environment in this process, each in SB3's `Monitor`.
 
     Args:
         name: A Gymnasium id, also "module:Id".
         n_envs: Number of copies, at least 1.
         seed: Seed of the first copy; the i-th gets `seed + i`.
-        render_mode: "rgb_array" for pictures; None for none.
 
     Raises:
         ValueError: If there is no such environment, it cannot be made, or what is observed has no
@@ -29,7 +28,7 @@ def make_vec_env(name: str, n_envs: int, *, seed: int, render_mode: str | None =
     """
 
     def make() -> gym.Env[Any, Any]:
-        env = make_env(name, render_mode=render_mode)
+        env = make_env(name)
         check_sizes(env.observation_space, name)
         return env
 
