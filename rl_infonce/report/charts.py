@@ -14,7 +14,7 @@ from rl_infonce.report.aggregates import mean
 from rl_infonce.report.bootstrap import bootstrap_band
 from rl_infonce.report.curves import return_curve
 from rl_infonce.report.rendering import new_figure
-from rl_infonce.report.runs import Run, Scored, arms_of
+from rl_infonce.report.runs import LOGGED, Run, Scored, arms_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,10 +27,6 @@ _DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MARKED = 10  # points from one marker to the next
 _N_WINDOWS = 40
-_LOGGED = {
-    "infonce/grad_ratio": "gradient of InfoNCE / of RL",
-    "infonce/mi_lower_bound": "bound on mutual information, nats",
-}
 
 
 class Chart(NamedTuple):
@@ -157,7 +153,7 @@ def charts_of(scored: Sequence[Scored], algo: str, rng: np.random.Generator) -> 
     runs, order = [each.run for each in scored if each.run.algo == algo], arms_of(scored)
     kinds: list[tuple[str, Callable[[Sequence[Run]], Curves]]] = [
         ("return", return_curves),
-        *((words, partial(logged_curves, name=name)) for name, words in _LOGGED.items()),
+        *((words, partial(logged_curves, name=name)) for name, words in LOGGED.items()),
     ]
     games = sorted({run.game for run in runs})
     return [

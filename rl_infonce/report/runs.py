@@ -15,6 +15,11 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 PROBED_ENCODERS = ("trained", "untrained", "majority")
 """The encoders that are probed for each run; no arm has one of these names."""
+LOGGED = {
+    "infonce/grad_ratio": "gradient of InfoNCE / of RL",
+    "infonce/mi_lower_bound": "bound on mutual information, nats",
+}
+"""The curves that are drawn beside the returns, by the names under which they are logged."""
 
 _LAST = 0.1  # of the budget
 _N_WINDOWS = 100

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rl_infonce.checks import listed
-from rl_infonce.report.runs import Run
+from rl_infonce.report.runs import LOGGED, Run
 from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
 from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.settings import InfoNCESettings, defaults
@@ -21,7 +21,6 @@ from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-_CURVES = ("infonce/grad_ratio", "infonce/mi_lower_bound")
 _MOST_BYTES = 2**28
 _WORDS = {"trained": "trained; its return counts, its features are not probed yet"}
 
@@ -153,7 +152,7 @@ def _run(
         )
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
-    progress = _columns(run_dir / "progress.csv", _CURVES)
+    progress = _columns(run_dir / "progress.csv", tuple(LOGGED))
     return Run(
         game=cell.game,
         algo=cell.algo,
@@ -165,7 +164,7 @@ def _run(
         returns=np.array(returns, np.float64),
         curves={
             name: (np.array(progress[name][0], np.int64), np.array(progress[name][1]))
-            for name in _CURVES
+            for name in LOGGED
             if name in progress
         },
         probes=_probes(run_dir / "probe", grid.probes(cell)) if state.status == "done" else {},
