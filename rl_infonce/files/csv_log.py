@@ -7,7 +7,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -28,7 +28,7 @@ class CSVLog:
     def __init__(self, path: Path, last_step: int) -> None:
         self._path = path
         self._columns = [STEP]
-        kept = [row for row in _rows(path) if int(row[STEP]) <= last_step]
+        kept = [row for row in read_rows(path, is_torn=True) if int(row[STEP]) <= last_step]
         if kept:
             self._columns = list(kept[0])
         self._file = self._begin(kept)
@@ -39,7 +39,7 @@ class CSVLog:
         new = [name for name in row if name not in self._columns]
         if new:
             self._file.close()
-            rows = _rows(self._path)
+            rows = list(read_rows(self._path, is_torn=True))
             self._columns += new
             self._file = self._begin([*rows, row])
         else:
@@ -82,22 +82,26 @@ def _writer(file: TextIO | io.StringIO, columns: list[str]) -> csv.DictWriter[st
     return csv.DictWriter(file, columns, restval="", lineterminator="\n")
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    """Return the whole rows of a file, or none if there is no such file."""
+def read_rows(path: Path, *, is_torn: bool = False) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table, none if there is no such file.
+
+    Of a table that is torn, whose writer may have been killed, these are the whole ones.
+    """
     if not path.is_file():  # opening a pipe would wait for its writer
-        return []
+        return
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"{path.stat().st_size:,} bytes")
         text = path.read_bytes().decode("utf-8")
-        whole_lines = text[: text.rfind("\n") + 1]  # nothing else shows that a number is torn
-        rows = csv.DictReader(io.StringIO(whole_lines, newline=""))
-        if whole_lines and STEP not in (rows.fieldnames or ()):
-            raise ValueError(f"the columns {whole_lines.partition(chr(10))[0][:80]!r}")
-        return [row for row in rows if _is_whole(row)]
+        if is_torn:  # nothing but the end of its line shows that a number is whole
+            text = text[: text.rfind("\n") + 1]
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+        if STEP not in (rows.fieldnames or ()) and (text or not is_torn):
+            raise ValueError(f"the columns {text.partition(chr(10))[0][:80]!r}")
+        yield from (row for row in rows if not is_torn or _is_whole(row))
     except (ValueError, csv.Error) as error:
         raise ValueError(
-            f"Expected numbers by step, as CSV, in {path}, got: {error}. Move that file away."
+            f"Expected numbers by step in {path}, as CSV, got: {error}. Move that file away."
         ) from error
 
 

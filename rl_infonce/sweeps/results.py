@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rl_infonce.checks import listed
+from rl_infonce.files.csv_log import STEP, read_rows
 from rl_infonce.report.runs import LOGGED, Run
 from rl_infonce.runs.run_directory import differing_versions, read_record, seconds_of, software_of
 from rl_infonce.scoring.scores_file import read_scores
@@ -21,7 +21,6 @@ from rl_infonce.sweeps.grid import Cell, Grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 
-_MOST_BYTES = 2**28
 _WORDS = {"trained": "trained; its return counts, its features are not probed yet"}
 
 
@@ -152,7 +151,7 @@ def _run(
         )
     episodes = _columns(run_dir / "episodes.csv", ("return",))
     steps, returns = episodes.get("return", ([], []))
-    progress = _columns(run_dir / "progress.csv", tuple(LOGGED))
+    progress = _columns(run_dir / "progress.csv", LOGGED)
     return Run(
         game=cell.game,
         algo=cell.algo,
@@ -178,26 +177,18 @@ def _run(
     )
 
 
-def _columns(path: Path, names: Sequence[str]) -> dict[str, tuple[list[int], list[float]]]:
+def _columns(path: Path, names: Iterable[str]) -> dict[str, tuple[list[int], list[float]]]:
     """Return the steps and finite numbers of those columns that a table has."""
-    if not path.is_file():
-        return {}
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"Expected a table of less than 256 MB, got {path}.")
     found: dict[str, tuple[list[int], list[float]]] = {}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            table = csv.DictReader(file)
-            if "step" not in (table.fieldnames or ()):
-                raise ValueError("no column `step`")
-            for row in table:
-                for name in names:
-                    if row.get(name) and math.isfinite(value := float(row[name])):
-                        steps, values = found.setdefault(name, ([], []))
-                        steps.append(int(row["step"]))
-                        values.append(value)
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise ValueError(f"Expected numbers by step in {path}, got: {error}.") from error
+    for row in read_rows(path):
+        for name in names:
+            try:
+                if row.get(name) and math.isfinite(value := float(row[name])):
+                    steps, values = found.setdefault(name, ([], []))
+                    steps.append(int(row[STEP]))
+                    values.append(value)
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"Expected numbers by step in {path}, got: {error}.") from error
     return found
 
 
