@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl_infonce.cli.arguments import shown
+from rl_infonce.runs.run_directory import PACKAGES
 
 _GIGABYTE = 10**9
-_PACKAGES = ("torch", "stable-baselines3", "gymnasium", "ale-py", "numpy", "tensorboard")
 _MODULES = (
     *("torch", "stable_baselines3", "gymnasium", "ale_py", "numpy", "tensorboard", "cv2"),
     *("PIL", "filelock", "loky", "rich", "safetensors", "tqdm"),
@@ -66,7 +66,7 @@ _REINSTALL = "in the clone: pip install --force-reinstall -c constraints.txt ."
 
 
 def _versions(_folder: Path) -> Iterator[Finding]:
-    found = [f"{package} {version(package)}" for package in ("rl-infonce", *_PACKAGES)]
+    found = [f"{package} {version(package)}" for package in ("rl-infonce", *PACKAGES)]
     yield Finding("ok", f"Python {sys.version.split()[0]}, {', '.join(found)}")
 
 

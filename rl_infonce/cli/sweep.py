@@ -197,6 +197,7 @@ def _print_plan(grid: Grid, sweep: SweepRun, states: States) -> None:
 
 def _print_estimate(grid: Grid, sweep: SweepRun, states: States) -> None:
     """Try the missing cells for a moment, and print what time and disk all of them take."""
+    from rl_infonce.sweeps import estimate
     from rl_infonce.sweeps.sweep_run import GIB, cells_to_train
 
     missing = cells_to_train(grid, states)
@@ -204,7 +205,7 @@ def _print_estimate(grid: Grid, sweep: SweepRun, states: States) -> None:
         return
     print("Cells are tried for a moment to estimate time and disk ...", flush=True)
     n_at_once, disk = sweep.engine.jobs_at_once(len(missing)), sweep.disk(grid, missing)
-    tried = sweep.try_cells(grid, missing)
+    tried = estimate.seconds_of_all(missing, grid.n_timesteps, sweep.engine.n_threads)
     for failed in tried.failed:
         print(f"A cell could not be tried, and is not in the hours: {failed}")
     print(

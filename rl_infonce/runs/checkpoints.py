@@ -138,7 +138,7 @@ def prune_checkpoints(folder: Path, keep: int, newest: Path | None = None) -> No
     for path in found:
         if path not in kept:
             shutil.rmtree(path, ignore_errors=True)
-    _remove_unshared(folder, kept & set(found))
+    _remove_unshared(folder, kept)
 
 
 def _remove_unshared(folder: Path, kept: Iterable[Path]) -> None:

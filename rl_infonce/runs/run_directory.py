@@ -42,7 +42,9 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "curves": lambda value: type(value) is str,
     "versions": lambda value: type(value) is dict,
 }
-_PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
+PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
+"""The packages that compute, whose versions a record notes."""
+
 _DECIDING = ("torch", "ale-py", "gymnasium", "numpy", "stable-baselines3", "rl_infonce")
 
 
@@ -140,7 +142,7 @@ def software() -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "rl_infonce": rl_infonce.__version__,
-            **{package: version(package) for package in _PACKAGES},
+            **{package: version(package) for package in PACKAGES},
         },
         "git_commit": _own_commit(),
     }

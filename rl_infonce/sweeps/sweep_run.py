@@ -93,10 +93,6 @@ class SweepRun:
         self.folder.adopt(self.grid, self.content)
         self.folder.begin_session(self.engine.name, command)
 
-    def try_cells(self, planned: Grid, missing: Sequence[Cell]) -> estimate.Tried:
-        """Try missing cells for a moment, and return how long all of them train."""
-        return estimate.seconds_of_all(missing, planned.n_timesteps, self.engine.n_threads)
-
     def disk(self, planned: Grid, missing: Sequence[Cell]) -> int:
         """Return the bytes that missing cells take at most."""
         n_running = self.engine.jobs_at_once(len(missing))
