@@ -20,9 +20,9 @@ from rl_infonce.sweeps.search import study_of, study_problems
 from rl_infonce.sweeps.settings_check import (
     DECIDING,
     check_loss,
+    complaints,
     legal_settings,
     probe_problems,
-    said,
     train_problems,
     unknown,
     without_decided,
@@ -267,7 +267,7 @@ def _task_problems(values: Mapping[str, Sequence[str]], check_registry: bool) ->
     A report needs no packages of environments, but a training does.
     """
     for env in values["envs"] if check_registry else ():
-        yield from said("envs", find_spec, env)
+        yield from complaints("envs", find_spec, env)
     if not (values["games"] or values["envs"]):
         yield "Expected `games` or `envs` to be a list of at least one, got neither."
     # games that stand there twice are named already
@@ -316,13 +316,13 @@ def _settings_problems(
             yield f"{where}: Expected `normalize` with `envs` alone, got it with `games`."
         yield from _loss_problems(where, settings)
         for name, value in settings.get("hyperparameters", {}).items():
-            yield from said(where, checked_hyperparameters, algo, {name: value})
+            yield from complaints(where, checked_hyperparameters, algo, {name: value})
 
 
 def _loss_problems(where: str, settings: Settings) -> Iterator[str]:
     """Yield what is wrong with a loss, one setting after the other: a check stops at the first."""
     left = dict(settings)
-    while problems := said(where, check_loss, left):
+    while problems := complaints(where, check_loss, left):
         yield from problems
         blamed = next((name for name in left if f"`{name}`" in problems[0]), None)
         if blamed is None:

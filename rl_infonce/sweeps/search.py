@@ -10,8 +10,8 @@ from rl_infonce.settings import Horizons
 from rl_infonce.sweeps.settings_check import (
     SETTINGS,
     check_loss,
+    complaints,
     legal_settings,
-    said,
     table_problems,
     train_problems,
     unknown,
@@ -40,7 +40,7 @@ def study_problems(study: Any, algos: Sequence[str], train: Any) -> Iterator[str
     for name, spec in search.items() if isinstance(search, Mapping) else ():
         if _is_range(spec):
             yield from _name_problems(name, _values(spec), algos)
-            yield from _value_problems(name, _values(spec), legal_settings(train))
+            yield from _training_problems(name, _values(spec), legal_settings(train))
         else:
             yield (
                 f"Expected `study.search.{name}` to be {{low = x, high = y}}, also with "
@@ -90,7 +90,7 @@ def _hyperparameter_problems(
         problems = [
             each
             for algo in algos
-            for each in said(
+            for each in complaints(
                 f"study.search with {algo}", checked_hyperparameters, algo, {own: value}
             )
         ]
@@ -101,7 +101,7 @@ def _hyperparameter_problems(
         yield from problems
 
 
-def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
+def _training_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) -> Iterator[str]:
     """Yield why a training would refuse a setting beside those of all trials."""
     for value in values:
         kind = SETTINGS.get(name)
@@ -111,8 +111,8 @@ def _value_problems(name: str, values: Sequence[Any], train: Mapping[str, Any]) 
         given = {name: [value] if stands_for_list else value}
         problems = list(train_problems("study.search", given))
         yield from problems
-        if not problems and not said("", check_loss, train):  # or it is named already
-            yield from said("[study.search]", check_loss, {**train, **given})
+        if not problems and not complaints("", check_loss, train):  # or it is named already
+            yield from complaints("[study.search]", check_loss, {**train, **given})
 
 
 def _is_whole(name: str, algos: Sequence[str]) -> bool:

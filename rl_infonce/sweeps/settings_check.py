@@ -121,7 +121,7 @@ def unknown(
             yield f"Unknown {what}: {name!r}. {hint}"
 
 
-def said(where: str, check: Callable[..., object], *given: Any, **named: Any) -> list[str]:
+def complaints(where: str, check: Callable[..., object], *given: Any, **named: Any) -> list[str]:
     """Return the complaint of a check about its arguments, if there is one."""
     try:
         check(*given, **named)
@@ -170,7 +170,7 @@ def train_problems(where: str, table: Any, *, check_files: bool = False) -> Iter
     if not isinstance(table, Mapping):
         return
     if isinstance(table.get("device"), str):
-        yield from said(f"[{where}]", check_device, table["device"])
+        yield from complaints(f"[{where}]", check_device, table["device"])
     pretrained = table.get("pretrained")
     if check_files and isinstance(pretrained, str) and not Path(pretrained).is_file():
         yield f"Expected `{where}.pretrained` to be a file, got {pretrained!r}: there is none."
@@ -213,9 +213,9 @@ def probe_problems(probe: Any, games: Sequence[str], envs: Sequence[str] = ()) -
         )
     probe = legal(probe, PROBE_SETTINGS)
     frames = {"n_frames": probe.get("n_frames"), "seed": probe.get("data_seed"), "policy": None}
-    problems += said("[probe]", find_frames, (), None, "agent", **frames)
+    problems += complaints("[probe]", find_frames, (), None, "agent", **frames)
     labels = probe.get("labels", LABELS)
-    no_labels = said("[probe]", labelled_games, labels)
+    no_labels = complaints("[probe]", labelled_games, labels)
     for game in () if no_labels else games:
-        problems += said("[probe]", load_labels, game, labels)
+        problems += complaints("[probe]", load_labels, game, labels)
     return problems + no_labels
