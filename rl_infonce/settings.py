@@ -405,8 +405,8 @@ def _check_fits_minibatch(settings: InfoNCESettings) -> None:
         name, wanted = unfit
         raise ValueError(
             f"Expected `pairs_from` 'buffer' with {name}={getattr(settings, name)!r}, got "
-            "'minibatch', which is looked up among the callers and holds one view of each "
-            "observation, by the encoder that RL trains. Leave out `pairs_from`, or set "
+            "'minibatch', which takes pairs from the observations that RL encodes: one view of "
+            "each, by the encoder that RL trains. Leave out `pairs_from`, or set "
             f"`{name}` to {wanted}."
         )
 

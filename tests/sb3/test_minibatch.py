@@ -434,5 +434,5 @@ def test_at_coefficient_0_it_is_the_plain_network() -> None:
     ],
 )
 def test_what_needs_other_observations_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"`pairs_from` 'buffer' with {name}="):
+    with pytest.raises(ValueError, match=f"`pairs_from` 'buffer' with {name}=.*RL encodes"):
         ALGORITHMS["PPO"](kwargs_of(**{name: value}))
