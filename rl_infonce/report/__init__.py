@@ -1,1 +1,4 @@
-"""Figures and TensorBoard pages of results; matplotlib and TensorBoard are imported when used."""
+"""Arrays and scores to statistics, tables, figures, pages and video, whoever trained or scored.
+
+SciPy, matplotlib and TensorBoard are imported when they are used.
+"""

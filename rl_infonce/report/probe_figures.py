@@ -20,7 +20,7 @@ Categories = Mapping[str, tuple[str, ...]]
 
 _ROW_INCHES = 0.26
 _COLOURS = "Blues"
-_LARGEST_LABELLED_CELLS = 12  # columns of a heat map that still have room for numbers
+_MOST_LABELLED_COLUMNS = 12  # of a heat map whose cells still have room for numbers
 
 
 def grouped_variables(scores: ProbeScores, categories: Categories) -> dict[str, list[str]]:
@@ -101,8 +101,8 @@ def probe_heat_map(
     width = 3.2 + max(4.0, min(0.55 * len(columns), 9.0))
     figure = new_figure(width, _ROW_INCHES * len(variables) + 1.2)
     axes = figure.add_subplot()
-    image = _draw_cells(axes, values, labelled=len(columns) <= _LARGEST_LABELLED_CELLS)
-    stride = int(np.ceil(len(columns) / _LARGEST_LABELLED_CELLS))
+    image = _draw_cells(axes, values, labelled=len(columns) <= _MOST_LABELLED_COLUMNS)
+    stride = int(np.ceil(len(columns) / _MOST_LABELLED_COLUMNS))
     ticks = range(0, len(columns), stride)
     axes.set_xticks(ticks, [columns[tick][0] for tick in ticks], rotation=45, ha="right")
     axes.set_yticks(range(len(variables)), variables)

@@ -32,7 +32,7 @@ def at_equal_time(one: Run, other: Run, ratio: float) -> tuple[Run, Run]:
     Args:
         one: A run.
         other: Another one.
-        ratio: How many times the seconds of `other` `one` takes for its budget.
+        ratio: Seconds that `one` takes for its budget, over those that `other` takes for its own.
     """
     first, second = (
         replace(run, n_steps=max(1, round(run.n_steps * min(1.0, share))))
