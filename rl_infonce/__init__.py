@@ -1,7 +1,7 @@
 """Temporal InfoNCE for stock Stable-Baselines3 agents.
 
 Names that need Stable-Baselines3 or ale_py are imported when they are first used, so that the
-numeric rooms (`rl_infonce.nce`, `rl_infonce.temporal`, ...) stay light.
+numeric packages (`rl_infonce.nce`, `rl_infonce.temporal`, ...) stay light.
 """
 
 from importlib import import_module

@@ -36,10 +36,10 @@ def test_importing_the_package_is_light() -> None:
 
 
 @pytest.mark.slow
-def test_numeric_rooms_know_no_host() -> None:
+def test_numeric_packages_know_no_host() -> None:
     heavy = {"stable_baselines3", "ale_py", "matplotlib", "gymnasium"}
-    rooms = ("nce", "temporal", "networks", "objective", "probing", "report")
-    imports = "; ".join(f"import rl_infonce.{room}" for room in rooms)
+    packages = ("nce", "temporal", "networks", "objective", "probing", "report")
+    imports = "; ".join(f"import rl_infonce.{package}" for package in packages)
     assert not imported_by(imports) & heavy
 
 
