@@ -27,7 +27,10 @@ class NanGuardCallback(BaseCallback):
     """Stop, or leave out an update, when a gradient is NaN or infinite.
 
     The callback checks every gradient of every optimizer of the model in the hook that torch calls
-    before a step: the weights are still those of the last update. A bad loss also shows there.
+    before a step: the weights are still those of the last update. A bad loss of RL also shows
+    there. Gradients of the InfoNCE loss do not: where they are not finite, the loss leaves them out
+    with a warning, of isolated encoders also, which an Adam of their own trains, and stops the
+    training at the 100th in a row, whatever `on_nan` says.
 
     Args:
         folder: Folder for a record of the causes, `crash_STEP`: the minibatch, the random streams
