@@ -114,8 +114,8 @@ class InfoNCESettings:
         1,
         Count(),
         "Updates of RL from one that carries the loss to the next: with 8, seven of eight take no "
-        "time for it.",
-        needs=("isolated", False),
+        "time for it. Isolated encoders of off-policy algorithms have updates of their own after "
+        "one of so many, those of on-policy ones have `encoder_updates` alone.",
     )
     horizons: Sequence[int] | None = setting(
         None,

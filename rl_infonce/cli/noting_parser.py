@@ -27,6 +27,20 @@ class _Store(argparse._StoreAction):
         super().__call__(parser, namespace, values, option_string)
 
 
+def _whole_number(text: str) -> int:
+    """Return a whole number, which may be written as 1e5 or 100_000."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)  # whose ValueError argparse puts into words
+    if not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+_whole_number.__name__ = "int"  # as argparse names it in its message
+
+
 class NotingParser(argparse.ArgumentParser):
     """Adds `given` to what it returns: the names of the flags that were on the command line.
 
@@ -45,6 +59,7 @@ class NotingParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self._example = example
         self.register("action", None, _Store)
+        self.register("type", int, _whole_number)
 
     def format_help(self) -> str:
         """Return the help, which ends with the example."""
@@ -75,7 +90,7 @@ class NotingParser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = get_close_matches(str(value), map(str, action.choices or ()), n=1)
+            near = get_close_matches(str(value).lower(), map(str, action.choices or ()), n=1)
             if not near:
                 raise
             raise argparse.ArgumentError(

@@ -149,6 +149,12 @@ def extractor_arguments(
     else:
         check_fits_images(settings, preset)
     arguments = ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
+    if arguments.isolated and arguments.infonce_interval > 1 and not off_policy:
+        raise ValueError(
+            "Expected `infonce_interval` 1 with an isolated encoder of an on-policy algorithm, got "
+            f"{arguments.infonce_interval}: `encoder_updates` says how many updates it has after a "
+            "rollout. Leave it out."
+        )
     if arguments.pairs_from == "auto" and (vectors or off_policy or not _is_like_cpc(arguments)):
         return replace(arguments, pairs_from="buffer")
     return arguments

@@ -27,6 +27,7 @@ _OF_IMAGES = {
     "encoder",
     "terms",
 }
+_GOALS = {"achieved_goal", "desired_goal"}
 _OF_VECTORS = {"input_sparsity", "select_inputs", "with_observation"}
 
 
@@ -62,7 +63,8 @@ class InfoNCECombinedExtractor(CombinedExtractor):
         cnn_output_dim: Features of each image and encoded entry, >= 1, but for an encoder of your
             own; None means 256 of images and what `InfoNCEExtractor` has for vectors.
         normalized_image: Whether images are floats already; SB3 sets it for normalize_images=False.
-        keys: Entries that are encoded; None means all images, and all vectors where there is none.
+        keys: Entries that are encoded; None means all images, and all vectors where there is none,
+            without the goals of a goal environment.
         settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and
             `features_dim`. Where images and vectors are encoded, what fits one kind alone does not
             reach the other.
@@ -144,7 +146,8 @@ def encoded_keys(
 
     Args:
         space: The dictionary.
-        keys: Those that were asked for; None means all images, and all vectors where there is none.
+        keys: Those that were asked for; None means all images, and all vectors where there is none,
+            without the goals of a goal environment.
         normalized_image: Whether images are floats already.
 
     Raises:
@@ -163,9 +166,9 @@ def encoded_keys(
     unfit = sorted(asked - images - vectors)
     if unfit or (keys is not None and not asked):
         raise ValueError(
-            "Expected `keys` to name at least one image or vector among "
+            "Expected `keys` to name images or vectors, of which there are "
             f"{sorted(images | vectors)}, got {unfit or list(asked)}. Leave it out to encode "
-            "every image, or every vector where there is no image."
+            "every image, or every vector where there is no image, but for goals."
         )
     if not images | vectors:
         listed = {key: _described(each) for key, each in space.items()}
@@ -174,7 +177,9 @@ def encoded_keys(
             f"vector [n], got {listed}. Make entries such as MultiBinary a Box in a wrapper; "
             "without one there is nothing to contrast, and SB3's CombinedExtractor serves."
         )
-    return asked or images or vectors
+    # Goals do not change with time: each would be told from others by its episode alone.
+    are_goals = space.keys() > _GOALS and bool((images or vectors) - _GOALS)
+    return asked or (images or vectors) - (_GOALS if are_goals else set())
 
 
 def _described(space: spaces.Space[Any]) -> str:

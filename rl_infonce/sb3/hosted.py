@@ -28,7 +28,7 @@ from rl_infonce.sb3.binding import (
     training_algorithm,
 )
 from rl_infonce.sb3.experience import Experience
-from rl_infonce.sb3.own_updates import OwnUpdates, n_updates_due
+from rl_infonce.sb3.own_updates import OwnUpdates, updates_due
 from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
 from rl_infonce.settings import InfoNCESettings
@@ -144,13 +144,13 @@ class HostedExtractor(NatureCNN):
         if not self.is_isolated:
             counts.n_host_updates = int(algorithm._n_updates)  # RL trained the encoder in them
             return
-        n_due = n_updates_due(algorithm, counts.n_host_updates, self.settings)
+        n_due, n_host_updates = updates_due(algorithm, counts.n_host_updates, self.settings)
         if n_due == 0 and self._session.shares_encoder:
             return
         if only_in_rollouts and not self._is_collecting(algorithm):
             return
         self._session.shares_encoder = True
-        counts.n_host_updates = int(algorithm._n_updates)
+        counts.n_host_updates = n_host_updates
         found = self._session.once_per_learn("alike", lambda host: alike(self, host.policy))
         leader, *followers = found
         experience = self.experience() if leader is self else None

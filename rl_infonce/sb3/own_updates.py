@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -42,7 +42,16 @@ N_ALIGNED = 512
 _SELECTED = "selected inputs"
 
 
-def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings) -> int:
+class UpdatesDue(NamedTuple):
+    """How many updates the loss has now, and after how many of the host's, by SB3's count."""
+
+    n_updates: int
+    n_host_updates: int
+
+
+def updates_due(
+    algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoNCESettings
+) -> UpdatesDue:
     """Return how many updates the loss has after those of its host.
 
     Args:
@@ -53,10 +62,13 @@ def n_updates_due(algorithm: BaseAlgorithm, n_host_updates: int, settings: InfoN
     n_new = max(int(algorithm._n_updates) - n_host_updates, 0)
     rollout = _rollouts_of(algorithm)
     if rollout is None:
-        return n_new * (settings.encoder_updates or 1)
+        n_turns, n_left = divmod(n_new, settings.infonce_interval)
+        n_updates = n_turns * (settings.encoder_updates or 1)
+        return UpdatesDue(n_updates, int(algorithm._n_updates) - n_left)
     n_rows = rollout.buffer_size * rollout.n_envs
     n_of_passes = math.ceil(N_PASSES * n_rows / settings.n_pairs)
-    return (settings.encoder_updates or n_of_passes) if n_new else 0
+    n_updates = (settings.encoder_updates or n_of_passes) if n_new else 0
+    return UpdatesDue(n_updates, int(algorithm._n_updates))
 
 
 def _spread_observations(experience: Experience) -> Array:

@@ -259,12 +259,10 @@ class Session:
     def warn_unless_finite(self, observations: Tensor) -> None:
         """Warn once of vectors [K, n] with NaN or infinity, when they are acted on or valued.
 
-        Passes with a gradient see the same vectors again, and are not looked at.
-
-        Args:
-            observations: What the host's network reads; images are not looked at.
+        Passes with a gradient see the same vectors again, and are not looked at, nor are images.
         """
-        if torch.compiler.is_compiling() or torch.is_grad_enabled() or observations.dim() != 2:
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        if is_traced or torch.is_grad_enabled() or observations.dim() != 2:
             return
         if math.isfinite(float(observations.sum())):  # a look at each number takes longer
             return

@@ -58,5 +58,16 @@ def test_policies_of_images_are_exported() -> None:
     torch.testing.assert_close(found, said)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
+def test_policies_of_vectors_are_traced_with_torchs_own_check(name: str) -> None:
+    policy: Any = VECTOR_ALGORITHMS[name](policy_kwargs(), **continuous(name)).policy
+    policy.set_training_mode(False)
+    wrapped = Exportable(getattr(policy, "actor", policy))
+    vectors = torch.randn(1, 5, generator=torch.Generator().manual_seed(0))
+    traced = torch.jit.trace(wrapped, vectors)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(traced(vectors), wrapped(vectors))
+
+
 def continuous(name: str) -> dict[str, bool]:
     return {"continuous": True} if name == "PPO" else {}

@@ -11,7 +11,13 @@ from rl_infonce import InfoNCECallback
 from rl_infonce.sb3.attach import Attachment
 from tests.further import further
 from tests.sb3.test_gradients import first_gradients
-from tests.sb3.worlds import ALGORITHMS, N_STEPS, extractors_of, policy_kwargs
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    N_STEPS,
+    VECTOR_ALGORITHMS,
+    extractors_of,
+    policy_kwargs,
+)
 
 INTERVAL = 3
 
@@ -52,6 +58,17 @@ def test_actor_and_critic_take_turns_of_their_own(name: str) -> None:
         assert counts.n_updates == math.ceil(counts.n_turns / INTERVAL)
 
 
+@pytest.mark.parametrize("name", ["DQN", further("SAC"), further("TD3")])
+def test_an_isolated_encoder_has_its_updates_after_one_of_so_many(name: str) -> None:
+    model = VECTOR_ALGORITHMS[name](policy_kwargs(infonce_interval=INTERVAL, encoder_updates=2))
+    model.learn(2 * N_STEPS, callback=InfoNCECallback())
+    counts = extractors_of(model)[0]._session.counts
+    n_turns = model._n_updates // INTERVAL
+    assert n_turns > 2
+    assert counts.n_updates == 2 * n_turns
+    assert counts.n_host_updates == n_turns * INTERVAL
+
+
 def test_in_the_others_rl_trains_as_without_the_loss() -> None:
     def second_gradients(**settings: Any) -> dict[str, Tensor]:
         model = ALGORITHMS["DQN"](policy_kwargs(**settings))
@@ -66,7 +83,7 @@ def test_in_the_others_rl_trains_as_without_the_loss() -> None:
 
 
 def test_updates_that_are_not_rls_have_no_interval() -> None:
-    with pytest.raises(ValueError, match="`infonce_interval` with isolated=False alone"):
+    with pytest.raises(ValueError, match=r"`infonce_interval` 1 with an isolated .*encoder_up"):
         ALGORITHMS["PPO"](policy_kwargs(infonce_interval=2, isolated=True))
     with pytest.raises(ValueError, match="`infonce_interval` 1 with auto_bind=False, got 2"):
         ALGORITHMS["PPO"](policy_kwargs(infonce_interval=2, auto_bind=False))
