@@ -258,6 +258,6 @@ def test_a_damaged_table_is_named_before_training(tmp_path: Path, name: str) -> 
     run_dir = begun(tmp_path / "run", *SMALL)
     (run_dir / name).write_bytes(b"\xff\n")
     said = errors_of("train", "--resume", str(run_dir), "--no-progress")
-    assert f"as CSV, in {run_dir / name}" in said
+    assert f"numbers by step in {run_dir / name}" in said
     assert "Traceback" not in said
     assert not (run_dir / "model.zip").exists()
