@@ -17,6 +17,7 @@ from rl_infonce.sweeps.settings_check import (
     unknown,
 )
 from rl_infonce.training.algorithms import checked_hyperparameters, defaults_of
+from rl_infonce.training.hyperparameter_kinds import takes_ints
 
 NESTED = "hyperparameters."
 STUDY_SETTINGS: dict[str, Kind] = {
@@ -116,11 +117,11 @@ def _training_problems(name: str, values: Sequence[Any], train: Mapping[str, Any
 
 
 def _is_whole(name: str, algos: Sequence[str]) -> bool:
-    """Return whether a setting takes ints alone: a hyperparameter, if its default is one."""
+    """Return whether a setting, or a hyperparameter of these algorithms, takes ints alone."""
     if not name.startswith(NESTED):
         return isinstance(SETTINGS[name], Count | Horizons)
     own = name.removeprefix(NESTED)
-    return any(type(defaults_of(algo).get(own)) is int for algo in algos)
+    return any(takes_ints(own, defaults_of(algo).get(own)) for algo in algos)
 
 
 def _with_floats(name: str, spec: Mapping[str, Any], algos: Sequence[str]) -> Mapping[str, Any]:

@@ -65,6 +65,12 @@ _KINDS: dict[str, Kind] = {
 }
 
 
+def takes_ints(name: str, default: Any) -> bool:
+    """Return whether a hyperparameter takes ints alone; an unknown one is judged by its default."""
+    kind = _KINDS.get(name)
+    return type(default) is int if kind is None else isinstance(kind, Count | _Frequency)
+
+
 def checked_value(name: str, value: Any, default: Any) -> Any:
     """Return the value of a hyperparameter, with SB3's default, as SB3 takes it.
 

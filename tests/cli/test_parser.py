@@ -40,6 +40,7 @@ def test_the_help_of_a_command_ends_with_an_example_that_it_takes(
     [
         (["trian"], "Did you mean train?"),
         (["train", "--algo", "pp0"], "Did you mean ppo?"),
+        (["train", "--algo", "PPO"], "Did you mean ppo?"),
         (["train", "--game", "pnog"], "Did you mean 'pong'?"),
         (["train", "--learning-rat", "3"], "Did you mean"),
         (["train", "--gamma", "0.9"], "Did you mean --hyperparams gamma:VALUE?"),
@@ -74,6 +75,20 @@ def test_wrong_usage_is_said_in_a_few_lines(
 def test_a_repeated_flag_adds_to_its_values(words: str, name: str, found: object) -> None:
     for _ in range(2):
         assert getattr(make_parser().parse_args(words.split()), name) == found
+
+
+@pytest.mark.parametrize("text", ["100000", "100_000", "1e5", "100000.0"])
+def test_whole_numbers_may_be_written_in_any_way(text: str) -> None:
+    assert make_parser().parse_args(["train", "--game", "pong", "-n", text]).n_timesteps == 100_000
+
+
+@pytest.mark.parametrize("text", ["1.5", "inf", "nan", "x"])
+def test_other_numbers_are_refused_where_whole_ones_are_due(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, error, code = said(["train", "--game", "pong", "-n", text], capsys)
+    assert code == 2
+    assert f"-n/--n-timesteps: invalid int value: '{text}'" in error
 
 
 def test_every_setting_of_the_loss_stands_in_one_group_of_the_help() -> None:

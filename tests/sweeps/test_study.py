@@ -305,6 +305,9 @@ def test_ranges_of_floats_may_be_written_as_ints() -> None:
     assert {type(made["search"][name]["high"]) for name in names} == {float}
     whole_names = ("n_pairs", "min_gap", "hyperparameters.n_epochs")
     assert {type(made["search"][name]["high"]) for name in whole_names} == {int}
+    of_dqn = {"hyperparameters.max_grad_norm": {"low": 0.5, "high": 10}}  # whose default is 10
+    study = {"n_trials": 1, "search": of_dqn}
+    assert make_grid({**GRID, "algos": ["dqn"], "study": study}).study is not None
 
 
 def test_values_of_unlike_environments_are_said_to_be_unscaled() -> None:
