@@ -72,7 +72,7 @@ def parse_budget(text: str) -> Budget:
     if not amount or (unit not in _SECONDS and amount % 1):
         raise ValueError(
             f'Expected a budget such as "10m", "1.5h", "90s", "5000 steps" or "1.5M frames", got '
-            f"{text!r}."
+            f"{text!r}. A number alone is one of steps."
         )
     if unit in _SECONDS:
         return Budget(seconds=float(amount) * _SECONDS[unit])
