@@ -45,7 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--budget",
         default="10m",
-        help=shown('Budget: "10m", "1.5h", "5000 steps", "1.5M frames"'),
+        help=shown('Budget: "10m", "1.5h", "5000 steps", "1.5M frames"; a number alone is steps'),
     )
     add(
         "--encoder",

@@ -183,6 +183,7 @@ def _train(training: TrainingRun, arguments: argparse.Namespace) -> int:
         f"{words}: {plan.algo.upper()} on {plan.task} (seed {plan.seed}, {training.model.device}) "
         f"in {training.run_dir}"
     )
+    print(_note(training), end="")
     code = training.learn(progress=progress)
     _print_ending(training)
     return code
@@ -193,6 +194,20 @@ def _train(training: TrainingRun, arguments: argparse.Namespace) -> int:
 
 def _complain(line: str) -> None:
     print(f"rl-infonce train: {line}", file=sys.stderr)
+
+
+def _note(training: TrainingRun) -> str:
+    """Return a line about a weight that changes nothing, or "" where there is none."""
+    from rl_infonce.sb3.callbacks import trained_extractors
+
+    coef = training.plan.loss.get("infonce_coef")
+    isolated = any(each.is_isolated for each in trained_extractors(training.model.policy))
+    if not coef or not isolated:
+        return ""
+    return (
+        f"Note: --infonce-coef {coef:g} trains as every value above 0 does, since the loss alone "
+        "trains the encoder. --encoder-learning-rate says how fast.\n"
+    )
 
 
 def _print_models(training: TrainingRun) -> None:

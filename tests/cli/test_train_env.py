@@ -102,6 +102,22 @@ def test_what_does_not_fit_exits_2(tmp_path: Path, flags: list[str], message: st
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_noted"),
+    [
+        (("--infonce-coef", "1"), True),
+        (("--infonce-coef", "0"), False),
+        (("--infonce-coef", "1", "--no-isolated"), False),
+        ((), False),
+    ],
+)
+def test_a_weight_that_changes_nothing_is_noted(
+    flags: tuple[str, ...], is_noted: bool, tmp_path: Path
+) -> None:
+    said = output_of(*words(tmp_path, VECTOR, "-n", "32", *ON_POLICY, *flags))
+    assert ("Note: --infonce-coef 1 trains as every value above 0" in said) == is_noted
+
+
 OFF_POLICY = ("--hyperparams", "learning_starts:20", "batch_size:16")
 ON_POLICY = ("--n-envs", "2", "--hyperparams", "n_steps:16")
 

@@ -34,7 +34,14 @@ from tests.resuming.killing import (
     scramble,
 )
 from tests.sb3.fakes import StampedEnv
-from tests.sb3.worlds import ALGORITHMS, RELATIVES, TRPO_BUILD, extractors_of, policy_kwargs
+from tests.sb3.worlds import (
+    ALGORITHMS,
+    RELATIVES,
+    TRPO_BUILD,
+    VECTOR_ALGORITHMS,
+    extractors_of,
+    policy_kwargs,
+)
 
 RESUMED = (
     *with_further(ALGORITHMS, {*RELATIVES, "SAC", "RecurrentPPO"}),
@@ -61,6 +68,13 @@ def test_killed_and_restored_equals_uninterrupted(name: str, tmp_path: Path) -> 
     last, n_steps = (180, 192) if isinstance(build(), OnPolicyAlgorithm) else (120, 132)
     kills = [last, 90] if name in ("PPO", "DQN") else [last]
     assert_goes_on_exactly(build, tmp_path, kills, n_steps, mode)
+
+
+def test_updates_of_an_isolated_encoder_that_are_rare_go_on(tmp_path: Path) -> None:
+    def build() -> BaseAlgorithm:
+        return VECTOR_ALGORITHMS["DQN"](policy_kwargs(infonce_interval=7))
+
+    assert_goes_on_exactly(build, tmp_path, [120], 132)
 
 
 def sde_ppo() -> PPO:
