@@ -16,7 +16,8 @@ _ALWAYS = re.compile(
     | os\.(system|popen|exec\w+|spawn\w+)
     | subprocess\.(getoutput|getstatusoutput)
     | importlib\.import_module
-    | torch\.(jit|hub|package)\..*
+    | torch\.(hub|package)\..*
+    | torch\.jit\.(?!is_tracing$).*
     | yaml\.(unsafe_load|full_load|load_all|unsafe_load_all|UnsafeLoader|FullLoader|Loader)
     | (stable_baselines3|sb3_contrib)\.(.*\.)?load(_from_zip_file|_from_pkl|_replay_buffer)?
     )""",
