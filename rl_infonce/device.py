@@ -1,4 +1,4 @@
-"""Choose the device to compute on, and describe it."""
+"""Choose the device to compute on, describe it, and draw from a seed of one's own."""
 
 from __future__ import annotations
 

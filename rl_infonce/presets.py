@@ -8,7 +8,14 @@ from typing import Any
 
 from rl_infonce.checks import check_choice
 from rl_infonce.kinds import Choice, Choices, words_in_python
-from rl_infonce.settings import DecoupledSettings, InfoNCESettings, Setting, declared, defaults
+from rl_infonce.settings import (
+    ENCODER_SETTINGS,
+    DecoupledSettings,
+    InfoNCESettings,
+    Setting,
+    declared,
+    defaults,
+)
 
 PRESETS: Mapping[str, InfoNCESettings] = {
     # van den Oord et al. 2018, section 3.4, without the recurrent context (context="gru" adds it);
@@ -35,7 +42,7 @@ PRESETS: Mapping[str, InfoNCESettings] = {
     # and residual predictor. A layer norm and a centred batch are ours, as in "curl".
     "atc": InfoNCESettings(critic="bilinear", augmentation="random_shift", target_encoder_tau=0.01),
     # Laskin, Srinivas & Abbeel 2020 (CURL): two views of one observation, moving target; shifts of
-    # DrQ (Yarats et al. 2021) in place of crops, and a target that moves by 0.01, not 0.05.
+    # DrQ (Kostrikov et al. 2020) in place of crops, and a target that moves by 0.01, not 0.05.
     "curl": InfoNCESettings(
         critic="bilinear", horizons=(0,), augmentation="random_shift", target_encoder_tau=0.01
     ),
@@ -59,6 +66,16 @@ def usual_preset(*, vectors: bool) -> str:
     return "action_cpc" if vectors else "cpc"
 
 
+_OFF_FOR_IMAGES = {"input_sparsity": 0.0, "select_inputs": False}
+OF_VECTORS = {*_OFF_FOR_IMAGES, "with_observation"}
+"""Arguments that images do not take."""
+OF_IMAGES = {
+    *ENCODER_SETTINGS,
+    *("augment_observations", "augmentation", "channels_last", "encoder", "terms"),
+}
+"""Arguments that vectors do not take, but for an encoder of the user's own."""
+
+
 def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | None) -> None:
     """Raise a ValueError if settings need images: their places, their pixels or a CNN."""
     needs_images = {
@@ -79,9 +96,6 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
                 f"Expected `{name}` to fit vectors, got {given!r}{source}, which needs images. "
                 f"{way_out}"
             )
-
-
-_OFF_FOR_IMAGES = {"input_sparsity": 0.0, "select_inputs": False}
 
 
 def check_fits_images(settings: InfoNCESettings, preset: str) -> None:

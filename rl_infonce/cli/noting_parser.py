@@ -32,13 +32,10 @@ def _whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = float(text)  # whose ValueError argparse puts into words
+        value = float(text)  # a ValueError of either is put into words by argparse
     if not value.is_integer():
         raise ValueError
     return int(value)
-
-
-_whole_number.__name__ = "int"  # as argparse names it in its message
 
 
 class NotingParser(argparse.ArgumentParser):

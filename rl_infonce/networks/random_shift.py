@@ -13,8 +13,8 @@ def random_shift(images: Tensor, rng: np.random.Generator, *, pad: int = 4) -> T
     """Return images [K, C, H, W] moved by up to `pad` pixels each, with their borders repeated.
 
     This equals replicate-padding by `pad` and cropping at random (Kostrikov et al. 2020, DrQ), but
-    makes no padded copy. All channels of one image are shifted alike, by integers that
-    are uniform on -pad .. pad along each axis.
+    makes no padded copy. All channels of one image are shifted alike, by integers that are uniform
+    on -pad .. pad along each axis.
     """
     check_shape("images", images, ("K", "C", "H", "W"))
     check_count("pad", pad, at_least=0)

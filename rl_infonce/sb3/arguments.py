@@ -94,14 +94,6 @@ class ExtractorArguments(InfoNCESettings):
         False, Flag(), "Whether images are floats already; SB3 sets it for normalize_images=False."
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.infonce_interval > 1 and not self.auto_bind:
-            raise ValueError(
-                f"Expected `infonce_interval` 1 with auto_bind=False, got {self.infonce_interval}: "
-                "passes with gradients that are no updates would count as some. Leave it out."
-            )
-
     @property
     def of_loss(self) -> InfoNCESettings:
         """The settings of the loss alone."""
@@ -149,15 +141,27 @@ def extractor_arguments(
     else:
         check_fits_images(settings, preset)
     arguments = ExtractorArguments(*positional, **(vars(settings) | own | {"preset": preset}))
-    if arguments.isolated and arguments.infonce_interval > 1 and not off_policy:
+    if arguments.infonce_interval > 1:
+        _check_interval(arguments, off_policy=off_policy)
+    if arguments.pairs_from == "auto" and (vectors or off_policy or not _is_like_cpc(arguments)):
+        return replace(arguments, pairs_from="buffer")
+    return arguments
+
+
+def _check_interval(arguments: ExtractorArguments, *, off_policy: bool) -> None:
+    """Raise a ValueError where updates of RL that have none of the loss cannot be counted."""
+    if not arguments.auto_bind:
+        raise ValueError(
+            "Expected `infonce_interval` 1 with auto_bind=False, got "
+            f"{arguments.infonce_interval}: passes with gradients that are no updates would count "
+            "as some. Leave it out."
+        )
+    if arguments.isolated and not off_policy:
         raise ValueError(
             "Expected `infonce_interval` 1 with an isolated encoder of an on-policy algorithm, got "
             f"{arguments.infonce_interval}: `encoder_updates` says how many updates it has after a "
             "rollout. Leave it out."
         )
-    if arguments.pairs_from == "auto" and (vectors or off_policy or not _is_like_cpc(arguments)):
-        return replace(arguments, pairs_from="buffer")
-    return arguments
 
 
 def _is_like_cpc(arguments: ExtractorArguments) -> bool:

@@ -15,20 +15,11 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from rl_infonce.checks import check_count
+from rl_infonce.presets import OF_IMAGES, OF_VECTORS
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.spaces import is_vector
-from rl_infonce.settings import ENCODER_SETTINGS
 
-_OF_IMAGES = {
-    *ENCODER_SETTINGS,
-    "augment_observations",
-    "augmentation",
-    "channels_last",
-    "encoder",
-    "terms",
-}
 _GOALS = {"achieved_goal", "desired_goal"}
-_OF_VECTORS = {"input_sparsity", "select_inputs", "with_observation"}
 
 
 class InfoNCECombinedExtractor(CombinedExtractor):
@@ -121,7 +112,7 @@ class InfoNCECombinedExtractor(CombinedExtractor):
 
 def _settings_of(space: spaces.Space[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that an entry takes, where images and vectors are encoded."""
-    others = _OF_IMAGES if is_vector(space) else _OF_VECTORS
+    others = OF_IMAGES if is_vector(space) else OF_VECTORS
     left_out = others - ({"encoder"} if callable(settings.get("encoder")) else set())
     return {name: value for name, value in settings.items() if name not in left_out}
 

@@ -13,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.presets import PRESETS
+from rl_infonce.presets import OF_IMAGES, OF_VECTORS, PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import sample_batch, sampling_plan
 from tests.further import further
@@ -167,6 +167,29 @@ def test_what_needs_vectors_is_refused_by_name(settings: dict[str, Any], words: 
         InfoNCEExtractor(image, **given)
     way_out = {"input_sparsity": 0, "select_inputs": False}
     assert InfoNCEExtractor(image, **{**given, **way_out}).horizons
+
+
+def test_what_one_kind_alone_takes_is_listed_as_the_other_refuses_it() -> None:
+    of_images: dict[str, Any] = {
+        "activation": "elu",
+        "normalization": "layer",
+        "feature_activation": "linear",
+    }
+    of_images |= {"simplex_size": 4, "simplex_temperature": 0.5, "encoder": "impala"}
+    of_images |= {"augmentation": "random_shift", "augment_observations": True}
+    of_images |= {"channels_last": False, "terms": ("local_local",)}
+    of_vectors: dict[str, Any] = {
+        "input_sparsity": 0.1,
+        "select_inputs": True,
+        "with_observation": True,
+    }
+    image = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    for space, unfit, names in ((VECTOR, of_images, OF_IMAGES), (image, of_vectors, OF_VECTORS)):
+        assert unfit.keys() == names
+        for name, value in unfit.items():
+            given: dict[str, Any] = {"preset": "cpc", "isolated": True, name: value}
+            with pytest.raises(ValueError, match=f"`{name}`"):
+                InfoNCEExtractor(space, action_space=spaces.Discrete(2), **given)
 
 
 def test_moved_images_that_no_loss_of_rl_sees_are_refused() -> None:
