@@ -53,8 +53,16 @@ PRESET = Setting(
     none="cpc for images and action_cpc for vectors",
 )
 
+ENCODER_NAMES = ("nature", "impala")
+ENCODER = Setting(
+    Choice(ENCODER_NAMES),
+    "Architecture of the encoder.",
+    none="nature for images, and a small MLP for vectors",
+)
+
 LOSS_SETTINGS: Mapping[str, Setting] = {
     "preset": PRESET,
+    "encoder": ENCODER,
     **declared(InfoNCESettings),
     **declared(DecoupledSettings),
 }

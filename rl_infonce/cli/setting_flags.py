@@ -26,7 +26,7 @@ def groups_of(settings: Mapping[str, Setting]) -> dict[str, dict[str, Setting]]:
     needing = {name for name, each in settings.items() if each.needs == ("isolated", True)}
     members = {
         "an encoder that the loss alone trains, as vectors have it": {"isolated", *needing},
-        "the encoder of images": set(ENCODER_SETTINGS),
+        "the encoder of images": {"encoder", *ENCODER_SETTINGS},
         "updates of the loss after those of RL, for images": set(declared(DecoupledSettings)),
     }
     loss = set(settings).difference(*members.values())

@@ -14,8 +14,9 @@ from gymnasium import spaces
 from torch import nn
 
 from rl_infonce.kinds import Count, Flag, NameOrFunction, Typed, words_in_python
-from rl_infonce.networks.architectures import ENCODERS
 from rl_infonce.presets import (
+    ENCODER,
+    ENCODER_NAMES,
     PRESET,
     check_fits_custom_encoder,
     check_fits_custom_objective,
@@ -54,10 +55,10 @@ class ExtractorArguments(InfoNCESettings):
     encoder: str | Callable[[spaces.Box], nn.Module] | None = setting(
         None,
         NameOrFunction(
-            tuple(ENCODERS), "a function of the observation space that makes a network of your own"
+            ENCODER_NAMES, "a function of the observation space that makes a network of your own"
         ),
-        "Architecture of the encoder.",
-        none="nature for images, and a small MLP for vectors",
+        ENCODER.meaning,
+        none=ENCODER.none,
     )
     action_space: spaces.Space[Any] | None = setting(
         None,

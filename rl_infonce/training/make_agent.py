@@ -93,13 +93,14 @@ def make_agent(
 
 def _architecture(encoder: PixelEncoder, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the extractor that an encoder fits; raise if others were given."""
-    asked = {name: given[name] for name in ENCODER_SETTINGS if given.get(name) is not None}
-    for name, value in asdict(replace(encoder.form, **asked)).items():
-        own = getattr(encoder.form, name)
-        if value != own:
+    own = {"encoder": encoder.encoder, **asdict(encoder.form)}
+    form = {name: given[name] for name in ENCODER_SETTINGS if given.get(name) is not None}
+    named = given.get("encoder") or encoder.encoder
+    for name, value in {"encoder": named, **asdict(replace(encoder.form, **form))}.items():
+        if value != own[name]:
             raise ValueError(
-                f"Expected `{name}` of the pretrained encoder, which is {own!r}, got {value!r}. "
-                "Leave it out: the encoder's own is taken over."
+                f"Expected `{name}` of the pretrained encoder, which is {own[name]!r}, got "
+                f"{value!r}. Leave it out: the encoder's own is taken over."
             )
     sizes = {"encoder": encoder.encoder, "features_dim": encoder.features_dim}
     return sizes | encoder.form.changes

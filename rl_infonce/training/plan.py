@@ -111,7 +111,7 @@ class TrainingPlan:
 
     def of_extractor(self) -> dict[str, Any]:
         """Return the given arguments of `InfoNCEExtractor`."""
-        names = {"preset", *declared(InfoNCESettings)}
+        names = {"preset", "encoder", *declared(InfoNCESettings)}
         return {name: value for name, value in self.loss.items() if name in names}
 
 

@@ -9,6 +9,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import nn
 
 from rl_infonce.networks.architectures import (
+    ENCODERS,
     STDIMEncoder,
     conv_output_shape,
     make_trunk,
@@ -18,6 +19,7 @@ from rl_infonce.networks.architectures import (
 from rl_infonce.networks.moving_average import MovingAverage, call_with
 from rl_infonce.networks.random_shift import random_shift
 from rl_infonce.networks.recurrent import GRUSummary
+from rl_infonce.presets import ENCODER_NAMES
 from tests.draws import seeded
 
 
@@ -43,6 +45,10 @@ def test_the_nature_trunk_is_sb3s_layer_for_layer() -> None:
 )
 def test_map_shapes(name: str, image: tuple[int, ...], expected: tuple[int, ...]) -> None:
     assert conv_output_shape(make_trunk(name, image), image) == expected
+
+
+def test_the_command_line_knows_each_architecture() -> None:
+    assert tuple(ENCODERS) == ENCODER_NAMES
 
 
 @pytest.mark.parametrize(("name", "side"), [("nature", 35), ("impala", 7)])

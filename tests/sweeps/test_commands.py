@@ -38,7 +38,8 @@ def test_settings_become_flags() -> None:
 
 def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     train = {
-        **{"preset": "atc", "infonce_coef": 0.5, "horizons": [5], "n_pairs": 8, "min_gap": 2},
+        **{"preset": "atc", "encoder": "impala", "infonce_coef": 0.5, "horizons": [5]},
+        **{"n_pairs": 8, "min_gap": 2},
         **{"critic": "cosine", "temperature": 0.2, "learn_temperature": True},
         **{"terms": ["global", "local_local"], "centred": False},
         **{"context": "gru", "context_length": 3},
@@ -54,7 +55,7 @@ def test_everything_that_the_loss_can_be_told_is_a_setting_and_a_flag() -> None:
     }
     unused_by_isolation = {"max_grad_ratio", "infonce_interval"}
     own = declared(InfoNCESettings)
-    settings = {"preset", *own} - unused_by_isolation
+    settings = {"preset", "encoder", *own} - unused_by_isolation
     assert train.keys() == settings, "Give each setting of the loss a legal value here."
     (cell,) = make_grid({**GRID, "arms": ["infonce"], "train": train}).cells()
     parsed = make_parser().parse_args(train_command(cell, make_grid(GRID), Path("run")))

@@ -160,7 +160,7 @@ def test_a_frozen_random_encoder_stays(algorithm: str) -> None:
 def test_the_form_of_a_pretrained_encoder_is_taken_over() -> None:
     form = EncoderForm(activation="elu", normalization="layer", feature_activation="linear")
     encoder = PixelEncoder((4, 84, 84), 32, generator=seeded(), form=form)
-    model = make(encoder=encoder, extractor={"activation": "elu"})
+    model = make(encoder=encoder, extractor={"activation": "elu", "encoder": "nature"})
     images = noise_images(3, (4, 84, 84))
     with torch.no_grad():
         found = feature_function(model.policy)(images)
@@ -168,6 +168,8 @@ def test_the_form_of_a_pretrained_encoder_is_taken_over() -> None:
     assert model.policy.features_extractor.settings.normalization == "layer"
     with pytest.raises(ValueError, match=r"`activation` of the pretrained .* 'elu', got 'crelu'"):
         make(encoder=encoder, extractor={"activation": "crelu"})
+    with pytest.raises(ValueError, match=r"`encoder` of the pretrained .* 'nature', got 'impala'"):
+        make(encoder=encoder, extractor={"encoder": "impala"})
 
 
 def test_an_encoder_of_images_is_refused_where_vectors_are_observed() -> None:

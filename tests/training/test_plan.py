@@ -69,6 +69,13 @@ def test_a_run_keeps_its_budget_until_it_is_given_another_one(tmp_path: Path, fl
     assert going_on(run_dir, flag, str(run_dir)).n_timesteps == 900
 
 
+def test_the_extractor_gets_its_architecture_and_what_its_loss_is_told(tmp_path: Path) -> None:
+    given = ("--encoder", "impala", "--preset", "atc", "--n-pairs", "8", "--decoupled")
+    expected = {"encoder": "impala", "preset": "atc", "n_pairs": 8}
+    run_dir = begun(tmp_path / "run", *given)
+    assert going_on(run_dir, "--run-dir", str(run_dir)).of_extractor() == expected
+
+
 def test_flags_that_are_not_given_are_those_of_the_run(tmp_path: Path) -> None:
     own = ("--infonce-coef", "0", "--hyperparams", "n_epochs:2", "--n-envs", "2")
     run_dir = begun(tmp_path / "run", *own)
