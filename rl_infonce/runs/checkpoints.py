@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.files.digests import difference, sha256_of
-from rl_infonce.files.durable import (
-    new_folder,
-    remove_partial,
-    replace_bytes,
-    sync_folder,
-    write_bytes,
-)
+from rl_infonce.files.durable import new_folder, remove_partial, sync_folder, write_bytes
 from rl_infonce.files.json_text import read_json
 
 MANIFEST = "MANIFEST.json"
@@ -25,7 +19,6 @@ SEAL = "MANIFEST.sha256"
 SHARED = "replay"
 """Name of the folder beside the checkpoints for files that several of them use."""
 FORMAT_VERSION = 1
-_LATEST = "LATEST"  # for people; no code reads it
 # Names that ReplayShards writes, whole or partial; all other files belong to somebody else.
 _SHARED_FILE = re.compile(r".+-\d{6}-[0-9a-f]{16}\.npy")
 _KINDS: dict[str, type] = {"step": int, "files": dict, "shared": dict, "about": dict}
@@ -82,7 +75,6 @@ def write_checkpoint(
         text = json.dumps(manifest, indent=1, allow_nan=False).encode()
         write_bytes(partial / MANIFEST, text)
         write_bytes(partial / SEAL, seal_of(text))
-    replace_bytes(folder / _LATEST, f"{path.name}\n".encode())
     return path
 
 

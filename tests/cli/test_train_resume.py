@@ -100,7 +100,7 @@ def test_a_killed_run_ends_as_one_that_was_not(
     command = [sys.executable, "-m", "rl_infonce", *flags(tmp_path, algorithm)]
     run_dir = tmp_path / algorithm / "breakout_1"
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        wait_until((run_dir / "checkpoints" / "LATEST").exists, process)
+        wait_until(lambda: bool(checkpoints(run_dir / "checkpoints")), process)
         time.sleep(0.5)
         process.kill()
     assert process.returncode == -signal.SIGKILL

@@ -68,7 +68,6 @@ def test_a_checkpoint_says_what_was_written(tmp_path: Path) -> None:
     assert (found.path, found.step, found.about) == (path, 1200, {"step": 1200})
     for name, content in FILES.items():
         assert (path / name).read_bytes() == content
-    assert (tmp_path / "new" / "LATEST").read_text() == "step_000000001200\n"
 
 
 KINDS = pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_every_call_may_fail(tmp_path: Path, kinds: tuple[str, ...], same_step: 
         assert not [path for path in folder.rglob("*") if durable.PARTIAL in path.name]
         write(folder, 3)
         assert latest_checkpoint(folder).step == 3
-    assert k > {"_write": 5, "_fsync": 8, "_rename": 2}.get(kinds[0], 0)
+    assert k > {"_write": 5, "_fsync": 8, "_rename": 1}.get(kinds[0], 0)
 
 
 @KINDS
