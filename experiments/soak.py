@@ -101,7 +101,7 @@ def soak(seconds: float, folder: Path) -> dict[str, Any]:
         log_path=str(folder),
         verbose=0,
     )
-    model.learn(10**9, callback=[probes, evaluations, NanGuardCallback(folder), watch, resume])
+    model.learn(10**9, callback=[probes, evaluations, NanGuardCallback(), watch, resume])
     model.logger.close()
     env.close()
     evaluations.eval_env.close()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -16,11 +11,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from torch.optim import Optimizer
 
 from rl_infonce.checks import check_choice, check_count, warn_user
-from rl_infonce.files.durable import new_folder, write_bytes
-from rl_infonce.files.state_file import pack_state
-from rl_infonce.runs.random_streams import get_random_streams
-
-_BATCHES = ("rollout_data", "replay_data")  # what SB3's `train` calls its minibatch
 
 
 class NanGuardCallback(BaseCallback):
@@ -33,8 +23,6 @@ class NanGuardCallback(BaseCallback):
     training at the 100th in a row, whatever `on_nan` says.
 
     Args:
-        folder: Folder for a record of the causes, `crash_STEP`: the minibatch, the random streams
-            and the parameters whose gradient was not finite. None writes nothing.
         on_nan: "stop" raises FloatingPointError; "skip" leaves the update out with a warning.
         max_skipped: Number of updates of one optimizer in a row that may be left out, at least 1;
             the next one stops the training.
@@ -47,17 +35,10 @@ class NanGuardCallback(BaseCallback):
         FloatingPointError: In training, as `on_nan` and `max_skipped` say.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        on_nan: str = "stop",
-        max_skipped: int = 10,
-    ) -> None:
+    def __init__(self, *, on_nan: str = "stop", max_skipped: int = 10) -> None:
         super().__init__()
         check_choice("on_nan", on_nan, ("stop", "skip"))
         check_count("max_skipped", max_skipped)
-        self.folder = None if folder is None else Path(folder)
         self.on_nan = on_nan
         self.max_skipped = max_skipped
         self.n_skipped = 0
@@ -93,12 +74,11 @@ class NanGuardCallback(BaseCallback):
             self._n_in_a_row.pop(id(optimizer), None)
             return
         bad = self._bad_names(parameters)
-        where = self._write_bundle(bad)
         n_in_a_row = self._n_in_a_row.get(id(optimizer), 0)
         message = (
             f"Expected finite gradients in update {self.model._n_updates} at step "
             f"{self.model.num_timesteps}, got NaN or infinity in {len(bad)} of "
-            f"{len(gradients)} tensors, first in {bad[0] if bad else 'their norm'}.{where}"
+            f"{len(gradients)} tensors, first in {bad[0] if bad else 'their norm'}."
         )
         if self.on_nan == "stop" or n_in_a_row >= self.max_skipped:
             self._remove_hooks()
@@ -116,25 +96,6 @@ class NanGuardCallback(BaseCallback):
         names = {id(p): name for name, p in self.model.policy.named_parameters()}
         bad = [p for p in parameters if not bool(torch.isfinite(p.grad).all())]
         return [names.get(id(p), "a parameter outside the policy") for p in bad]
-
-    def _write_bundle(self, bad: list[str]) -> str:
-        """Record the causes once per step and say where; a full disk must not hide the error."""
-        if self.folder is None:
-            return ""
-        path = self.folder / f"crash_{self.model.num_timesteps:012d}"
-        if not path.exists():
-            bundle = {
-                "step": self.model.num_timesteps,
-                "n_updates": self.model._n_updates,
-                "parameters": bad,
-                "minibatch": _minibatch(sys._getframe()),
-                "streams": get_random_streams(),
-            }
-            with contextlib.suppress(OSError, TypeError), new_folder(path) as partial:
-                packed = pack_state(bundle)
-                write_bytes(partial / "bundle.json", packed.text)
-                write_bytes(partial / "bundle.safetensors", packed.tensors)
-        return f" The causes are recorded in {path}." if path.exists() else ""
 
 
 def check_finite(model: BaseAlgorithm) -> None:
@@ -155,20 +116,3 @@ def _optimizers(model: BaseAlgorithm) -> Iterator[Optimizer]:
             if isinstance(value, Optimizer) and id(value) not in seen:
                 seen.add(id(value))
                 yield value
-
-
-def _minibatch(frame: FrameType | None) -> dict[str, Any]:
-    """Return the tensors of the minibatch in SB3's `train`, from whose frames this is called."""
-    while frame is not None:
-        for name in _BATCHES:
-            batch: Any = frame.f_locals.get(name)
-            if hasattr(batch, "_asdict"):
-                return {k: v for k, v in batch._asdict().items() if _is_packable(v)}
-        frame = frame.f_back
-    return {}
-
-
-def _is_packable(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(each, torch.Tensor) for each in value.values())
-    return isinstance(value, torch.Tensor)

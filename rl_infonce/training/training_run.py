@@ -157,7 +157,7 @@ class TrainingRun:
         0: done. 1: numbers went bad, or something could not be saved. 75: stopped by a signal.
         130: stopped by Ctrl-C at once. Another exception is raised again after saving.
         """
-        guard = NanGuardCallback(self.run_dir, on_nan=self.plan.on_nan)
+        guard = NanGuardCallback(on_nan=self.plan.on_nan)
         callbacks = [*self._callbacks, self._episodes, guard, self._resume]
         status, code, start = "failed", 1, time.perf_counter()
         stops = stopping_signals(lambda _signal: self._resume.ask_to_stop())

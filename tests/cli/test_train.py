@@ -264,7 +264,6 @@ def test_numbers_that_go_bad_end_the_run_with_finite_weights(
     assert run(tiny(tmp_path), callback=Poison()) == 1
     run_dir = tmp_path / "ppo" / "pong_1"
     assert read_record(run_dir)["status"] == "failed"
-    assert (run_dir / "crash_000000000256" / "bundle.safetensors").is_file()
     assert "got NaN or infinity in" in capsys.readouterr().err
     weights = PPO.load(run_dir / "model.zip", device="cpu").policy.state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())

@@ -1,6 +1,5 @@
 """A gradient that is not finite never reaches the weights."""
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +8,6 @@ import torch
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.resuming.nan_guard import NanGuardCallback
 from tests.sb3.worlds import ALGORITHMS, assert_same_weights, policy_kwargs
 
@@ -50,33 +48,26 @@ class Remember(BaseCallback):
         return True
 
 
-def test_a_bad_update_stops_with_the_weights_before_it(tmp_path: Path) -> None:
+def test_a_bad_update_stops_with_the_weights_before_it() -> None:
     model, before = ppo(), Remember()
-    with pytest.raises(FloatingPointError, match=r"at step 96, got NaN or infinity in \d+ of \d+"):
-        model.learn(320, callback=[before, NanGuardCallback(tmp_path)])
+    with pytest.raises(
+        FloatingPointError, match=r"at step 96, .* \d+ of \d+ tensors, first in \w+"
+    ):
+        model.learn(320, callback=[before, NanGuardCallback()])
     assert all(torch.isfinite(each).all() for each in model.policy.state_dict().values())
     assert before.weights.keys() == model.policy.state_dict().keys()
-    path = tmp_path / "crash_000000000096"
-    bundle = unpack_state(
-        StateBytes((path / "bundle.json").read_bytes(), (path / "bundle.safetensors").read_bytes())
-    )
-    assert bundle["minibatch"]["observations"].shape == (16, 4)
-    assert not torch.isfinite(bundle["minibatch"]["advantages"]).all()
-    assert bundle["parameters"]
-    assert [each.name for each in tmp_path.iterdir()] == ["crash_000000000096"]
 
 
 @pytest.mark.parametrize(("algorithm", "game"), [(DQN, "CartPole-v1"), (SAC, "Pendulum-v1")])
-def test_off_policy_algorithms_stop_as_well(algorithm: Any, game: str, tmp_path: Path) -> None:
+def test_off_policy_algorithms_stop_as_well(algorithm: Any, game: str) -> None:
     model = off_policy(algorithm, game)
     with pytest.raises(FloatingPointError, match="The weights are those before this update"):
-        model.learn(400, callback=NanGuardCallback(tmp_path))
-    assert len(list(tmp_path.glob("crash_*/bundle.json"))) == 1
+        model.learn(400, callback=NanGuardCallback())
     assert all(torch.isfinite(each).all() for each in model.policy.state_dict().values())
 
 
-def test_skipping_goes_on_and_says_so(tmp_path: Path) -> None:
-    model, guard = ppo(), NanGuardCallback(tmp_path, on_nan="skip")
+def test_skipping_goes_on_and_says_so() -> None:
+    model, guard = ppo(), NanGuardCallback(on_nan="skip")
     with pytest.warns(RuntimeWarning, match="This update is left out"):
         model.learn(320, callback=guard)
     assert model.num_timesteps == 320
