@@ -66,7 +66,7 @@ def started(
                 run_dir = claim_run_directory(logs, plan.name)
                 held.enter_context(hold_run(run_dir))
             tb_dir = curves_folder(plan, run_dir, record, complain)
-            if pretrained is not None and pretrained.parent != run_dir:
+            if pretrained is not None and pretrained != run_dir / ENCODER:
                 replace_bytes(run_dir / ENCODER, pretrained.read_bytes())
         except OSError as error:
             raise OSError(f"Cannot write the logs: {error}") from error

@@ -177,19 +177,22 @@ def test_a_decoupled_run_is_stopped_and_goes_on_as_one(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX signals")
-@pytest.mark.parametrize("at", [50, 150])
+@pytest.mark.parametrize(
+    ("at", "file"), [(50, "small.safetensors"), (150, "run/small.safetensors")]
+)
 def test_a_run_keeps_the_encoder_it_began_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, file: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     encoders = [
         PixelEncoder((4, 84, 84), 16, generator=torch.Generator().manual_seed(i)) for i in range(2)
     ]
-    save_encoder(encoders[0], "small.safetensors")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    save_encoder(encoders[0], file)
     kill = AtStep(at, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    frozen = ("--pretrained", "small.safetensors", "--freeze-encoder", "--run-dir", "run")
+    frozen = ("--pretrained", file, "--freeze-encoder", "--run-dir", "run")
     assert train(*flags(tmp_path, "ppo", *frozen), callback=kill) == 75
-    save_encoder(encoders[1], "small.safetensors")
+    save_encoder(encoders[1], file)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert train("train", "--resume", str(tmp_path / "run"), "--no-progress") == 0
