@@ -40,6 +40,7 @@ _OPTIONAL_KINDS: dict[str, Callable[[Any], bool]] = {  # of the record, or of it
     "saved_step": lambda value: value is None or _is_step(value),
     "wall_seconds": is_finite,
     "curves": lambda value: type(value) is str,
+    "loss": lambda value: type(value) is dict,
     "versions": lambda value: type(value) is dict,
 }
 PACKAGES = ("ale-py", "gymnasium", "numpy", "stable-baselines3", "tensorboard", "torch")
@@ -174,13 +175,11 @@ def seconds_of(record: Mapping[str, Any]) -> float:
     twice: the sum of the noted seconds is neither the time of the run nor that of its steps.
     0.0 means unknown, because no session that ended trained a step.
     """
-    sessions, n_done = record["sessions"], record.get("n_timesteps_done", 0)
-    # sessions of older versions have no `last_step`
-    next_steps = [*(each.get("first_step", n_done) for each in sessions[1:]), n_done]
-    n_steps, seconds = 0, 0.0
-    for session, next_step in zip(sessions, next_steps, strict=False):
+    n_done, n_steps, seconds = record.get("n_timesteps_done", 0), 0, 0.0
+    for session in record["sessions"]:
         if "wall_seconds" in session and "first_step" in session:
-            n_steps += max(session.get("last_step", next_step) - session["first_step"], 0)
+            # the sessions of a few published runs noted no last step
+            n_steps += max(session.get("last_step", n_done) - session["first_step"], 0)
             seconds += session["wall_seconds"]
     return max(seconds * (n_done / n_steps), 0.0) if n_steps else 0.0
 
