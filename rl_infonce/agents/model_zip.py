@@ -59,7 +59,8 @@ def read_model_zip(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[s
     is damaged or looks malicious raises ValueError.
     """
     path = Path(path)
-    text, weights = _read_members(path, tuple(_LARGEST))
+    with _opened(path) as archive, _damage_named(path):
+        text, weights = (_read_member(archive, name) for name in _LARGEST)
     return _parse_text(path, text), _read_tensors(path, weights)
 
 
@@ -73,7 +74,8 @@ def read_beside_weights(path: Path, name: str) -> tuple[Any, bytes] | None:
         if len(members) != 1:
             return None
         _check_size(f"`{name}` in {path}", members[0], _LARGEST_BESIDE)
-    text, weights = _read_members(path, (name, "policy.pth"))
+        with _damage_named(path):
+            text, weights = (_read_member(archive, each) for each in (name, "policy.pth"))
     return parse_json(text, most_bytes=_LARGEST_BESIDE), weights
 
 
@@ -87,11 +89,6 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             archive = opened.enter_context(zipfile.ZipFile(path))
         _check_members(path, archive)
         yield archive
-
-
-def _read_members(path: Path, names: tuple[str, ...]) -> list[bytes]:
-    with _opened(path) as archive, _damage_named(path):
-        return [_read_member(archive, name) for name in names]
 
 
 @contextlib.contextmanager

@@ -62,15 +62,11 @@ def normalized(env: VecEnv, *, gamma: float) -> VecNormalize:
         env: What is normalised.
         gamma: Discount of the returns by whose scale rewards are divided, that of the algorithm.
     """
-    keys = normalized_keys(env.observation_space)
-    return VecNormalize(env, norm_obs=keys != [], norm_obs_keys=keys, gamma=gamma)
-
-
-def normalized_keys(space: gym.Space[Any]) -> list[str] | None:
-    """Return the entries that are normalised, [] for none, and None for observations as a whole."""
+    space = env.observation_space
     if not isinstance(space, spaces.Dict):
-        return None if _is_vector(space) else []
-    return [key for key, each in space.spaces.items() if _is_vector(each)]
+        return VecNormalize(env, norm_obs=_is_vector(space), gamma=gamma)
+    keys = [key for key, each in space.spaces.items() if _is_vector(each)]
+    return VecNormalize(env, norm_obs=bool(keys), norm_obs_keys=keys, gamma=gamma)
 
 
 def _is_vector(space: gym.Space[Any]) -> bool:

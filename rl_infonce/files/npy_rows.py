@@ -6,7 +6,6 @@ import io
 import math
 import threading
 import weakref
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ _MAGIC = b"\x93NUMPY\x01\x00"
 _N_START = len(_MAGIC) + 2  # plus the length of the text
 
 _MOST_MAPPED = 64  # many systems grant a process 1,024 descriptors
-_mapped: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()  # by the `id` of the `RowsOnDisk`
+_mapped: weakref.WeakKeyDictionary[RowsOnDisk, npt.NDArray[Any]] = weakref.WeakKeyDictionary()
 _mapping = threading.Lock()
 
 
@@ -64,23 +63,18 @@ class RowsOnDisk:
         self._path = path
         self._dtype = np.dtype(dtype)
         _, self.shape = _layout(path, self._dtype, row_shape)
-        weakref.finalize(self, _mapped.pop, id(self), None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy has its own `id`, and so its own map.
-        return type(self), (self._path, self._dtype, self.shape[1:])
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
         with _mapping:
-            rows = _mapped.pop(id(self), None)
+            rows = _mapped.pop(self, None)
             if rows is None:
                 rows = open_rows(self._path, self._dtype, self.shape[1:])
-            _mapped[id(self)] = rows  # the last entry is the latest
+            _mapped[self] = rows  # the last entry is the latest
             if len(_mapped) > _MOST_MAPPED:
-                _mapped.popitem(last=False)
+                _mapped.pop(next(iter(_mapped)))
         return np.asarray(rows[index])
 
 

@@ -90,9 +90,7 @@ def collect_labelled(
         )
     check_count("n_observations", n_observations)
     check_count("seed", seed, at_least=0)
-    check_count("n_classes", n_classes, at_least=2)
-    if n_classes > N_CLASSES:
-        raise ValueError(f"Expected `n_classes` of at most {N_CLASSES}, got {n_classes}.")
+    check_count("n_classes", n_classes, at_least=2, at_most=N_CLASSES)
     env = _as_agents_see(env)
     found = _labelled_rows(env, n_observations, key, seed)
     games = np.array([each.game for each in found], np.int64)

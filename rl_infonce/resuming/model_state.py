@@ -153,8 +153,7 @@ def set_streams(
             former.remove(own)
             _set_callback_state(callback, own)
     _set_exploration_matrices(model, state["exploration"])
-    if "action_noise" in state:  # earlier checkpoints lack it; `learn` makes one per environment
-        set_noise_state(_noise(model), state["action_noise"])
+    set_noise_state(_noise(model), state["action_noise"])  # `learn` makes one per environment
     for name in _LOGGED:
         getattr(model.logger, name).update(state["logger"][name])
     model.action_space.np_random.bit_generator.state = state["action_space"]

@@ -189,7 +189,7 @@ class ResumeCallback(BaseCallback):
             buffer.reset()
             self._put_off_updates(model, str(error))
             return
-        self._put_off = state.get("put_off", 0)
+        self._put_off = state["put_off"]
         model.learning_starts += self._put_off
         if exact and state["env"] is not None:
             self._shards.adopt(saved)

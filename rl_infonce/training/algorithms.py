@@ -32,7 +32,10 @@ _OF_IMAGES: dict[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("sac", "tqc", "crossq")),
 }
 _OURS = {"policy", "env", "policy_kwargs", "seed", "device", "verbose", "tensorboard_log"}
-_OBJECTS = {"action_noise"}  # no command line holds one
+_OBJECTS = {  # no command line holds one
+    *("action_noise", "_init_setup_model", "replay_buffer_class", "replay_buffer_kwargs"),
+    *("rollout_buffer_class", "rollout_buffer_kwargs"),
+}
 _SCHEDULED = {"learning_rate", "clip_range", "clip_range_vf"}
 
 
@@ -100,11 +103,10 @@ def checked_hyperparameters(algorithm: str, given: Mapping[str, Any]) -> dict[st
     SB3 itself checks what depends on several of them.
     """
     every = defaults_of(algorithm)
-    known = set(every) - _OURS - _OBJECTS
-    legal = {name for name in known if not name.startswith("_") and "buffer_" not in name}
+    legal = sorted(every.keys() - _OURS - _OBJECTS)
     checked = {}
     for name, value in given.items():
-        check_choice("hyperparameter", name, sorted(legal | {"buffer_size"} & known))
+        check_choice("hyperparameter", name, legal)
         if is_schedule(value) and name not in _SCHEDULED:
             raise ValueError(f"Expected a schedule of {sorted(_SCHEDULED)} only, got {name!r}.")
         if name in _SCHEDULED and isinstance(value, str):

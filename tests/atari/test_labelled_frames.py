@@ -4,10 +4,10 @@ import json
 import pickle
 import re
 import shutil
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -120,7 +120,7 @@ def test_what_was_not_collected_is_refused_by_name(collected: Path) -> None:
 def test_loaded_frames_keep_no_descriptors_and_read_ones_a_bounded_number(
     collected: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npy_rows, "_mapped", OrderedDict())
+    monkeypatch.setattr(npy_rows, "_mapped", WeakKeyDictionary())
     monkeypatch.setattr(npy_rows, "_MOST_MAPPED", 3)
     before = n_descriptors()
     frames = [load_frames(collected, verify=False) for _ in range(20)]  # of 2 shards each

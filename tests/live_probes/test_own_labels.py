@@ -220,7 +220,7 @@ def test_the_same_seed_gives_the_same_set_and_no_stream_of_others_moves() -> Non
         (lambda: gym.make("CartPole-v1"), {}, TypeError, "to be a VecEnv, got TimeLimit"),
         (lambda: stamped(), {"seed": -1}, ValueError, "seed"),
         (lambda: stamped(), {"n_classes": 1}, ValueError, "n_classes"),
-        (lambda: stamped(), {"n_classes": 257}, ValueError, "at most 256, got 257"),
+        (lambda: stamped(), {"n_classes": 257}, ValueError, "<= 256, got 257"),
     ],
 )
 def test_what_is_no_label_is_named(
