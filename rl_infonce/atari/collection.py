@@ -16,13 +16,12 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 import rl_infonce
-from rl_infonce.atari.manifest import MANIFEST, read_manifest, write_manifest
+from rl_infonce.atari.manifest import MANIFEST, existing_shards, read_manifest, write_manifest
 from rl_infonce.atari.shards import (
     check_shard_files,
     columns,
     n_bytes,
     remove_shard,
-    shard_folder,
     shard_rows,
 )
 from rl_infonce.checks import differences
@@ -114,7 +113,7 @@ class Collection:
 
     def _read(self) -> dict[str, Any]:
         manifest = _read_of_settings(self.folder, self.settings)
-        shards = _existing_shards(self.folder, manifest)
+        shards = existing_shards(self.folder, manifest)
         for shard in shards:
             check_shard_files(self.folder, shard, verify=True)
         return {**manifest, "shards": shards}
@@ -124,7 +123,7 @@ def is_finished(folder: Path, settings: Mapping[str, Any]) -> bool:
     """Return whether a folder holds every shard, verified, without writing or waiting."""
     if not (folder / MANIFEST).exists():
         return False
-    shards = _existing_shards(folder, _read_of_settings(folder, settings))
+    shards = existing_shards(folder, _read_of_settings(folder, settings))
     if len(shards) < settings["n_shards"]:
         return False
     for shard in shards:
@@ -141,7 +140,3 @@ def _read_of_settings(folder: Path, settings: Mapping[str, Any]) -> dict[str, An
             f"{listed}. Choose another folder, or delete this one."
         )
     return manifest
-
-
-def _existing_shards(folder: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [s for s in manifest["shards"] if shard_folder(folder, s["index"]).exists()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_infonce.atari.games import games
-from rl_infonce.atari.shards import columns
+from rl_infonce.atari.shards import columns, shard_folder
 from rl_infonce.files.durable import replace_bytes
 from rl_infonce.files.json_text import read_json
 
@@ -63,6 +63,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         f"Expected {path} to have {FORMAT!r} version {FORMAT_VERSION}, got {found[0]!r} version "
         f"{found[1]!r}. Delete {folder}, or collect into another folder."
     )
+
+
+def existing_shards(folder: Path, manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of the shards that a manifest lists and the folder holds."""
+    return [s for s in manifest["shards"] if shard_folder(folder, s["index"]).exists()]
 
 
 def _check(manifest: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from rl_infonce.atari.cache import N_SHARDS, cached_frames
 from rl_infonce.atari.collect import RANDOM_POLICIES, collect
 from rl_infonce.atari.labelled_frames import LabelledFrames, load_frames
 from rl_infonce.atari.labels import label_versions, labelled_games, load_labels
-from rl_infonce.atari.manifest import MANIFEST, read_manifest
+from rl_infonce.atari.manifest import MANIFEST, existing_shards, read_manifest
 from rl_infonce.checks import check_choice, check_count
 
 _DEFAULTS: dict[str, Any] = {"n_frames": 50_000, "policy": "random", "seed": 0}
@@ -50,9 +50,9 @@ class FrameSource:
                 progress=progress,
             )
         folder = _folder_in(self.folder, game)
-        if self.policy not in RANDOM_POLICIES:
-            return load_frames(folder)
         stored = _stored(folder)
+        if self.policy not in RANDOM_POLICIES or (stored and _is_complete(folder)):
+            return load_frames(folder)  # of whatever version of ale_py, unlike `collect`
         return collect(
             game,
             self.n_frames,
@@ -139,6 +139,13 @@ def _check_agrees(
 def _stored(folder: Path) -> dict[str, Any]:
     """Return the settings of the frames in a folder; none without frames."""
     return dict(read_manifest(folder)["settings"]) if (folder / MANIFEST).is_file() else {}
+
+
+def _is_complete(folder: Path) -> bool:
+    """Return whether a folder with a manifest holds every shard."""
+    manifest = read_manifest(folder)
+    n_shards: int = manifest["settings"]["n_shards"]
+    return len(existing_shards(folder, manifest)) == n_shards
 
 
 def _folder_in(folder: Path, game: str) -> Path:

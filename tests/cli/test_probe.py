@@ -18,7 +18,7 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from torch import nn
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.atari import collect, labels_hash
+from rl_infonce.atari import collect, labels_hash, load_frames
 from rl_infonce.cli import main, make_parser
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
@@ -365,6 +365,32 @@ def test_frames_that_cannot_be_opened_fail_their_game_alone(
     by_game = {cell["game"]: cell for cell in content(here)["cells"]}
     assert (by_game["boxing"]["status"], by_game["pong"]["status"]) == ("done", "failed")
     assert damaged.name in by_game["pong"]["error"]
+
+
+def test_finished_frames_of_another_ale_py_are_probed(here: Path, frames: Path) -> None:
+    (here / "frames").unlink()
+    folder = Path(shutil.copytree(frames / "pong", here / "frames" / "pong"))
+    manifest = folder / "manifest.json"
+    own = f'"ale_py": "{version("ale-py")}"'
+    assert own in manifest.read_text("utf-8")
+    manifest.write_text(manifest.read_text("utf-8").replace(own, '"ale_py": "0.10.1"'))
+    flags = ("--features-of", "majority", "--view", "agent", "--protocol", "converged")
+    assert probe(*flags) == 0
+    (cell,) = content(here)["cells"]
+    assert cell["scores"]["settings"]["data"]["ale_py"] == "0.10.1"
+
+    shutil.rmtree(folder / "shard_00001")  # others would be played by another emulator
+    assert probe(*flags, "--seeds", "1") == 1
+    assert "ale_py='0.10.1' (not" in cells(here)["majority", 1, "converged"]["error"]
+
+
+def test_a_lost_shard_of_random_play_is_played_again(here: Path, frames: Path) -> None:
+    (here / "frames").unlink()
+    shutil.copytree(frames / "pong", here / "frames" / "pong")
+    shutil.rmtree(here / "frames" / "pong" / "shard_00001")
+    flags = ("--features-of", "majority", "--view", "agent", "--protocol", "converged")
+    assert probe(*flags) == 0
+    assert content(here)["cells"][0]["frames_hash"] == load_frames(frames / "pong").frames_hash
 
 
 def test_stopping_keeps_what_is_done(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
