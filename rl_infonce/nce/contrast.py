@@ -112,12 +112,13 @@ def contrast(
             scores = _scores(anchors, candidates, scale, normalize)
             losses = _dense_info_nce(scores, negatives, symmetric)
         else:
+            rows, columns = anchors, candidates
             if normalize:
-                anchors = unit_vectors(at_least_float32(anchors))
-                candidates = unit_vectors(at_least_float32(candidates))
+                rows = unit_vectors(at_least_float32(anchors))
+                columns = unit_vectors(at_least_float32(candidates))
             factor = torch.as_tensor(scale, dtype=at_least_float32(anchors).dtype)
             losses = tiled_info_nce(
-                anchors, candidates, factor, negatives, symmetric=symmetric, tile=side
+                rows, columns, factor, negatives, symmetric=symmetric, tile=side
             )
     if validate_args:
         _check_losses(losses, anchors, candidates)

@@ -130,16 +130,18 @@ def test_contrast_names_the_only_pair_of_a_batch() -> None:
 
 
 @EITHER_WAY
+@pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("name", ["anchors", "candidates"])
 def test_contrast_refuses_embeddings_that_are_not_finite(
-    name: str, bad: float, tile: int | None
+    name: str, bad: float, normalize: bool, tile: int | None
 ) -> None:
     anchors, candidates = embeddings(4, 0), embeddings(4, 1)
     (anchors if name == "anchors" else candidates)[2, 1] = bad
+    given: dict[str, Any] = {"normalize": normalize, "tile": tile}
     with pytest.raises(ValueError, match=rf"`{name}` to be finite, got 1 of 12"):
-        contrast(anchors, candidates, tile=tile)
-    losses = contrast(anchors, candidates, tile=tile, validate_args=False)
+        contrast(anchors, candidates, **given)
+    losses = contrast(anchors, candidates, **given, validate_args=False)
     assert bool(losses.isnan().any())
 
 
