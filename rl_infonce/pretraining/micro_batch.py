@@ -26,9 +26,10 @@ class MicroBatch:
                     raise
                 if self.n_samples == 1 or not self._is_alone:
                     raise MemoryError(self._refusal(error)) from error
-                self.n_samples //= 2
-                self._optimizer.zero_grad()
-                torch.cuda.empty_cache()
+            # After `except`, as the error's traceback holds the tensors of the failed attempt.
+            self.n_samples //= 2
+            self._optimizer.zero_grad()
+            torch.cuda.empty_cache()
 
     def _refusal(self, error: RuntimeError) -> str:
         smaller = "`micro_batch_size`: the run goes on"

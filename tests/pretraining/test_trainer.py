@@ -2,6 +2,7 @@ import contextlib
 import math
 import re
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
@@ -31,6 +32,7 @@ from rl_infonce.pretraining import (
 )
 from rl_infonce.pretraining import gradients as gradients_module
 from rl_infonce.pretraining.gradients import backward
+from rl_infonce.pretraining.micro_batch import MicroBatch
 from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.full_disk import full_disk
@@ -510,6 +512,25 @@ def test_memory_that_runs_out_halves_the_micro_batch(
     monkeypatch.undo()
     expected, _ = run(2)
     assert all(map(close, weights(found), weights(expected)))
+
+
+def test_memory_of_a_failed_attempt_is_free_before_the_cache_is_emptied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[weakref.ref[Tensor]] = []
+    kept: list[Tensor | None] = []
+
+    def compute(*, part: int) -> PretrainingLoss:
+        activations = torch.zeros(part)
+        held.append(weakref.ref(activations))
+        if part > 1:
+            raise torch.cuda.OutOfMemoryError
+        return PretrainingLoss(activations.sum(), activations.mean())
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: kept.extend(ref() for ref in held))
+    optimizer = torch.optim.SGD([torch.zeros(1)])
+    MicroBatch(4, optimizer, is_alone=True).compute(compute)
+    assert kept == [None] * 3  # one of the first attempt, two of the second
 
 
 @pytest.mark.parametrize(("part", "way_out"), [(1, "batch_size"), (2, "micro_batch_size")])
