@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import ale_py
@@ -62,10 +61,9 @@ def collect(
             without NOOP; or a function from uint8 [B, 4, 84, 84] to actions [B], called in
             lock-step for up to 8 shards at once, such as
             `rl_infonce.agents.epsilon_greedy_policy(model, 0.2, rng)`.
-        policy_name: Name of a function in the manifest, not empty. Only the policy of that name
-            completes or reads a folder, so name all that decides the actions: the weights,
-            epsilon. None takes the function's own name if that tells it from others: a lambda,
-            an object (such as an `epsilon_greedy_policy`), a method and a closure need a name.
+        policy_name: Name of a function in the manifest, not empty; a function needs one. Only the
+            policy of that name completes or reads a folder, so name all that decides the actions:
+            the weights, epsilon.
         seed: Seed of the collection, at least 0.
         n_shards: Number of emulators, at least 1, at most 10,000.
         views: Views to keep: "screen" (gray as the emulator shows it, 33.6 kB per state) and
@@ -78,10 +76,11 @@ def collect(
         The frames, as `load_frames` returns them.
 
     Raises:
-        TypeError: If an argument has the wrong type, or the function does not return integers.
-        ValueError: If an argument is out of range, the game is unknown, the function needs a
-            `policy_name`, returns actions of another shape or range or has another `n_actions`
-            than the game, or the folder holds damaged frames or those of other settings.
+        TypeError: If an argument has the wrong type, a function has no `policy_name` or does not
+            return integers.
+        ValueError: If an argument is out of range, the game is unknown, the function returns
+            actions of another shape or range or has another `n_actions` than the game, or the
+            folder holds damaged frames or those of other settings.
         OSError: If the disk is too small, checked before the start and while writing, or a process
             was killed. Finished shards are kept.
     """
@@ -171,29 +170,17 @@ def _checked_policy_name(policy: str | Policy, policy_name: str | None) -> str:
             "rl_infonce.agents.epsilon_greedy_policy(model, epsilon, rng); for another "
             "network, pass a function that returns its actions."
         )
-    if policy_name is None:
-        return _own_name(policy)
     if not isinstance(policy_name, str):
-        raise TypeError(f"Expected `policy_name` to be a str, got {policy_name!r}.")
+        raise TypeError(
+            "Expected `policy_name` to be a str that names all that decides the actions of "
+            f"`policy`, got {policy_name!r}."
+        )
     if not policy_name.strip() or policy_name in RANDOM_POLICIES:
         raise ValueError(
             f"Expected `policy_name` to be a name other than {RANDOM_POLICIES}, got "
             f"{policy_name!r}."
         )
     return policy_name
-
-
-def _own_name(policy: Policy) -> str:
-    """Return the name of a function whose actions depend on nothing but its code."""
-    is_named = isinstance(policy, FunctionType) and not policy.__closure__
-    if not is_named or policy.__name__ == "<lambda>" or policy.__qualname__ in RANDOM_POLICIES:
-        raise ValueError(
-            "Expected `policy_name` with a `policy` whose own name would not tell it from "
-            f"another (a lambda, an object, a method, a function with a closure), got {policy!r}. "
-            "Pass a name for everything that decides its actions: only the policy of that name "
-            "completes or reads a folder."
-        )
-    return policy.__qualname__
 
 
 def _is_torch_module(policy: object) -> bool:

@@ -266,26 +266,6 @@ def first_action(stacks: Array) -> Array:
     return np.zeros(len(stacks), np.int64)
 
 
-class Agent:
-    def act(self, stacks: Array) -> Array:
-        return first_action(stacks)
-
-    __call__ = act
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [lambda stacks: [0], partial(first_action), Agent(), Agent().act, seeded_by_image(4)],
-    ids=["lambda", "partial", "object", "method", "closure"],
-)
-def test_a_function_that_its_name_does_not_tell_from_others_needs_one(
-    tmp_path: Path, policy: Any
-) -> None:
-    with pytest.raises(ValueError, match=r"Expected `policy_name` with .*Pass a name for every"):
-        small(tmp_path, policy=policy)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_function_works_where_only_screens_are_kept(tmp_path: Path) -> None:
     given: dict[str, Any] = {"policy": seeded_by_image(4), "policy_name": "seeded", "n_shards": 1}
     both = small(tmp_path / "both", **given)
@@ -401,13 +381,12 @@ def test_the_bar_follows_the_workers(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert shown[-1] == 3000
 
 
-def test_a_function_of_a_module_is_known_by_its_name_and_its_bar_counts_no_ended_shard(
+def test_the_bar_of_a_function_counts_no_ended_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[int] = []
     monkeypatch.setattr(tqdm, "update", lambda _bar, n: shown.append(n))
-    frames = small(tmp_path, policy=first_action, n_steps=8, n_shards=3)
-    assert frames.manifest["settings"]["policy"] == "first_action"
+    small(tmp_path, policy=first_action, policy_name="first action", n_steps=8, n_shards=3)
     assert shown == [3, 3, 2]
 
 
@@ -523,13 +502,15 @@ def test_a_disk_that_fills_up_keeps_finished_shards(
     assert len(small(tmp_path, **given)) == 101
 
 
-@pytest.mark.parametrize("policy", ["random", first_action])
+@pytest.mark.parametrize(
+    "given", [{"policy": "random"}, {"policy": first_action, "policy_name": "first action"}]
+)
 def test_a_disk_that_is_full_at_the_start_of_a_shard_leaves_no_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
     fill_disk(monkeypatch, lambda shard, name, _: shard == 1 and name == "ram")
     with pytest.raises(OSError, match="the disk is full"):
-        small(tmp_path, n_workers=1, policy=policy, n_steps=6)
+        small(tmp_path, n_workers=1, n_steps=6, **given)
     assert not list(tmp_path.glob("*.partial"))
 
 
@@ -614,7 +595,8 @@ def played_by(policy: Callable[[Array], Any]) -> dict[str, Any]:
         (played_by(answer([0], n_actions=6)), ValueError, "the 4 actions of breakout, got one"),
         ({"policy": answer([0]), "policy_name": "random"}, ValueError, "a name other than"),
         ({"policy": answer([0]), "policy_name": " "}, ValueError, "a name other than"),
-        ({"policy": answer([0]), "policy_name": 3}, TypeError, "`policy_name` to be a str, got 3"),
+        ({"policy": first_action}, TypeError, "decides the actions of `policy`, got None"),
+        ({"policy": answer([0]), "policy_name": 3}, TypeError, "`policy_name` to be a str that"),
         ({"policy": nn.Linear(1, 1)}, TypeError, "got Linear. For an SB3 model"),
     ],
 )
