@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from rl_infonce.atari.collection import Collection
 from rl_infonce.atari.shard_player import ShardPlayer
-from rl_infonce.atari.shards import n_rows_on_disk, remove_partial_shard
+from rl_infonce.atari.shards import remove_partial_shard
 
-_REFRESH_SECONDS = 0.2
+_WAIT_SECONDS = 0.2  # Windows answers Ctrl-C only between two waits
 _IDLE_SECONDS = 10  # a process that gets no shard for so long ends: its parent may be dead
 _MIN_ROWS_PER_PROCESS = 2_000  # they take one second, and starting a process takes half of it
 
@@ -109,22 +109,11 @@ def _prepare_worker() -> None:
 def _wait(
     collection: Collection, futures: list[Future[dict[str, Any]]], show: Callable[[int], object]
 ) -> None:
-    indices = list(collection.missing)
-    pending, n_shown = set(futures), 0
-    while pending:
-        wait(pending, _REFRESH_SECONDS, return_when=FIRST_EXCEPTION)
-        done = {future for future in pending if future.done()}
-        pending -= done
-        _finish(collection, done)
-        rows = [n_rows_on_disk(collection.folder, collection.settings, i) for i in indices]
-        show(sum(rows) - n_shown)
-        n_shown = sum(rows)
-
-
-def _finish(collection: Collection, done: set[Future[dict[str, Any]]]) -> None:
     """List all shards that succeeded before raising the failure of another."""
-    failed = {future for future in done if future.exception() is not None}
-    for future in done - failed:
-        collection.finish(future.result())
-    for future in failed:
-        future.result()
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, _WAIT_SECONDS, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda each: each.exception() is not None):
+            entry = future.result()
+            collection.finish(entry)
+            show(entry["rows"])

@@ -79,17 +79,6 @@ def shard_rows(settings: Mapping[str, Any], index: int) -> range:
     return range(start, start + quotient + (index < remainder))
 
 
-def n_rows_on_disk(folder: Path, settings: Mapping[str, Any], index: int) -> int:
-    """Return how many rows of a shard are written; an unfinished shard may have a few more."""
-    if shard_folder(folder, index).exists():
-        return len(shard_rows(settings, index))
-    try:
-        size = (_partial_folder(folder, index) / "ram.npy").stat().st_size
-    except FileNotFoundError:
-        return 0
-    return max(0, size - _HEADER_BYTES) // _RAM_BYTES
-
-
 def remove_partial_shard(folder: Path, settings: Mapping[str, Any], index: int) -> None:
     """Remove what a killed process wrote of a shard; foreign files there raise an `OSError`."""
     _remove_columns(_partial_folder(folder, index), columns(settings))

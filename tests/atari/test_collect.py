@@ -328,16 +328,18 @@ def test_a_killed_worker_ends_the_collection_and_leaves_no_half_of_a_shard(
 
 def test_what_succeeded_is_listed_before_a_failure_is_raised() -> None:
     finished: list[Any] = []
-    collection: Any = SimpleNamespace(missing=range(9), finish=finished.append)
+    shown: list[int] = []
+    collection: Any = SimpleNamespace(finish=finished.append)
     futures: list[Future[Any]] = [Future() for _ in range(9)]
     for index, future in enumerate(futures):
         if index == 4:
             future.set_exception(StoppedError())
         else:
-            future.set_result(index)
+            future.set_result({"index": index, "rows": 10 + index})
     with pytest.raises(StoppedError):
-        random_play._wait(collection, futures, lambda _: None)
-    assert sorted(finished) == [0, 1, 2, 3, 5, 6, 7, 8]
+        random_play._wait(collection, futures, shown.append)
+    assert sorted(entry["index"] for entry in finished) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert shown == [entry["rows"] for entry in finished]
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs POSIX signals")
