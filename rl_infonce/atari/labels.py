@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -132,22 +132,14 @@ def decode(
 
 @cache
 def _table() -> dict[str, dict[str, dict[str, Variable]]]:
-    """Return version -> game -> variable, checked."""
+    """Return version -> game -> variable."""
     versions = packaged_json("rl_infonce.atari", "ram_labels.json")["versions"]
     return {
         version: {
-            game: {name: _variable(f"{version} {game} {name}", v) for name, v in variables.items()}
+            game: {
+                name: Variable(v["byte"], tuple(v["categories"])) for name, v in variables.items()
+            }
             for game, variables in content["games"].items()
         }
         for version, content in versions.items()
     }
-
-
-def _variable(where: str, entry: dict[str, Any]) -> Variable:
-    variable = Variable(int(entry["byte"]), tuple(entry["categories"]))
-    if not 0 <= variable.byte < N_BYTES or not set(variable.categories) <= set(CATEGORIES):
-        raise ValueError(
-            f"Expected a byte in [0, {N_BYTES}) and categories among {', '.join(CATEGORIES)} at "
-            f"{where}, got {entry}."
-        )
-    return variable

@@ -44,6 +44,7 @@ def test_every_label_is_a_byte_of_its_own_in_a_known_game(version: str) -> None:
         variables = load_labels(game, version)
         places = [variable.byte for variable in variables.values()]
         assert all(0 <= place < 128 for place in places), game
+        assert all(set(each.categories) <= set(CATEGORIES) for each in variables.values()), game
         twice = {name for name, each in variables.items() if places.count(each.byte) > 1}
         assert not twice, f"{game}: give a byte one name only, got {twice}"
 
