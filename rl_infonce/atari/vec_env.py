@@ -63,7 +63,6 @@ class AtariVecEnv(VecEnv):
             "observation_space": image_space,
             "action_space": action_space,
         }
-        self._labels: list[dict[str, Any]] = [{} for _ in range(n_envs)]  # set by set_attr
         super().__init__(n_envs, image_space, action_space)
         self.game = game
         self.n_actions = len(emulator.ale.get_action_set())
@@ -225,29 +224,24 @@ class AtariVecEnv(VecEnv):
         return [None] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """Return an attribute of each game: a fixed one, or what `set_attr` stored.
+        """Return an attribute of each game, which is the same for all.
 
         Raises:
             AttributeError: If there is no such attribute.
         """
-        values = [{**self._labels[i], **self._fixed} for i in self._get_indices(indices)]
-        if not all(attr_name in value for value in values):
+        if attr_name not in self._fixed:
             raise AttributeError(
                 f"The games of an AtariVecEnv run in C++ and have no attribute {attr_name!r}; "
-                f"known are {sorted(self._fixed)} and what `set_attr` stored."
+                f"known are {sorted(self._fixed)}."
             )
-        return [value[attr_name] for value in values]
+        return [self._fixed[attr_name] for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Store a label with each game; it has no effect on the emulator.
-
-        Raises:
-            AttributeError: If the attribute is one of the fixed ones.
-        """
-        if attr_name in self._fixed:
-            raise AttributeError(f"{attr_name!r} is fixed when an AtariVecEnv is made.")
-        for i in self._get_indices(indices):
-            self._labels[i][attr_name] = value
+        """Raise an `AttributeError`: there is no Python environment to change."""
+        raise AttributeError(
+            f"The games of an AtariVecEnv run in C++ and take no attribute {attr_name!r}. Pass "
+            "settings to `make_atari_vec_env`, and keep labels of your own beside the environment."
+        )
 
     def env_method(
         self,
