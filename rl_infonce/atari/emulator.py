@@ -77,13 +77,10 @@ class Emulator:
     games with labels; the next step overwrites it.
     """
 
-    def __init__(
-        self, game: str, seed: int, *, max_frames_per_game: int = MAX_FRAMES_PER_GAME
-    ) -> None:
+    def __init__(self, game: str, seed: int) -> None:
         self._ale = make_ale(game, seed)
         self._actions = self._ale.getMinimalActionSet()
         self._presses_fire = ale_py.Action.FIRE in self._actions
-        self._max_frames = max_frames_per_game
         self._n_frames = 0
         height, width = self._ale.getScreenDims()
         self._previous: Image = np.zeros((height, width), np.uint8)
@@ -119,7 +116,7 @@ class Emulator:
         for frame in range(FRAME_SKIP):
             reward += int(self._ale.act(joystick))
             self._n_frames += 1
-            if self._ale.game_over() or self._n_frames >= self._max_frames:
+            if self._ale.game_over() or self._n_frames >= MAX_FRAMES_PER_GAME:
                 self.is_over = True
                 return reward
             if frame == FRAME_SKIP - 2:

@@ -236,11 +236,6 @@ class FrameView:
         self._ages = np.arange(n_stacked)[::-1]
         self.shape: tuple[int, ...] = (len(starts), n_stacked, *images[0].shape[1:])
 
-    @property
-    def ndim(self) -> int:
-        """Return 4."""
-        return len(self.shape)
-
     def __len__(self) -> int:
         return self.shape[0]
 

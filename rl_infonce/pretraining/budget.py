@@ -11,6 +11,7 @@ from rl_infonce.checks import check_count, check_number
 
 N_VALIDATIONS = 40
 _VALIDATION_SHARE = 0.2  # of a budget in seconds, at most
+_WARMUP_SHARE = 0.02  # of all steps, in which the learning rate rises
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -81,13 +82,12 @@ def parse_budget(text: str) -> Budget:
     return Budget(n_steps=int(amount))
 
 
-def learning_rate_factor(step: int, n_steps: int, *, warmup: float = 0.02) -> float:
+def learning_rate_factor(step: int, n_steps: int) -> float:
     """Return what to multiply the learning rate by: up linearly, then down to 0 as a half cosine.
 
-    `step` counts from 0; `warmup` is the share of the steps that go up, in [0, 1).
+    `step` counts from 0.
     """
-    check_number("n_steps", n_steps, at_least=1)
-    n_warmup = math.ceil(warmup * n_steps)
+    n_warmup = math.ceil(_WARMUP_SHARE * n_steps)
     if step < n_warmup:
         return (step + 1) / (n_warmup + 1)
     return (1 + math.cos(math.pi * (step - n_warmup) / max(n_steps - n_warmup, 1))) / 2

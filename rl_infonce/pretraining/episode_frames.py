@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_generator, check_number, check_shape
+from rl_infonce.checks import check_generator, check_shape
 from rl_infonce.probing.arrays import as_array
 from rl_infonce.probing.data import check_integers, check_labels
 
 IntArray = npt.NDArray[np.int64]
+
+_HELD_OUT_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -129,32 +131,30 @@ def training_and_validation(
     )
 
 
-def hold_out_episodes(
-    episode_ids: IntArray, rng: np.random.Generator, *, share: float = 0.2
-) -> tuple[IntArray, IntArray]:
+def hold_out_episodes(episode_ids: IntArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Return the rows for training and those held out, ascending, whole episodes each.
+
+    A fifth of the episodes is held out, at least one.
 
     Args:
         episode_ids: [K] integers, equal within an episode and different between any two.
         rng: Source of all randomness.
-        share: Share of the episodes to hold out, in (0, 1); at least one is on either side.
 
     Raises:
         TypeError: If `episode_ids` are not integers, or `rng` is a seed.
-        ValueError: If there are fewer than 2 episodes or the share is out of range.
+        ValueError: If there are fewer than 2 episodes.
     """
     episode_ids = as_array(episode_ids)
     check_integers("episode_ids", episode_ids)
     check_shape("episode_ids", episode_ids, ("K",))
     check_generator(rng)
-    check_number("share", share, above=0, below=1)
     episodes, episode_of_row = np.unique(episode_ids, return_inverse=True)
     if len(episodes) < 2:
         raise ValueError(
             f"Expected at least 2 episodes to hold some out, got {len(episodes)} in "
             f"{len(episode_ids)} frames. Collect more steps."
         )
-    n_held_out = min(max(round(share * len(episodes)), 1), len(episodes) - 1)
+    n_held_out = max(round(_HELD_OUT_SHARE * len(episodes)), 1)
     is_held_out = np.zeros(len(episodes), dtype=np.bool_)
     is_held_out[rng.permutation(len(episodes))[:n_held_out]] = True
     held_out = is_held_out[episode_of_row]

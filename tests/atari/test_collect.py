@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from tqdm import tqdm
 from rl_infonce.atari import (
     LabelledFrames,
     collect,
+    emulator,
     load_frames,
     make_atari_vec_env,
     random_play,
@@ -33,7 +33,6 @@ from rl_infonce.atari import (
     shards,
 )
 from rl_infonce.atari.collection import Collection
-from rl_infonce.atari.emulator import Emulator
 from tests.full_disk import no_room
 from tests.further import further
 
@@ -160,7 +159,7 @@ def test_agent_view_is_bit_for_bit_that_of_the_vector_environment(
 def test_a_game_cut_off_after_its_frames_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_player, "Emulator", partial(Emulator, max_frames_per_game=42))
+    monkeypatch.setattr(emulator, "MAX_FRAMES_PER_GAME", 42)
     frames = small(tmp_path, game="pong", n_steps=30, n_shards=1)
     assert np.flatnonzero(frames.column("game_starts")).tolist() == [0, 11, 22]  # ceil(42 / 4)
     assert np.unique(frames.episode_ids).tolist() == [0, 11, 22]
@@ -244,7 +243,7 @@ def test_a_game_whose_first_action_is_no_noop_keeps_it(tmp_path: Path) -> None:
 def test_a_function_sees_what_is_recorded_in_lockstep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_player, "Emulator", partial(Emulator, max_frames_per_game=42))
+    monkeypatch.setattr(emulator, "MAX_FRAMES_PER_GAME", 42)
     seen: list[Array] = []
 
     def policy(stacks: Array) -> list[int]:

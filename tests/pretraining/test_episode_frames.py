@@ -66,7 +66,7 @@ def test_episodes_are_held_out_whole() -> None:
         assert len(held_out) == 6
         seen.add(tuple(held_out))
     assert len(seen) > 10
-    train, held_out = hold_out_episodes(ids[:6], np.random.default_rng(0), share=0.01)
+    train, held_out = hold_out_episodes(ids[:6], np.random.default_rng(0))
     assert (len(train), len(held_out)) == (3, 3)
 
 
