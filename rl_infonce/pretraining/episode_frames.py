@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_generator, check_shape
 from rl_infonce.probing.arrays import as_array
-from rl_infonce.probing.data import check_integers, check_labels
+from rl_infonce.probing.data import check_integers, checked_labels
 
 IntArray = npt.NDArray[np.int64]
 
@@ -22,6 +22,8 @@ _HELD_OUT_SHARE = 0.2
 class EpisodeFrames:
     """Frames in the order of time, and the episodes they belong to.
 
+    Ids, rows and labels may be tensors or lists, and are kept as arrays.
+
     Attributes:
         observations: K frames: an array, a memory map, or a view with `__len__` and `.shape` that
             integer arrays index, giving uint8 [B, C, H, W].
@@ -30,7 +32,8 @@ class EpisodeFrames:
         labels: Variable to [K] integers in 0..255, for objectives that are told them.
 
     Raises:
-        TypeError: If observations are no array, or episode ids, rows or labels no integers.
+        TypeError: If observations are no array, labels no dictionary, or episode ids, rows or
+            labels no integers.
         ValueError: If lengths differ, an episode is torn apart, rows are out of order or leave out
             a part of an episode, or a label is outside 0..255.
     """
@@ -51,7 +54,7 @@ class EpisodeFrames:
             )
         check_shape("episode_ids", self.episode_ids, (len(self.observations),))
         if self.labels:
-            check_labels(self.labels, len(self.observations))
+            object.__setattr__(self, "labels", checked_labels(self.labels, len(self.observations)))
         n_runs = 1 + int((np.diff(self.episode_ids) != 0).sum())
         n_episodes = len(np.unique(self.episode_ids))
         if n_runs != n_episodes:

@@ -60,13 +60,12 @@ class LabelledObservations:
         images = as_observations(self.observations)
         arrays: dict[str, Any] = {
             "observations": as_array(images) if isinstance(images, Tensor) else images,
-            "labels": as_arrays("labels", self.labels),
+            "labels": checked_labels(self.labels, len(images)),
             "episode_ids": as_array(self.episode_ids),
             "group_ids": None if self.group_ids is None else as_array(self.group_ids),
         }
         for name, value in arrays.items():
             object.__setattr__(self, name, value)
-        check_labels(self.labels, len(self.observations))
         check_integers("episode_ids", self.episode_ids)
         check_shape("episode_ids", self.episode_ids, (len(self.observations),))
         if self.group_ids is not None:
@@ -113,20 +112,15 @@ def _check_groups(group_ids: IntArray, episode_ids: IntArray) -> None:
 
 
 def checked_labels(labels: Labels, n_frames: int) -> dict[str, npt.NDArray[Any]]:
-    """Return labels as arrays; see `check_labels`."""
+    """Return labels as arrays, or raise unless each variable has an integer in 0..255 per frame."""
     found = as_arrays("labels", labels)
-    check_labels(found, n_frames)
-    return found
-
-
-def check_labels(labels: Labels, n_frames: int) -> None:
-    """Raise unless there is a variable and each has one integer in 0..255 per frame."""
-    if not labels:
+    if not found:
         raise ValueError("Expected `labels` for at least one variable, got none.")
-    for variable, values in labels.items():
+    for variable, values in found.items():
         name = f"labels[{variable!r}]"
         check_shape(name, values, (n_frames,))
         check_classes(name, values)
+    return found
 
 
 def check_classes(name: str, values: npt.NDArray[Any]) -> None:

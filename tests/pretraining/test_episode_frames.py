@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rl_infonce.pretraining import EpisodeFrames, hold_out_episodes, training_and_validation
 
@@ -102,9 +103,12 @@ def test_what_does_not_fit_is_refused() -> None:
         hold_out_episodes(np.arange(2), 0)  # type: ignore[arg-type]
 
 
-def test_lists_serve_as_ids_and_rows() -> None:
-    frames = EpisodeFrames(np.zeros((4, 1, 2, 2), np.uint8), [0, 0, 1, 1], [0, 1])  # type: ignore[arg-type]
+def test_lists_serve_as_ids_rows_and_labels() -> None:
+    given: Any = ([0, 0, 1, 1], [0, 1], {"x": [0, 1, 0, 1], "y": torch.arange(4)})
+    frames = EpisodeFrames(np.zeros((4, 1, 2, 2), np.uint8), *given)
     assert frames.starts(2).tolist() == [0]
+    assert frames.labels["x"][frames.rows].tolist() == [0, 1]
+    assert isinstance(frames.labels["y"], np.ndarray)
     held_out = hold_out_episodes([0, 0, 1, 1], np.random.default_rng(0))  # type: ignore[arg-type]
     assert [len(rows) for rows in held_out] == [2, 2]
 
