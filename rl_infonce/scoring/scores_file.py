@@ -71,12 +71,11 @@ class ScoresFile:
         encoders[key] = dict(described)
         return bool(stale)
 
-    def drop_stale(
-        self, game: str, *, labels_hash: str | None = None, frames_hash: str | None = None
-    ) -> bool:
-        """Drop a game's scores of other labels or frames, and return whether there were any."""
-        given = {"labels_hash": labels_hash, "frames_hash": frames_hash}
-        hashes = {name: digest for name, digest in given.items() if digest is not None}
+    def drop_stale(self, game: str, **hashes: str) -> bool:
+        """Drop a game's scores of other labels or frames, and return whether there were any.
+
+        `hashes` are the present `labels_hash` or `frames_hash`; scores without one stay.
+        """
         kept = [
             entry
             for entry in self.content["cells"]
