@@ -71,16 +71,6 @@ def test_losses_perfect_alignment_has_closed_form(loss: Loss, temperature: float
 
 
 @BOTH
-def test_losses_row_with_only_its_positive_is_zero_without_gradient(loss: Loss) -> None:
-    scores = random_scores(3, 3).requires_grad_()
-    with pytest.warns(UserWarning, match=r"3 of 3 rows have no negative and so loss 0: 0, 1, 2\."):
-        losses = loss(scores, mask=torch.eye(3, dtype=torch.bool))
-    (gradient,) = torch.autograd.grad(losses.sum(), scores)
-    assert losses.tolist() == [0.0, 0.0, 0.0]
-    assert gradient.tolist() == [[0.0] * 3] * 3
-
-
-@BOTH
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e4), (torch.float16, 6e4)])
 def test_losses_extreme_scores_stay_exact(loss: Loss, dtype: torch.dtype, size: float) -> None:
     worst = torch.tensor([[-size, size], [size, -size]], dtype=dtype, requires_grad=True)
