@@ -17,46 +17,17 @@ class SamplingPlan(NamedTuple):
     """What to draw from an experience.
 
     Attributes:
-        horizons: K gaps in steps, ascending.
-        n_pairs: Anchors wanted.
-        context_length: L steps up to and including the anchor's.
-        min_gap: Same-episode candidates closer than this are masked, unless shuffled.
-        with_actions: Whether to gather the actions between anchor and last future.
-        shuffled: Whether each anchor gets the futures of another one as its positives; all futures
-            but its own are candidates.
-        segment_length: Consecutive steps that are anchors together.
-        pairs_from: "buffer", or "minibatch" or "auto" if RL's minibatch is looked at first.
+        settings: Those of the loss.
+        horizons: K gaps in steps, ascending, that the settings came to.
     """
 
+    settings: InfoNCESettings
     horizons: tuple[int, ...]
-    n_pairs: int
-    context_length: int
-    min_gap: int
-    with_actions: bool
-    shuffled: bool = False
-    segment_length: int = 1
-    pairs_from: str = "buffer"
 
     @property
     def minibatch_share(self) -> float:
         """Part of the loss's weight that pairs of RL's minibatch have."""
-        return AUTO_SHARE if self.pairs_from == "auto" else 1.0
-
-
-def sampling_plan(
-    settings: InfoNCESettings, horizons: tuple[int, ...], *, with_actions: bool
-) -> SamplingPlan:
-    """Return what the settings of a loss need to be drawn."""
-    return SamplingPlan(
-        horizons=horizons,
-        n_pairs=settings.n_pairs,
-        context_length=settings.n_context_steps,
-        min_gap=settings.min_gap,
-        with_actions=with_actions,
-        shuffled=settings.positives == "shuffled",
-        segment_length=settings.segment_length,
-        pairs_from=settings.pairs_from,
-    )
+        return AUTO_SHARE if self.settings.pairs_from == "auto" else 1.0
 
 
 class ObservationBatch(NamedTuple):
@@ -97,8 +68,8 @@ def sample_batch(
     Returns:
         The batch, of fewer than `n_pairs` anchors if fewer are legal; None if fewer than 2 are.
     """
-    horizon = max(plan.horizons)
-    steps, envs = experience.sample_anchors(horizon, plan.n_pairs, rng, plan.segment_length)
+    horizon, settings = max(plan.horizons), plan.settings
+    steps, envs = experience.sample_anchors(horizon, settings.n_pairs, rng, settings.segment_length)
     return None if len(steps) < 2 else gather_batch(experience, plan, steps, envs, rng)
 
 
@@ -118,8 +89,8 @@ def gather_batch(
         envs: [B] environments.
         rng: Source of the order in which futures are shuffled.
     """
-    episodes = experience.episodes(steps, envs)
-    context_steps = steps[:, None] + np.arange(1 - plan.context_length, 1)  # [B, L]
+    settings, episodes = plan.settings, experience.episodes(steps, envs)
+    context_steps = steps[:, None] + np.arange(1 - settings.n_context_steps, 1)  # [B, L]
     context_envs = np.broadcast_to(envs[:, None], context_steps.shape)
     recorded = np.maximum(context_steps, 0)
     context_used = (context_steps >= 0) & (
@@ -127,8 +98,9 @@ def gather_batch(
     )
     future_steps = steps + np.asarray(plan.horizons)[:, None]  # [K, B]
     futures = experience.observations(future_steps, np.broadcast_to(envs, future_steps.shape))
-    may_serve = negative_mask(steps, envs, episodes, plan.min_gap)
-    if plan.shuffled:  # negatives as far from the anchor as positives, or distance would tell them
+    may_serve = negative_mask(steps, envs, episodes, settings.min_gap)
+    if settings.positives == "shuffled":
+        # Negatives lie as far from the anchor as positives, or distance would tell them.
         order = another_one(len(steps), rng)
         futures, may_serve = futures[:, order], order != np.arange(len(order))[:, None]
     return ObservationBatch(
@@ -155,7 +127,7 @@ def actions_between(
     envs: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.generic] | None:
     """Return the actions [B, largest horizon, *action] from anchors on, if they are wanted."""
-    if not plan.with_actions or max(plan.horizons) == 0:
+    if not plan.settings.action_conditioning or max(plan.horizons) == 0:
         return None
     action_steps = steps[:, None] + np.arange(max(plan.horizons))  # [B, largest horizon]
     return experience.actions(action_steps, np.broadcast_to(envs[:, None], action_steps.shape))

@@ -32,7 +32,7 @@ from rl_infonce.sb3.auxiliary_loss import (
     new_target,
 )
 from rl_infonce.sb3.batch_encoding import Encoded
-from rl_infonce.sb3.batch_sampling import sampling_plan
+from rl_infonce.sb3.batch_sampling import SamplingPlan
 from rl_infonce.sb3.binding import (
     constructing_algorithm,
     is_built_off_policy,
@@ -101,8 +101,7 @@ class InfoNCEExtractor(HostedExtractor):
         self._action_space: spaces.Space[Any] | None = None
         if given.action_conditioning:
             self._action_space = known_action_space(given.action_space, look_up=given.auto_bind)
-        with_actions = self._action_space is not None
-        self._plan = sampling_plan(self.settings, self.horizons, with_actions=with_actions)
+        self._plan = SamplingPlan(self.settings, self.horizons)
         seed = given.seed if given.seed is not None else getattr(algorithm, "seed", None)
         self.begin_session(seed)
         self.infonce_coef = given.infonce_coef

@@ -16,6 +16,7 @@ from rl_infonce.copies import row_sums
 from rl_infonce.sb3.batch_sampling import SamplingPlan, actions_between, another_one
 from rl_infonce.sb3.episode_index import Array
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.settings import InfoNCESettings
 from rl_infonce.temporal import BoolArray, IntArray, Steps, far_mask
 
 AMBIGUOUS, ABSENT = -1, -2
@@ -199,24 +200,25 @@ def pairs_of_minibatch(
     Returns:
         The pairs; None if there are fewer than two.
     """
-    (horizon,) = plan.horizons
+    settings, (horizon,) = plan.settings, plan.horizons
     rows = np.flatnonzero(places >= 0)
     steps, envs = np.divmod(places[rows], experience.n_envs)
     where = Steps(steps, envs, experience.episodes(steps, envs))
     has_future, futures, is_future = experience.futures_among(steps, envs, horizon)
     paired = np.flatnonzero(futures >= 0)
-    lonely = _some(np.flatnonzero(has_future & (futures < 0)), plan.n_pairs - len(paired), rng)
+    lonely = _some(np.flatnonzero(has_future & (futures < 0)), settings.n_pairs - len(paired), rng)
     if len(lonely) == 1:  # a batch of one, which no batch norm can train on
         lonely = lonely[:0]
     chosen = np.concatenate([paired, lonely])
     if len(chosen) < 2:
         return None
     others = np.setdiff1d(np.flatnonzero(is_future), futures[paired])
-    order = another_one(len(chosen), rng) if plan.shuffled else np.arange(len(chosen))
+    is_shuffled = settings.positives == "shuffled"
+    order = another_one(len(chosen), rng) if is_shuffled else np.arange(len(chosen))
     anchors, missing = where.at(chosen), where.at(lonely)
     origins = _joined(anchors.at(order), _later(where.at(others), -horizon))
     candidates = _later(origins, horizon)
-    time_mask = _may_serve(anchors, origins, candidates, plan)
+    time_mask = _may_serve(anchors, origins, candidates, settings)
     future_places = candidates.steps * experience.n_envs + candidates.envs
     return MinibatchPairs(
         anchors=rows[chosen],
@@ -247,16 +249,19 @@ def _joined(first: Steps, second: Steps) -> Steps:
     return Steps(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
 
-def _may_serve(anchors: Steps, origins: Steps, candidates: Steps, plan: SamplingPlan) -> BoolArray:
+def _may_serve(
+    anchors: Steps, origins: Steps, candidates: Steps, settings: InfoNCESettings
+) -> BoolArray:
     """Return which candidates may serve which anchors, before anyone looked at observations.
 
     Args:
         anchors: B anchors.
         origins: M steps, of which the candidates are the futures.
         candidates: M candidates.
-        plan: If it is shuffled, an anchor's own future alone may not; else `min_gap` holds.
+        settings: If positives are shuffled, an anchor's own future alone may not; else `min_gap`
+            holds.
     """
-    mask = far_mask(anchors, origins, 1 if plan.shuffled else plan.min_gap)
+    mask = far_mask(anchors, origins, 1 if settings.positives == "shuffled" else settings.min_gap)
     mask &= far_mask(anchors, candidates, 1)
     np.fill_diagonal(mask, True)
     return mask

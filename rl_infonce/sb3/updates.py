@@ -53,11 +53,11 @@ def draw(experience: Experience, plan: SamplingPlan, session: Session) -> Observ
             "episode, so that this update has no InfoNCE loss; the RL update goes on. "
             f"{way}{'' if off_policy else ', or raise n_steps or n_envs'}.",
         )
-    n_pairs = 0 if raw is None else raw.n_anchors
-    few = 0 < n_pairs * FEW_OF < plan.n_pairs and not off_policy
+    n_pairs, wanted = 0 if raw is None else raw.n_anchors, plan.settings.n_pairs
+    few = 0 < n_pairs * FEW_OF < wanted and not off_policy
     words = (
         f"The rollouts of {type(session.algorithm).__name__} hold few pairs: {n_pairs} of n_pairs="
-        f"{plan.n_pairs} in this update, so that a future is told from {n_pairs - 1} others alone. "
+        f"{wanted} in this update, so that a future is told from {n_pairs - 1} others alone. "
         "Raise n_steps or n_envs."
     )
     session.warn_if_it_lasts("few pairs", words, happens=few)
@@ -90,7 +90,7 @@ def find_pairs(
         labels = partial(labels_of, experience)
     n_absent = int((places == ABSENT).sum())
     if n_absent > MOST_ABSENT * len(places):
-        if plan.pairs_from == "minibatch":
+        if plan.settings.pairs_from == "minibatch":
             _warn_of_absent_rows(algorithm, session, n_absent, len(places))
         return None
     return pairs_of_minibatch(places, experience, labels, plan, session.rng)
@@ -98,9 +98,10 @@ def find_pairs(
 
 def _is_source(plan: SamplingPlan, n_rows: int, *, of_rollout: bool) -> bool:
     """Return whether pairs are looked for in a minibatch of so many rows."""
-    if plan.pairs_from == "auto":
-        return of_rollout and n_rows >= max(AUTO_ROWS, plan.n_pairs)
-    return plan.pairs_from == "minibatch"
+    settings = plan.settings
+    if settings.pairs_from == "auto":
+        return of_rollout and n_rows >= max(AUTO_ROWS, settings.n_pairs)
+    return settings.pairs_from == "minibatch"
 
 
 def _minibatch_of(observations: Tensor, algorithm: BaseAlgorithm, session: Session) -> Any:

@@ -13,10 +13,14 @@ from rl_infonce.sb3.batch_encoding import encode_actions, preprocess
 from rl_infonce.sb3.batch_sampling import ObservationBatch, SamplingPlan, another_one, sample_batch
 from rl_infonce.sb3.buffers import ExperienceReader
 from rl_infonce.sb3.experience import Experience
+from rl_infonce.settings import InfoNCESettings
 from tests.sb3.fakes import decode
 from tests.sb3.worlds import ALGORITHMS
 
-PLAN = SamplingPlan(horizons=(4, 6), n_pairs=12, context_length=5, min_gap=3, with_actions=True)
+SETTINGS = InfoNCESettings(
+    n_pairs=12, context="gru", context_length=5, min_gap=3, action_conditioning=True
+)
+PLAN = SamplingPlan(SETTINGS, horizons=(4, 6))
 
 
 def recorded(name: str) -> tuple[Any, Experience]:
@@ -25,7 +29,8 @@ def recorded(name: str) -> tuple[Any, Experience]:
 
 
 def sampled(experience: Experience, seed: int = 0, **changes: Any) -> ObservationBatch:
-    batch = sample_batch(experience, PLAN._replace(**changes), np.random.default_rng(seed))
+    plan = PLAN._replace(settings=replace(SETTINGS, **changes))
+    batch = sample_batch(experience, plan, np.random.default_rng(seed))
     assert batch is not None
     return batch
 
@@ -43,15 +48,15 @@ def test_context_futures_and_mask_agree_with_brute_force(name: str, seed: int) -
         for k, horizon in enumerate(PLAN.horizons):
             assert (futures.env[k, i], futures.episode[k, i]) == (env, episode)
             assert futures.time[k, i] == time + horizon
-        for step in range(PLAN.context_length):
-            expected = time - (PLAN.context_length - 1 - step)
+        for step in range(SETTINGS.context_length):
+            expected = time - (SETTINGS.context_length - 1 - step)
             if batch.context_used[i, step]:
                 assert (context.env[i, step], context.episode[i, step]) == (env, episode)
                 assert context.time[i, step] == expected
         assert batch.context_used[i, -1]
         for j in range(12):
             same_episode = (context.env[j, -1], context.episode[j, -1]) == (env, episode)
-            near = same_episode and abs(int(context.time[j, -1]) - time) < PLAN.min_gap
+            near = same_episode and abs(int(context.time[j, -1]) - time) < SETTINGS.min_gap
             assert batch.time_mask[i, j] == (i == j or not near)
             for k in range(len(PLAN.horizons)):
                 identical = np.array_equal(batch.futures[k, i], batch.futures[k, j])
@@ -76,10 +81,12 @@ def test_identical_observations_are_no_negatives_of_one_another() -> None:
 
 
 def test_fewer_than_two_pairs_have_no_negative_and_make_no_batch() -> None:
-    _, experience = recorded("PPO")
+    _, experience = recorded("DQN")
     rng = np.random.default_rng(0)
-    assert sample_batch(experience, PLAN._replace(n_pairs=1), rng) is None
-    assert sample_batch(experience, PLAN._replace(horizons=(200,)), rng) is None
+    for n_legal in (0, 1, 2):
+        part = experience.part(0, max(PLAN.horizons) + n_legal)
+        assert len(part.sample_anchors(max(PLAN.horizons), 12, rng)[0]) == n_legal
+        assert (sample_batch(part, PLAN, rng) is None) == (n_legal < 2)
     assert sampled(experience, n_pairs=2).n_anchors == 2
 
 
@@ -87,7 +94,7 @@ def test_steps_before_an_episode_are_marked_unused_and_all_others_used() -> None
     _, experience = recorded("DQN")  # its whole past is in the buffer
     batch = sampled(experience, n_pairs=40)
     time = decode(batch.context).time[:, -1]
-    ages = np.arange(PLAN.context_length)[::-1]
+    ages = np.arange(SETTINGS.context_length)[::-1]
     assert np.array_equal(batch.context_used, time[:, None] >= ages)
     assert not batch.context_used.all()
 
@@ -135,7 +142,7 @@ def test_images_are_scaled_unless_they_are_normalised_already() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_shuffled_positives_are_other_anchors_futures(name: str, seed: int) -> None:
     _, experience = recorded(name)
-    whole, batch = sampled(experience, seed), sampled(experience, seed, shuffled=True)
+    whole, batch = sampled(experience, seed), sampled(experience, seed, positives="shuffled")
     np.testing.assert_array_equal(batch.context, whole.context)
     stamps, shuffled = (
         [tuple(row) for row in np.stack(decode(each.futures[0]), axis=1).tolist()]

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from rl_infonce import InfoNCEExtractor
 from rl_infonce.presets import OF_IMAGES, OF_VECTORS, PRESETS
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
-from rl_infonce.sb3.batch_sampling import sample_batch, sampling_plan
+from rl_infonce.sb3.batch_sampling import sample_batch
 from tests.further import further
 from tests.sb3.worlds import N_STEPS, PPO_SIZES, extractors_of, policy_kwargs
 
@@ -286,8 +286,7 @@ def encoded_actions(model: BaseAlgorithm) -> tuple[npt.NDArray[Any], npt.NDArray
     (extractor, *_) = extractors_of(model)
     experience = extractor.experience()
     assert experience is not None
-    plan = sampling_plan(extractor.settings, extractor.horizons, with_actions=True)
-    raw = sample_batch(experience, plan, np.random.default_rng(0))
+    raw = sample_batch(experience, extractor._plan, np.random.default_rng(0))
     assert raw is not None
     assert extractor.infonce is not None
     auxiliary: AuxiliaryLoss = extractor._auxiliary_loss()
