@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -120,40 +119,6 @@ def attach_gradients(features: Tensor, auxiliary: AuxiliaryGradients) -> Tensor:
     return attached
 
 
-class GradientReport(NamedTuple):
-    """How the auxiliary gradient compares with the host's on the shared parameters.
-
-    Attributes:
-        rl_norm: L2 norm of the host's gradient.
-        infonce_norm: L2 norm of the auxiliary gradient (coefficient included) after `scale`.
-        heads_norm: L2 norm of the auxiliary gradient on the parameters of its loss alone.
-        cosine: Cosine between the two, 0 if one of them vanishes.
-        scale: Factor <= 1 by which the auxiliary gradient was bounded.
-    """
-
-    rl_norm: float
-    infonce_norm: float
-    heads_norm: float
-    cosine: float
-    scale: float
-
-    @property
-    def ratio(self) -> float:
-        """Auxiliary over host's norm; infinite if the host's vanishes."""
-        return self.infonce_norm / self.rl_norm if self.rl_norm > 0 else float("inf")
-
-    def scalars(self) -> dict[str, float]:
-        """Return names of curves to numbers; without the ratio where it is infinite."""
-        numbers = {
-            "grad_norm_rl": self.rl_norm,
-            "grad_norm_infonce": self.infonce_norm,
-            "grad_norm_heads": self.heads_norm,
-            "grad_cosine": self.cosine,
-            "grad_scale": self.scale,
-        }
-        return numbers | ({"grad_ratio": self.ratio} if math.isfinite(self.ratio) else {})
-
-
 class GradientWatch:
     """Compare, and optionally bound, attached gradients at the end of the host's next backward.
 
@@ -162,7 +127,10 @@ class GradientWatch:
 
     Args:
         auxiliary: What was given to `attach_gradients`.
-        on_report: Receives the comparison.
+        on_numbers: Receives the comparison, by the names of its curves: the L2 norms of both
+            gradients on the shared parameters, the auxiliary one (coefficient included) after the
+            bound, and of that on its own parameters; the cosine, 0 if one of the two vanishes; the
+            factor <= 1 of the bound; and the ratio of the norms, unless the host's vanishes.
         max_ratio: Scale all attached gradients down so that, on the shared parameters, their norm
             is at most this many times the host's.
     """
@@ -170,12 +138,12 @@ class GradientWatch:
     def __init__(
         self,
         auxiliary: AuxiliaryGradients,
-        on_report: Callable[[GradientReport], None],
+        on_numbers: Callable[[dict[str, float]], None],
         *,
         max_ratio: float | None = None,
     ) -> None:
         self.auxiliary = auxiliary
-        self.on_report = on_report
+        self.on_numbers = on_numbers
         self.max_ratio = max_ratio
         self.waiting = {id(parameter) for parameter in auxiliary.parameters}
         self.arriving: dict[int, Tensor] = {}
@@ -196,11 +164,11 @@ class GradientWatch:
         self.waiting.discard(id(parameter))
         if self.waiting:
             return
-        report = _compare(self.auxiliary, self.arriving, self.max_ratio)
+        numbers = _compare(self.auxiliary, self.arriving, self.max_ratio)
         self.withdraw()
-        if report.scale < 1.0:
-            _rescale(self.auxiliary, report.scale)
-        self.on_report(report)
+        if numbers["grad_scale"] < 1.0:
+            _rescale(self.auxiliary, numbers["grad_scale"])
+        self.on_numbers(numbers)
 
     def withdraw(self) -> None:
         """Take the hooks away, whether they have run or not."""
@@ -239,18 +207,14 @@ class Attachment:
         if auxiliary is None:
             return features
         is_watched = on_numbers is not None or max_ratio is not None
-
-        def tell(report: GradientReport) -> None:
-            if on_numbers is not None:
-                on_numbers(report.scalars())
-
         if is_watched and auxiliary.reaches_parameters:
             # SAC's actor loss also passes the critic, and those gradients are thrown away
-            self._withdraw_hooks = GradientWatch(auxiliary, tell, max_ratio=max_ratio).withdraw
+            watch = GradientWatch(auxiliary, on_numbers or _nothing, max_ratio=max_ratio)
+            self._withdraw_hooks = watch.withdraw
         return attach_gradients(features, auxiliary)
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 
@@ -263,16 +227,23 @@ def _rescale(auxiliary: AuxiliaryGradients, scale: float) -> None:
 @torch.no_grad()
 def _compare(
     auxiliary: AuxiliaryGradients, arriving: Mapping[int, Tensor], max_ratio: float | None
-) -> GradientReport:
+) -> dict[str, float]:
     shared = auxiliary.parameters[: auxiliary.n_shared]
     own = torch.cat([g.flatten() for g in auxiliary.gradients[: auxiliary.n_shared]])
     heads = torch.nn.utils.get_total_norm(auxiliary.gradients[auxiliary.n_shared :]).to(own)
     total = torch.cat([arriving[id(p)].flatten().to(own.dtype) for p in shared])
     host = total - own
-    numbers = torch.stack([host.norm(), own.norm(), heads, host @ own])
-    rl_norm, infonce_norm, heads_norm, product = numbers.tolist()
+    found = torch.stack([host.norm(), own.norm(), heads, host @ own])
+    rl_norm, infonce_norm, heads_norm, product = found.tolist()
     cosine = product / (rl_norm * infonce_norm) if rl_norm * infonce_norm > 0 else 0.0
     scale = 1.0
     if max_ratio is not None and infonce_norm > max_ratio * rl_norm:
         scale = max_ratio * rl_norm / infonce_norm
-    return GradientReport(rl_norm, scale * infonce_norm, scale * heads_norm, cosine, scale)
+    numbers = {
+        "grad_norm_rl": rl_norm,
+        "grad_norm_infonce": scale * infonce_norm,
+        "grad_norm_heads": scale * heads_norm,
+        "grad_cosine": cosine,
+        "grad_scale": scale,
+    }
+    return numbers | ({"grad_ratio": scale * infonce_norm / rl_norm} if rl_norm > 0 else {})
