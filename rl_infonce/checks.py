@@ -124,25 +124,20 @@ def check_generator(rng: Any) -> None:
         )
 
 
-def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -> tuple[int, ...]:
-    """Return the horizons as an ascending tuple.
+def check_horizons(horizons: Iterable[int], *, allow_zero: bool = False) -> None:
+    """Raise unless `horizons` holds one or more distinct gaps in agent steps.
 
     Args:
-        horizons: One horizon or several distinct ones, in agent steps.
+        horizons: The gaps, in any order.
         allow_zero: Whether a horizon of 0 (the anchor itself) is accepted.
-
-    Returns:
-        The distinct horizons in ascending order.
 
     Raises:
         TypeError: If a horizon is not an integer.
         ValueError: If there is none, one is too small, or one appears twice.
     """
-    is_one = isinstance(horizons, Integral)
-    is_several = isinstance(horizons, Iterable) and not isinstance(horizons, str | bytes)
-    if not (is_one or is_several):
+    if not isinstance(horizons, Iterable) or isinstance(horizons, str | bytes):
         raise TypeError(f"Expected `horizons` to hold integers, got {horizons!r}.")
-    values: list[Any] = [horizons] if is_one else list(horizons)  # type: ignore[arg-type]
+    values = list(horizons)
     smallest = 0 if allow_zero else 1
     if not values:
         raise ValueError("Expected `horizons` to hold at least one integer, got none.")
@@ -153,7 +148,6 @@ def check_horizons(horizons: int | Sequence[int], *, allow_zero: bool = False) -
             raise ValueError(f"Expected `horizons` to be at least {smallest}, got {value}.")
     if len(set(values)) != len(values):
         raise ValueError(f"Expected `horizons` without duplicates, got {values}.")
-    return tuple(sorted(int(value) for value in values))
 
 
 def check_flag(name: str, value: bool) -> None:

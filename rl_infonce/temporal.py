@@ -6,17 +6,16 @@ every small pattern. Times run along axis 0, oldest first; environments along ax
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_generator, check_horizons, check_shape
+from rl_infonce.checks import check_count, check_generator, check_shape
 
 __all__ = [
     "Steps",
-    "check_horizons",
     "episode_ids",
     "far_mask",
     "futures_among",
@@ -86,7 +85,7 @@ def legal_anchors(episode_ids: IntArray, horizon: int) -> tuple[IntArray, IntArr
         ValueError: If `episode_ids` is not a matrix or `horizon` is negative.
     """
     check_shape("episode_ids", episode_ids, ("T", "N"))
-    (horizon,) = check_horizons(horizon, allow_zero=True)
+    check_count("horizon", horizon, at_least=0)
     n_starts = max(len(episode_ids) - horizon, 0)
     steps, envs = np.nonzero(episode_ids[:n_starts] == episode_ids[horizon : horizon + n_starts])
     return steps.astype(np.int64), envs.astype(np.int64)
@@ -94,7 +93,7 @@ def legal_anchors(episode_ids: IntArray, horizon: int) -> tuple[IntArray, IntArr
 
 def sample_pairs(
     episode_ids: IntArray,
-    horizon: int | Sequence[int],
+    horizon: int,
     n_pairs: int,
     rng: np.random.Generator,
     *,
@@ -109,7 +108,8 @@ def sample_pairs(
     Args:
         episode_ids: [R, N] ids that differ between any two episodes of one environment. The rows
             are steps by age, or a ring of them.
-        horizon: One horizon, or several at once; anchors are legal for the largest, hence for all.
+        horizon: Steps between anchor and positive, >= 0; the largest one if there are several, as
+            anchors that are legal for it are legal for all.
         n_pairs: Number of anchors wanted, >= 1.
         rng: Source of all randomness.
         oldest_row: Row of step 0; the rows go round.
@@ -120,21 +120,21 @@ def sample_pairs(
         the number of legal anchors, possibly 0.
 
     Raises:
-        TypeError: If a number is no integer, `horizon` does not hold any, or `rng` is a seed.
+        TypeError: If a number is no integer, or `rng` is a seed.
         ValueError: If `episode_ids` is no matrix, or a number is out of range.
     """
     check_shape("episode_ids", episode_ids, ("R", "N"))
+    check_count("horizon", horizon, at_least=0)
     check_count("n_pairs", n_pairs)
     check_generator(rng)
-    largest = check_horizons(horizon, allow_zero=True)[-1]
     n_rows, n_envs = episode_ids.shape
     n_steps = n_rows if n_steps is None else n_steps
     check_count("n_steps", n_steps, at_least=0, at_most=n_rows)
-    n_starts = max(n_steps - largest, 0) * n_envs
+    n_starts = max(n_steps - horizon, 0) * n_envs
     if n_starts > max(_LISTED_STARTS, 8 * n_pairs):
 
         def is_legal(steps: IntArray, envs: IntArray) -> BoolArray:
-            rows, later = (steps + oldest_row) % n_rows, (steps + largest + oldest_row) % n_rows
+            rows, later = (steps + oldest_row) % n_rows, (steps + horizon + oldest_row) % n_rows
             same: BoolArray = episode_ids[rows, envs] == episode_ids[later, envs]
             return same
 
@@ -142,7 +142,7 @@ def sample_pairs(
         if len(drawn) == n_pairs:
             return drawn // n_envs, drawn % n_envs
     by_age = (np.arange(n_steps) + oldest_row) % n_rows
-    steps, envs = legal_anchors(episode_ids[by_age], largest)
+    steps, envs = legal_anchors(episode_ids[by_age], horizon)
     chosen = rng.choice(len(steps), size=min(n_pairs, len(steps)), replace=False)
     return steps[chosen], envs[chosen]
 
@@ -169,7 +169,7 @@ def _draw_starts(
 
 def sample_segments(
     episode_ids: IntArray,
-    horizon: int | Sequence[int],
+    horizon: int,
     n_pairs: int,
     segment_length: int,
     rng: np.random.Generator,
@@ -185,7 +185,8 @@ def sample_segments(
 
     Args:
         episode_ids: [R, N] ids, as in `sample_pairs`.
-        horizon: One horizon, or several at once; anchors are legal for the largest, hence for all.
+        horizon: Steps between anchor and positive, >= 0; the largest one if there are several, as
+            anchors that are legal for it are legal for all.
         n_pairs: Number of anchors wanted, >= 1.
         segment_length: Steps of a segment, >= 1: half of them before the anchor that was drawn. A
             segment is shorter where its episode begins or ends.
@@ -198,7 +199,7 @@ def sample_segments(
         the number of legal anchors, possibly 0. The last segment is cut off where there are enough.
 
     Raises:
-        TypeError: If a number is no integer, `horizon` does not hold any, or `rng` is a seed.
+        TypeError: If a number is no integer, or `rng` is a seed.
         ValueError: If `episode_ids` is no matrix, or a number is out of range.
     """
     check_count("segment_length", segment_length)
@@ -207,7 +208,6 @@ def sample_segments(
     )
     n_rows, n_envs = episode_ids.shape
     last = (n_rows if n_steps is None else n_steps) - 1
-    largest = check_horizons(horizon, allow_zero=True)[-1]
     near = steps[:, None] + np.arange(segment_length) - segment_length // 2  # [B, segment_length]
     near_envs = np.broadcast_to(envs[:, None], near.shape)
 
@@ -216,8 +216,8 @@ def sample_segments(
         return found
 
     episodes = episode_ids[(steps + oldest_row) % n_rows, envs][:, None]
-    is_legal = (near >= 0) & (near + largest <= last)
-    is_legal &= (ids(near) == episodes) & (ids(near + largest) == episodes)
+    is_legal = (near >= 0) & (near + horizon <= last)
+    is_legal &= (ids(near) == episodes) & (ids(near + horizon) == episodes)
     listed = (near * n_envs + near_envs)[is_legal]
     _, first = np.unique(listed, return_index=True)
     chosen = listed[np.sort(first)[:n_pairs]]

@@ -107,6 +107,12 @@ def test_what_others_leave_unused_is_refused_with_the_way_out() -> None:
     assert "Needs --critic cosine." in words
 
 
+@pytest.mark.parametrize("horizons", [3, True, "12", b"1"])
+def test_horizons_that_are_no_list_are_refused(horizons: Any) -> None:
+    with pytest.raises(TypeError, match="`horizons` to hold integers, got"):
+        InfoNCESettings(horizons=horizons)
+
+
 KINDS: list[tuple[Kind, list[Any], list[Any]]] = [
     (Number(above=0, at_most=1), [1, 0.5, np.float64(0.1)], [0, 2, True, "1", float("nan"), None]),
     (Number(), [-3, 0.0], [float("inf"), "x", False]),

@@ -10,7 +10,6 @@ from rl_infonce import temporal
 from rl_infonce.temporal import (
     BoolArray,
     Steps,
-    check_horizons,
     episode_ids,
     far_mask,
     futures_among,
@@ -69,11 +68,11 @@ def test_sample_pairs_draw_exactly_the_legal_anchors_on_every_pattern(
             99, size=(n_rows, n_envs + 30)
         )  # what is not filled may hold any number
         ring[(np.arange(n_steps) + oldest_row) % n_rows] = episode_ids(last_step)
-        for horizons in [(1,), (2, 1), (1, 3), (0,)]:
-            legal = brute_force_anchors(last_step, max(horizons))
+        for horizon in range(4):
+            legal = brute_force_anchors(last_step, horizon)
             for n_pairs in {1, max(len(legal) - 1, 1), len(legal) + 1}:
                 drawn = sample_pairs(
-                    ring, horizons, n_pairs, rng, oldest_row=oldest_row, n_steps=n_steps
+                    ring, horizon, n_pairs, rng, oldest_row=oldest_row, n_steps=n_steps
                 )
                 anchors = list(zip(*map(np.ndarray.tolist, drawn), strict=True))
                 assert len(anchors) == len(set(anchors)) == min(n_pairs, len(legal))
@@ -139,9 +138,9 @@ def test_without_a_ring_the_first_row_is_the_oldest_step(
 def test_sample_pairs_depend_on_the_generator_only() -> None:
     ids = np.zeros((50, 3), dtype=np.int64)
     before = np.random.get_state()  # noqa: NPY002
-    first = sample_pairs(ids, (1, 5), 20, np.random.default_rng(3))
-    second = sample_pairs(ids, (5, 1), 20, np.random.default_rng(3))
-    third = sample_pairs(ids, (5, 1), 20, np.random.default_rng(4))
+    first, second, third = (
+        sample_pairs(ids, 5, 20, np.random.default_rng(seed)) for seed in (3, 3, 4)
+    )
     assert np.array_equal(first, second)
     assert not np.array_equal(first, third)
     after = np.random.get_state()  # noqa: NPY002
@@ -161,12 +160,11 @@ def test_segments_equal_brute_force(
         by_age = episode_ids(rng.random((n_rows, n_envs)) < 0.2)
         names = rng.permutation(n_rows)  # of episodes, in no order
         ids = np.roll(names[by_age], oldest, axis=0)
-        horizons = rng.choice(4, size=rng.integers(1, 3), replace=False).tolist()
-        horizon, n_pairs = max(horizons), int(rng.integers(1, 12))
+        horizon, n_pairs = int(rng.integers(4)), int(rng.integers(1, 12))
         seed = int(rng.integers(1000))
         ring = {"oldest_row": oldest, "n_steps": n_steps}
         drawn = sample_pairs(ids, horizon, n_pairs, np.random.default_rng(seed), **ring)
-        found = sample_segments(ids, horizons, n_pairs, length, np.random.default_rng(seed), **ring)
+        found = sample_segments(ids, horizon, n_pairs, length, np.random.default_rng(seed), **ring)
         expected: list[tuple[int, int]] = []
         for step, env in zip(*(each.tolist() for each in drawn), strict=True):
             for near in range(step - length // 2, step - length // 2 + length):
@@ -258,18 +256,10 @@ def test_the_ring_is_given_by_name() -> None:
         assert kinds == {inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_check_horizons_returns_them_ascending() -> None:
-    assert check_horizons(3) == (3,)
-    assert check_horizons([4, 1, 2]) == (1, 2, 4)
-    assert check_horizons((2, 0), allow_zero=True) == (0, 2)
-    horizons = check_horizons([5, 2, np.int64(7)])
-    assert horizons == (2, 5, 7)
-    assert all(type(horizon) is int for horizon in horizons)
-
-
 ROW, ZEROS = np.zeros(3, np.int64), np.zeros(2, np.int64)
 PLACES = Steps(ZEROS, ZEROS, ZEROS)
 RNG = np.random.default_rng(0)
+NO_HORIZON = "`horizon` to be a finite number >= 0, got -1"
 NO_PAIRS = "`n_pairs` to be a finite number >= 1"
 TOO_LONG = "`n_steps` to be a finite number >= 0 and <= 3, got 4"
 NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
@@ -280,6 +270,10 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
     [
         (lambda: episode_ids(ROW > 0), ValueError, r"`last_step` of shape \[T, N\]"),
         (lambda: legal_anchors(ROW, 1), ValueError, r"`episode_ids` of shape \[T, N\]"),
+        (lambda: legal_anchors(ROW[:, None], -1), ValueError, NO_HORIZON),
+        (lambda: sample_pairs(ROW[:, None], -1, 2, RNG), ValueError, NO_HORIZON),
+        (lambda: sample_pairs(ROW[:, None], 1.0, 2, RNG), TypeError, "`horizon`.*got 1.0"),  # type: ignore[arg-type]
+        (lambda: sample_segments(ROW[:, None], -1, 2, 2, RNG), ValueError, NO_HORIZON),
         (lambda: sample_pairs(ROW[:, None], 1, 0, RNG), ValueError, NO_PAIRS),
         (lambda: sample_pairs(ROW[:, None], 1, -1, RNG), ValueError, NO_PAIRS),
         (lambda: sample_segments(ROW[:, None], 1, 2, 0, RNG), ValueError, "`segment_length`.*0"),
@@ -290,19 +284,7 @@ NO_GAP = "`min_gap` to be a finite number >= 0, got -1"
         (lambda: negative_mask(np.arange(2), ZEROS, ZEROS, -1), ValueError, NO_GAP),
         (lambda: negative_mask(ZEROS, ROW, ZEROS, 1), ValueError, r"`envs` of shape \[2\]"),
         (lambda: negative_mask(ZEROS, ZEROS, ROW, 1), ValueError, r"`episodes` of shape \[2\]"),
-        (lambda: check_horizons([]), ValueError, "`horizons` to hold at least one integer"),
         (lambda: sample_pairs(ROW[:, None], 1, 2, 0), TypeError, "`rng` to be a .*, got 0"),  # type: ignore[arg-type]
-        (lambda: check_horizons([1, True]), TypeError, "`horizons` to hold integers, got True"),
-        (lambda: check_horizons(True), TypeError, "`horizons` to hold integers, got True"),
-        (lambda: check_horizons([1.0]), TypeError, "`horizons` to hold integers, got 1.0"),  # type: ignore[list-item]
-        (lambda: check_horizons("12"), TypeError, "`horizons` to hold integers, got '12'"),  # type: ignore[arg-type]
-        (lambda: check_horizons([0, 1]), ValueError, "`horizons` to be at least 1, got 0"),
-        (lambda: check_horizons([2, 1, 2]), ValueError, "`horizons` without duplicates"),
-        (
-            lambda: check_horizons([-1], allow_zero=True),
-            ValueError,
-            "`horizons` .* least 0, got -1",
-        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(

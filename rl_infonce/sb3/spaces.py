@@ -97,7 +97,7 @@ def resolve_horizons(
     positive share frames, unless the objective is the user's own; 0 means two views of one image.
     """
     if len(shape) == 1:
-        return tuple(sorted(horizons or (1,)))
+        return _ascending(horizons or (1,))
     stack = 1 if shape[0] == 3 else shape[0]  # 3 channels are one frame of RGB, others are gray
     if horizons is None:
         return (max(4, stack),)
@@ -111,7 +111,12 @@ def resolve_horizons(
             f"horizons >= {stack}, or compare infonce/accuracy_k{short[0]} with "
             f"infonce/floor_pixels_k{short[0]}.{unless}",
         )
-    return tuple(sorted(horizons))
+    return _ascending(horizons)
+
+
+def _ascending(horizons: Sequence[int]) -> tuple[int, ...]:
+    """Return horizons from the smallest one on, as ints of Python's, which JSON takes also."""
+    return tuple(sorted(map(int, horizons)))
 
 
 def check_single_frame_skip(algorithm: BaseAlgorithm) -> None:

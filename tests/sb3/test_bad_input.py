@@ -78,6 +78,9 @@ def test_unfit_observation_spaces(
         ({"horizons": (0,)}, ValueError, r"`horizons`.*0"),
         ({"horizons": (4, 4)}, ValueError, r"`horizons`.*duplicates.*\[4, 4\]"),
         ({"horizons": (4.5,)}, TypeError, r"`horizons`.*4\.5"),
+        ({"horizons": (4, True)}, TypeError, r"`horizons`.*True"),
+        ({"horizons": "45"}, TypeError, r"`horizons`.*45"),
+        ({"horizons": (-1,), "preset": "curl"}, ValueError, r"`horizons` .* least 0, got -1"),
         ({"n_pairs": 1}, ValueError, r"`n_pairs`.*1"),
         ({"n_pairs": 8.0}, TypeError, r"`n_pairs`.*8\.0"),
         ({"preset": "cpd"}, ValueError, r"`preset`.*cpd"),
@@ -141,9 +144,12 @@ def test_numpy_numbers_are_numbers() -> None:
 
 
 def test_any_sequence_of_numbers_will_do() -> None:
-    given: tuple[Any, ...] = (range(4, 8), np.array([4, 5, 6, 7]), [4, 5, 6, 7])
+    small = np.array([7, 5, 6, 4], dtype=np.uint8)  # whose differences would wrap around
+    given: tuple[Any, ...] = (range(4, 8), small, [4, 5, 6, 7])
     for horizons in given:
-        assert InfoNCEExtractor(IMAGE, horizons=horizons).horizons == (4, 5, 6, 7)
+        found = InfoNCEExtractor(IMAGE, horizons=horizons).horizons
+        assert found == (4, 5, 6, 7)
+        assert {*map(type, found)} == {int}
 
 
 def test_arguments_that_there_are_not_are_named() -> None:
