@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rl_infonce.checks import check_choice, check_count, check_number
 from rl_infonce.networks.vectors import AverageL1Norm
-from rl_infonce.settings import FEATURE_ACTIVATIONS, NORMALIZATIONS
+from rl_infonce.settings import ENCODER_SETTINGS
 
 
 class CReLU(nn.Module):
@@ -79,12 +78,10 @@ class EncoderForm:
     simplex_temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_choice("normalization", self.normalization, NORMALIZATIONS)
-        if self.feature_activation is not None:
-            check_choice("feature_activation", self.feature_activation, FEATURE_ACTIVATIONS)
-        check_count("simplex_size", self.simplex_size, at_least=2)
-        check_number("simplex_temperature", self.simplex_temperature, above=0)
+        for name, each in ENCODER_SETTINGS.items():
+            value = getattr(self, name)
+            if value is not None or not each.none:
+                each.kind.check(name, value)
         object.__setattr__(self, "simplex_size", int(self.simplex_size))  # JSON refuses numpy's
         object.__setattr__(self, "simplex_temperature", float(self.simplex_temperature))
         if self.feature_activation == self.activation:  # equal forms are to compare equal
