@@ -41,7 +41,7 @@ class ObjectiveShape(NamedTuple):
     local_dim: int
     n_horizons: int
     action_dim: int = 0
-    n_places: int | None = None
+    n_places: int = 1
 
 
 class ContrastBatch(NamedTuple):
@@ -190,10 +190,7 @@ class TemporalInfoNCE(nn.Module):
     ) -> None:
         super().__init__()
         self.settings = settings
-        self.shape = shape
         features, local, n_horizons = shape.features_dim, shape.local_dim, shape.n_horizons
-        if "positional" in settings.terms and shape.n_places is None:
-            raise ValueError("Expected `shape.n_places` for the term 'positional', got None.")
 
         def critic_of(term: str) -> Critic:
             anchor_dim = local if term == "local_local" else features

@@ -420,9 +420,7 @@ def test_weights_depend_on_the_generator_alone() -> None:
     assert any(not torch.equal(w, other.state_dict()[n]) for n, w in first.state_dict().items())
 
 
-def test_local_terms_without_places_or_maps_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`shape\.n_places` for the term 'positional'"):
-        objective(InfoNCESettings(terms=("positional",)), SHAPE._replace(n_places=None))
+def test_local_terms_without_maps_are_refused() -> None:
     module, batch = objective(InfoNCESettings(terms=("local_local",))), random_batch()
     with pytest.raises(ValueError, match=r"`batch`.*maps.*local_local"):
         module(batch._replace(future_maps=None), HORIZONS)
