@@ -21,15 +21,7 @@ def distinct_mask(observations: npt.NDArray[np.generic]) -> BoolArray:
 
     Returns:
         [M, M] False where candidates i != j hold the same bytes; the diagonal is True.
-
-    Raises:
-        TypeError: If the dtype holds Python objects.
-        ValueError: If `observations` has no axis.
     """
-    if observations.dtype.hasobject:
-        raise TypeError(f"Expected `observations` of a plain dtype, got {observations.dtype}.")
-    if observations.ndim == 0:
-        raise ValueError("Expected `observations` of shape [M, ...], got ().")
     labels = first_copies(observations)
     mask: BoolArray = labels[:, None] != labels[None, :]
     np.fill_diagonal(mask, True)

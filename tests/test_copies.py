@@ -1,7 +1,5 @@
 """Observations of the same bytes, against brute force."""
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -67,17 +65,3 @@ def test_distinct_mask_of_empty_input() -> None:
     assert distinct_mask(np.zeros((0, 3), np.uint8)).shape == (0, 0)
     assert np.array_equal(distinct_mask(np.zeros((3, 0), np.uint8)), np.eye(3, dtype=np.bool_))
     assert distinct_mask(np.zeros((1, 4), np.uint8)).tolist() == [[True]]
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: distinct_mask(np.array([None])), TypeError, "plain dtype, got object"),
-        (lambda: distinct_mask(np.array(1)), ValueError, r"shape \[M, \.\.\.\], got \(\)"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_name(
-    call: Callable[[], object], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        call()
