@@ -183,10 +183,13 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     )
 
 
-def listed(found: Sequence[str], most: int = 5) -> str:
+_MOST_LISTED = 5
+
+
+def listed(found: Sequence[str]) -> str:
     """Return the first texts and the number of the others."""
-    more = f"; and {len(found) - most} more" if len(found) > most else ""
-    return "; ".join(found[:most]) + more
+    n_more = len(found) - _MOST_LISTED
+    return "; ".join(found[:_MOST_LISTED]) + (f"; and {n_more} more" if n_more > 0 else "")
 
 
 _NOT_OF_USERS = ("rl_infonce", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")

@@ -10,6 +10,12 @@ from torch.nn import functional
 
 from rl_infonce.checks import check_shape
 
+CLIP = 10.0
+"""Largest absolute value of a normalised vector."""
+
+N_HIDDEN = 128
+"""Units of the hidden layer of the network of vectors."""
+
 
 class RunningNormalizer(nn.Module):
     """Vectors minus their running mean, over their running deviation, as `VecNormalize` does.
@@ -19,12 +25,10 @@ class RunningNormalizer(nn.Module):
 
     Args:
         size: Number n of dimensions.
-        clip: Largest absolute value that comes out.
     """
 
-    def __init__(self, size: int, *, clip: float = 10.0) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.clip = clip
         self.register_buffer("running_mean", torch.zeros(size))
         self.register_buffer("running_var", torch.ones(size))
         self.register_buffer("running_count", torch.zeros(()))
@@ -34,7 +38,7 @@ class RunningNormalizer(nn.Module):
         mean, variance = self.get_buffer("running_mean"), self.get_buffer("running_var")
         # A constant far from 0 has a deviation by rounding alone, of a ten-millionth.
         scale = (variance + 1e-8 + (1e-6 * mean).square()).rsqrt()
-        return ((vectors - mean) * scale).clamp(-self.clip, self.clip)
+        return ((vectors - mean) * scale).clamp(-CLIP, CLIP)
 
     @torch.no_grad()
     def update(self, vectors: Tensor) -> None:
@@ -109,12 +113,11 @@ class VectorMLP(nn.Sequential):
     Args:
         size: n.
         features_dim: D.
-        hidden: Units of the hidden layer.
     """
 
-    def __init__(self, size: int, features_dim: int, *, hidden: int = 128) -> None:
+    def __init__(self, size: int, features_dim: int) -> None:
         super().__init__(
-            nn.Linear(size, hidden), nn.ELU(), nn.Linear(hidden, features_dim), AverageL1Norm()
+            nn.Linear(size, N_HIDDEN), nn.ELU(), nn.Linear(N_HIDDEN, features_dim), AverageL1Norm()
         )
 
     @staticmethod

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from textwrap import fill
-from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec
 
 from gymnasium import spaces
@@ -102,8 +101,8 @@ class ExtractorArguments(InfoNCESettings):
 
 
 def extractor_arguments(
-    positional: Sequence[Any] = (),
-    given: Mapping[str, Any] = MappingProxyType({}),
+    positional: Sequence[Any],
+    given: Mapping[str, Any],
     *,
     vectors: bool = False,
     off_policy: bool = False,
