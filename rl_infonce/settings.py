@@ -7,7 +7,7 @@ what `run.json` notes and the tables of the pages all come from the declarations
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from rl_infonce.checks import check_horizons
@@ -435,8 +435,3 @@ ENCODER_SETTINGS: Mapping[str, Setting] = {
     )
 }
 """What stands between the linear layers of an encoder of images."""
-
-
-def noted(settings: InfoNCESettings, horizons: Sequence[int]) -> dict[str, Any]:
-    """Return settings as `run.json` notes them, with the horizons that they came to."""
-    return {**asdict(settings), "horizons": list(horizons)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from rl_infonce.device import hardware_name
 from rl_infonce.runs.run_directory import now, software, write_record
 from rl_infonce.sb3.callbacks import InfoNCECallback, trained_extractors
-from rl_infonce.settings import noted
 
 
 class SessionRecord:
@@ -83,4 +83,4 @@ def _loss_of(model: BaseAlgorithm, callbacks: Sequence[BaseCallback]) -> dict[st
         if isinstance(each, InfoNCECallback) and each.decoupled
         for name in ("learning_rate", "n_updates", "max_grad_norm")
     }
-    return {**noted(extractor.settings, extractor.horizons), **of_updates}
+    return {**asdict(extractor.settings), "horizons": list(extractor.horizons), **of_updates}
