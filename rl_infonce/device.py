@@ -30,13 +30,25 @@ def usable_device(name: str) -> torch.device:
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     try:
-        return torch.empty(0, device=name).device
+        return torch.empty(0, device=named_device(name)).device
     except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
         reason = str(error).partition(":")[0]  # torch lists every kind that it knows
         raise ValueError(
             f"Expected `--device` to be auto, cpu, cuda or cuda:N, and to work here, got {name!r}: "
             f"{reason}. Use auto; rl-infonce doctor lists what is there."
         ) from error
+
+
+def named_device(name: str) -> torch.device:
+    """Return a device of the CPU or CUDA without trying it.
+
+    Raises:
+        RuntimeError: If torch knows no such device, or it is of another type.
+    """
+    device = torch.device(name)
+    if device.type not in ("cpu", "cuda"):
+        raise RuntimeError(f"{device.type} is neither the CPU nor CUDA")
+    return device
 
 
 @contextmanager

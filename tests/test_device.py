@@ -12,7 +12,16 @@ from rl_infonce.device import (
     hardware_name,
     has_fast_bf16,
     processor_name,
+    usable_device,
 )
+
+
+@pytest.mark.parametrize("name", ["meta", "mps", "xpu:0"])
+def test_a_device_that_is_neither_the_cpu_nor_cuda_is_refused(name: str) -> None:
+    kind = name.partition(":")[0]
+    with pytest.raises(ValueError, match=rf"cuda:N, .* got '{name}': {kind} is neither .*auto"):
+        usable_device(name)
+    assert usable_device("cpu") == torch.device("cpu")
 
 
 @pytest.mark.parametrize(

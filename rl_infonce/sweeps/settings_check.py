@@ -7,9 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rl_infonce.atari.labels import labelled_games, load_labels
+from rl_infonce.device import named_device
 from rl_infonce.kinds import (
     TABLE,
     TEXT,
@@ -155,9 +154,9 @@ def _check_with_preset(preset: str | None, given: Mapping[str, Any]) -> None:
 
 
 def check_device(device: str) -> None:
-    """Raise a ValueError unless torch knows such devices; another machine may have this one."""
+    """Raise a ValueError unless there are such devices; another machine may have this one."""
     try:
-        torch.device("cpu" if device == "auto" else device)
+        named_device("cpu" if device == "auto" else device)
     except RuntimeError as error:
         raise ValueError(
             f"Expected `device` to be auto, cpu, cuda or cuda:N, got {device!r}."

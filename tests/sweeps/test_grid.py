@@ -190,6 +190,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         ({"train": {"positives": "past"}}, "positives"),
         ({"train": {"precision": "fp16"}}, r"Expected `train.precision` .*got 'fp16'"),
         ({"train": {"device": "cudaa"}}, r"\[train\]: Expected `device` .*got 'cudaa'"),
+        ({"train": {"device": "meta"}}, r"\[train\]: Expected `device` .*got 'meta'"),
         ({"arm": {"mine": {"on_nan": "halt"}}}, r"Expected `arm.mine.on_nan`.*got 'halt'"),
         ({"train": {"hyperparameters": {"policy_kwargs": {"a": 1}}}}, "policy_kwargs` .* got {'a'"),
         ({"train": {"hyperparameters": {"pppo": {"gamma": 1}}}}, "algorithms a2c, .*dqn, ppo"),
