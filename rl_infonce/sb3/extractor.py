@@ -75,7 +75,8 @@ class InfoNCEExtractor(HostedExtractor):
     Args:
         observation_space: A vector, or a channels-first uint8 image, at least 36x36 for "nature".
         arguments: The fields of `ExtractorArguments`, as keywords. The defaults shown are those of
-            the preset "cpc"; a setting that is not given, or is None, takes the preset's value.
+            the preset "cpc"; a setting of the loss, from `infonce_coef` to `precision`, that is not
+            given, or is None, takes the preset's value.
 
     Raises:
         TypeError: If the observation space is not a Box, or an argument has the wrong type.

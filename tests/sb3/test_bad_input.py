@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFram
 from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.sb3.session import MAX_NONFINITE
 from rl_infonce.sb3.spaces import resolve_horizons
+from rl_infonce.settings import InfoNCESettings, declared
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, stamped_vec_env
 from tests.sb3.test_bit_identity import ChannelsLastCNN
 from tests.sb3.worlds import (
@@ -150,6 +151,18 @@ def test_any_sequence_of_numbers_will_do() -> None:
         found = InfoNCEExtractor(IMAGE, horizons=horizons).horizons
         assert found == (4, 5, 6, 7)
         assert {*map(type, found)} == {int}
+
+
+def test_none_stands_for_the_preset_where_the_docstring_says_so() -> None:
+    of_loss = declared(InfoNCESettings)
+    first, *_, last = of_loss
+    assert f"from `{first}` to `{last}`, that" in " ".join((InfoNCEExtractor.__doc__ or "").split())
+    build: Any = InfoNCEExtractor
+    given = build(IMAGE, preset="atc", **dict.fromkeys(of_loss))
+    assert given.settings == build(IMAGE, preset="atc").settings
+    for name in ("channels_last", "auto_bind", "normalized_image"):
+        with pytest.raises(TypeError, match=f"`{name}` to be True or False, got None"):
+            build(IMAGE, **{name: None})
 
 
 def test_arguments_that_there_are_not_are_named() -> None:
