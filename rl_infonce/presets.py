@@ -82,6 +82,14 @@ OF_IMAGES = {
     *("augment_observations", "augmentation", "channels_last", "encoder", "terms"),
 }
 """Arguments that vectors do not take, but for an encoder of the user's own."""
+PRESETS_OF_VECTORS = tuple(
+    name for name, each in PRESETS.items() if any(getattr(each, own) for own in _OFF_FOR_IMAGES)
+)
+"""Presets that images do not take."""
+PRESETS_OF_IMAGES = tuple(
+    name for name, each in PRESETS.items() if each.uses_maps or each.augmentation != "none"
+)
+"""Presets that vectors do not take."""
 
 
 def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | None) -> None:
@@ -96,7 +104,7 @@ def check_fits_vectors(settings: InfoNCESettings, preset: str, encoder: str | No
     usual = defaults(InfoNCESettings)
     for name, given in needs_images.items():
         if given and given != usual.get(name):
-            fit = [each for each in PRESETS if not _needs_images(PRESETS[each])]
+            fit = [each for each in PRESETS if each not in PRESETS_OF_IMAGES]
             is_of_preset = getattr(PRESETS[preset], name, None) == given
             way_out = f"Take a preset among {', '.join(fit)}." if is_of_preset else "Leave it out."
             source = f" of preset={preset!r}" if is_of_preset else ""
@@ -169,10 +177,6 @@ def _refuse_first(unfit: Mapping[str, Any], fitting: str, custom: str) -> None:
                 "not take it. Leave it out"
                 f"{', with the preset that has it' if name == 'terms' else ''}."
             )
-
-
-def _needs_images(settings: InfoNCESettings) -> bool:
-    return settings.uses_maps or settings.augmentation != "none"
 
 
 def preset_settings(preset: str, changes: Mapping[str, Any]) -> InfoNCESettings:

@@ -14,10 +14,19 @@ from stable_baselines3.common.torch_layers import (
 )
 from torch import nn
 
-from rl_infonce.checks import check_count
-from rl_infonce.presets import OF_IMAGES, OF_VECTORS
+from rl_infonce.checks import check_choice, check_count
+from rl_infonce.presets import (
+    OF_IMAGES,
+    OF_VECTORS,
+    PRESETS,
+    PRESETS_OF_IMAGES,
+    PRESETS_OF_VECTORS,
+    usual_preset,
+)
+from rl_infonce.sb3.binding import is_built_off_policy
 from rl_infonce.sb3.extractor import InfoNCEExtractor
 from rl_infonce.sb3.spaces import is_vector
+from rl_infonce.settings import InfoNCESettings, declared
 
 _GOALS = {"achieved_goal", "desired_goal"}
 
@@ -58,7 +67,8 @@ class InfoNCECombinedExtractor(CombinedExtractor):
             without the goals of a goal environment.
         settings: Arguments of every `InfoNCEExtractor`, except `observation_key` and
             `features_dim`. Where images and vectors are encoded, what fits one kind alone does not
-            reach the other.
+            reach the other. Vectors are isolated and images are not, unless `isolated` or the
+            preset says so: what fits isolated encoders alone, or others alone, reaches these.
 
     Raises:
         TypeError: If the space is no Dict, or an argument has the wrong type.
@@ -112,9 +122,37 @@ class InfoNCECombinedExtractor(CombinedExtractor):
 
 def _settings_of(space: spaces.Space[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that an entry takes, where images and vectors are encoded."""
-    others = OF_IMAGES if is_vector(space) else OF_VECTORS
+    vectors = is_vector(space)
+    others = OF_IMAGES if vectors else OF_VECTORS
     left_out = others - ({"encoder"} if callable(settings.get("encoder")) else set())
-    return {name: value for name, value in settings.items() if name not in left_out}
+    own, other = (_preset_of(settings, vectors=each) for each in (vectors, not vectors))
+    if settings.get("isolated") is None:
+        left_out = left_out | _unfit_for_isolation(settings, own, other)
+    taken = {name: value for name, value in settings.items() if name not in left_out}
+    return taken | {"preset": own}
+
+
+def _preset_of(settings: Mapping[str, Any], *, vectors: bool) -> str:
+    """Return the preset that was given, or the usual one where that fits the other kind alone."""
+    usual = usual_preset(vectors=vectors)
+    given = settings.get("preset") or usual
+    check_choice("preset", given, PRESETS)
+    of_vectors = () if callable(settings.get("encoder")) else PRESETS_OF_VECTORS  # has no lasso
+    return usual if given in (PRESETS_OF_IMAGES if vectors else of_vectors) else given
+
+
+def _unfit_for_isolation(settings: Mapping[str, Any], preset: str, other: str) -> set[str]:
+    """Return settings that fit entries of another preset alone, where one of the two isolates."""
+    own, others = PRESETS[preset].isolated, PRESETS[other].isolated
+    if own == others:
+        return set()
+    needs = {name: each.needs for name, each in declared(InfoNCESettings).items()}
+    unfit = {name for name in needs if needs[name] == ("isolated", others)}
+    if own and settings.get("pairs_from") == "minibatch":
+        unfit.add("pairs_from")
+    if own and not is_built_off_policy():
+        unfit.add("infonce_interval")
+    return unfit
 
 
 def _check_has_other_images(

@@ -17,8 +17,10 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
+from rl_infonce.presets import PRESETS
 from rl_infonce.sb3.binding import place_of
 from rl_infonce.sb3.callbacks import trained_extractors
+from rl_infonce.settings import InfoNCESettings
 from tests.further import further
 from tests.sb3.fakes import (
     IMAGE_SHAPE,
@@ -305,14 +307,75 @@ def test_settings_of_one_kind_reach_entries_of_that_kind() -> None:
     assert (image.input_sparsity, speed.input_sparsity) == (0, 0.01)
 
 
-def test_the_size_of_an_encoder_of_ones_own_is_its_own() -> None:
-    def average(space: spaces.Space[Any]) -> torch.nn.Module:
-        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(7))
+def settings_of_both(**given: Any) -> tuple[InfoNCESettings, InfoNCESettings]:
+    """Return the settings of the encoders of an image and of a vector."""
+    actions = spaces.Discrete(2)
+    both: Any = InfoNCECombinedExtractor(
+        SPACE, keys=("image", "speed"), action_space=actions, **given
+    ).extractors
+    return both["image"].settings, both["speed"].settings
 
+
+@pytest.mark.parametrize(
+    ("name", "value", "of_isolated"),
+    [
+        ("encoder_learning_rate", 0.01, True),
+        ("encoder_updates", 2, True),
+        ("policy_encoder_tau", 0.5, True),
+        ("align_features", False, True),
+        ("max_grad_ratio", 0.1, False),
+        ("pairs_from", "minibatch", False),
+        ("infonce_interval", 4, False),
+    ],
+)
+def test_settings_of_one_isolation_reach_entries_that_have_it(
+    name: str, value: Any, of_isolated: bool
+) -> None:
+    def found(**given: Any) -> list[Any]:
+        return [getattr(each, name) for each in settings_of_both(**given)]
+
+    of_image, of_vector = found()
+    assert found(**{name: value}) == ([of_image, value] if of_isolated else [value, of_vector])
+    both = {"isolated": True} if of_isolated else {"preset": "cpc"}
+    assert found(**{name: value}, **both) == [value, value]
+    with pytest.raises(ValueError, match="isolated"):  # rather than reach none
+        found(**{name: value}, isolated=not of_isolated)
+
+
+def test_the_interval_reaches_isolated_entries_of_off_policy_algorithms_also() -> None:
+    for algorithm, of_vectors in (("DQN", 4), ("PPO", 1)):
+        kwargs = kwargs_of(keys=("image", "speed"), infonce_interval=4)
+        found = {
+            each.observation_key: each for each in extractors_of(build(algorithm, kwargs=kwargs))
+        }
+        assert found["image"].settings.infonce_interval == 4
+        assert found["speed"].settings.infonce_interval == of_vectors
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_of_one_kind_reach_entries_of_that_kind(preset: str) -> None:
+    images, vectors = settings_of_both(preset=preset)
+    assert images.critic == PRESETS["cpc" if preset == "action_cpc" else preset].critic
+    assert images.isolated is False
+    assert vectors.isolated is (preset != "cpc")
+    with pytest.raises(ValueError, match=r"`preset` to be one of .*Did you mean 'cpc'"):
+        settings_of_both(preset="cpd")
+
+
+def test_an_encoder_of_ones_own_takes_the_preset_of_vectors() -> None:
+    found = settings_of_both(preset="action_cpc", encoder=seven_outputs)
+    assert all(each.isolated and each.action_conditioning for each in found)
+
+
+def seven_outputs(_: spaces.Space[Any]) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(7))
+
+
+def test_the_size_of_an_encoder_of_ones_own_is_its_own() -> None:
     with pytest.raises(ValueError, match=r"`cnn_output_dim` .* not encoded, got 64 with an enc"):
-        InfoNCECombinedExtractor(SPACE, 64, encoder=average, preset="cpc")
+        InfoNCECombinedExtractor(SPACE, 64, encoder=seven_outputs, preset="cpc")
     two = spaces.Dict(front=SPACE["image"], back=SPACE["image"])
-    found = InfoNCECombinedExtractor(two, 64, keys="front", encoder=average, preset="cpc")
+    found = InfoNCECombinedExtractor(two, 64, keys="front", encoder=seven_outputs, preset="cpc")
     assert found.features_dim == 7 + 64
 
 
