@@ -1,6 +1,5 @@
 """The pages of the study of regimes, beside its results."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -60,21 +59,6 @@ def test_a_grid_without_a_run_is_named() -> None:
     untrained = grids - trained
     unnamed = {each for each in untrained if not (f"`{each}`" in pages or f"{each}.toml" in pages)}
     assert not unnamed, f"Say on results/regimes/SCREENINGS.md what these grids ask: {unnamed}"
-
-
-def test_the_page_counts_the_runs_of_a_grid_that_is_not_whole() -> None:
-    unfinished = sorted((EXPERIMENTS / "regimes").glob("unfinished/*"))
-    for folder in unfinished:
-        grid = read_grid(EXPERIMENTS / "regimes" / f"{folder.name}.toml")
-        wanted = len(grid.tasks) * len(grid.arms) * len(grid.seeds)
-        found = {(run["task"], run["arm"], run["seed"]) for run in contents(folder)}
-        assert 0 < len(found) == len(list(folder.iterdir())) < wanted
-        page = " ".join(study_page("regimes/README.md").split())
-        assert f"`{folder.name}.toml`) is being trained. Its first {len(found)} of {wanted}" in page
-
-
-def contents(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in folder.glob("*.json")]
 
 
 def test_the_page_counts_the_seeds_that_fell() -> None:
