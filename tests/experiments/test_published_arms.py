@@ -30,8 +30,30 @@ def assert_tables_are_printed(page: str, printed: list[str]) -> None:
     assert [row for row in rows if row not in printed] == []
 
 
-def test_the_arms_of_ppo_come_from_the_committed_cells() -> None:
-    printed = load("ppo_arms.py").table(RESULTS / "ppo_arms")
+class Table(NamedTuple):
+    """What the script prints of a study, and the arms of each comparison in it, by its heading."""
+
+    printed: str
+    comparisons: list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def ppo_arms() -> Table:
+    """The study of PPO's arms on four games, whose table takes seconds."""
+    script = load("ppo_arms.py")
+    comparisons: list[tuple[str, dict[str, Any]]] = []
+
+    def noted(pairs: dict[str, Any], heading: str, **named: Any) -> Any:
+        comparisons.append((heading, pairs))
+        return comparison_table(pairs, heading, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(script, "comparison_table", noted)
+        return Table(script.table(RESULTS / "ppo_arms"), comparisons)
+
+
+def test_the_arms_of_ppo_come_from_the_committed_cells(ppo_arms: Table) -> None:
+    printed = ppo_arms.printed
     assert "Missing" not in printed
     lines = printed.splitlines()
     shown = study_page("ppo_arms/README.md")
@@ -198,8 +220,7 @@ def test_the_committed_report_is_that_of_the_committed_cells(tmp_path: Path) -> 
         assert (tmp_path / name).read_text() == (folder / name).read_text(), name
 
 
-def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = load("ppo_arms.py")
+def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
     found: dict[tuple[str, str], str] = {}
     undecided: set[tuple[str, str]] = set()
 
@@ -213,17 +234,13 @@ def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatc
             for scale in [human_scores()[game]]
         }
 
-    def noted(given: dict[str, Any], heading: str, **named: Any) -> Any:
-        for arm, both in given.items():
+    for heading, pairs in ppo_arms.comparisons:
+        for arm, both in pairs.items():
             interval = t_difference(*(of_two_seeds(of, heading) for of in both), paired=True)
             digits = 4 if "mean F1" in heading else 3
             found[heading, arm] = "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*interval, d=digits)
             if interval.low < 0 < interval.high:
                 undecided.add((heading, arm))
-        return comparison_table(given, heading, **named)
-
-    monkeypatch.setattr(script, "comparison_table", noted)
-    script.table(RESULTS / "ppo_arms")
     page = study_words("ppo_arms/README.md")
     told = page.split("By seeds 1 and 2 alone")[1].split("not by two seeds.")[0]
     for heading in (
@@ -239,9 +256,7 @@ def test_seeds_that_chose_nothing_are_shown_alone(monkeypatch: pytest.MonkeyPatc
         assert (f"{other}: mean F1, {protocol}", "infonce") in undecided
 
 
-def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(ppo_arms: Table) -> None:
     page, front = study_words("ppo_arms/README.md"), " ".join(FRONT_PAGE.split())
     runs = {(run["game"], run["arm"], run["seed"]): run for run in committed_runs("ppo_arms")}
     games, seeds = {game for game, _, _ in runs}, {seed for _, _, seed in runs}
@@ -275,19 +290,15 @@ def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(
     later = [f"{float(runs['breakout', 'baseline', seed]['area']):.2f}" for seed in ("1", "2")]
     told = f"seeds 1 and 2, trained later, earned {' and '.join(later)}: seed 0's was"
     assert told in study_words("infonce_coef.md")
-    script = load("ppo_arms.py")
-    pairs: list[tuple[str, Any, Any]] = []
-
-    def noted(given: dict[str, Any], heading: str, **named: Any) -> Any:
-        if "mean F1" in heading:
-            pairs.extend((arm, *of_two) for arm, of_two in given.items())
-        return comparison_table(given, heading, **named)
-
-    monkeypatch.setattr(script, "comparison_table", noted)
-    script.table(RESULTS / "ppo_arms")
-    assert len(pairs) == 16
+    of_features = [
+        (arm, *both)
+        for heading, pairs in ppo_arms.comparisons
+        if "mean F1" in heading
+        for arm, both in pairs.items()
+    ]
+    assert len(of_features) == 16
     # Holm's procedure: 4 are rejected at the strictest level of all, then none of 12 is.
-    for arm, ours, theirs in pairs:
+    for arm, ours, theirs in of_features:
         level = 1 - 0.05 / (16 if arm == "stdim_offline" else 12)
         both = [
             {game: [of[game][s] for s in sorted(of[game])] for game in of} for of in (ours, theirs)
