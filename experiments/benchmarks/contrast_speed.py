@@ -251,9 +251,10 @@ def limits_table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def matmul_speed(size: int = 2048) -> float:
-    """Return GFLOP/s of a square matrix product, the best of five."""
-    a, b = torch.rand(2, size, size)
+def matmul_speed(dtype: torch.dtype = torch.float32) -> float:
+    """Return GFLOP/s of a square matrix product in a number format, the best of five."""
+    size = 2048
+    a, b = torch.rand(2, size, size, dtype=dtype)
     seconds = []
     for _ in range(5):
         start = time.perf_counter()

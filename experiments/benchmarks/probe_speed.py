@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from contrast_speed import matmul_speed
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -224,23 +225,17 @@ def table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def limits(data: Data, size: int = 2048) -> dict[str, float]:
+def limits(data: Data) -> dict[str, float]:
     """Return what the products of one fit take: arithmetic, and speed beside a large product."""
     with FlopCounterMode(display=False) as counter:
         start = time.perf_counter()
         fit_probe(data.features, data.labels, data.split)
         seconds = time.perf_counter() - start
-    a, b = torch.rand(2, size, size)
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        a @ b
-        times.append(time.perf_counter() - start)
     gflop = counter.get_total_flops() / 1e9
     return {
         "gflop": gflop,
         "gflop_per_second": gflop / seconds,
-        "fp32_matmul_gflop_per_second": 2 * size**3 / min(times) / 1e9,
+        "fp32_matmul_gflop_per_second": matmul_speed(),
     }
 
 

@@ -31,6 +31,7 @@ from typing import Any
 
 import stable_baselines3
 import torch
+from contrast_speed import matmul_speed
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
@@ -103,6 +104,7 @@ def measure(arm: str, game: str, n_steps: int, algorithm: str = "PPO") -> dict[s
     model.learn(n_steps, callback=phases, reset_num_timesteps=False)
     seconds, processor = time.perf_counter() - start, time.process_time() - processor
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    dtype = torch.bfloat16 if "bf16" in arm else torch.float32
     n_counted = COUNTED[algorithm]
     flops_of_step = flops_of_update(model, n_counted) / n_counted
     return {
@@ -112,7 +114,7 @@ def measure(arm: str, game: str, n_steps: int, algorithm: str = "PPO") -> dict[s
         "peak_mib": peak_kib / 1024,
         "gflop_per_iteration": N_ENVS * N_STEPS * flops_of_step / 1e9,
         "update_gflop_per_second": n_steps * flops_of_step / (seconds - phases.in_rollouts) / 1e9,
-        "matmul_gflop_per_second": matmul_speed(arm),
+        "matmul_gflop_per_second": matmul_speed(dtype),
     }
 
 
@@ -141,17 +143,6 @@ class Phases(BaseCallback):
 
     def _on_step(self) -> bool:
         return True
-
-
-def matmul_speed(arm: str, size: int = 2048) -> float:
-    """Return GFLOP/s of a square matrix product in the number format of the arm's encoder."""
-    a, b = torch.rand(2, size, size, dtype=torch.bfloat16 if "bf16" in arm else torch.float32)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        a @ b
-        seconds.append(time.perf_counter() - start)
-    return 2 * size**3 / min(seconds) / 1e9
 
 
 def measure_in_process(arm: str, game: str, n_steps: int, algorithm: str) -> dict[str, float]:

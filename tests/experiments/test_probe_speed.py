@@ -59,8 +59,11 @@ def test_summary_takes_ratios_within_a_round(script: ModuleType) -> None:
     assert (found["lowest"], found["highest"], found["reached"]) == (1, 3, 0)
 
 
-def test_limits_count_both_products_of_every_pass(script: ModuleType) -> None:
+def test_limits_count_both_products_of_every_pass(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "matmul_speed", lambda: 1.0)
     data = script.synthetic(800, 16)
-    found = script.limits(data, size=128)
+    found = script.limits(data)
     # scores and gradients of 10 classes on 17 inputs, for at least 20 passes
     assert found["gflop"] > 20 * 2 * 2 * len(data.split.train) * 10 * 17 / 1e9

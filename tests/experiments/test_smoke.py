@@ -69,7 +69,7 @@ def test_train_speed_times_rollouts_and_updates(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(train_speed, "N_ENVS", 1)
     monkeypatch.setattr(train_speed, "N_STEPS", 32)
     monkeypatch.setitem(train_speed.COUNTED, "PPO", 32)
-    monkeypatch.setattr(train_speed, "matmul_speed", lambda arm: 1.0)
+    monkeypatch.setattr(train_speed, "matmul_speed", lambda _: 1.0)
     found = train_speed.measure("fp32", "pong", 64)
     assert 0 < found["rollout_share"] < 1
     # two layers of two networks; forward, and backward but to the observations
