@@ -171,17 +171,22 @@ def pretrain(cells: Sequence[Cell], grid: Grid, arguments: argparse.Namespace) -
                 print(cell.name, flush=True)
 
 
-def pretrained(cell: Cell, grid: Grid, folder: Path, budget: str, n_frames: int) -> dict[str, Any]:
-    """Return what the file of a cell says about its form, pretrained by ST-DIM."""
-    plan = EncoderPlan(
-        cell.game,
+def plan_of(game: str, seed: int, budget: str, n_frames: int, **form: Any) -> EncoderPlan:
+    """Return how a form of the agents' encoder is pretrained, on frames of a random agent."""
+    return EncoderPlan(
+        game,
         encoder="nature",
         policy="random",
         budget=budget,
         n_frames=n_frames,
-        seed=cell.seed,
-        **form_of(cell),
+        seed=seed,
+        **form,
     )
+
+
+def pretrained(cell: Cell, grid: Grid, folder: Path, budget: str, n_frames: int) -> dict[str, Any]:
+    """Return what the file of a cell says about its form, pretrained by ST-DIM."""
+    plan = plan_of(cell.game, cell.seed, budget, n_frames, **form_of(cell))
     path, progress = pretrain_encoder(plan, folder)
     encoder: Any = load_encoder(path)
     return record(

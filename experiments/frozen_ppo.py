@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from alive_encoders import by_seed, forms_table, measured, probed
+from alive_encoders import by_seed, forms_table, measured, plan_of, probed
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
@@ -42,7 +42,7 @@ from rl_infonce.report.curves import area_under_curve, final_return
 from rl_infonce.report.return_tables import comparison_table, markdown_table, to_markdown
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
-from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
+from rl_infonce.training.atari_encoder import pretrain_encoder
 from rl_infonce.training.make_agent import make_agent
 
 if sys.version_info >= (3, 11):
@@ -122,15 +122,7 @@ def pretrained(study: Study, game: str, seed: int, runs: Path) -> Path:
     Raises:
         ValueError: If the file that is there was made with other settings.
     """
-    plan = EncoderPlan(
-        game,
-        encoder="nature",
-        policy="random",
-        budget=study.budget,
-        n_frames=study.n_frames,
-        seed=seed,
-        **study.form,
-    )
+    plan = plan_of(game, seed, study.budget, study.n_frames, **study.form)
     folder = runs / "encoders" / f"{game}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "encoder.safetensors"

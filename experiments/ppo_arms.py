@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from alive_encoders import probe, states
+from alive_encoders import plan_of, probe, states
 
 from rl_infonce.atari.human_scores import human_scores
 from rl_infonce.files.durable import replace_json
@@ -43,7 +43,7 @@ from rl_infonce.scoring.scores_file import read_scores
 from rl_infonce.sweeps.grid import Grid, read_grid
 from rl_infonce.sweeps.results import f1_by_category, read_results
 from rl_infonce.sweeps.sweep_folder import SweepFolder
-from rl_infonce.training.atari_encoder import EncoderPlan, pretrain_encoder
+from rl_infonce.training.atari_encoder import pretrain_encoder
 
 GRID = Path(__file__).with_suffix(".toml")
 ALGO, OFFLINE, BUDGET, N_FRAMES = "ppo", "stdim_offline", "250k frames", 100_000
@@ -60,14 +60,7 @@ def pretrain(grid: Grid, runs: Path, output: Path, budget: str, n_frames: int) -
         with claimed(folder / f"{name}.json", runs) as is_missing:
             if is_missing:
                 (runs / name).mkdir(exist_ok=True)
-                plan = EncoderPlan(
-                    cell.game,
-                    encoder="nature",
-                    policy="random",
-                    budget=budget,
-                    n_frames=n_frames,
-                    seed=cell.seed,
-                )
+                plan = plan_of(cell.game, cell.seed, budget, n_frames)
                 print(f"Pretraining {runs / name}", flush=True)
                 path, _ = pretrain_encoder(plan, runs / name)
                 scores = probe(cell.game, cell.seed, grid.probe_settings(cell), path)
