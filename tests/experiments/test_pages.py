@@ -1,7 +1,6 @@
-"""The index of experiments is short, leads to every study, and says what the study's page says."""
+"""The index of experiments leads to every study, and says what the study's page says."""
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -28,15 +27,7 @@ def entries() -> list[Entry]:
     return [Entry(*row) for row in rows]
 
 
-def anchors(page: Path) -> list[str]:
-    """Return the anchors of a page's headings, as GitHub names them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
-    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-
-
-def test_the_index_is_short_and_leads_to_every_study() -> None:
-    assert len(INDEX.read_text().splitlines()) <= 120
+def test_the_index_leads_to_every_study() -> None:
     results = EXPERIMENTS / "results"
     pages = {page for page in PAGES if page.is_relative_to(results)}
     pages = {page for page in pages if page.name not in PRINTED_BY_COMMANDS}
@@ -55,14 +46,3 @@ def test_an_entry_of_the_index_repeats_its_page(entry: Entry) -> None:
         in_two_cells = figure.replace(" (", " | ").replace(")", " |")
         either = f"{re.escape(figure)}|{re.escape(in_two_cells)}"
         assert re.search(rf"(?<![\w.,])(?:{either})(?![\w]|[.,]\d)", page), figure
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(EXPERIMENTS)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for link in LINK.findall(page.read_text()):
-        if "://" in link:
-            continue
-        path, _, anchor = link.partition("#")
-        target = page.parent / path if path else page
-        assert target.is_file(), link
-        assert not anchor or anchor in anchors(target), link
