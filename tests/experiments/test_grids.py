@@ -10,7 +10,8 @@ from rl_infonce.sb3.arguments import extractor_arguments
 from rl_infonce.sweeps.grid import read_grid
 from tests.experiments.loading import EXPERIMENTS
 
-SWEEPS = sorted(EXPERIMENTS.glob("*_arms.toml"))
+# Those of frozen_ppo.py have no arms.
+SWEEPS = sorted(path for path in EXPERIMENTS.glob("*.toml") if not path.stem.startswith("frozen_"))
 FORMER = {"ppo_schedule_screen"}  # has a setting that there is no more
 REGIMES = sorted(
     path for path in (EXPERIMENTS / "regimes").glob("*.toml") if path.stem not in FORMER
