@@ -73,15 +73,22 @@ class Scaled(torch.nn.Module):
         return images.float() / 255
 
 
+def trained(folder: SweepFolder, grid: Grid) -> list[tuple[Cell, Path]]:
+    """Return the cells that are trained, each with its model."""
+    states_of_cells = folder.states(grid)
+    models = [(cell, folder.run_dir(cell) / "model.zip") for cell in grid.cells()]
+    return [
+        (cell, path)
+        for cell, path in models
+        if states_of_cells[cell.name].status in ("trained", "done") and path.exists()
+    ]
+
+
 def measured(folder: SweepFolder, n_states: int) -> Iterator[dict[str, Any]]:
     """Yield the measures of every trained cell, and of what those of a game and seed began with."""
     grid = folder.grid()
-    states_of_cells = folder.states(grid)
     begun: set[tuple[str, int]] = set()
-    for cell in grid.cells():
-        path = folder.run_dir(cell) / "model.zip"
-        if states_of_cells[cell.name].status not in ("trained", "done") or not path.exists():
-            continue
+    for cell, path in trained(folder, grid):
         n_frames = grid.probe_settings(cell).get("n_frames", N_FRAMES)
         images = states(cell.game, n_frames, n_states)
         where = {"game": cell.game, "seed": cell.seed}
@@ -109,16 +116,16 @@ def as_wide(
 def probed(folder: SweepFolder) -> Iterator[dict[str, Any]]:
     """Yield converged F1 of every trained cell, and of what it began with, whole and as wide."""
     grid = folder.grid()
-    for (game, seed), group in groupby(sorted(grid.cells(), key=_where), key=_where):
+    for (game, seed), group in groupby(sorted(trained(folder, grid), key=_where), key=_where):
         cells = list(group)
-        settings = grid.probe_settings(cells[0])
+        first, _ = cells[0]
+        settings = grid.probe_settings(first)
         frames = cached_frames(game, settings.get("n_frames", N_FRAMES), seed=0)
         labelled = frames.labelled("agent")
         task = make_task(labelled, np.random.default_rng(seed), **TASKS["converged"])
-        before = extract_features(untrained(cells[0], grid), labelled.observations)
+        before = extract_features(untrained(first, grid), labelled.observations)
         whole = f1(before, task, seed)
-        for cell in cells:
-            path = folder.run_dir(cell) / "model.zip"
+        for cell, path in cells:
             features = extract_features(read_encoder(path), labelled.observations)
             n_live = len(live(features))
             narrow = as_wide(before, n_live, np.random.default_rng(seed))
@@ -130,7 +137,8 @@ def probed(folder: SweepFolder) -> Iterator[dict[str, Any]]:
             }
 
 
-def _where(cell: Cell) -> tuple[str, int]:
+def _where(found: tuple[Cell, Path]) -> tuple[str, int]:
+    cell, _ = found
     return cell.game, cell.seed
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from rl_infonce.cli import main as rl_infonce
 from tests.experiments.loading import load
 from tests.probing.quick import quick_probes
-from tests.sweeps.grids import write_grid
+from tests.sweeps.finished_cells import finished
+from tests.sweeps.grids import begun_sweep, write_grid
 
 script = load("live_features.py")
 
@@ -51,6 +53,25 @@ def test_widths_are_compared_by_game_and_seed() -> None:
     assert row[7].startswith("-0.0500 (")
     assert row[8].startswith("-0.1000 (")
     assert row[9] == "4 |"
+
+
+def test_cells_that_are_not_trained_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled = SimpleNamespace(observations=np.zeros((3, 1)))
+    frames = SimpleNamespace(labelled=lambda _: labelled)
+    monkeypatch.setattr(script, "cached_frames", lambda *_, **__: frames)
+    for name in ("make_task", "untrained"):
+        monkeypatch.setattr(script, name, lambda *_, **__: None)
+    monkeypatch.setattr(script, "read_encoder", Path.read_bytes)
+    features = np.array([[0, 1], [0, 2], [0, 3]], np.float32)
+    monkeypatch.setattr(script, "extract_features", lambda *_: features)
+    monkeypatch.setattr(script, "f1", lambda *_: 0.5)
+    sweep = begun_sweep(tmp_path / "sweep", seeds=[0, 1])
+    (finished(sweep, 0) / "model.zip").touch()
+    sweep.run_dir(sweep.grid().cells()[1]).mkdir()
+    (cell,) = script.probed(sweep)
+    assert (cell["seed"], cell["arm"], cell["n_live"]) == (0, "baseline", 1)
 
 
 @pytest.mark.slow
