@@ -53,11 +53,16 @@ def bytes_in_use() -> int:
 
 
 class Watch(BaseCallback):
-    """Notes memory and file handles at every rollout, and ends the training in time."""
+    """Notes memory and file handles at every rollout, and ends the training in time.
 
-    def __init__(self, seconds: float) -> None:
+    It also notes the steps of the checkpoints that `resume` has written.
+    """
+
+    def __init__(self, seconds: float, resume: ResumeCallback) -> None:
         super().__init__()
         self.seconds = seconds
+        self.resume = resume
+        self.saved: set[int] = set()
         self.notes: list[dict[str, float]] = []
         self.start = time.perf_counter()
 
@@ -74,6 +79,8 @@ class Watch(BaseCallback):
         )
 
     def _on_step(self) -> bool:
+        if self.resume.saved_step is not None:
+            self.saved.add(self.resume.saved_step)
         return time.perf_counter() - self.start < self.seconds
 
 
@@ -90,7 +97,8 @@ def soak(seconds: float, folder: Path) -> dict[str, Any]:
     model.set_logger(
         run_logger(folder, folder / "tb", first_step=0, goes_on=False, on_screen=False)
     )
-    watch, resume = Watch(seconds), ResumeCallback(folder / "checkpoints", save_freq=128)
+    resume = ResumeCallback(folder / "checkpoints", save_freq=128)
+    watch = Watch(seconds, resume)
     probes = ProbeCallback(
         GAME, probe_freq=2000, n_frames=N_PROBE_FRAMES, cache_folder=folder / "cache"
     )
@@ -107,7 +115,7 @@ def soak(seconds: float, folder: Path) -> dict[str, Any]:
     evaluations.eval_env.close()
     return {
         **software(),
-        "n_checkpoints": model.num_timesteps // 1024,
+        "n_checkpoints": len(watch.saved),
         "n_probes": len(probes.history),
         "n_evaluations": len(evaluations.evaluations_timesteps),
         "notes": watch.notes,

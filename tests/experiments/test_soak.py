@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from stable_baselines3 import PPO
 
+from rl_infonce import ResumeCallback
 from tests.experiments.loading import load
 
 soak = load("soak.py")
@@ -19,10 +21,19 @@ def test_a_short_soak_has_everything_on(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(soak, name, value)
     monkeypatch.setattr(soak, "GAME", "breakout")
     found = soak.soak(1e-3, tmp_path)
+    assert found["n_checkpoints"] == 0  # there was one rollout
     assert found["n_probes"] == 2  # at the start and at the end
     assert len(found["notes"]) == 1
     assert found["notes"][0]["resident_mb"] > 100
     assert found["notes"][0]["n_files"] > 3
+
+
+def test_checkpoints_are_counted_when_they_are_written(tmp_path: Path) -> None:
+    resume = ResumeCallback(tmp_path, save_freq=16)
+    watch = soak.Watch(60, resume)
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, n_epochs=1)
+    model.learn(56, callback=[watch, resume])
+    assert watch.saved == {16, 32, 48}  # that of step 56 comes after the last step
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc")
