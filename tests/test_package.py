@@ -36,19 +36,10 @@ def test_importing_the_package_is_light() -> None:
 
 
 @pytest.mark.slow
-def test_numeric_packages_know_no_host() -> None:
-    heavy = {"stable_baselines3", "ale_py", "matplotlib", "gymnasium"}
-    packages = ("nce", "temporal", "networks", "objective", "probing", "report")
-    imports = "; ".join(f"import rl_infonce.{package}" for package in packages)
-    assert not imported_by(imports) & heavy
-
-
-@pytest.mark.slow
 def test_the_plugin_works_without_sb3_contrib_and_ale_py() -> None:
-    host = imported_by("import stable_baselines3")  # 2.8 imports matplotlib
     found = imported_by("from rl_infonce import InfoNCEExtractor, InfoNCECallback, ProbeCallback")
     assert "stable_baselines3" in found
-    assert not (found - host) & {"sb3_contrib", "matplotlib"}
+    assert not found & {"sb3_contrib", "ale_py"}
 
 
 def test_public_names_can_be_imported_and_are_listed() -> None:
