@@ -33,6 +33,7 @@ from rl_infonce.pretraining import (
 from rl_infonce.pretraining import gradients as gradients_module
 from rl_infonce.pretraining.gradients import backward
 from rl_infonce.pretraining.micro_batch import MicroBatch
+from rl_infonce.pretraining.objectives import paints_screens
 from rl_infonce.pretraining.ranks import Ranks
 from rl_infonce.pretraining.trainer import CHECKPOINT
 from tests.full_disk import full_disk
@@ -47,12 +48,18 @@ PRECISIONS = ["fp32", "bf16"] if has_fast_bf16(torch.device("cpu")) else ["fp32"
 def build(name: str = "stdim", seed: int = 0) -> PretrainingObjective:
     variables = ("x",) if name == "supervised" else ()
     generator = torch.Generator().manual_seed(seed)
-    return make_objective(name, STDIMEncoder(generator), generator, variables=variables)
+    if paints_screens(name):
+        encoder: STDIMEncoder | PixelEncoder = STDIMEncoder(generator)
+    else:
+        encoder = PixelEncoder((1, 40, 40), 16, generator=generator)
+    return make_objective(name, encoder, generator, variables=variables)
 
 
-def all_frames(n_frames: int = 240) -> EpisodeFrames:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (n_frames, 1, 210, 160), dtype=np.uint8)
+def all_frames(name: str = "stdim") -> EpisodeFrames:
+    """Return noise of the size that the encoder of an objective reads."""
+    rng, n_frames = np.random.default_rng(0), 240
+    size = (210, 160) if paints_screens(name) else (40, 40)
+    images = rng.integers(0, 256, (n_frames, 1, *size), dtype=np.uint8)
     labels = {"x": rng.integers(0, 4, n_frames)}
     return EpisodeFrames(images, np.arange(n_frames) // 24, np.arange(n_frames), labels)
 
@@ -108,21 +115,21 @@ def test_a_resumed_run_equals_one_that_was_never_stopped(
 ) -> None:
     monkeypatch.setattr("rl_infonce.pretraining.trainer.N_VALIDATIONS", 4)
     settings, budget = replace(SETTINGS, precision=precision), Budget(n_steps=10)
-    whole = build(name)
-    expected = pretrain(whole, *parts(), budget, settings)
+    both, whole = parts(all_frames(name)), build(name)
+    expected = pretrain(whole, *both, budget, settings)
     assert [each["step"] for each in expected.history] == [3, 6, 8, 10]
     kill = killed_at(7)  # between two checkpoints
     with pytest.raises(KilledError):
-        pretrain(build(name), *parts(), budget, settings, folder=tmp_path, on_progress=kill)
+        pretrain(build(name), *both, budget, settings, folder=tmp_path, on_progress=kill)
     resumed = build(name, seed=1)  # its weights come from the file
     steps: list[int] = []
     note: Any = lambda progress: steps.append(progress.step)  # noqa: E731
-    found = pretrain(resumed, *parts(), budget, settings, folder=tmp_path, on_progress=note)
+    found = pretrain(resumed, *both, budget, settings, folder=tmp_path, on_progress=note)
     assert steps == [7, 8, 9, 10]
     assert all(map(torch.equal, weights(whole), weights(resumed)))
     assert without_times(found) == without_times(expected)
     again = build(name, seed=2)  # nothing is left to do
-    assert pretrain(again, *parts(), budget, settings, folder=tmp_path).step == 10
+    assert pretrain(again, *both, budget, settings, folder=tmp_path).step == 10
     assert torch.equal(weights(again)[0], weights(whole)[0])
 
 
@@ -145,11 +152,6 @@ def test_the_best_weights_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not torch.equal(kept, last)
 
 
-def small(name: str) -> PretrainingObjective:
-    generator = torch.Generator().manual_seed(0)
-    return make_objective(name, PixelEncoder((1, 40, 40), 16, generator=generator), generator)
-
-
 def small_frames(n_episodes: int, episode_length: int, *, alike: bool = False) -> EpisodeFrames:
     """Return chessboards of random grays, new in every frame or in every episode."""
     ids = np.repeat(np.arange(n_episodes), episode_length)
@@ -162,7 +164,7 @@ def small_frames(n_episodes: int, episode_length: int, *, alike: bool = False) -
 def test_the_loss_falls_where_there_is_something_to_learn(alike: bool) -> None:
     frames = small_frames(120, 2, alike=alike)
     settings = replace(SETTINGS, batch_size=8, learning_rate=1e-3, n_validation_frames=32)
-    progress = pretrain(small("stdim"), *parts(frames), Budget(n_steps=40), settings)
+    progress = pretrain(build(), *parts(frames), Budget(n_steps=40), settings)
     assert len(progress.history) == 40
     share_of_chance = progress.best_loss / (2 * math.log(8))  # two terms, 8 candidates
     assert share_of_chance < 0.6 if alike else share_of_chance > 0.95
@@ -179,11 +181,11 @@ def test_a_run_without_progress_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("seconds", "slow"),
     [
-        further(50, range(0)),
-        further(50, range(20, 99)),
+        (50, range(0)),
+        (50, range(20, 99)),
         (100, range(6)),
-        further(400, range(10)),
-        further(20, range(0)),
+        (400, range(10)),
+        (20, range(0)),
     ],
 )
 def test_a_budget_in_seconds_is_kept(
@@ -212,7 +214,7 @@ def test_a_budget_in_seconds_is_kept(
         step_of(adam)
 
     monkeypatch.setattr(torch.optim.Adam, "step", step_and_note)
-    progress = pretrain(build(), *parts(), Budget(seconds=seconds), SETTINGS)
+    progress = run_small(None, Budget(seconds=seconds))
     assert 0.95 * seconds <= progress.seconds <= 1.1 * seconds
     steps = [entry["step"] for entry in progress.history]
     assert len(steps) >= min(40, 0.9 * progress.step, 0.2 * seconds) / 2
@@ -298,9 +300,7 @@ def test_other_settings_do_not_continue_a_run(tmp_path: Path) -> None:
 
 def run_small(folder: str | Path | None, budget: Budget, **more: Any) -> Progress:
     settings = more.pop("settings", SETTINGS)
-    return pretrain(
-        small("stdim"), *parts(small_frames(10, 6)), budget, settings, folder=folder, **more
-    )
+    return pretrain(build(), *parts(small_frames(10, 6)), budget, settings, folder=folder, **more)
 
 
 def test_a_checkpoint_is_written_every_minute_between_validations(
@@ -422,21 +422,17 @@ def test_what_is_not_finite_stops_before_the_step_and_keeps_the_checkpoint(
     assert pretrain(resumed, *parts(), Budget(n_steps=9), SETTINGS, folder=tmp_path).step == 9
 
 
-def batch_of(
-    objective: PretrainingObjective, n_samples: int = 6, frames: EpisodeFrames | None = None
-) -> FrameBatch:
-    frames = frames or all_frames()
-    rows = objective.draw(frames, n_samples, np.random.default_rng(1))
+def batch_of(objective: PretrainingObjective, frames: EpisodeFrames) -> FrameBatch:
+    rows = objective.draw(frames, 6, np.random.default_rng(1))
     images = torch.as_tensor(frames.observations[rows])
     labels = {name: torch.as_tensor(values[rows[:, 0]]) for name, values in frames.labels.items()}
     return FrameBatch(images, labels)
 
 
 def two_of(name: str) -> tuple[PretrainingObjective, PretrainingObjective, FrameBatch]:
-    """Return an objective twice, and a batch; CPC, which looks at 100 frames, on small ones."""
-    if name == "cpc":
-        return small(name), small(name), batch_of(small(name), frames=small_frames(2, 120))
-    return build(name), build(name), batch_of(build(name))
+    """Return an objective twice, and a batch; CPC, which looks at 100 frames, on long episodes."""
+    frames = small_frames(2, 120) if name == "cpc" else all_frames(name)
+    return build(name), build(name), batch_of(build(name), frames)
 
 
 def gradients(objective: PretrainingObjective) -> dict[str, Tensor]:
