@@ -16,6 +16,7 @@ from rl_infonce.files.state_file import StateBytes, unpack_state
 from tests.attacks.forging import members_of, parts_of_safetensors, safetensors_file, zip_file
 from tests.attacks.formats import FORMATS, good_files
 from tests.attacks.place import Place
+from tests.further import further
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("forged", [False, True], ids=["damaged", "forged"])
+@pytest.mark.parametrize("forged", [further(False), True], ids=["damaged", "forged"])
 @pytest.mark.parametrize("name", FORMATS)
 @FEW
 @given(data=st.data())

@@ -216,7 +216,8 @@ def plain_kwargs(*, with_observation: bool = True) -> dict[str, Any]:
 
 FORMS = [
     further(False, False),  # isolated, with_observation
-    *((False, True), (True, True)),
+    (False, True),
+    further(True, True),
     pytest.param(True, False, id="the default of vectors"),
 ]
 
