@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -135,10 +136,7 @@ def read_search(folder: SweepFolder) -> Search | None:
     """Return the trials of all sessions, begun ones also; None where no search has begun."""
     if not (folder.path / _JOURNAL).is_file():
         return None
-    with tempfile.TemporaryDirectory() as copied:  # another process may be writing
-        copy = SweepFolder(Path(copied))
-        (copy.path / _JOURNAL).write_bytes((folder.path / _JOURNAL).read_bytes())
-        study = _study(_optuna(), copy)
+    with _copied_study(folder) as study:
         trials = _trials_of(study)
         return Search(trials, study.user_attrs.get("measure", "area")) if trials else None
 
@@ -172,10 +170,21 @@ def _optuna() -> Any:
     return optuna
 
 
-def _study(optuna: Any, folder: SweepFolder) -> Any:
+@contextlib.contextmanager
+def _copied_study(folder: SweepFolder) -> Iterator[Any]:
+    """Yield a folder's study from a copy of its journal: another process may be writing it."""
+    with tempfile.TemporaryDirectory() as copied:
+        copy = Path(copied) / _JOURNAL
+        copy.write_bytes((folder.path / _JOURNAL).read_bytes())
+        yield _study(_optuna(), folder, copy)
+
+
+def _study(optuna: Any, folder: SweepFolder, copy: Path | None = None) -> Any:
+    """Return the study of a folder's journal, or of a copy of it; messages name the journal."""
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-    path = folder.path / _JOURNAL
+    journal = folder.path / _JOURNAL
+    path = copy or journal
     _drop_torn_line(path)
     try:
         # Optuna's usual lock, a link, stays where its process is killed, and needs a right of
@@ -186,12 +195,12 @@ def _study(optuna: Any, folder: SweepFolder) -> Any:
         names = [each.study_name for each in storage.get_all_studies()] or [_STUDY]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"Expected the journal of a study in {path}, got: {error}. Bring back a copy, or "
+            f"Expected the journal of a study in {journal}, got: {error}. Bring back a copy, or "
             "choose another --output."
         ) from error
     if len(names) > 1:
         raise ValueError(
-            f"Expected one study in {path}, got {names}: trials of the same number share cells. "
+            f"Expected one study in {journal}, got {names}: trials of the same number share cells. "
             "Choose another --output."
         )
     return optuna.create_study(
