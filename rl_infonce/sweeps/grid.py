@@ -126,8 +126,13 @@ def read_grid(path: Path, *, check_files: bool = False) -> Grid:
     With `check_files`, the files and environments that the grid names must be there, as for a
     training.
     """
+    return parse_grid(content_of(path), path, check_files=check_files)
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a grid's file, or as much of it as shows that it is too long."""
     with path.open("rb") as file:
-        return parse_grid(file.read(_MOST_BYTES + 1), path, check_files=check_files)
+        return file.read(_MOST_BYTES + 1)
 
 
 def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rl_infonce.runs.signals import INTERRUPTED
 from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.engines import Engine
-from rl_infonce.sweeps.grid import Cell, Grid, parse_grid
+from rl_infonce.sweeps.grid import Cell, Grid, content_of, parse_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
 from rl_infonce.sweeps.study import trials_grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder, remove_checkpoints
@@ -178,6 +178,6 @@ def find_sweep(
     else:
         got = "neither" if grid is None else "both"
         raise ValueError(f"Expected a grid, or --resume with the folder of a sweep, got {got}.")
-    content = path.read_bytes()
+    content = content_of(path)
     folder.check_own(content)
     return parse_grid(content, path, check_files=True), content, folder

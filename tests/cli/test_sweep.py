@@ -142,6 +142,12 @@ def test_a_place_that_is_none_is_refused(
     assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
 
 
+def test_no_more_of_a_grid_is_read_than_shows_that_it_is_too_long(tmp_path: Path) -> None:
+    with (tmp_path / "grid.toml").open("wb") as file:
+        file.truncate(2**40)  # a hole, which takes no room on the disk
+    assert "Expected a grid of less than 1 MB" in refusal("sweep", str(tmp_path / "grid.toml"))
+
+
 @pytest.fixture
 def no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_infonce.sweeps.estimate.seconds_of_all", lambda *_: Tried(0.0, 0, []))
