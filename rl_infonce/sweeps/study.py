@@ -45,6 +45,8 @@ def run_study(
     search = _search(grid)
     study = _study(optuna, folder)
     _check_trainings(study, grid, folder)
+    for name, value in _trainings(grid).items():
+        study.set_user_attr(name, value)
     # The same seed again would suggest the first trials again.
     seed = np.random.SeedSequence([*grid.seeds, len(study.trials)]).generate_state(1)[0]
     study.sampler = optuna.samplers.TPESampler(seed=int(seed))
@@ -66,6 +68,14 @@ def run_study(
         elif _has_failed(folder, own):  # any other stays begun, and is tried again next time
             study.tell(number, state=state.FAIL)
         yield name, settings, value
+
+
+def check_study(folder: SweepFolder, grid: Grid) -> None:
+    """Raise, before anything is written, unless `run_study` can search in a folder."""
+    _optuna()
+    if (folder.path / _JOURNAL).is_file():
+        with _copied_study(folder) as study:
+            _check_trainings(study, grid, folder)
 
 
 def _known_value(study: Any, parameters: Mapping[str, Any], state: Any) -> float | None:
@@ -223,9 +233,9 @@ def _search(grid: Grid) -> Settings:
     return grid.study
 
 
-def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
-    """Raise unless the values of the trials so far compare with those to come; note what counts."""
-    trainings = {
+def _trainings(grid: Grid) -> dict[str, Any]:
+    """Return what trials must have in common for their values to compare."""
+    return {
         "games": list(grid.tasks),
         "algos": list(grid.algos),
         "seeds": list(grid.seeds),
@@ -233,12 +243,16 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
         "measure": _search(grid)["measure"],
         "train": without_session(grid.train),
     }
+
+
+def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
+    """Raise unless the values of the trials so far compare with those to come."""
     former = dict(study.user_attrs)
     if "train" in former:
         former["train"] = without_session(former["train"])
     differing = [
         f"{name} {value} (was {former[name]})"
-        for name, value in trainings.items()
+        for name, value in _trainings(grid).items()
         if name in former and former[name] != value
     ]
     if differing:
@@ -246,8 +260,6 @@ def _check_trainings(study: Any, grid: Grid, folder: SweepFolder) -> None:
             f"Expected the trainings that the trials in {folder.path} had, got "
             f"{'; '.join(differing)}. Change them back, or choose another --output."
         )
-    for name, value in trainings.items():
-        study.set_user_attr(name, value)
 
 
 def trials_grid(grid: Grid, begun: Mapping[str, Settings]) -> Grid:

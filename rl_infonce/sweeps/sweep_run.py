@@ -14,7 +14,7 @@ from rl_infonce.sweeps import estimate
 from rl_infonce.sweeps.engines import Engine
 from rl_infonce.sweeps.grid import Cell, Grid, content_of, parse_grid
 from rl_infonce.sweeps.progress import CellState, cell_state
-from rl_infonce.sweeps.study import trials_grid
+from rl_infonce.sweeps.study import check_study, trials_grid
 from rl_infonce.sweeps.sweep_folder import SweepFolder, remove_checkpoints
 
 GIB = 2**30
@@ -69,8 +69,13 @@ class SweepRun:
         return trials_grid(self.grid, self.folder.begun()) if self.searches else self.grid
 
     def check_folder(self, planned: Grid) -> None:
-        """Raise unless the folder holds cells of the grid, and of the versions installed now."""
+        """Raise unless the folder holds cells of the grid, and of the versions installed now.
+
+        Where trials are searched, its former ones must compare with those to come.
+        """
         self.folder.check_cells(self.grid)
+        if self.searches:
+            check_study(self.folder, self.grid)
         if not self.mixed_versions:
             self.folder.check_versions(planned)
 

@@ -156,6 +156,7 @@ def no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_estimate")
 def test_the_plan_of_a_search_is_of_its_trials(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
     study = {"n_trials": 2, "search": {"infonce_coef": {"low": 0.1, "high": 1.0}}}
     said = output_of("sweep", *small(tmp_path, "--dry-run", "--optimize", study=study))
     assert "2 arms x 1 seed," in said
@@ -378,6 +379,28 @@ def test_a_study_stops_when_all_of_its_first_trials_fail(
     assert [job.name[-5:] for job in engine.jobs] == ["000-0", "001-0", "002-0"]
     assert sweep("--resume", str(tmp_path / "sweep"), "--optimize", "--force") == 1
     assert [job.name[-5:] for job in engine.jobs[3:]] == ["003-0", "004-0", "005-0"]
+
+
+def test_a_search_that_is_refused_leaves_the_sweep_as_it_was(
+    tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    engine.status = "done"
+    study = {"n_trials": 1, "search": {"n_pairs": {"choices": [8]}}}
+    words = small(tmp_path, "--optimize", "--force", study=study)
+    assert sweep(*words) == 1
+
+    def files() -> dict[str, bytes]:
+        names = ("grid.toml", "sweep.json", "study.log")
+        return {name: (tmp_path / "sweep" / name).read_bytes() for name in names}
+
+    before = files()
+    words = small(tmp_path, "--optimize", "--force", study=study, seeds=[0, 1])
+    for more in ([], ["--dry-run"]):
+        assert "seeds [0, 1] (was [0]). Change them back" in refusal("sweep", *words, *more)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert 'pip install "rl-infonce[optuna]"' in refusal("sweep", *words)
+    assert files() == before
 
 
 def test_a_trial_in_which_no_episode_ended_says_so(tmp_path: Path, engine: FakeEngine) -> None:
