@@ -178,7 +178,7 @@ def _less(ours: dict[str, list[float]], theirs: dict[str, list[float]]) -> str:
     if min(map(len, ours.values())) < 2:
         means = (np.mean([np.mean(values) for values in of.values()]) for of in (ours, theirs))
         return f"{np.subtract(*means):+.4f}"
-    return interval_words(t_difference(ours, theirs, paired=True), "+.4f")
+    return interval_words(t_difference(ours, theirs), "+.4f")
 
 
 def table(found: list[dict[str, Any]]) -> str:

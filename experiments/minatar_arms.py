@@ -213,7 +213,7 @@ def table(study: Study, output: Path, of: str) -> str:
 
 def _less(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     pair = _paired(own, other)
-    return _shown(None if pair is None else t_difference(*pair, paired=True), "+.2f")
+    return _shown(None if pair is None else t_difference(*pair), "+.2f")
 
 
 def _paired(
@@ -238,7 +238,7 @@ def _improvement(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     if pair is None:
         return "missing"
     rng = np.random.default_rng(0)
-    return _shown(bootstrap_improvement(*pair, paired=False, rng=rng), ".2f")
+    return _shown(bootstrap_improvement(*pair, rng=rng), ".2f")
 
 
 def _shown(interval: Interval | None, form: str) -> str:

@@ -87,7 +87,7 @@ def paired(
 def difference(tasks: Sequence[str], scores: Scores, arm: str, other: str) -> Interval | None:
     """Return the mean difference over tasks, of runs paired by seed; None without enough runs."""
     ours, theirs = paired(tasks, scores, arm, other)
-    return t_difference(ours, theirs, paired=True) if ours else None
+    return t_difference(ours, theirs) if ours else None
 
 
 def ratio(ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]) -> Interval | None:
@@ -98,9 +98,7 @@ def ratio(ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]) ->
     if min(min(values) for values in [*ours.values(), *theirs.values()]) <= 0:
         return None
     rng = np.random.default_rng(0)
-    of_logarithms = bootstrap_difference(
-        ours, theirs, lambda scores: np.log(mean(scores)), paired=True, rng=rng, widen=True
-    )
+    of_logarithms = bootstrap_difference(ours, theirs, lambda s: np.log(mean(s)), rng=rng)
     return Interval(*(float(each) for each in np.exp(of_logarithms)))
 
 
@@ -135,7 +133,7 @@ def at_equal_time(grid: Grid, runs: Runs) -> Interval | None:
             curves = np.array([whole(runs[task, arm][seed]["curve"]) for seed in seeds])
             arms[task] = np.vstack([(curves.T - zero) / (one - zero), shares])
     rng = np.random.default_rng(0)
-    return bootstrap_difference(ours, theirs, cut_area, paired=True, rng=rng, widen=True)
+    return bootstrap_difference(ours, theirs, cut_area, rng=rng)
 
 
 def cut_area(scores: Mapping[str, FloatArray]) -> FloatArray:

@@ -8,13 +8,15 @@ runs do. How often nominal 95 % intervals held the truth, in percent, for normal
 | runs per task                          | 3, 1 task | 3, 4 tasks | 5, 4 tasks | 10, 4 tasks |
 |----------------------------------------|-----------|------------|------------|-------------|
 | mean of one arm                        |        75 |         85 |         90 |          93 |
-| difference of means or IQMs, unpaired  |        80 |         87 |         91 |          93 |
-| the same with `widen=True`             |        96 |         96 |         96 |          95 |
-| probability of improvement, unpaired   |        81 |         92 |         94 |          95 |
-| the same, paired                       |        75 |         91 |         94 |          95 |
+| the same with `widen=True`             |        94 |         97 |         96 |          96 |
+| difference of means                    |        95 |         96 |         95 |          95 |
+| difference of IQMs                     |        95 |         97 |         96 |          96 |
+| probability of improvement             |        81 |         92 |         94 |          95 |
 
-So with 3 seeds one in eight (4 tasks) or one in five (1 task) pairs of equal arms is called
-different. Give `widen=True`, or `rl_infonce.report.statistics.t_difference` for means, beside it.
+So intervals of differences are widened, and bands if `widen`. A probability of improvement has
+bounds that it must not leave: with 3 seeds, one in twelve (4 tasks) or one in five (1 task) pairs
+of equal arms is called different. For means, `rl_infonce.report.statistics.t_difference` may stand
+beside all of these.
 Where tasks scatter up to 30 times unequally, widened intervals hold in 93 to 100 % (4 tasks, 3
 runs).
 Skewed and bimodal scores leave the rows of comparisons within 3 of these, as their shape cancels;
@@ -24,7 +26,7 @@ Shared by all functions here:
 
 - A statistic maps task to [..., n_runs] scores to [...] values, leading axes unharmed, as those of
   `rl_infonce.report.aggregates` do: it is called once, with all resamples on the first axis.
-- `widen=True` stretches both sides by s t / z. s is the ratio of a mean's standard error to that
+- Widening stretches both sides by s t / z. s is the ratio of a mean's standard error to that
   of its resamples, in which a variance over n runs counts (n - 1) / n; t and z are quantiles of
   Student and of the normal, t with Satterthwaite's degrees of freedom, as tasks scatter unequally.
   That undoes the lack of scatter and of certainty about it that are known for a mean (Hesterberg
@@ -43,12 +45,7 @@ import numpy.typing as npt
 
 from rl_infonce.checks import check_count, check_flag, check_generator, check_number
 from rl_infonce.report.aggregates import probability_of_improvement
-from rl_infonce.report.run_scores import (
-    Scores,
-    check_same_tasks,
-    checked_scores,
-    paired_differences,
-)
+from rl_infonce.report.run_scores import Scores, checked_scores, paired_differences
 from rl_infonce.report.statistics import Interval, scipy_stats
 
 FloatArray = npt.NDArray[np.float64]
@@ -76,11 +73,13 @@ def bootstrap_band(
 ) -> Band:
     """Return a statistic with several values and percentile intervals for other seeds.
 
-    For sample efficiency: `interquartile_mean` of scores [n_windows, n_runs], whole runs being
-    resampled. A statistic keeps the leading axes first; `confidence` is that of each value on its
-    own, and other arguments are those of `bootstrap_difference`.
+    `scores` map tasks to [..., n_runs], at least 2 runs each. For sample efficiency:
+    `interquartile_mean` of scores [n_windows, n_runs], whole runs being resampled. A statistic
+    keeps the leading axes first; `confidence` is that of each value on its own, and `widen` makes
+    up for few runs.
     """
-    _check_settings(rng, n_resamples, confidence, widen)
+    _check_settings(rng, n_resamples, confidence)
+    check_flag("widen", widen)
     runs = checked_scores("scores", scores, 2)
     resampled = _taken(runs, _draws(runs, rng, n_resamples))
     factor = _widening(list(runs.values()), confidence) if widen else np.ones(())
@@ -92,74 +91,55 @@ def bootstrap_difference(
     y: Scores,
     statistic: Statistic,
     *,
-    paired: bool,
     rng: np.random.Generator,
     n_resamples: int = 2000,
     confidence: float = 0.95,
-    widen: bool = False,
 ) -> Interval:
-    """Return statistic(x) - statistic(y) and its percentile interval for other seeds.
+    """Return statistic(x) - statistic(y) and its widened percentile interval for other seeds.
 
     x and y map the same tasks to [n_runs], at least 2 each, or to [..., n_runs] where the statistic
-    makes one number of all rows. With `paired`, run i of x and run i of
-    y of a task have the same seed; they are drawn together, so that what they share cancels.
-    `widen` makes up for few runs.
+    makes one number of all rows. Run i of x and run i of y of a task have the same seed; they are
+    drawn together, so that what they share cancels.
     """
+    _check_settings(rng, n_resamples, confidence)
+    ours, theirs = checked_scores("x", x, 2), checked_scores("y", y, 2)
+    groups = list(paired_differences(ours, theirs).values())
 
-    def difference(ours: Arrays, theirs: Arrays) -> FloatArray:
-        values = np.asarray(statistic(ours), dtype=np.float64)
-        return values - np.asarray(statistic(theirs), dtype=np.float64)
+    def difference(one: Arrays, other: Arrays) -> FloatArray:
+        values = np.asarray(statistic(one), dtype=np.float64)
+        return values - np.asarray(statistic(other), dtype=np.float64)
 
-    return _compared(x, y, difference, paired, rng, n_resamples, confidence, widen)
+    draws = _draws(ours, rng, n_resamples)
+    resampled = difference(_taken(ours, draws), _taken(theirs, draws))
+    # one number of several rows of scores has the factor of the row that lacks most
+    factor = _widening(groups, confidence).max()
+    return _interval(_band(difference(ours, theirs), resampled, n_resamples, confidence, factor))
 
 
 def bootstrap_improvement(
     x: Scores,
     y: Scores,
     *,
-    paired: bool,
     rng: np.random.Generator,
     n_resamples: int = 2000,
     confidence: float = 0.95,
 ) -> Interval:
     """Return `probability_of_improvement` of x over y and its percentile interval for other seeds.
 
-    Arguments are those of `bootstrap_difference`; all pairs of runs are compared, also if `paired`.
-    Equal arms have 0.5: `verdict(interval, null=0.5)`. Arms without any overlap give an interval
-    without width, [1, 1] or [0, 0]; with one task and 3 runs each equal arms do so in one of ten
-    comparisons. For pairs of runs that share nothing, `paired=True` makes the interval of few runs
-    narrower: it held 0.5 in 75 % (1 task, 3 runs), 91 % (4 tasks, 3 runs), 94 % (4, 5) and 95 % (4,
-    10); the more they share the more often, up to 75, 95, 97 and 98 %. These are shares for equal
-    arms: where they differ and pairs share much, `paired=True` centres the interval on how often a
-    run beats its partner, and holds the probability of all pairs in a third to three quarters.
+    x and y map the same tasks to [n_runs], at least 2 each. All pairs of runs are compared whatever
+    their seeds, and the arms are drawn each on its own. Equal arms have 0.5. Arms without any
+    overlap give an interval without width, [1, 1] or [0, 0]; with one task and 3 runs each equal
+    arms do so in one of ten comparisons.
     """
-    return _compared(x, y, probability_of_improvement, paired, rng, n_resamples, confidence, False)
-
-
-def _compared(
-    x: Scores,
-    y: Scores,
-    compare: Callable[[Arrays, Arrays], FloatArray],
-    paired: bool,
-    rng: np.random.Generator,
-    n_resamples: int,
-    confidence: float,
-    widen: bool,
-) -> Interval:
-    check_flag("paired", paired)
-    _check_settings(rng, n_resamples, confidence, widen)
+    _check_settings(rng, n_resamples, confidence)
     ours, theirs = checked_scores("x", x, 2), checked_scores("y", y, 2)
-    check_same_tasks(ours, theirs)
-    groups = [*ours.values(), *theirs.values()]
-    draws = other_draws = _draws(ours, rng, n_resamples)
-    if paired:
-        groups = list(paired_differences(ours, theirs).values())
-    else:
-        other_draws = _draws(theirs, rng, n_resamples)
-    resampled = compare(_taken(ours, draws), _taken(theirs, other_draws))
-    # one number of several rows of scores has the factor of the row that lacks most
-    factor = _widening(groups, confidence).max() if widen else np.ones(())
-    band = _band(compare(ours, theirs), resampled, n_resamples, confidence, factor)
+    found = probability_of_improvement(ours, theirs)
+    drawn = [_taken(arm, _draws(arm, rng, n_resamples)) for arm in (ours, theirs)]
+    resampled = probability_of_improvement(*drawn)
+    return _interval(_band(found, resampled, n_resamples, confidence, np.ones(())))
+
+
+def _interval(band: Band) -> Interval:
     if band.value.shape:
         raise ValueError(
             f"Expected `statistic` to give one number, got shape {band.value.shape}. "
@@ -215,10 +195,7 @@ def _band(
     return Band(found, found - factor * (found - low), found + factor * (high - found))
 
 
-def _check_settings(
-    rng: np.random.Generator, n_resamples: int, confidence: float, widen: bool
-) -> None:
+def _check_settings(rng: np.random.Generator, n_resamples: int, confidence: float) -> None:
     check_generator(rng)
     check_count("n_resamples", n_resamples)
     check_number("confidence", confidence, above=0, below=1)
-    check_flag("widen", widen)

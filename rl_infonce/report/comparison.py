@@ -102,14 +102,14 @@ def compared(pairs: PairedScores, *, rng: np.random.Generator) -> Comparison | N
     x, y = pairs.ours, pairs.theirs
     if not x:
         return None
-    difference = t_difference(x, y, paired=True)
+    difference = t_difference(x, y)
     return Comparison(
         len(x),
         sum(map(len, x.values())),
         difference,
-        bootstrap_difference(x, y, interquartile_mean, paired=True, rng=rng, widen=True),
-        bootstrap_improvement(x, y, paired=False, rng=rng),
-        verdict(difference).word,
+        bootstrap_difference(x, y, interquartile_mean, rng=rng),
+        bootstrap_improvement(x, y, rng=rng),
+        verdict(difference),
         detectable_difference(x, y),
     )
 

@@ -44,8 +44,7 @@ def paired_differences(x: Scores, y: Scores) -> dict[str, FloatArray]:
         if values.shape != theirs[task].shape:
             raise ValueError(
                 f"Expected paired `x` and `y` with the same runs of {task!r}, got shapes "
-                f"{values.shape} and {theirs[task].shape}. Keep the seeds that both have, or "
-                "compare unpaired."
+                f"{values.shape} and {theirs[task].shape}. Keep the seeds that both have."
             )
     return {task: values - theirs[task] for task, values in ours.items()}
 

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rl_infonce.checks import check_flag, check_number, check_shape
-from rl_infonce.report.run_scores import (
-    Scores,
-    check_same_tasks,
-    checked_scores,
-    paired_differences,
-)
+from rl_infonce.checks import check_number, check_shape
+from rl_infonce.report.run_scores import Scores, checked_scores, paired_differences
 
 
 class Interval(NamedTuple):
@@ -56,84 +50,23 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def t_interval_over_runs(scores: Scores, confidence: float = 0.95) -> Interval:
-    """Return the mean over tasks of each task's mean, and its t interval for other seeds.
-
-    The tasks are these and no others: only the scatter between runs of a task counts. Variances may
-    differ between tasks (degrees of freedom by Satterthwaite 1946, "An Approximate Distribution of
-    Estimates of Variance Components"). For a claim about tasks at large give the means of the tasks
-    to `t_interval`. Runs without any scatter have an interval without width.
-    """
-    groups = list(_runs("scores", scores).values())
-    mean = float(np.mean([values.mean() for values in groups]))
-    return _satterthwaite(mean, groups, len(groups), confidence)
-
-
-def t_difference(x: Scores, y: Scores, *, paired: bool, confidence: float = 0.95) -> Interval:
+def t_difference(x: Scores, y: Scores, *, confidence: float = 0.95) -> Interval:
     """Return mean(x) - mean(y) over tasks and its t interval for other seeds.
 
-    It stands beside a percentile bootstrap, which is too narrow for a handful of runs; see
-    `rl_infonce.report.bootstrap`. Unpaired with one task it is Welch's test. With `paired`, run i
-    of x and run i of y of a task have the same seed, and what they share cancels; with independent
-    runs that costs degrees of freedom and gains nothing.
+    Run i of x and run i of y of a task have the same seed, and what they share cancels. The tasks
+    are these and no others: only the scatter between the differences of a task counts. Variances
+    may differ between tasks (degrees of freedom by Satterthwaite 1946, "An Approximate Distribution
+    of Estimates of Variance Components"). For a claim about tasks at large give the means of the
+    tasks to `t_interval`. Differences without any scatter have an interval without width.
     """
-    check_flag("paired", paired)
-    if paired:
-        return t_interval_over_runs(paired_differences(x, y), confidence)
-    ours, theirs = _runs("x", x), _runs("y", y)
-    check_same_tasks(ours, theirs)
-    difference = float(np.mean([ours[task].mean() - theirs[task].mean() for task in ours]))
-    groups = [*ours.values(), *theirs.values()]
-    return _satterthwaite(difference, groups, len(ours), confidence)
-
-
-class Verdict(NamedTuple):
-    """What an interval of a difference says: "higher", "lower" or "no detectable difference".
-
-    The last is a result as well: `rl_infonce.report.power.smallest_difference` says what was too
-    small to be seen. `text` is the word with the numbers.
-    """
-
-    word: str
-    text: str
-
-
-def verdict(interval: Interval, null: float = 0.0) -> Verdict:
-    """Return whether an interval lies above or below the value of no difference, or holds it.
-
-    `null` is what equal arms have: 0 for a difference, 0.5 for a probability of improvement.
-
-    Example:
-        >>> verdict(Interval(0.2, 0.05, 0.35)).text
-        'higher: 0.2 [0.05, 0.35]'
-    """
-    check_number("null", null)
-    if not (np.isfinite(interval).all() and interval.low <= interval.high):
-        raise ValueError(f"Expected finite ends of `interval` in order, got {interval}.")
-    word = "no detectable difference"
-    if interval.low > null:
-        word = "higher"
-    elif interval.high < null:
-        word = "lower"
-    text = f"{word}: {interval.mean:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
-    return Verdict(word, text + (f", where equal arms have {null:g}" if null else ""))
-
-
-def _runs(name: str, scores: Scores) -> dict[str, npt.NDArray[np.float64]]:
-    """Return task to [n_runs], at least 2 each."""
-    checked = checked_scores(name, scores, 2)
-    for task, values in checked.items():
-        check_shape(f"{name}[{task!r}]", values, ("n_runs",))
-    return checked
-
-
-def _satterthwaite(
-    mean: float, groups: Sequence[npt.NDArray[np.float64]], n_tasks: int, confidence: float
-) -> Interval:
-    """Return the interval of a sum of means of groups, each over `n_tasks`."""
     stats = scipy_stats()
     check_number("confidence", confidence, above=0, below=1)
-    shares = [values.var(ddof=1) / len(values) / n_tasks**2 for values in groups]
+    differences = checked_scores("differences", paired_differences(x, y), 2)
+    for task, values in differences.items():
+        check_shape(f"differences[{task!r}]", values, ("n_runs",))
+    groups = list(differences.values())
+    mean = float(np.mean([values.mean() for values in groups]))
+    shares = [values.var(ddof=1) / len(values) / len(groups) ** 2 for values in groups]
     variance = float(np.sum(shares))
     if variance == 0:  # no scatter, no degrees of freedom
         return Interval(mean, mean, mean)
@@ -142,3 +75,14 @@ def _satterthwaite(
     )
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
     return Interval(mean, mean - half, mean + half)
+
+
+def verdict(difference: Interval) -> str:
+    """Return in words whether the interval of a difference lies above 0, below it, or holds it.
+
+    The last is a result as well: `rl_infonce.report.power.detectable_difference` says what was too
+    small to be seen.
+    """
+    if difference.low > 0:
+        return "higher"
+    return "lower" if difference.high < 0 else "no detectable difference"

@@ -106,4 +106,4 @@ def test_what_could_have_been_found_is_that_of_pairs(tmp_path: Path) -> None:
         for r in script.table(script.REPORTED, tmp_path, "last tenth").splitlines()
         if "| infonce | 3" in r
     ]
-    assert row.split(" | ")[5] == f"{smallest_difference([1.0], 3, paired=True):.2f}"
+    assert row.split(" | ")[5] == f"{smallest_difference([1.0], 3):.2f}"

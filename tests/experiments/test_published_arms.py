@@ -236,7 +236,7 @@ def test_seeds_that_chose_nothing_are_shown_alone(ppo_arms: Table) -> None:
 
     for heading, pairs in ppo_arms.comparisons:
         for arm, both in pairs.items():
-            interval = t_difference(*(of_two_seeds(of, heading) for of in both), paired=True)
+            interval = t_difference(*(of_two_seeds(of, heading) for of in both))
             digits = 4 if "mean F1" in heading else 3
             found[heading, arm] = "{:+.{d}f} ({:+.{d}f} to {:+.{d}f})".format(*interval, d=digits)
             if interval.low < 0 < interval.high:
@@ -303,7 +303,7 @@ def test_what_qualifies_the_arms_of_ppo_comes_from_the_committed_cells(ppo_arms:
         both = [
             {game: [of[game][s] for s in sorted(of[game])] for game in of} for of in (ours, theirs)
         ]
-        interval = t_difference(*both, paired=True, confidence=level)
+        interval = t_difference(*both, confidence=level)
         assert (interval.low > 0 or interval.high < 0) == (arm == "stdim_offline"), arm
 
 

@@ -132,7 +132,7 @@ def test_the_weights_tried_on_minatar_come_from_the_committed_runs() -> None:
         ),
         ("which is less by {}. At 0.01", unclipped, clipped),
     ):
-        interval = t_difference(ours, theirs, paired=True)
+        interval = t_difference(ours, theirs)
         assert words.format("{:.2f} ({:+.2f} to {:+.2f})".format(*interval)) in page
 
 

@@ -1,8 +1,10 @@
 """Bootstraps against all possible resamples, against rliable, and how often they hold the truth."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from rl_infonce.report.aggregates import (
-    interquartile_mean,
-    mean,
-    probability_of_improvement,
-)
+from rl_infonce.report.aggregates import interquartile_mean, mean
 from rl_infonce.report.bootstrap import (
     bootstrap_band,
     bootstrap_difference,
@@ -75,20 +73,24 @@ def test_one_arm_is_resampled_in_all_ways(confidence: float) -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9])
-@pytest.mark.parametrize("paired", [True, False])
-def test_two_arms_are_resampled_together_or_apart(paired: bool, confidence: float) -> None:
+def test_two_arms_are_resampled_apart(confidence: float) -> None:
     pairs = [
-        (taken(X, draws), taken(Y, others))
-        for draws in all_draws(X)
-        for others in ([draws] if paired else all_draws(Y))
+        (taken(X, draws), taken(Y, others)) for draws in all_draws(X) for others in all_draws(Y)
     ]
-    settings: dict[str, Any] = {"paired": paired, "confidence": confidence, "n_resamples": 40_000}
-    found = bootstrap_difference(X, Y, mean, rng=rng(), **settings)
-    assert found.mean == pytest.approx(task_mean(X) - task_mean(Y))
-    check_quantiles(found, [task_mean(x) - task_mean(y) for x, y in pairs], confidence)
-    found = bootstrap_improvement(X, Y, rng=rng(), **settings)
+    found = bootstrap_improvement(X, Y, rng=rng(), n_resamples=40_000, confidence=confidence)
     assert found.mean == pytest.approx(share_above(X, Y))
     check_quantiles(found, [share_above(x, y) for x, y in pairs], confidence)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_pairs_are_resampled_together_and_widened(confidence: float) -> None:
+    pairs = [(taken(X, draws), taken(Y, draws)) for draws in all_draws(X)]
+    settings: dict[str, Any] = {"n_resamples": 40_000, "confidence": confidence}
+    found = bootstrap_difference(X, Y, mean, rng=rng(), **settings)
+    assert found.mean == pytest.approx(task_mean(X) - task_mean(Y))
+    factor = factor_of([np.subtract(X[task], Y[task]) for task in X], confidence)
+    plain = Interval(found.mean, *(found.mean + (np.array(found[1:]) - found.mean) / factor))
+    check_quantiles(plain, [task_mean(x) - task_mean(y) for x, y in pairs], confidence)
 
 
 def test_intervals_are_those_of_rliable() -> None:
@@ -97,7 +99,7 @@ def test_intervals_are_those_of_rliable() -> None:
     x, y = (test_aggregates.by_task(matrix) for matrix in (test_aggregates.X, test_aggregates.Y))
     band = bootstrap_band(x, interquartile_mean, rng=rng(), n_resamples=20_000)
     assert band[1:] == pytest.approx((0.5, 0.9222), abs=0.012)
-    found = bootstrap_improvement(x, y, paired=False, rng=rng(), n_resamples=20_000)
+    found = bootstrap_improvement(x, y, rng=rng(), n_resamples=20_000)
     assert found[1:] == pytest.approx((0.2583, 0.7167), abs=0.02)
 
 
@@ -131,26 +133,28 @@ def test_a_band_resamples_whole_runs() -> None:
     assert (band.value < band.high).all()
 
 
-def factor_of(groups: list[FloatArray]) -> float:
-    """Return by how much a 95 % interval of a mean over tasks is widened, from its definition."""
-    n = len(groups[0])
-    variances = [float(np.sum((values - np.mean(values)) ** 2)) / (n - 1) for values in groups]
-    freedom = sum(variances) ** 2 / sum(variance**2 / (n - 1) for variance in variances)
-    return math.sqrt(n / (n - 1)) * float(stats.t.ppf(0.975, freedom)) / 1.959964
+def factor_of(groups: list[FloatArray], confidence: float = 0.95) -> float:
+    """Return by how much the interval of a mean over tasks is widened, from its definition."""
+    of_means = of_resamples = of_squares = 0.0
+    for values in groups:
+        n = len(values)
+        share = float(np.sum((values - np.mean(values)) ** 2)) / (n - 1) / n
+        of_means, of_resamples = of_means + share, of_resamples + share * (n - 1) / n
+        of_squares += share**2 / (n - 1)
+    upper, freedom = (1 + confidence) / 2, of_means**2 / of_squares
+    quantiles = float(stats.t.ppf(upper, freedom)) / NormalDist().inv_cdf(upper)
+    return math.sqrt(of_means / of_resamples) * quantiles
 
 
-@pytest.mark.parametrize("paired", [True, False])
-def test_widening_makes_up_for_few_runs(paired: bool) -> None:
+def test_widening_makes_up_for_few_runs() -> None:
     drawn = np.random.default_rng(1).normal(size=(2, 4, 3)) * [[[1.0], [0.1], [0.1], [0.5]]]
     x, y = (dict(zip("abcd", arm, strict=True)) for arm in drawn)
-    plain, wide = (
-        bootstrap_difference(x, y, mean, paired=paired, rng=rng(), widen=widen)
-        for widen in (False, True)
-    )
-    factor = factor_of(list(drawn[0] - drawn[1]) if paired else [*drawn[0], *drawn[1]])
-    assert wide.mean == plain.mean
-    assert wide.mean - wide.low == pytest.approx(factor * (plain.mean - plain.low))
-    assert wide.high - wide.mean == pytest.approx(factor * (plain.high - plain.mean))
+    wide = bootstrap_difference(x, y, mean, rng=rng())
+    plain = bootstrap_band({task: x[task] - y[task] for task in x}, mean, rng=rng())
+    factor = factor_of(list(drawn[0] - drawn[1]))
+    assert wide.mean == pytest.approx(float(plain.value))
+    assert wide.mean - wide.low == pytest.approx(factor * float(plain.value - plain.low))
+    assert wide.high - wide.mean == pytest.approx(factor * float(plain.high - plain.value))
 
 
 def test_widening_weighs_tasks_by_their_runs() -> None:
@@ -179,10 +183,8 @@ def test_one_number_of_several_rows_is_widened_by_the_row_that_lacks_most() -> N
         total: FloatArray = sum(each.mean(axis=(-2, -1)) for each in runs.values())
         return total
 
-    plain, wide = (
-        bootstrap_difference(x, y, of_all_rows, paired=True, rng=rng(), widen=widen)
-        for widen in (False, True)
-    )
+    wide = bootstrap_difference(x, y, of_all_rows, rng=rng())
+    plain = bootstrap_band({task: x[task] - y[task] for task in x}, of_all_rows, rng=rng())
     factors = [factor_of([x[task][row] - y[task][row] for task in "ab"]) for row in range(5)]
     assert (wide.high - wide.low) / (plain.high - plain.low) == pytest.approx(max(factors))
 
@@ -192,59 +194,58 @@ def test_runs_without_scatter_are_not_widened() -> None:
     assert [*bootstrap_band(same, mean, rng=rng(), widen=True)] == [1.5, 1.5, 1.5]
 
 
-def first_arm(scores: Mapping[str, FloatArray]) -> FloatArray:
-    return mean(parts(scores)[0])
-
-
-def difference_of_means(scores: Mapping[str, FloatArray]) -> FloatArray:
-    x, y = parts(scores)
-    return mean(x) - mean(y)
-
-
-def difference_of_iqms(scores: Mapping[str, FloatArray]) -> FloatArray:
-    x, y = parts(scores)
-    return interquartile_mean(x) - interquartile_mean(y)
-
-
-def improvement(scores: Mapping[str, FloatArray]) -> FloatArray:
-    return probability_of_improvement(*parts(scores))
-
-
-def parts(scores: Mapping[str, FloatArray]) -> list[dict[str, FloatArray]]:
-    """Return the arms of scores whose tasks are called x0, x1, ..., y0, y1, ..."""
-    return [{t[1:]: values for t, values in scores.items() if t[0] == arm} for arm in "xy"]
-
-
 SETTINGS = [(1, 3), (4, 3), (4, 5), (4, 10)]  # tasks and runs of each, as in the docstring
 COLUMNS = [0, 1, *map(further, (2, 3))]
-DOCUMENTED: list[tuple[Callable[..., FloatArray], float, bool, tuple[int, ...]]] = [
-    (first_arm, 1.5, False, (75, 85, 90, 93)),
-    (difference_of_means, 0.0, False, (80, 87, 91, 93)),
-    (difference_of_iqms, 0.0, False, (80, 87, 91, 93)),
-    (difference_of_means, 0.0, True, (96, 96, 96, 95)),
-    (difference_of_iqms, 0.0, True, (96, 96, 96, 95)),
-    (improvement, 0.5, False, (81, 92, 94, 95)),
+
+
+def scores_of(column: int, skewed: bool, generator: np.random.Generator) -> dict[str, FloatArray]:
+    """Return 1000 experiments [1000, 2, n_runs] of two equal arms, each task on its own level."""
+    n_tasks, n_runs = SETTINGS[column]
+    levels = np.linspace(0, 3, n_tasks) if n_tasks > 1 else [1.5]
+    draw = generator.exponential if skewed else generator.normal
+    return {str(task): level + draw(size=(1000, 2, n_runs)) for task, level in enumerate(levels)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize(
+    ("widen", "documented"), [(False, (75, 85, 90, 93)), (True, (94, 97, 96, 96))]
+)
+def test_bands_of_one_arm_hold_the_truth_as_often_as_documented(
+    column: int, widen: bool, documented: tuple[int, ...]
+) -> None:
+    generator = rng()
+    scores = {t: v[:, 0] for t, v in scores_of(column, False, generator).items()}
+    band = bootstrap_band(scores, mean, rng=generator, n_resamples=500, widen=widen)
+    held = (band.low <= 1.5) & (band.high >= 1.5)
+    assert 100 * held.mean() == pytest.approx(documented[column], abs=3.5)
+
+
+COMPARISONS: list[tuple[Callable[..., Interval], float, tuple[int, ...]]] = [
+    (functools.partial(bootstrap_difference, statistic=mean), 0.0, (95, 96, 95, 95)),
+    (functools.partial(bootstrap_difference, statistic=interquartile_mean), 0.0, (95, 97, 96, 96)),
+    (bootstrap_improvement, 0.5, (81, 92, 94, 95)),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("skewed", [further(False), True])
-def test_intervals_hold_the_truth_as_often_as_documented(column: int, skewed: bool) -> None:
-    (n_tasks, n_runs), generator = SETTINGS[column], rng()
-    # equal arms in one mapping, each experiment a row, so that all are resampled at once
-    levels = np.linspace(0, 3, n_tasks) if n_tasks > 1 else [1.5]
-    draw = generator.exponential if skewed else generator.normal
-    scores = {
-        f"{arm}{task}": level + draw(size=(1000, n_runs))
-        for arm in "xy"
-        for task, level in enumerate(levels)
-    }
-    # one arm is documented for normal scores, for others its difference from an equal arm only
-    for statistic, truth, widen, percent in DOCUMENTED[skewed:]:
-        band = bootstrap_band(scores, statistic, rng=generator, n_resamples=500, widen=widen)
-        held = (band.low <= truth) & (truth <= band.high)
-        assert 100 * held.mean() == pytest.approx(percent[column], abs=3.5), statistic
+@pytest.mark.parametrize(("compare", "truth", "documented"), COMPARISONS)
+def test_comparisons_hold_the_truth_as_often_as_documented(
+    column: int,
+    skewed: bool,
+    compare: Callable[..., Interval],
+    truth: float,
+    documented: tuple[int, ...],
+) -> None:
+    generator, n_held = rng(), 0
+    scores = scores_of(column, skewed, generator)
+    for row in range(400):
+        x, y = ({task: v[row, arm] for task, v in scores.items()} for arm in (0, 1))
+        found = compare(x, y, rng=generator, n_resamples=300)
+        n_held += found.low <= truth <= found.high
+    assert n_held / 4 == pytest.approx(documented[column], abs=4)
 
 
 UNEQUAL = [(1, 0.1, 0.1, 0.1), (1, 1, 0.1, 0.1), (0.3, 0.05, 0.02, 0.01)]
@@ -265,40 +266,9 @@ def test_widened_intervals_hold_where_tasks_scatter_unequally(
     held = []
     for row in range(300):
         x, y = ({task: v[row, i] for task, v in scores.items()} for i in (0, 1))
-        found = bootstrap_difference(
-            x, y, compare, paired=True, rng=generator, n_resamples=300, widen=True
-        )
+        found = bootstrap_difference(x, y, compare, rng=generator, n_resamples=300)
         held.append(found.low <= 0 <= found.high)
     assert 100 * np.mean(held) >= lowest
-
-
-def improvement_of_pairs(scores: Mapping[str, FloatArray]) -> FloatArray:
-    """Return the probability of improvement for tasks of [..., 2, n_runs], an arm a row."""
-    x, y = ({task: values[..., arm, :] for task, values in scores.items()} for arm in (0, 1))
-    return probability_of_improvement(x, y)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("column", COLUMNS)
-@pytest.mark.parametrize(
-    ("shared", "documented"), [(0.0, (75, 91, 94, 95)), (3.0, (75, 95, 97, 98))]
-)
-def test_paired_improvements_hold_the_truth_as_often_as_documented(
-    column: int, shared: float, documented: tuple[int, ...]
-) -> None:
-    (n_tasks, n_runs), generator = SETTINGS[column], rng()
-    scores = {
-        str(task): generator.normal(size=(1000, 2, n_runs))
-        + shared * generator.normal(size=(1000, 1, n_runs))
-        for task in range(n_tasks)
-    }
-    band = bootstrap_band(scores, improvement_of_pairs, rng=generator, n_resamples=500)
-    held = (band.low <= 0.5) & (band.high >= 0.5)
-    assert 100 * held.mean() == pytest.approx(documented[column], abs=3.5)
-    # the very intervals that paired arms get
-    x, y = ({task: values[0, arm] for task, values in scores.items()} for arm in (0, 1))
-    alone = bootstrap_improvement(x, y, paired=True, rng=rng(), n_resamples=20_000)
-    assert (band.value[0], band.low[0], band.high[0]) == pytest.approx(alone, abs=0.1)
 
 
 GOOD: dict[str, Any] = {"rng": np.random.default_rng(0)}
@@ -321,39 +291,33 @@ def test_bad_settings_are_named(
     settings = GOOD | change
     with pytest.raises(error, match=message):
         bootstrap_band(X, mean, **settings)
-    with pytest.raises(error, match=message):
-        bootstrap_difference(X, Y, mean, paired=True, **settings)
     if "widen" not in change:
         with pytest.raises(error, match=message):
-            bootstrap_improvement(X, Y, paired=True, **settings)
+            bootstrap_difference(X, Y, mean, **settings)
+        with pytest.raises(error, match=message):
+            bootstrap_improvement(X, Y, **settings)
 
 
 def test_what_cannot_be_resampled_is_named() -> None:
     with pytest.raises(ValueError, match=r"at least 2 runs in `scores\['a'\]`, got 1"):
         bootstrap_band({"a": [1.0]}, mean, **GOOD)
     with pytest.raises(ValueError, match=r"to give one number, got shape \(1,\). `bootstrap_band`"):
-        bootstrap_difference(X, Y, lambda s: np.stack([mean(s)], -1), paired=False, **GOOD)
+        bootstrap_difference(X, Y, lambda s: np.stack([mean(s)], -1), **GOOD)
     with pytest.raises(ValueError, match=r"shape \(2000,\) for 2000 .* got \(\). Reduce the last"):
         bootstrap_band(X, lambda s: np.mean(s["a"]), **GOOD)
 
 
-@pytest.mark.parametrize("paired", [True, False])
-def test_what_cannot_be_compared_is_named(paired: bool) -> None:
+def test_what_cannot_be_compared_is_named() -> None:
     two: Runs = {"a": [1.0, 2.0]}
 
     def both(x: Runs, y: Runs, message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            bootstrap_difference(x, y, mean, paired=paired, **GOOD)
+            bootstrap_difference(x, y, mean, **GOOD)
         with pytest.raises(ValueError, match=message):
-            bootstrap_improvement(x, y, paired=paired, **GOOD)
+            bootstrap_improvement(x, y, **GOOD)
 
     both({"a": [1.0]}, two, r"at least 2 runs in `x\['a'\]`, got 1")
     both(two, {"a": [1.0]}, r"at least 2 runs in `y\['a'\]`, got 1")
     both(two, {"b": [1.0, 2.0]}, r"\['a'\] in `x` only and \['b'\] in `y` only")
-    if paired:
-        both(two, {"a": [1.0, 2.0, 3.0]}, r"same runs of 'a', got shapes \(2,\) and \(3,\)")
-
-
-def test_pairing_must_be_said() -> None:
-    with pytest.raises(TypeError, match="`paired` to be True or False, got None"):
-        bootstrap_difference(X, Y, mean, paired=None, **GOOD)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"same runs of 'a', got shapes \(2,\) and \(3,\)"):
+        bootstrap_difference(two, {"a": [1.0, 2.0, 3.0]}, mean, **GOOD)

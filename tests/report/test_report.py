@@ -342,7 +342,7 @@ def test_what_could_have_been_found_is_that_of_the_paired_test() -> None:
             / (high - low)
             for game, (low, high) in SCALES.items()
         ]
-        expected = smallest_difference(spreads, 3, paired=True)
+        expected = smallest_difference(spreads, 3)
         assert float(rows[arm]["found in 4 of 5"]) == pytest.approx(expected, rel=0.05)
 
 
