@@ -202,20 +202,14 @@ def _study(optuna: Any, folder: SweepFolder, copy: Path | None = None) -> Any:
         Path(f"{path}.lock").unlink(missing_ok=True)
         lock = JournalFileOpenLock(str(path))
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
-        names = [each.study_name for each in storage.get_all_studies()] or [_STUDY]
+        return optuna.create_study(
+            study_name=_STUDY, storage=storage, direction="maximize", load_if_exists=True
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"Expected the journal of a study in {journal}, got: {error}. Bring back a copy, or "
             "choose another --output."
         ) from error
-    if len(names) > 1:
-        raise ValueError(
-            f"Expected one study in {journal}, got {names}: trials of the same number share cells. "
-            "Choose another --output."
-        )
-    return optuna.create_study(
-        study_name=names[0], storage=storage, direction="maximize", load_if_exists=True
-    )
 
 
 def _drop_torn_line(path: Path) -> None:
