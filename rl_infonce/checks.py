@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -190,6 +191,20 @@ def listed(found: Sequence[str]) -> str:
     """Return the first texts and the number of the others."""
     n_more = len(found) - _MOST_LISTED
     return "; ".join(found[:_MOST_LISTED]) + (f"; and {n_more} more" if n_more > 0 else "")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return a module that an extra of this library installs.
+
+    Raises:
+        ModuleNotFoundError: If it is not there; the message has the command that installs it.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'Expected {module}. Install it with `pip install "rl-infonce[{extra}]"`.'
+        ) from error
 
 
 _NOT_OF_USERS = ("rl_infonce", "torch", "stable_baselines3", "sb3_contrib", "gymnasium")

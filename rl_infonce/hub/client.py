@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from rl_infonce.checks import import_extra
+
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(:\d{1,5})?(/[!-~]*)?")
@@ -35,13 +37,7 @@ class HubError(OSError):
 
 def library() -> Any:
     """Return the module huggingface_hub."""
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            'The hub needs huggingface_hub. Install it with `pip install "rl-infonce[hub]"`.'
-        ) from error
-    return huggingface_hub
+    return import_extra("huggingface_hub", "hub")
 
 
 def api() -> Any:

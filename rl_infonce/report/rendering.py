@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from rl_infonce.checks import import_extra
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -21,13 +23,10 @@ def has_matplotlib() -> bool:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches, 100 pixels each, that fits its contents."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            'Figures need matplotlib. Install it with `pip install "rl-infonce[plots]"`.'
-        ) from error
-    return Figure(figsize=(width, height), dpi=_DOTS_PER_INCH, layout="constrained")
+    module = import_extra("matplotlib.figure", "plots")
+    size = (width, height)
+    figure: Figure = module.Figure(figsize=size, dpi=_DOTS_PER_INCH, layout="constrained")
+    return figure
 
 
 def rendered(figure: Figure) -> npt.NDArray[np.uint8]:

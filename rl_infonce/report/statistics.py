@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rl_infonce.checks import check_number, check_shape
+from rl_infonce.checks import check_number, check_shape, import_extra
 from rl_infonce.report.run_scores import Scores, checked_scores, paired_differences
 
 
@@ -22,13 +22,7 @@ class Interval(NamedTuple):
 
 def scipy_stats() -> Any:
     """Return `scipy.stats`, or name the extra that it comes with."""
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError(
-            'Statistics need SciPy. Install it with `pip install "rl-infonce[report]"`.'
-        ) from error
-    return stats
+    return import_extra("scipy.stats", "report")
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

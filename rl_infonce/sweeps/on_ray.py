@@ -8,7 +8,7 @@ import socket
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from rl_infonce.checks import warn_user
+from rl_infonce.checks import import_extra, warn_user
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
@@ -108,12 +108,7 @@ def _code_of(ray: Any, reference: Any) -> int:
 
 def check_address(address: str | None) -> None:
     """Raise unless a Ray answers within seconds at an address; Ray itself waits for minutes."""
-    try:
-        import ray  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'Expected Ray for `--engine ray`. Install it with `pip install "rl-infonce[ray]"`.'
-        ) from None
+    import_extra("ray", "ray")
     if address in (None, "auto", "local"):
         return
     match = re.fullmatch(r"(?:ray://)?([^:/]+):(\d{1,5})", address or "")

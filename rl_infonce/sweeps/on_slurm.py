@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_infonce.checks import check_count
+from rl_infonce.checks import check_count, import_extra
 from rl_infonce.runs.signals import INTERRUPTED, stopping_signals
 from rl_infonce.sweeps.run_cell import Job, run_job, thread_limits
 
@@ -105,13 +105,7 @@ def run_on_slurm(
 
 def check_slurm(cluster: str | None) -> None:
     """Raise unless jobs can be submitted from here."""
-    try:
-        import submitit  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "Expected submitit for `--engine slurm`. Install it with "
-            '`pip install "rl-infonce[slurm]"`.'
-        ) from None
+    import_extra("submitit", "slurm")
     if cluster in (None, "slurm") and shutil.which("srun") is None:
         raise OSError(
             "Expected Slurm on this machine for `--engine slurm`, got no srun in PATH. Start the "

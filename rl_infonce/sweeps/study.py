@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_infonce.checks import import_extra
 from rl_infonce.report.run_scores import Scales, normalized
 from rl_infonce.report.runs import score_runs, scores_by_arm
 from rl_infonce.report.trials import Search, Trial
@@ -170,12 +171,7 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            'Trials of a search need Optuna. Install it with `pip install "rl-infonce[optuna]"`.'
-        ) from None
+    optuna = import_extra("optuna", "optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

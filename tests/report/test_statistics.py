@@ -125,6 +125,7 @@ def test_a_verdict_says_where_the_interval_lies(
 
 
 def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "scipy", None)
+    for name in ("scipy", "scipy.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r'pip install "rl-infonce\[report\]"'):
         t_interval([1.0, 2.0])
