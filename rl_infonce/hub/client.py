@@ -29,9 +29,8 @@ _ADVICE = {
 class HubError(OSError):
     """The hub refused, failed or could not be reached; without an answer the status is None."""
 
-    def __init__(self, message: str, url: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.url = url
         self.status = status
 
 
@@ -70,8 +69,7 @@ def answered(url: str, ask: Callable[[], T]) -> T:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise HubError(
             f"Expected an answer of the hub from {url}, got one that cannot be read: {error!r}. "
-            "Is `HF_ENDPOINT` the hub's address?",
-            url,
+            "Is `HF_ENDPOINT` the hub's address?"
         ) from error
 
 
@@ -100,10 +98,10 @@ def _named(error: Exception, response: Any, url: str) -> HubError:
     if response is None:
         reason = (str(error) or type(error).__name__).rstrip(".")
         advice = "Is the network up, and `HTTPS_PROXY` set if it is needed? Then try again."
-        return HubError(f"There was no complete answer from {url}: {reason}. {advice}", url)
+        return HubError(f"There was no complete answer from {url}: {reason}. {advice}")
     status, asked = int(response.status_code), str(response.url).partition("?")[0]
     advice = _ADVICE.get(status) or str(error).strip().splitlines()[0]
-    return HubError(f"The hub answered {status} to {asked}. {advice}", asked, status)
+    return HubError(f"The hub answered {status} to {asked}. {advice}", status)
 
 
 def _seconds_asked_for(response: Any, otherwise: float) -> float:

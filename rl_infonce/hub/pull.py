@@ -77,7 +77,7 @@ def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed
     info = answered(url, lambda: hub.model_info(repo, revision=revision, files_metadata=True))
     commit = str(info.sha)
     if not _COMMIT.fullmatch(commit) or (_COMMIT.fullmatch(revision) and commit != revision):
-        raise HubError(f"Expected the commit of {revision} from {url}, got {commit!r}.", url)
+        raise HubError(f"Expected the commit of {revision} from {url}, got {commit!r}.")
     siblings = {str(each.rfilename): each for each in info.siblings or []}
     listed = {n: _listed(url, siblings[n]) for n in MOST_BYTES if n in siblings}
     if not listed.keys() & {ENCODER, AGENT}:
@@ -90,7 +90,7 @@ def _listing(hub: Any, repo: str, revision: str) -> tuple[str, dict[str, _Listed
 
 def _listed(url: str, sibling: Any) -> _Listed:
     if type(sibling.size) is not int or sibling.size < 0:
-        raise HubError(f"Expected the sizes of files from {url}, got {sibling.size!r}.", url)
+        raise HubError(f"Expected the sizes of files from {url}, got {sibling.size!r}.")
     if sibling.lfs:  # git has only the pointer
         return _Listed(sibling.size, sibling.lfs.sha256, None)
     return _Listed(sibling.size, None, sibling.blob_id)
@@ -139,11 +139,11 @@ def _download(hub: Any, repo: str, commit: str, name: str, entry: _Listed, path:
     n_bytes, found, sha1 = patiently(url, ask)
     if n_bytes != entry.n_bytes:
         _check(repo, name, path)  # an LFS pointer is also shorter, and has its own message
-        raise HubError(f"Expected {entry.n_bytes:,} bytes from {url}, got {n_bytes:,}.", url)
+        raise HubError(f"Expected {entry.n_bytes:,} bytes from {url}, got {n_bytes:,}.")
     if entry.sha256 not in (None, found):
-        raise HubError(f"Expected a file of SHA-256 {entry.sha256} from {url}, got {found}.", url)
+        raise HubError(f"Expected a file of SHA-256 {entry.sha256} from {url}, got {found}.")
     if entry.git_sha1 not in (None, sha1):
-        raise HubError(f"Expected git's blob {entry.git_sha1} from {url}, got {sha1}.", url)
+        raise HubError(f"Expected git's blob {entry.git_sha1} from {url}, got {sha1}.")
     return found
 
 
