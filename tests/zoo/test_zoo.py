@@ -1,11 +1,11 @@
 """RL Zoo, as installed, trains with the configurations of `rl_infonce.zoo`."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -17,7 +17,6 @@ from rl_infonce.agents.saved_policy import read_policy
 
 pytestmark = pytest.mark.slow
 
-FOLDER = Path(rl_infonce.__file__).parent / "zoo"
 GAME = "BreakoutNoFrameskip-v4"
 SMALL = {
     "ppo": ["-n", "256", "-params", "n_envs:2", "n_steps:64", "batch_size:64", "n_epochs:1"],
@@ -29,11 +28,20 @@ needs_the_zoo = pytest.mark.skipif(
 )
 
 
-def zoo_train(algorithm: str, config: str, folder: Path) -> Path:
+def zoo_train(algorithm: str, folder: Path) -> Path:
     """Train a few steps with the Zoo's own command and return the folder of its run."""
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", algorithm, "--env", GAME]
     logs = ["-f", "logs", "-tb", "tb", "--eval-freq", "-1", "--log-interval", "1"]
-    flags = ["-conf", config, *SMALL[algorithm], "--seed", "0", "--num-threads", "1", *logs]
+    flags = [
+        "-conf",
+        f"rl_infonce.zoo.{algorithm}",
+        *SMALL[algorithm],
+        "--seed",
+        "0",
+        "--num-threads",
+        "1",
+        *logs,
+    ]
     answer = subprocess.run(
         [*command, *flags], cwd=folder, capture_output=True, text=True, timeout=300
     )
@@ -44,13 +52,9 @@ def zoo_train(algorithm: str, config: str, folder: Path) -> Path:
 @needs_the_zoo
 @pytest.mark.thorough
 @pytest.mark.atari
-@pytest.mark.parametrize(("algorithm", "route"), [("ppo", "yaml"), ("dqn", "module")])
-def test_the_zoo_trains_with_the_loss(algorithm: str, route: str, tmp_path: Path) -> None:
-    configs = {
-        "module": f"rl_infonce.zoo.{algorithm}",
-        "yaml": str(FOLDER / f"{algorithm}_infonce.yml"),
-    }
-    run_dir = zoo_train(algorithm, configs[route], tmp_path)
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_the_zoo_trains_with_the_loss(algorithm: str, tmp_path: Path) -> None:
+    run_dir = zoo_train(algorithm, tmp_path)
     _, tensors = read_model_zip(run_dir / f"{GAME}.zip")
     assert any("features_extractor.infonce.critics." in name for name in tensors)
     head = read_policy(run_dir / f"{GAME}.zip").head.state_dict()
@@ -64,20 +68,13 @@ def test_the_zoo_trains_with_the_loss(algorithm: str, route: str, tmp_path: Path
     assert curves.Scalars("infonce/loss")[-1].value > 0
 
 
-def from_yaml(path: Path) -> dict[str, Any]:
-    yaml = pytest.importorskip("yaml")
-    (name, settings), *others = yaml.safe_load(path.read_text("utf-8")).items()
-    assert (name, others) == ("atari", [])
-    return dict(settings)
-
-
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
-def test_module_and_yaml_say_the_same(algorithm: str) -> None:
-    own = dict(import_module(f"rl_infonce.zoo.{algorithm}").hyperparams["atari"])
-    in_yaml = from_yaml(FOLDER / f"{algorithm}_infonce.yml")
+def test_the_page_says_the_policy_kwargs_in_yaml() -> None:
+    page = (Path(rl_infonce.__file__).parent / "zoo" / "README.md").read_text("utf-8")
+    (line,) = re.findall("^policy_kwargs: .*$", page, re.MULTILINE)
+    string = pytest.importorskip("yaml").safe_load(line)["policy_kwargs"]
     names = {"get_class_by_name": {"rl_infonce.InfoNCEExtractor": InfoNCEExtractor}.__getitem__}
-    in_yaml["policy_kwargs"] = eval(in_yaml["policy_kwargs"], names)  # as the Zoo does
-    assert in_yaml == own
+    own = import_module("rl_infonce.zoo.ppo").hyperparams["atari"]["policy_kwargs"]
+    assert eval(string, names) == own  # as the Zoo does
 
 
 @needs_the_zoo
