@@ -72,15 +72,14 @@ class Cell:
 class Grid:
     """Games x algorithms x arms x seeds, each trained for the same number of agent steps.
 
-    `envs` are Gymnasium ids of environments, which stand beside the games.
-    `settings` holds those of each arm, `train` those of all arms, and `probe` those of `rl-infonce
-    probe`; without these, features are not probed. `study` holds what `--optimize` searches:
-    "n_trials", "measure" and "search", which maps names to ranges or choices.
+    `envs` are Gymnasium ids of environments, which stand beside the games. `settings` holds those
+    of each arm, `train` those of all arms, and `probe` those of `rl-infonce probe`; without these,
+    features are not probed. `study` holds what `--optimize` searches: "n_trials", "measure" and
+    "search", which maps names to ranges or choices.
     """
 
     games: tuple[str, ...]
     algos: tuple[str, ...]
-    arms: tuple[str, ...]
     seeds: tuple[int, ...]
     n_timesteps: int
     settings: Mapping[str, Settings]
@@ -90,6 +89,11 @@ class Grid:
     envs: tuple[str, ...] = ()
 
     @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of the arms."""
+        return tuple(self.settings)
+
+    @property
     def tasks(self) -> tuple[str, ...]:
         """Games and environments."""
         return (*self.games, *self.envs)
@@ -97,11 +101,11 @@ class Grid:
     def cells(self) -> list[Cell]:
         """Return all cells, seed by seed: a sweep that ends early has whole comparisons."""
         return [
-            Cell(game, algo, arm, seed, merged(self.train, self.settings[arm], algo))
+            Cell(game, algo, arm, seed, merged(self.train, settings, algo))
             for seed in self.seeds
             for game in self.tasks
             for algo in self.algos
-            for arm in self.arms
+            for arm, settings in self.settings.items()
         ]
 
     def probe_settings(self, cell: Cell) -> Settings:
@@ -120,13 +124,9 @@ class Grid:
         return set(itertools.product(settings["protocol"], settings["seeds"]))
 
 
-def read_grid(path: Path, *, check_files: bool = False) -> Grid:
-    """Return the grid in a TOML file.
-
-    With `check_files`, the files and environments that the grid names must be there, as for a
-    training.
-    """
-    return parse_grid(content_of(path), path, check_files=check_files)
+def read_grid(path: Path) -> Grid:
+    """Return the grid in a TOML file."""
+    return parse_grid(content_of(path), path)
 
 
 def content_of(path: Path) -> bytes:
@@ -138,7 +138,8 @@ def content_of(path: Path) -> bytes:
 def parse_grid(content: bytes, path: Path, *, check_files: bool = False) -> Grid:
     """Return the grid in the content of a file, whose path is for messages.
 
-    The file is read once: what is trained is then what is kept.
+    The file is read once: what is trained is then what is kept. With `check_files`, the files and
+    environments that the grid names must be there, as for a training.
     """
     if len(content) > _MOST_BYTES:
         raise GridError(f"Expected a grid of less than 1 MB, got {path}.")
@@ -190,10 +191,11 @@ def make_grid(content: Mapping[str, Any], *, check_files: bool = False) -> Grid:
     problems += [] if study is None else study_problems(study, values["algos"], train)
     if problems:
         raise GridError("\n".join(f"  {problem}" for problem in dict.fromkeys(problems)))
+    settings = {name: arms[name] for name in values.pop("arms")}
     return Grid(
         **values,
         n_timesteps=n_timesteps,  # type: ignore[arg-type]
-        settings={name: arms[name] for name in values["arms"]},
+        settings=settings,
         train=train,
         probe=probe,
         study=None if study is None else study_of(study, values["algos"]),

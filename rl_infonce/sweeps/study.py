@@ -59,7 +59,7 @@ def run_study(
         name, settings = _name(number), _settings_of(parameters)
         value = _known_value(study, parameters, state)
         if value is None:
-            own = replace(grid, arms=(name,), settings={name: settings})
+            own = replace(grid, settings={name: settings})
             folder.note_cells(own)
             if not train(own):
                 return
@@ -91,7 +91,7 @@ def _begun(
     """Return number and parameters of the trials that go on."""
     found, search = [], _search(grid)["search"]
     for trial in study.get_trials(deepcopy=False, states=[state.RUNNING]):
-        own = replace(grid, arms=(_name(trial.number),), settings={_name(trial.number): {}})
+        own = replace(grid, settings={_name(trial.number): {}})
         # The grid may search for more by now than when the trial's cells were begun.
         has_cells = any(folder.run_dir(cell).is_dir() for cell in own.cells())
         if has_cells or search.keys() <= trial.params.keys():
@@ -263,8 +263,8 @@ def trials_grid(grid: Grid, begun: Mapping[str, Settings]) -> Grid:
         name: spec["choices"][0] if "choices" in spec else spec["low"]
         for name, spec in search["search"].items()
     }
-    names = tuple(_name(number) for number in range(search["n_trials"]))
-    planned = replace(grid, arms=names, settings=dict.fromkeys(names, _settings_of(first)))
+    names = [_name(number) for number in range(search["n_trials"])]
+    planned = replace(grid, settings=dict.fromkeys(names, _settings_of(first)))
     own: dict[str, dict[str, Any]] = {}
     for cell in planned.cells():
         if cell.name in begun:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_infonce.sweeps.arms import ARMS, control_problems, hyperparameters_for, merged
-from rl_infonce.sweeps.grid import GridError, make_grid, read_grid
+from rl_infonce.sweeps.grid import GridError, make_grid, parse_grid, read_grid
 from rl_infonce.training.rl_zoo import ALGORITHMS
 from tests.sweeps.grids import GRID, write_grid
 
@@ -255,10 +255,10 @@ def test_an_encoder_must_be_there_for_a_training_alone(
     with pytest.raises(
         GridError, match=r"`train\.pretrained` to be a file, got 'none\.safetensors'"
     ):
-        read_grid(path, check_files=True)
+        parse_grid(path.read_bytes(), path, check_files=True)
     assert read_grid(path).train == {"pretrained": "none.safetensors"}, "as for a report elsewhere"
     (tmp_path / "none.safetensors").touch()
-    read_grid(path, check_files=True)
+    parse_grid(path.read_bytes(), path, check_files=True)
 
 
 @pytest.mark.parametrize("content", [b"games = [", b"\xff\xfe", b"[" * 100_000, b"x" * 2**21])

@@ -58,7 +58,7 @@ def test_cells_that_the_grid_lacks_are_named_and_trials_are_not(tmp_path: Path) 
     made = begun_sweep(tmp_path / "sweep", seeds=[0, 1])
     for index in (0, 2):
         finished(made, index)
-    trial = replace(made.grid(), seeds=(0,), arms=("trial_000",), settings={"trial_000": {}})
+    trial = replace(made.grid(), seeds=(0,), settings={"trial_000": {}})
     made.note_cells(trial)
     (cell,) = trial.cells()
     made.run_dir(cell).mkdir(parents=True)
