@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_shape
 from rl_infonce.report.rendering import new_figure
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ def prediction_overlay(
     a place stand in the margin, predicted / true, those that are wrong first. `frames` are [B, H,
     W] gray and may be scaled from the screen, whose height and width in pixels is `screen_shape`.
     """
-    _check_values(frames, labels, predictions)
     n_columns = min(_N_COLUMNS, len(frames))
     n_rows = -(-len(frames) // n_columns)
     written = [name for name in predictions if name not in places]
@@ -81,18 +79,6 @@ def prediction_overlay(
     legend = "ring, line: true (green)    cross, dashes: predicted (red)"
     figure.suptitle(f"{title}\n{legend}".strip(), fontsize=11)
     return figure
-
-
-def _check_values(frames: npt.NDArray[np.uint8], labels: Values, predictions: Values) -> None:
-    check_shape("frames", frames, ("B", "H", "W"))
-    if not len(frames):
-        raise ValueError("Expected at least one of `frames`, got none.")
-    if not predictions.keys() <= labels.keys():
-        missing = sorted(predictions.keys() - labels.keys())
-        raise ValueError(f"Expected `labels` of all predicted variables, missing {missing}.")
-    for name in predictions:
-        check_shape(f"predictions[{name!r}]", predictions[name], (len(frames),))
-        check_shape(f"labels[{name!r}]", labels[name], (len(frames),))
 
 
 def _draw_object(

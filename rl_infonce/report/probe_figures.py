@@ -43,8 +43,6 @@ def probe_table_figure(
     The columns are scores of the same task, such as now, untrained and majority; the first decides
     which rows there are.
     """
-    if not columns:
-        raise ValueError("Expected at least one of `columns`, got none.")
     first, *_ = scores = list(columns.values())
     rows = _table_rows(scores, grouped_variables(first, categories))
     left_out = _left_out(first)
@@ -89,8 +87,6 @@ def probe_heat_map(
 
     The untrained encoder has a column of its own on the left.
     """
-    if not history:
-        raise ValueError("Expected at least one probe in `history`, got none.")
     latest = history[-1][1]
     groups = _each_once(grouped_variables(latest, categories))
     variables = list(itertools.chain(*groups))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_shape
 from rl_infonce.report.rendering import new_figure
 
 if TYPE_CHECKING:
@@ -37,11 +36,7 @@ def similarity_figure(
     `other_frames` are n frames in a row from another episode. The scores are [B, n], of each anchor
     with such frames. The critic was trained `horizon` steps ahead.
     """
-    check_shape("same_scores", same_scores, ("B", "n"))
     n_anchors, n = same_scores.shape
-    check_shape("other_scores", other_scores, same_scores.shape)
-    check_shape("same_frames", same_frames, (n, "H", "W"))
-    check_shape("other_frames", other_frames, same_frames.shape)
     figure = new_figure(1.3 + _FRAME_INCHES * n, 5.6)
     axes = figure.subplots(5, 1, sharex=True, height_ratios=[0.75, 0.3, 0.75, 0.3, 2.6])
     ends = (

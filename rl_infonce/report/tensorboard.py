@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_shape
-
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -51,11 +49,6 @@ def write_projector(
     """
     import torch
 
-    check_shape("features", features, ("B", "D"))
-    if thumbnails is not None:
-        check_shape("thumbnails", thumbnails, (len(features), "H", "W"))
-    for name, values in labels.items():
-        check_shape(f"labels[{name!r}]", values, (len(features),))
     # Negatives: most games are dark, and the projector multiplies a picture by its label's colour.
     pictures = None
     if thumbnails is not None:

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rl_infonce.checks import check_count, check_number
-
 Image = npt.NDArray[np.uint8]
 
 _MP4_SCALE = 2  # players smear the single pixels of a small video
@@ -42,31 +40,21 @@ def write_video(
     frames_per_second: float,
     most: int | None = None,
 ) -> int:
-    """Write images [H, W, 3] of one size in one move and return how many.
+    """Write images [H, W, 3] of one size, at least one, in one move and return how many.
 
-    A .gif is shown by any browser, its colours exact if an image has at most 256 of them; the time
-    between two of its images is rounded to 1/100 s. A .mp4 has a tenth of the size. A file of that
-    name is replaced, and stays if the new one cannot be written. Images are taken one by one, at
-    most `most` of them.
+    The path is one that passed `check_video_path`. A .gif is shown by any browser, its colours
+    exact if an image has at most 256 of them; the time between two of its images is rounded to
+    1/100 s. A .mp4 has a tenth of the size. A file of that name is replaced, and stays if the new
+    one cannot be written. Images are taken one by one, at most `most` of them.
     """
-    check_video_path(path)
-    check_number("frames_per_second", frames_per_second, above=0)
-    if most is not None:
-        check_count("most", most)
     path = Path(path)
     shown = itertools.islice(images, most)
-    first = next(shown, None)
-    if first is None:
-        raise ValueError("Expected at least one of `images`, got none.")
+    first = next(shown)
     n_written = 0
 
     def counted() -> Iterator[Image]:
         nonlocal n_written
         for image in itertools.chain([first], shown):
-            if image.shape != first.shape:
-                raise ValueError(
-                    f"Expected `images` of one size, got {image.shape} after {first.shape}."
-                )
             n_written += 1
             yield image
 

@@ -141,26 +141,6 @@ def test_the_similarity_picture_shows_both_stretches_and_the_average() -> None:
     assert looks == [("o", "-"), ("s", "--")], "told apart without colour"
 
 
-def test_shapes_are_checked() -> None:
-    frames, values = np.zeros((2, 8, 8), np.uint8), {"v": np.zeros(3)}
-    with pytest.raises(ValueError, match=r"predictions\['v'\].*\[2\], got \(3,\)"):
-        prediction_overlay(frames, values, values, {}, screen_shape=(8, 8))
-    with pytest.raises(ValueError, match="other_frames"):
-        similarity_figure(frames, frames[1:], np.zeros((3, 2)), np.zeros((3, 2)), horizon=1)
-
-
-def test_what_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="at least one of `columns`"):
-        probe_table_figure({}, {})
-    with pytest.raises(ValueError, match="at least one probe in `history`"):
-        probe_heat_map([], {})
-    frames, values = np.zeros((2, 8, 8), np.uint8), {"v": np.zeros(2)}
-    with pytest.raises(ValueError, match="at least one of `frames`"):
-        prediction_overlay(frames[:0], {}, {}, {}, screen_shape=(8, 8))
-    with pytest.raises(ValueError, match=r"`labels` of all predicted variables, missing \['v'\]"):
-        prediction_overlay(frames, {}, values, {}, screen_shape=(8, 8))
-
-
 def test_a_figure_becomes_a_picture_without_pyplot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     figure = new_figure(2.0, 1.0)

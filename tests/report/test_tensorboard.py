@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
@@ -47,12 +46,3 @@ def test_the_projector_gets_points_labels_and_pictures(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sprite[[0, 0, 6, 6], [0, 6, 0, 6], 0], [245, 235, 225, 215])
     config = (tmp_path / "projector_config.pbtxt").read_text()
     assert "00007/features/tensors.tsv" in config
-
-
-def test_every_point_needs_its_labels_and_picture(tmp_path: Path) -> None:
-    features, pictures = np.zeros((4, 3), np.float32), np.zeros((4, 6, 6), np.uint8)
-    with SummaryWriter(tmp_path) as writer:
-        with pytest.raises(ValueError, match=r"labels\['x'\]"):
-            write_projector(writer, features, {"x": np.zeros(3)}, pictures, step=0, tag="f")
-        with pytest.raises(ValueError, match="thumbnails"):
-            write_projector(writer, features, {}, pictures[:3], step=0, tag="f")
