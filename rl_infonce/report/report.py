@@ -74,10 +74,11 @@ def make_report(
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
     for algo in dict.fromkeys(run.algo for run in runs):
-        for part in parts_of(scored, algo, planned, scales, rng):
+        own_scales, about = scaled_by(scored, algo, next(iter(planned)), scales)
+        for part in parts_of(scored, algo, planned, own_scales, about, rng):
             name = f"{algo.upper()}: {part.heading}"
             _add(part._replace(heading=name), parts, texts)
-        parts += _drawn(scored, algo, next(iter(planned)), scales, rng)
+        parts += _drawn(scored, algo, own_scales, rng)
     if search is not None:
         about = [HOW_CHOSEN.format(MEASURES[search.measure])]
         _add(Part("Trials", trials_table(search.trials), about), parts, texts)
@@ -104,18 +105,12 @@ def _add(part: Part, parts: list[str], texts: list[str]) -> None:
 
 
 def _drawn(
-    scored: Sequence[Scored],
-    algo: str,
-    baseline: str,
-    scales: Scales | None,
-    rng: np.random.Generator,
+    scored: Sequence[Scored], algo: str, scales: Scales | None, rng: np.random.Generator
 ) -> list[str]:
     """Return the sections of an algorithm's profile and of its curves."""
     name = algo.upper()
     curves = figures(charts_of(scored, algo, rng), prefix=algo)
-    own = [each for each in scored if each.run.algo == algo]
-    own_scales, _ = scaled_by(own, algo, baseline, scales)
-    profile = profile_chart(scored, algo, own_scales, rng)
+    profile = profile_chart(scored, algo, scales, rng)
     drawn = [paragraph(NOT_DRAWN)]
     if profile is not None:
         drawn = [paragraph(HOW_READ), figures([profile], prefix=f"{algo}-profile")]

@@ -13,10 +13,10 @@ from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, wit
 from rl_infonce.report.return_tables import Table, comparison_table, returns_table
 from rl_infonce.report.run_scores import Scales
 from rl_infonce.report.runs import Run, Scored, arms_of, mean_f1, scores_by_arm
-from rl_infonce.report.scales import baseline_scales
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
+_FEWEST_SPREADS = 2.0  # between a baseline's runs, that its mean return lies from 0 to be a unit
 MEASURES = {"area": "mean return over the budget", "final": "mean return of its last tenth"}
 HOW_COMPARED = (
     "The mean return over the budget is that of its hundredths: of the episodes that ended in "
@@ -74,16 +74,16 @@ def parts_of(
     algo: str,
     planned: Mapping[str, int],
     scales: Scales | None,
+    about: Sequence[str],
     rng: np.random.Generator,
 ) -> list[Part]:
     """Return the tables of an algorithm: returns, returns at equal wall-clock, features.
 
     `planned` maps an arm to the number of seeds that were planned for each game, the baseline
-    first.
+    first. `scales` and `about` are those of `scaled_by`.
     """
     own = [each for each in scored if each.run.algo == algo]
     baseline, *arms = planned
-    scales, about = scaled_by(own, algo, baseline, scales)
     parts = []
     for measure, words in MEASURES.items():
         pairs = _against_baseline(scored, algo, measure, planned)
@@ -102,17 +102,35 @@ def parts_of(
 
 
 def scaled_by(
-    own: Sequence[Scored], algo: str, baseline: str, human: Scales | None
+    scored: Sequence[Scored], algo: str, baseline: str, human: Scales | None
 ) -> tuple[Scales | None, list[str]]:
     """Return the scales of an algorithm's games, and what they are in words."""
     if human is None:
         return None, [_RAW]
-    by_baseline = baseline_scales(own, algo, baseline, human)
-    has_human = any(each.run.game in human for each in own)
+    by_baseline = _baseline_scales(scored, algo, baseline, human)
+    has_human = any(each.run.algo == algo and each.run.game in human for each in scored)
     return {**human, **by_baseline}, [
         *([_SCALE] if has_human or not by_baseline else []),
         *([_UNITS.format(", ".join(sorted(by_baseline)))] if by_baseline else []),
     ]
+
+
+def _baseline_scales(scored: Sequence[Scored], algo: str, baseline: str, known: Scales) -> Scales:
+    """Return scales of an algorithm's games that are not among those known, in baseline units.
+
+    The unit of a game is the size of the baseline's mean return over the budget, the area under its
+    training curve, as the mean over its seeds: returns may be negative. A game without any has no
+    scale, nor has one whose baseline returns about 0: so small a unit would let this game decide
+    over all others.
+    """
+    areas = scores_by_arm(scored, algo, "area").get(baseline, {})
+    scales = {}
+    for game, seeds in areas.items():
+        returns = np.array(list(seeds.values()), dtype=np.float64)
+        unit, spread = abs(float(returns.mean())), float(returns.std(ddof=len(returns) > 1))
+        if game not in known and unit > _FEWEST_SPREADS * spread:
+            scales[game] = (0.0, unit)
+    return scales
 
 
 def _features(

@@ -17,7 +17,7 @@ from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
 from rl_infonce.report.return_tables import Table, to_markdown
 from rl_infonce.report.runs import Run, arms_of, score_runs
-from rl_infonce.report.scales import baseline_scales
+from rl_infonce.report.sections import scaled_by
 from rl_infonce.report.statistics import t_interval
 
 pytest.importorskip("matplotlib")
@@ -384,7 +384,9 @@ def test_a_baseline_about_0_is_no_unit() -> None:
         + [run("b", "baseline", s, returns=np.full(50, 100.0 + 10 * s)) for s in range(3)]
         + [run("c", "baseline", 0, returns=np.full(50, -7.0))]
     )
-    assert baseline_scales(scored, "ppo", "baseline", {}) == {"b": (0.0, 110.0), "c": (0.0, 7.0)}
+    scales, about = scaled_by(scored, "ppo", "baseline", {})
+    assert scales == {"b": (0.0, 110.0), "c": (0.0, 7.0)}
+    assert "No human score is known of b, c:" in about[0]
 
 
 def test_missing_and_unequal_seeds_are_shown() -> None:
