@@ -46,7 +46,6 @@ from rl_infonce.networks.encoder_file import load_encoder, untrained
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.probing import extract_features
 from rl_infonce.report.return_tables import comparison_table, markdown_table, to_markdown
-from rl_infonce.report.runs import score_runs
 from rl_infonce.runs.claim import claimed
 from rl_infonce.runs.run_directory import software
 from rl_infonce.sb3.diagnostics import dead_share, effective_rank
@@ -137,8 +136,7 @@ def agents(runs: Path, output: Path) -> None:
     folder = SweepFolder(runs / "sweep")
     results = read_results(folder)
     cells = {(each.game, each.arm, each.seed): each for each in results.grid.cells()}
-    for scored in score_runs(results.runs):
-        run = scored.run
+    for run in results.runs:
         cell = cells[run.game, run.arm, run.seed]
         with claimed(output / "agents" / f"{cell.name}.json", runs / "agents") as is_missing:
             if is_missing:
@@ -147,7 +145,7 @@ def agents(runs: Path, output: Path) -> None:
                     protocol: {of: found[of]["mean"] for of in ("trained", "untrained")}
                     for protocol, found in run.probes.items()
                 }
-                found = record(cell, results.grid, encoder, f1=f1, area=scored.area)
+                found = record(cell, results.grid, encoder, f1=f1, area=run.area)
                 replace_json(output / "agents" / f"{cell.name}.json", found)
                 print(cell.name, flush=True)
     if results.missing:

@@ -34,7 +34,7 @@ from rl_infonce.report.return_tables import (
     returns_table,
     to_markdown,
 )
-from rl_infonce.report.runs import Run, Scored, mean_f1, score_runs, scores_by_arm
+from rl_infonce.report.runs import Run, mean_f1, scores_by_arm
 from rl_infonce.report.sections import MEASURES
 from rl_infonce.report.wall_clock import scores_at_equal_time
 from rl_infonce.runs.claim import claimed
@@ -143,7 +143,7 @@ def table(output: Path) -> str:
     grid = results.grid
     offline = list(offline_runs(grid, output))
     check_same_frames(output, grid, {run.game: frames for frames, run in offline})
-    trained = score_runs(results.runs)
+    trained = results.runs
     planned = dict.fromkeys(grid.arms, len(grid.seeds))
     rng = np.random.default_rng(0)
     tables = [f"Missing: {'; '.join(results.missing)}."] if results.missing else []
@@ -157,21 +157,21 @@ def table(output: Path) -> str:
             compared = comparison_table(pairs, heading, scales=human_scores(), rng=rng)
             tables.append(to_markdown(compared))
         tables.append(at_equal_wall_clock(trained, grid, measure, rng))
-    scored = [*trained, *score_runs([run for _, run in offline])]
-    for protocol in sorted({protocol for each in scored for protocol in each.run.probes}):
+    runs = [*trained, *(run for _, run in offline)]
+    for protocol in sorted({protocol for run in runs for protocol in run.probes}):
         expected = {**with_references(planned), OFFLINE: len(grid.seeds)}
-        by_game = probe_table_by_game(scored, ALGO, protocol, expected)
+        by_game = probe_table_by_game(runs, ALGO, protocol, expected)
         rows = [row for row in by_game.rows if row[0].endswith(": mean")]
         header = [f"{protocol}, mean F1", *by_game.header[1:]]
         tables.append(to_markdown(by_game._replace(header=header, rows=rows)))
-        tables += features_compared(scored, grid, protocol, rng)
+        tables += features_compared(runs, grid, protocol, rng)
     if (output / SPREAD).exists():
         tables.append(spread_table(json.loads((output / SPREAD).read_text())))
     return "\n\n".join(tables)
 
 
 def at_equal_wall_clock(
-    trained: list[Scored], grid: Grid, measure: str, rng: np.random.Generator
+    trained: list[Run], grid: Grid, measure: str, rng: np.random.Generator
 ) -> str:
     """Return what the arms earned more than the baseline in the seconds of the faster of a pair."""
     arms = [arm for arm in grid.arms if arm != "baseline"]
@@ -195,11 +195,11 @@ def compared_with(grid: Grid) -> dict[str, tuple[str, ...]]:
 
 
 def features_compared(
-    scored: list[Scored], grid: Grid, protocol: str, rng: np.random.Generator
+    runs: list[Run], grid: Grid, protocol: str, rng: np.random.Generator
 ) -> Iterator[str]:
     """Yield what all know more than the baseline, the placebo and untrained features."""
-    f1 = scores_by_arm(scored, ALGO, mean_f1(protocol))
-    beside = scores_by_arm(scored, ALGO, mean_f1(protocol, "untrained"))
+    f1 = scores_by_arm(runs, ALGO, mean_f1(protocol))
+    beside = scores_by_arm(runs, ALGO, mean_f1(protocol, "untrained"))
     others = {**f1, "untrained": beside.get("baseline", {})}
     arms = compared_with(grid)
     arms = {**arms, "baseline": (*arms["baseline"], OFFLINE), "untrained": (*grid.arms, OFFLINE)}

@@ -14,7 +14,7 @@ from rl_infonce.report.aggregates import mean
 from rl_infonce.report.bootstrap import bootstrap_band
 from rl_infonce.report.curves import return_curve
 from rl_infonce.report.rendering import new_figure
-from rl_infonce.report.runs import LOGGED, Run, Scored, arms_of
+from rl_infonce.report.runs import LOGGED, Run, arms_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,16 +148,16 @@ def svg_of(figure: Figure, name: str) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def charts_of(scored: Sequence[Scored], algo: str, rng: np.random.Generator) -> list[Chart]:
+def charts_of(runs: Sequence[Run], algo: str, rng: np.random.Generator) -> list[Chart]:
     """Return the charts of an algorithm: returns of every game, then what was logged."""
-    runs, order = [each.run for each in scored if each.run.algo == algo], arms_of(scored)
+    own, order = [run for run in runs if run.algo == algo], arms_of(runs)
     kinds: list[tuple[str, Callable[[Sequence[Run]], Curves]]] = [
         ("return", return_curves),
         *((words, partial(logged_curves, name=name)) for name, words in LOGGED.items()),
     ]
-    games = sorted({run.game for run in runs})
+    games = sorted({run.game for run in own})
     return [
-        _chart(ylabel, game, [run for run in runs if run.game == game], read, order, rng)
+        _chart(ylabel, game, [run for run in own if run.game == game], read, order, rng)
         for ylabel, read in kinds
         for game in games
     ]

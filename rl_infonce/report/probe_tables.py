@@ -8,13 +8,13 @@ import numpy as np
 
 from rl_infonce.report.formatting import counted, notes_on_arms
 from rl_infonce.report.return_tables import Table
-from rl_infonce.report.runs import Scored, arms_of
+from rl_infonce.report.runs import Run, arms_of
 
 _REFERENCES = ("majority", "untrained")
 _F1ByGame = dict[str, list[Mapping[str, float]]]
 
 
-def probe_table(runs: Sequence[Scored], algo: str, protocol: str) -> Table:
+def probe_table(runs: Sequence[Run], algo: str, protocol: str) -> Table:
     """Return categories by arms: mean F1 over games and seeds, beside the untrained encoder's.
 
     Over the games that every column has, and of each category over those of them that have it.
@@ -36,7 +36,7 @@ def probe_table(runs: Sequence[Scored], algo: str, protocol: str) -> Table:
 
 
 def probe_table_by_game(
-    runs: Sequence[Scored], algo: str, protocol: str, planned: Mapping[str, int]
+    runs: Sequence[Run], algo: str, protocol: str, planned: Mapping[str, int]
 ) -> Table:
     """Return the categories of every game by arms: mean F1 over seeds.
 
@@ -70,11 +70,11 @@ def with_references(planned: Mapping[str, int]) -> dict[str, int]:
 
 
 def _probed(
-    runs: Sequence[Scored], algo: str, protocol: str
+    runs: Sequence[Run], algo: str, protocol: str
 ) -> tuple[dict[str, _F1ByGame], list[str]]:
     """Return column to the F1 by category of its runs on each game, and the games."""
     found: dict[str, _F1ByGame] = {}
-    for run in (each.run for each in runs if each.run.algo == algo):
+    for run in (run for run in runs if run.algo == algo):
         for encoder, f1 in run.probes.get(protocol, {}).items():
             name = run.arm if encoder == "trained" else encoder
             found.setdefault(name, {}).setdefault(run.game, []).append(f1)

@@ -13,7 +13,7 @@ from rl_infonce.report.bootstrap import bootstrap_band
 from rl_infonce.report.charts import Chart, line_style, svg_of
 from rl_infonce.report.rendering import new_figure
 from rl_infonce.report.run_scores import Scales, normalized
-from rl_infonce.report.runs import Scored, arms_of, scores_by_arm
+from rl_infonce.report.runs import Run, arms_of, scores_by_arm
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -31,14 +31,14 @@ _N_LEVELS = 101
 
 
 def profile_chart(
-    scored: Sequence[Scored], algo: str, scales: Scales | None, rng: np.random.Generator
+    runs: Sequence[Run], algo: str, scales: Scales | None, rng: np.random.Generator
 ) -> Chart | None:
     """Return the profile of the arms that have at least two runs of every game.
 
     It is None where fewer than two arms have, or raw scores of several games would be mixed.
     """
-    own = [each for each in scored if each.run.algo == algo]
-    games = sorted({each.run.game for each in own})
+    own = [run for run in runs if run.algo == algo]
+    games = sorted({run.game for run in own})
     if len(games) > 1 if scales is None else not set(games) <= scales.keys():
         return None
     arms = _on_one_scale(own, algo, games, scales)
@@ -47,12 +47,12 @@ def profile_chart(
     left_out = [arm for arm in arms_of(own) if arm not in arms]
     note = f"Without a profile, for want of runs: {', '.join(left_out)}." if left_out else ""
     xlabel = "mean return over the budget" + ("" if scales is None else ", normalised")
-    svg = profile_svg(arms, xlabel=xlabel, order=arms_of(scored), rng=rng)
+    svg = profile_svg(arms, xlabel=xlabel, order=arms_of(runs), rng=rng)
     return Chart(f"performance profile of {', '.join(arms)}", svg, note)
 
 
 def _on_one_scale(
-    own: Sequence[Scored], algo: str, games: Sequence[str], scales: Scales | None
+    own: Sequence[Run], algo: str, games: Sequence[str], scales: Scales | None
 ) -> dict[str, Mapping[str, npt.ArrayLike]]:
     """Return the scores of the arms that have at least two runs of every game."""
     by_arm = scores_by_arm(own, algo, "area")

@@ -14,7 +14,7 @@ from rl_infonce.report.page import details, figures, page, paragraph, section, t
 from rl_infonce.report.profiles import HOW_READ, NOT_DRAWN, profile_chart
 from rl_infonce.report.return_tables import runs_csv, to_markdown
 from rl_infonce.report.run_scores import Scales
-from rl_infonce.report.runs import Run, Scored, arms_of, score_runs
+from rl_infonce.report.runs import Run, arms_of
 from rl_infonce.report.sections import HOW_COMPARED, MEASURES, Part, parts_of, scaled_by
 from rl_infonce.report.trials import HOW_CHOSEN, Search, trials_table
 
@@ -68,23 +68,22 @@ def make_report(
     is the arm of that name, or else the first one. With a `search` there need be no runs beside its
     trials.
     """
-    scored = score_runs(runs)
     planned = _baseline_first(n_seeds)
-    summary = _summary(scored, len(planned), missing, other_versions, not_planned)
+    summary = _summary(runs, len(planned), missing, other_versions, not_planned)
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
     for algo in dict.fromkeys(run.algo for run in runs):
-        own_scales, about = scaled_by(scored, algo, next(iter(planned)), scales)
-        for part in parts_of(scored, algo, planned, own_scales, about, rng):
+        own_scales, about = scaled_by(runs, algo, next(iter(planned)), scales)
+        for part in parts_of(runs, algo, planned, own_scales, about, rng):
             name = f"{algo.upper()}: {part.heading}"
             _add(part._replace(heading=name), parts, texts)
-        parts += _drawn(scored, algo, own_scales, rng)
+        parts += _drawn(runs, algo, own_scales, rng)
     if search is not None:
         about = [HOW_CHOSEN.format(MEASURES[search.measure])]
         _add(Part("Trials", trials_table(search.trials), about), parts, texts)
     if runs:
         _add_origins(runs, parts, texts)
-    return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(scored))
+    return Report(page(title, parts), "\n\n".join(texts) + "\n", runs_csv(runs))
 
 
 def _add_origins(runs: Sequence[Run], parts: list[str], texts: list[str]) -> None:
@@ -105,12 +104,12 @@ def _add(part: Part, parts: list[str], texts: list[str]) -> None:
 
 
 def _drawn(
-    scored: Sequence[Scored], algo: str, scales: Scales | None, rng: np.random.Generator
+    runs: Sequence[Run], algo: str, scales: Scales | None, rng: np.random.Generator
 ) -> list[str]:
     """Return the sections of an algorithm's profile and of its curves."""
     name = algo.upper()
-    curves = figures(charts_of(scored, algo, rng), prefix=algo)
-    profile = profile_chart(scored, algo, scales, rng)
+    curves = figures(charts_of(runs, algo, rng), prefix=algo)
+    profile = profile_chart(runs, algo, scales, rng)
     drawn = [paragraph(NOT_DRAWN)]
     if profile is not None:
         drawn = [paragraph(HOW_READ), figures([profile], prefix=f"{algo}-profile")]
@@ -125,14 +124,13 @@ def _baseline_first(planned: Mapping[str, int]) -> dict[str, int]:
 
 
 def _summary(
-    scored: Sequence[Scored],
+    runs: Sequence[Run],
     n_arms: int,
     missing: Sequence[str],
     other_versions: Sequence[str],
     not_planned: Sequence[str],
 ) -> list[str]:
     """Return what stands above all tables, a paragraph each."""
-    runs = [each.run for each in scored]
     games = sorted({run.game for run in runs})
     absent = [f"Missing: {'; '.join(missing)}."] if missing else []
     absent += [_SURVIVORS] if any(" (failed" in each for each in missing) else []
@@ -141,7 +139,7 @@ def _summary(
         return [_NO_ARMS, *absent]
     return [
         f"{counted(len(runs), 'run')}: {counted(len(games), 'game')} ({', '.join(games)}), "
-        f"arms {', '.join(arms_of(scored))}.",
+        f"arms {', '.join(arms_of(runs))}.",
         *absent,
         *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),

@@ -19,7 +19,7 @@ from rl_infonce.report.comparison import (
 )
 from rl_infonce.report.formatting import counted, interval_words, notes_on_arms
 from rl_infonce.report.run_scores import Scales
-from rl_infonce.report.runs import Scored, scores_by_arm
+from rl_infonce.report.runs import Run, scores_by_arm
 
 _NO_WIDTH = 1e-9
 _NO_SCATTER = "all pairs differ by the same, so their scatter cannot be told"
@@ -34,14 +34,14 @@ class Table(NamedTuple):
 
 
 def returns_table(
-    runs: Sequence[Scored], algo: str, measure: str, expected: Mapping[str, int]
+    runs: Sequence[Run], algo: str, measure: str, expected: Mapping[str, int]
 ) -> Table:
     """Return games by arms: mean over seeds, lowest to highest, and how many seeds there are.
 
     `expected` maps each arm to the number of seeds that were planned for each game.
     """
     found, arms = scores_by_arm(runs, algo, measure), list(expected)
-    games = sorted({each.run.game for each in runs if each.run.algo == algo})
+    games = sorted({run.game for run in runs if run.algo == algo})
     rows = []
     for game in games:
         cells = [_of_seeds(found.get(a, {}).get(game, {}), expected[a]) for a in arms]
@@ -141,17 +141,16 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in lines)
 
 
-def runs_csv(runs: Sequence[Scored]) -> str:
+def runs_csv(runs: Sequence[Run]) -> str:
     """Return every run with its scores, as CSV."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    protocols = sorted({protocol for each in runs for protocol in each.run.probes})
+    protocols = sorted({protocol for run in runs for protocol in run.probes})
     names = ["game", "algo", "arm", "seed", "n_steps", "n_episodes", "area", "final", "seconds"]
     writer.writerow([*names, *(f"f1_{protocol}" for protocol in protocols)])
-    for each in runs:
-        run = each.run
+    for run in runs:
         f1 = [run.probes.get(p, {}).get("trained", {}).get("mean", "") for p in protocols]
-        scores = ["" if score is None else score for score in (each.area, each.final)]
+        scores = ["" if score is None else score for score in (run.area, run.final)]
         cell = [run.game, run.algo, run.arm, run.seed, run.n_steps, len(run.steps)]
         writer.writerow([*cell, *scores, run.seconds, *f1])
     return text.getvalue()

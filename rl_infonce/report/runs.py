@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ _N_WINDOWS = 100
 
 @dataclass(frozen=True)
 class Run:
-    """A training that has ended.
+    """A training that has ended, with its scores.
 
     `steps` [E] and `returns` [E] are those of its episodes, `n_steps` and `n_steps_done` count
     agent steps: the budget, and what was trained, at least the budget. `curves` maps a name to
@@ -53,61 +54,44 @@ class Run:
     machine: str = ""
     seconds: float = 0.0
 
+    @cached_property
+    def area(self) -> float | None:
+        """The mean return over the whole budget; None if no episode ended in it."""
+        if not (self.steps <= self.n_steps).any():
+            return None
+        return self._measured(area_under_curve, n_windows=min(_N_WINDOWS, self.n_steps))
 
-@dataclass(frozen=True)
-class Scored:
-    """A run with the mean return over its whole budget, and over the last tenth of it.
+    @cached_property
+    def final(self) -> float | None:
+        """The mean return over the last tenth of the budget; None if no episode ended in it."""
+        begin = self.n_steps - round(_LAST * self.n_steps)
+        if not ((begin < self.steps) & (self.steps <= self.n_steps)).any():
+            return None
+        return self._measured(final_return, share=_LAST)
 
-    Either is None if no episode ended there.
-    """
-
-    run: Run
-    area: float | None
-    final: float | None
-
-
-def score_runs(runs: Sequence[Run]) -> list[Scored]:
-    """Return the area under each run's curve and its final return.
-
-    A `ValueError` names the run whose episodes are not in order or not finite.
-    """
-    found = []
-    for run in runs:
+    def _measured(self, measure: Callable[..., float], **settings: float) -> float:
+        """Return a score; the error names the run whose episodes are not in order or not finite."""
+        done = self.n_steps_done
         try:
-            found.append(_scored(run))
+            return measure(self.steps, self.returns, self.n_steps, n_steps_done=done, **settings)
         except ValueError as error:
-            name = f"{run.game}, {run.algo}, {run.arm}, seed {run.seed}"
+            name = f"{self.game}, {self.algo}, {self.arm}, seed {self.seed}"
             raise ValueError(f"{name}: {error}") from error
-    return found
 
 
-def _scored(run: Run) -> Scored:
-    n_steps, done = run.n_steps, run.n_steps_done
-    within = run.steps <= n_steps
-    area = final = None
-    if within.any():
-        windows = min(_N_WINDOWS, n_steps)
-        area = area_under_curve(
-            run.steps, run.returns, n_steps, n_steps_done=done, n_windows=windows
-        )
-    if (within & (run.steps > n_steps - round(_LAST * n_steps))).any():
-        final = final_return(run.steps, run.returns, n_steps, n_steps_done=done, share=_LAST)
-    return Scored(run, area, final)
-
-
-def arms_of(runs: Sequence[Scored]) -> list[str]:
+def arms_of(runs: Sequence[Run]) -> list[str]:
     """Return the arms in the order in which they appear, the baseline first."""
-    arms = list(dict.fromkeys(each.run.arm for each in runs))
+    arms = list(dict.fromkeys(run.arm for run in runs))
     return sorted(arms, key=lambda arm: arm != "baseline")
 
 
-def mean_f1(protocol: str, encoder: str = "trained") -> Callable[[Scored], float | None]:
+def mean_f1(protocol: str, encoder: str = "trained") -> Callable[[Run], float | None]:
     """Return what reads the mean F1 of a run's features, or None where they were not probed."""
-    return lambda each: each.run.probes.get(protocol, {}).get(encoder, {}).get("mean")
+    return lambda run: run.probes.get(protocol, {}).get(encoder, {}).get("mean")
 
 
 def scores_by_arm(
-    runs: Sequence[Scored], algo: str, measure: str | Callable[[Scored], float | None]
+    runs: Sequence[Run], algo: str, measure: str | Callable[[Run], float | None]
 ) -> dict[str, dict[str, dict[int, float]]]:
     """Return arm -> game -> seed -> score, of the runs that have one.
 
@@ -115,8 +99,8 @@ def scores_by_arm(
     """
     read = operator.attrgetter(measure) if isinstance(measure, str) else measure
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for each in runs:
-        score = read(each)
-        if each.run.algo == algo and score is not None:
-            found.setdefault(each.run.arm, {}).setdefault(each.run.game, {})[each.run.seed] = score
+    for run in runs:
+        score = read(run)
+        if run.algo == algo and score is not None:
+            found.setdefault(run.arm, {}).setdefault(run.game, {})[run.seed] = score
     return found

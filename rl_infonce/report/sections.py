@@ -12,7 +12,7 @@ from rl_infonce.report.formatting import notes_on_arms
 from rl_infonce.report.probe_tables import probe_table, probe_table_by_game, with_references
 from rl_infonce.report.return_tables import Table, comparison_table, returns_table
 from rl_infonce.report.run_scores import Scales
-from rl_infonce.report.runs import Run, Scored, arms_of, mean_f1, scores_by_arm
+from rl_infonce.report.runs import Run, arms_of, mean_f1, scores_by_arm
 from rl_infonce.report.wall_clock import scores_at_equal_time
 
 Pairs = Mapping[str, tuple[BySeed, BySeed]]
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 
 def parts_of(
-    scored: Sequence[Scored],
+    runs: Sequence[Run],
     algo: str,
     planned: Mapping[str, int],
     scales: Scales | None,
@@ -82,40 +82,40 @@ def parts_of(
     `planned` maps an arm to the number of seeds that were planned for each game, the baseline
     first. `scales` and `about` are those of `scaled_by`.
     """
-    own = [each for each in scored if each.run.algo == algo]
+    own = [run for run in runs if run.algo == algo]
     baseline, *arms = planned
     parts = []
     for measure, words in MEASURES.items():
-        pairs = _against_baseline(scored, algo, measure, planned)
+        pairs = _against_baseline(runs, algo, measure, planned)
         heading = f"{words}, compared"
         silent = _without_episodes(own, measure)
         parts += _comparison(heading, pairs, baseline, scales, rng, about, silent)
-        table = returns_table(scored, algo, measure, planned)
+        table = returns_table(runs, algo, measure, planned)
         parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), [_SPREAD]))
     for measure, words in MEASURES.items():
-        pairs, notes = _at_equal_time(scored, algo, measure, baseline, arms)
+        pairs, notes = _at_equal_time(runs, algo, measure, baseline, arms)
         heading = f"{words}, at equal wall-clock, compared"
         parts += _comparison(heading, pairs, baseline, scales, rng, about, [_TIME, *notes])
-    for protocol in sorted({protocol for each in own for protocol in each.run.probes}):
-        parts += _features(scored, algo, protocol, planned, rng)
+    for protocol in sorted({protocol for run in own for protocol in run.probes}):
+        parts += _features(runs, algo, protocol, planned, rng)
     return parts
 
 
 def scaled_by(
-    scored: Sequence[Scored], algo: str, baseline: str, human: Scales | None
+    runs: Sequence[Run], algo: str, baseline: str, human: Scales | None
 ) -> tuple[Scales | None, list[str]]:
     """Return the scales of an algorithm's games, and what they are in words."""
     if human is None:
         return None, [_RAW]
-    by_baseline = _baseline_scales(scored, algo, baseline, human)
-    has_human = any(each.run.algo == algo and each.run.game in human for each in scored)
+    by_baseline = _baseline_scales(runs, algo, baseline, human)
+    has_human = any(run.algo == algo and run.game in human for run in runs)
     return {**human, **by_baseline}, [
         *([_SCALE] if has_human or not by_baseline else []),
         *([_UNITS.format(", ".join(sorted(by_baseline)))] if by_baseline else []),
     ]
 
 
-def _baseline_scales(scored: Sequence[Scored], algo: str, baseline: str, known: Scales) -> Scales:
+def _baseline_scales(runs: Sequence[Run], algo: str, baseline: str, known: Scales) -> Scales:
     """Return scales of an algorithm's games that are not among those known, in baseline units.
 
     The unit of a game is the size of the baseline's mean return over the budget, the area under its
@@ -123,7 +123,7 @@ def _baseline_scales(scored: Sequence[Scored], algo: str, baseline: str, known: 
     scale, nor has one whose baseline returns about 0: so small a unit would let this game decide
     over all others.
     """
-    areas = scores_by_arm(scored, algo, "area").get(baseline, {})
+    areas = scores_by_arm(runs, algo, "area").get(baseline, {})
     scales = {}
     for game, seeds in areas.items():
         returns = np.array(list(seeds.values()), dtype=np.float64)
@@ -134,20 +134,20 @@ def _baseline_scales(scored: Sequence[Scored], algo: str, baseline: str, known: 
 
 
 def _features(
-    scored: Sequence[Scored],
+    runs: Sequence[Run],
     algo: str,
     protocol: str,
     planned: Mapping[str, int],
     rng: np.random.Generator,
 ) -> list[Part]:
     heading, baseline = f"what the features know ({protocol})", next(iter(planned))
-    pairs = _against_baseline(scored, algo, mean_f1(protocol), planned)
-    trained = scores_by_arm(scored, algo, mean_f1(protocol))
-    untrained = scores_by_arm(scored, algo, mean_f1(protocol, "untrained"))
+    pairs = _against_baseline(runs, algo, mean_f1(protocol), planned)
+    trained = scores_by_arm(runs, algo, mean_f1(protocol))
+    untrained = scores_by_arm(runs, algo, mean_f1(protocol, "untrained"))
     gains = {
-        arm: (trained.get(arm, {}), untrained[arm]) for arm in arms_of(scored) if arm in untrained
+        arm: (trained.get(arm, {}), untrained[arm]) for arm in arms_of(runs) if arm in untrained
     }
-    is_one_draw = _shares_draws([each.run for each in scored if each.run.algo == algo])
+    is_one_draw = _shares_draws([run for run in runs if run.algo == algo])
     return [
         *_comparison(f"{heading}, compared", pairs, baseline, None, rng, [_F1]),
         *_comparison(
@@ -160,13 +160,13 @@ def _features(
         ),
         Part(
             heading,
-            probe_table(scored, algo, protocol),
+            probe_table(runs, algo, protocol),
             [_ONE_DRAW] if is_one_draw else [],
             is_heat_map=True,
         ),
         Part(
             f"{heading}, game by game",
-            probe_table_by_game(scored, algo, protocol, with_references(planned)),
+            probe_table_by_game(runs, algo, protocol, with_references(planned)),
             [],
             is_heat_map=True,
         ),
@@ -179,13 +179,13 @@ def _shares_draws(runs: Sequence[Run]) -> bool:
     return len(set(draws)) < len(draws)
 
 
-def _without_episodes(own: Sequence[Scored], measure: str) -> list[str]:
+def _without_episodes(own: Sequence[Run], measure: str) -> list[str]:
     """Return which runs have no score for want of an episode, in words, a game each."""
     silent: dict[str, dict[str, list[str]]] = {}
-    for each in own:
-        if getattr(each, measure) is None:
-            seeds = silent.setdefault(each.run.game, {}).setdefault(each.run.arm, [])
-            seeds.append(str(each.run.seed))
+    for run in own:
+        if getattr(run, measure) is None:
+            seeds = silent.setdefault(run.game, {}).setdefault(run.arm, [])
+            seeds.append(str(run.seed))
     return [
         f"{game}: no episode ended in it, no score: "
         + "; ".join(
@@ -197,20 +197,20 @@ def _without_episodes(own: Sequence[Scored], measure: str) -> list[str]:
 
 
 def _against_baseline(
-    scored: Sequence[Scored],
+    runs: Sequence[Run],
     algo: str,
-    measure: str | Callable[[Scored], float | None],
+    measure: str | Callable[[Run], float | None],
     planned: Mapping[str, int],
 ) -> Pairs:
     baseline, *arms = planned
-    found = scores_by_arm(scored, algo, measure)
+    found = scores_by_arm(runs, algo, measure)
     return {arm: (found.get(arm, {}), found.get(baseline, {})) for arm in arms}
 
 
 def _at_equal_time(
-    scored: Sequence[Scored], algo: str, measure: str, baseline: str, arms: Sequence[str]
+    runs: Sequence[Run], algo: str, measure: str, baseline: str, arms: Sequence[str]
 ) -> tuple[Pairs, list[str]]:
-    found = {arm: scores_at_equal_time(scored, algo, arm, baseline, measure) for arm in arms}
+    found = {arm: scores_at_equal_time(runs, algo, arm, baseline, measure) for arm in arms}
     notes = notes_on_arms({arm: each.notes for arm, each in found.items()})
     return {arm: (each.ours, each.theirs) for arm, each in found.items()}, notes
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_infonce.report.comparison import BySeed
 from rl_infonce.report.formatting import counted
-from rl_infonce.report.runs import Run, Scored, score_runs
+from rl_infonce.report.runs import Run
 
 
 class EqualTime(NamedTuple):
@@ -46,7 +46,7 @@ def _seconds_of_budget(run: Run) -> float:
 
 
 def scores_at_equal_time(
-    runs: Sequence[Scored], algo: str, arm: str, baseline: str, measure: str
+    runs: Sequence[Run], algo: str, arm: str, baseline: str, measure: str
 ) -> EqualTime:
     """Return the scores of two arms at equal wall-clock.
 
@@ -60,10 +60,7 @@ def scores_at_equal_time(
     for (game, _), (one, other) in timed.items():
         ratios.setdefault(game, []).append(_seconds_of_budget(one) / _seconds_of_budget(other))
     found = {
-        name: [
-            getattr(cut, measure)
-            for cut in score_runs(at_equal_time(*pair, _median(ratios[name[0]])))
-        ]
+        name: [getattr(cut, measure) for cut in at_equal_time(*pair, _median(ratios[name[0]]))]
         for name, pair in timed.items()
     }
     known = {name: scores for name, scores in found.items() if None not in scores}
@@ -94,10 +91,10 @@ def _named(runs: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{game} seed {seed}" for game, seed in sorted(runs)]
 
 
-def _runs_of_arm(runs: Sequence[Scored], algo: str, arm: str) -> dict[tuple[str, int], Run]:
+def _runs_of_arm(runs: Sequence[Run], algo: str, arm: str) -> dict[tuple[str, int], Run]:
     """Return game and seed to the run."""
-    found = (each.run for each in runs if each.run.algo == algo and each.run.arm == arm)
-    return {(run.game, run.seed): run for run in found}
+    own = (run for run in runs if run.algo == algo and run.arm == arm)
+    return {(run.game, run.seed): run for run in own}
 
 
 def _notes(

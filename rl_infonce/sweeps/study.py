@@ -13,7 +13,7 @@ import numpy as np
 
 from rl_infonce.checks import import_extra
 from rl_infonce.report.run_scores import Scales, normalized
-from rl_infonce.report.runs import score_runs, scores_by_arm
+from rl_infonce.report.runs import scores_by_arm
 from rl_infonce.report.trials import Search, Trial
 from rl_infonce.sweeps.arms import Settings
 from rl_infonce.sweeps.grid import Grid
@@ -290,7 +290,7 @@ def trial_value(folder: SweepFolder, grid: Grid, scales: Scales | None) -> float
         return None
     values = []
     for algo in grid.algos:
-        found = scores_by_arm(score_runs(results.runs), algo, _search(grid)["measure"])
+        found = scores_by_arm(results.runs, algo, _search(grid)["measure"])
         by_game = found.get(grid.arms[0], {})
         if any(len(by_game.get(game, {})) < len(grid.seeds) for game in grid.tasks):
             return None

@@ -8,14 +8,14 @@ import pytest
 from rl_infonce.report.aggregates import performance_profile
 from rl_infonce.report.profiles import profile_chart
 from rl_infonce.report.run_scores import normalized
-from rl_infonce.report.runs import Run, score_runs, scores_by_arm
+from rl_infonce.report.runs import Run, scores_by_arm
 from tests.report.test_report import RUNS, SCALES, run
 
 pytest.importorskip("matplotlib")
 
 
 def chart_of(runs: list[Run], scales: Any = SCALES) -> Any:
-    return profile_chart(score_runs(runs), "ppo", scales, np.random.default_rng(0))
+    return profile_chart(runs, "ppo", scales, np.random.default_rng(0))
 
 
 def test_lines_are_the_shares_of_runs_above_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,9 +33,8 @@ def test_lines_are_the_shares_of_runs_above_each_level(monkeypatch: pytest.Monke
     assert chart.text == "performance profile of baseline, infonce, placebo"
     assert chart.svg.startswith("<svg")
     assert set(drawn) == {"baseline", "infonce", "placebo"}
-    scored = score_runs(RUNS)
     for arm, (levels, shares) in drawn.items():
-        by_game = scores_by_arm(scored, "ppo", "area")[arm]
+        by_game = scores_by_arm(RUNS, "ppo", "area")[arm]
         own = normalized({game: list(each.values()) for game, each in by_game.items()}, SCALES)
         assert np.array_equal(shares, performance_profile(own, levels))
         assert shares[0] == 1

@@ -16,7 +16,7 @@ from rl_infonce.report.page import table_html
 from rl_infonce.report.power import smallest_difference
 from rl_infonce.report.report import Report, make_report
 from rl_infonce.report.return_tables import Table, to_markdown
-from rl_infonce.report.runs import Run, arms_of, score_runs
+from rl_infonce.report.runs import Run, arms_of
 from rl_infonce.report.sections import scaled_by
 from rl_infonce.report.statistics import t_interval
 
@@ -379,12 +379,12 @@ def test_equal_gains_on_one_game_of_several_are_said_to_tell_no_scatter() -> Non
 
 
 def test_a_baseline_about_0_is_no_unit() -> None:
-    scored = score_runs(
+    runs = (
         [run("a", "baseline", s, returns=np.full(50, 10.0 * (s - 1))) for s in range(3)]
         + [run("b", "baseline", s, returns=np.full(50, 100.0 + 10 * s)) for s in range(3)]
         + [run("c", "baseline", 0, returns=np.full(50, -7.0))]
     )
-    scales, about = scaled_by(scored, "ppo", "baseline", {})
+    scales, about = scaled_by(runs, "ppo", "baseline", {})
     assert scales == {"b": (0.0, 110.0), "c": (0.0, 7.0)}
     assert "No human score is known of b, c:" in about[0]
 
@@ -483,8 +483,8 @@ def test_only_common_seeds_are_compared() -> None:
 
 
 def test_the_baseline_comes_first() -> None:
-    scored = score_runs([run("pong", arm, 0) for arm in ("placebo", "baseline")])
-    assert arms_of(scored) == ["baseline", "placebo"]
+    runs = [run("pong", arm, 0) for arm in ("placebo", "baseline")]
+    assert arms_of(runs) == ["baseline", "placebo"]
 
 
 def test_cells_cannot_break_a_markdown_table() -> None:
@@ -555,7 +555,7 @@ def test_curves_logged_at_different_steps_share_an_axis() -> None:
 
     runs = [log(r) for r in RUNS if r.arm == "infonce" and r.game == "pong"]
     silent = replace(runs[1], curves={})
-    charts = charts_of(score_runs([runs[0], silent, runs[2]]), "ppo", np.random.default_rng(0))
+    charts = charts_of([runs[0], silent, runs[2]], "ppo", np.random.default_rng(0))
     by_text = {chart.text: chart for chart in charts}
     ratio = by_text["gradient of InfoNCE / of RL on pong: infonce ends at 3"]
     assert ratio.svg
