@@ -17,6 +17,8 @@ ALLOWED = {
     # packages of algorithms and environments; their names are literals in these files
     ("training/algorithms.py", "importlib.import_module"),
     ("environments/families.py", "importlib.import_module"),
+    # packages of extras; their names are literals where they are asked for
+    ("checks.py", "importlib.import_module"),
     # the module of "module:Id": a record may name it, but it is one that the user installed
     ("environments/ids.py", "importlib.import_module"),
     # --trust-pickle: the user said that the file's code may run
