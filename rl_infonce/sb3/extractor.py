@@ -281,10 +281,7 @@ class InfoNCEExtractor(HostedExtractor):
     def weighted_gradients(
         self, result: TemporalInfoNCELoss, weight: float | None = None
     ) -> AuxiliaryGradients | None:
-        """Return the gradients of the loss times a weight, or times `infonce_coef`.
-
-        See `finite_gradients`.
-        """
+        """Return the gradients of the loss times a weight, or times `infonce_coef`, if finite."""
         weighted = (self.infonce_coef if weight is None else weight) * result.loss
         return finite_gradients(self._auxiliary_loss().gradients, weighted, self._session)
 

@@ -118,7 +118,10 @@ class HostedExtractor(NatureCNN):
         The parts of an isolated encoder stay in evaluation mode but for these updates: RL reads the
         same features as the rollout did.
         """
-        super().train(mode and not self.is_isolated)
+        mode_of_parts = mode and not self.is_isolated
+        # SB3 asks in each step, and a walk through all parts of the parts takes its time.
+        if any(part.training is not mode_of_parts for part in self.children()):
+            super().train(mode_of_parts)
         self.training = mode
         if mode:
             self._check_binding(self._session)

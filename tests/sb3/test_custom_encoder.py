@@ -308,3 +308,15 @@ def test_rl_trains_on_the_features_that_the_rollout_had(
     (extractor,) = extractors_of(model)
     assert extractor.last_infonce["loss"] > 0
     assert not any(part.training for part in extractor.encoder.children())
+
+
+@pytest.mark.parametrize("infonce_coef", [0, 0.01])
+def test_a_part_that_is_replaced_takes_the_mode_of_the_others(infonce_coef: float) -> None:
+    actions = spaces.Discrete(2)
+    extractor: Any = InfoNCEExtractor(VECTORS, infonce_coef=infonce_coef, action_space=actions)
+    for mode in (True, False, False, True):
+        extractor.mlp = nn.Dropout().train(not mode)
+        extractor.train(mode)
+        assert extractor.training is mode
+        is_isolated = infonce_coef > 0
+        assert extractor.mlp.training is (mode and not is_isolated)
