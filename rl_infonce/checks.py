@@ -203,7 +203,8 @@ def import_extra(module: str, extra: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f'Expected {module}. Install it with `pip install "rl-infonce[{extra}]"`.'
+            f"Expected {module.partition('.')[0]}, which is not installed. Install it with "
+            f'`pip install "rl-infonce[{extra}]"`.'
         ) from error
 
 

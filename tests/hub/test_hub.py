@@ -521,7 +521,7 @@ def test_a_card_without_the_package_says_so_too(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["push", REPO, "--encoder", str(made / "encoder.safetensors"), "--dry-run"]) == 1
-    assert 'push: Expected huggingface_hub. Install it with `pip install "rl-infonce[hub]"`.' in (
+    assert 'huggingface_hub, which is not installed. Install it with `pip install "rl-inf' in (
         capsys.readouterr().err
     )
 
