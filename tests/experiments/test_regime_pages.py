@@ -241,6 +241,15 @@ def test_the_first_page_says_where_the_loss_helps() -> None:
     assert "SAC by default [scored {:.2f} times]".format(*ratios) in FIRST_PAGE
     assert "PPO {1:.2f} times what".format(*ratios) in FIRST_PAGE
     assert "Stock Stable-Baselines3 scored less than that network." in FIRST_PAGE
+    short = "({:.3f}, {:.3f} to {:.3f})"
+    for words, arm in (
+        ("no difference is detected from the same pipeline [without negatives]", "self_prediction"),
+        ("without negatives](experiments/results/regimes/README.md#the-map) {}", "self_prediction"),
+        ("nor from RL alone on the useful inputs {}", "oracle"),
+    ):
+        over = present(ppo.over[arm])
+        assert over.low < 0 < over.high
+        assert words.format(short.format(*over[:3])) in FIRST_PAGE
     for row in (sac, ppo):
         assert present(row.over["stock"]).mean > present(row.over["baseline"]).mean
     assert present(sac.at_equal_time).low > 0
