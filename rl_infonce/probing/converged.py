@@ -36,7 +36,8 @@ class Converged:
     the validation loss. Scores do not depend on the scale or offset of a feature. With few
     validation episodes, the chosen penalties are too strong: `penalties=(1e-3,)` leaves no choice.
     As the loss chooses, F1 may be higher with another penalty.
-    A variable with nothing but new classes in validation gets 1e-3, with a warning.
+    A variable with nothing but new classes in validation gets the weakest penalty of 1e-3 or more,
+    or else the strongest, with a warning.
 
     Attributes:
         penalties: Candidates, falling: half the squared weights times the penalty is added to the
@@ -84,8 +85,8 @@ def fit_converged(
         split,
         torch.as_tensor(np.append(variances, 1.0), dtype=torch.float32, device=device),
     )
-    _warn_unvalidated(labels, problem)
     choices = _choose_penalties(problem, settings)
+    _warn_unvalidated(labels, problem, choices)
     weights = _minimise(problem, choices, settings)
     back = torch.as_tensor(axes.T, dtype=torch.float32, device=device)
     back[:, torch.as_tensor(~standardisation.varies, device=back.device)] = 0
@@ -265,13 +266,14 @@ def _minimise(problem: _Problem, choices: list[_Choice], settings: Converged) ->
     return found
 
 
-def _warn_unvalidated(names: Iterable[str], problem: _Problem) -> None:
-    targets = zip(names, problem.validation_targets, strict=True)
-    unvalidated = [name for name, known in targets if bool((known < 0).all())]
-    if unvalidated:
+def _warn_unvalidated(names: Iterable[str], problem: _Problem, choices: list[_Choice]) -> None:
+    chosen = zip(names, problem.validation_targets, choices, strict=True)
+    given = {name: each.penalty for name, known, each in chosen if bool((known < 0).all())}
+    if given:
+        # All of them have the same penalty, as no loss decides it.
         warn_user(
-            f"No validation frame of {', '.join(unvalidated)} has a class of the training frames, "
-            f"so the penalty is {_PENALTY_WITHOUT_VALIDATION:g}, not chosen. Collect more frames.",
+            f"No validation frame of {', '.join(given)} has a class of the training frames, "
+            f"so the penalty is {min(given.values()):g}, not chosen. Collect more frames.",
         )
 
 

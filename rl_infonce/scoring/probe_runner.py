@@ -32,7 +32,11 @@ from rl_infonce.probing import (
 from rl_infonce.runs.run_directory import now, software
 from rl_infonce.scoring.feature_sources import MAJORITY, RANDOM, ProbedEncoder
 from rl_infonce.scoring.scores_file import ProbeKey, ScoresFile
-from rl_infonce.scoring.scores_page import encoder_names, scores_table
+from rl_infonce.scoring.scores_page import (
+    PUBLISHED_MIN_EPISODE_LENGTH,
+    encoder_names,
+    scores_table,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 TASKS: dict[str, dict[str, Any]] = {
     "converged": {},
     # The published filters; games are shuffled, as the published code meant to do.
-    "anand2019": {"min_episode_length": 65, "entropy_on": "all"},
+    "anand2019": {"min_episode_length": PUBLISHED_MIN_EPISODE_LENGTH, "entropy_on": "all"},
     "knn": {},
     "ridge": {},
 }

@@ -25,6 +25,7 @@ _PUBLISHED_SETTINGS = {
     "policy": "random_without_noop",
     "n_frames": 50_000,
 }
+PUBLISHED_MIN_EPISODE_LENGTH = 65
 _ALWAYS_DIFFERENT = (
     "Measured rows always differ in the split, which shuffles whole games; in the start of a game, "
     "0 to 29 idle frames with FIRE as the first, where the published code takes 1 to 30 and then "
@@ -93,7 +94,7 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
     same = {k: v for k, v in _PUBLISHED_SETTINGS.items() if (frames_of, k) != (_PPO, "policy")}
     differs = [f"{k}={settings[k]}" for k, v in same.items() if settings[k] != v]
     shortest = settings.get("min_episode_length")
-    if shortest is not None:
+    if shortest not in (None, PUBLISHED_MIN_EPISODE_LENGTH):
         differs.append(f"min_episode_length={shortest}")
     return "\n\n".join(
         [

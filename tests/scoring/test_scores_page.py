@@ -146,6 +146,10 @@ def test_the_heading_says_how_measured_rows_differ_from_published_ones() -> None
     assert "as asked" not in text
     text = "\n".join(table(published("pong", "a", 0, 0.3), view="agent", labels="corrected"))
     assert "Here they differ, as asked, in view=agent, labels=corrected." in text
+    text = "\n".join(table(published("pong", "a", 0, 0.3), min_episode_length=65))  # published
+    assert "as asked" not in text
+    text = "\n".join(table(published("pong", "a", 0, 0.3), min_episode_length=64))
+    assert "as asked, in min_episode_length=64." in text
 
 
 def test_frames_of_an_agent_stand_beside_the_papers_own_agents() -> None:
