@@ -32,6 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add = parser.add_argument
     add("sweep", type=Path, metavar="DIR", help="Folder of the sweep.")
     add("-o", "--output", type=Path, metavar="DIR", help="Folder of the report (the sweep's).")
+    add("--against", metavar="ARM", help="Compare with this arm, as a placebo (the baseline).")
     add("--raw", action="store_true", help="Compare raw scores, not human-normalised ones.")
     add("--mixed-versions", action="store_true", help="Also show runs of other package versions.")
     parser.set_defaults(run=run, usage_error=parser.error)
@@ -71,12 +72,15 @@ def _report(arguments: argparse.Namespace) -> Report:
     import numpy as np
 
     from rl_infonce.atari.human_scores import human_scores
+    from rl_infonce.checks import check_choice
     from rl_infonce.report.report import make_report
     from rl_infonce.sweeps.results import read_results
     from rl_infonce.sweeps.sweep_folder import SweepFolder
 
     folder = SweepFolder(arguments.sweep)
     results = read_results(folder, mixed_versions=arguments.mixed_versions)
+    if arguments.against is not None:
+        check_choice("--against", arguments.against, results.grid.arms)
     return make_report(
         f"Sweep {arguments.sweep.resolve().name}",
         results.runs,
@@ -87,6 +91,7 @@ def _report(arguments: argparse.Namespace) -> Report:
         rng=np.random.default_rng(_BOOTSTRAP_SEED),
         n_seeds=dict.fromkeys(results.grid.arms, len(results.grid.seeds)),
         search=_search(folder, results),
+        against=arguments.against,
     )
 
 

@@ -28,7 +28,7 @@ _ONE_OUTCOME = (
     "equal steps{}are secondary: no interval is corrected for the number of comparisons."
 )
 _SEVERAL_ARMS = (
-    "Several arms are compared with the baseline: where none of {n} differs, at least one is said "
+    "Several arms are compared with {other}: where none of {n} differs, at least one is said "
     "to differ in up to {chance:.0%} of such reports."
 )
 _SURVIVORS = (
@@ -58,6 +58,7 @@ def make_report(
     other_versions: Sequence[str] = (),
     not_planned: Sequence[str] = (),
     search: Search | None = None,
+    against: str | None = None,
 ) -> Report:
     """Return what finished runs say; charts need the extra `report`.
 
@@ -65,15 +66,17 @@ def make_report(
     which were trained with other packages, and which are there and were not planned. `scales` maps
     a game to the scores of a random agent and of a human, and a game without these is scaled by its
     baseline; None compares raw scores. `n_seeds` maps each arm to its planned seeds. The baseline
-    is the arm of that name, or else the first one. With a `search` there need be no runs beside its
-    trials.
+    is the arm of that name, or else the first one. Arms are compared with it, or with the one that
+    `against` names. With a `search` there need be no runs beside its trials.
     """
-    planned = _baseline_first(n_seeds)
-    summary = _summary(runs, len(planned), missing, other_versions, not_planned)
+    planned = _first("baseline" if against is None else against, n_seeds)
+    other = "the baseline" if against is None else against
+    summary = _summary(runs, len(planned), other, missing, other_versions, not_planned)
     parts = [paragraph(text) for text in summary]
     texts = [f"# {title}", *summary]
     for algo in dict.fromkeys(run.algo for run in runs):
-        own_scales, about = scaled_by(runs, algo, next(iter(planned)), scales)
+        baseline = next(iter(_first("baseline", n_seeds)))
+        own_scales, about = scaled_by(runs, algo, baseline, scales)
         for part in parts_of(runs, algo, planned, own_scales, about, rng):
             name = f"{algo.upper()}: {part.heading}"
             _add(part._replace(heading=name), parts, texts)
@@ -119,13 +122,14 @@ def _drawn(
     ]
 
 
-def _baseline_first(planned: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(planned.items(), key=lambda each: each[0] != "baseline"))
+def _first(arm: str, planned: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(planned.items(), key=lambda each: each[0] != arm))
 
 
 def _summary(
     runs: Sequence[Run],
     n_arms: int,
+    other: str,
     missing: Sequence[str],
     other_versions: Sequence[str],
     not_planned: Sequence[str],
@@ -144,14 +148,15 @@ def _summary(
         *([f"Other versions: {'; '.join(other_versions)}."] if other_versions else []),
         *_several_commits(runs),
         _ONE_OUTCOME.format(_OF_GAMES if len(games) > 1 else _OF_ONE_GAME),
-        *_several_arms(len({run.algo for run in runs}) * (n_arms - 1)),
+        *_several_arms(len({run.algo for run in runs}) * (n_arms - 1), other),
         HOW_COMPARED,
     ]
 
 
-def _several_arms(n_arms: int) -> list[str]:
+def _several_arms(n_arms: int, other: str) -> list[str]:
     """Return how often one of several equal arms is said to differ, at intervals of 95 %."""
-    return [_SEVERAL_ARMS.format(n=n_arms, chance=1 - 0.95**n_arms)] if n_arms > 1 else []
+    chance = 1 - 0.95**n_arms
+    return [_SEVERAL_ARMS.format(other=other, n=n_arms, chance=chance)] if n_arms > 1 else []
 
 
 def _several_commits(runs: Sequence[Run]) -> list[str]:

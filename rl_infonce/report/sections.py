@@ -79,23 +79,23 @@ def parts_of(
 ) -> list[Part]:
     """Return the tables of an algorithm: returns, returns at equal wall-clock, features.
 
-    `planned` maps an arm to the number of seeds that were planned for each game, the baseline
-    first. `scales` and `about` are those of `scaled_by`.
+    `planned` maps an arm to the number of seeds that were planned for each game, the one first that
+    others are compared with. `scales` and `about` are those of `scaled_by`.
     """
     own = [run for run in runs if run.algo == algo]
-    baseline, *arms = planned
+    other, *arms = planned
     parts = []
     for measure, words in MEASURES.items():
-        pairs = _against_baseline(runs, algo, measure, planned)
+        pairs = _against_first(runs, algo, measure, planned)
         heading = f"{words}, compared"
         silent = _without_episodes(own, measure)
-        parts += _comparison(heading, pairs, baseline, scales, rng, about, silent)
+        parts += _comparison(heading, pairs, other, scales, rng, about, silent)
         table = returns_table(runs, algo, measure, planned)
         parts.append(Part(words, table._replace(notes=[*silent, *table.notes]), [_SPREAD]))
     for measure, words in MEASURES.items():
-        pairs, notes = _at_equal_time(runs, algo, measure, baseline, arms)
+        pairs, notes = _at_equal_time(runs, algo, measure, other, arms)
         heading = f"{words}, at equal wall-clock, compared"
-        parts += _comparison(heading, pairs, baseline, scales, rng, about, [_TIME, *notes])
+        parts += _comparison(heading, pairs, other, scales, rng, about, [_TIME, *notes])
     for protocol in sorted({protocol for run in own for protocol in run.probes}):
         parts += _features(runs, algo, protocol, planned, rng)
     return parts
@@ -140,8 +140,8 @@ def _features(
     planned: Mapping[str, int],
     rng: np.random.Generator,
 ) -> list[Part]:
-    heading, baseline = f"what the features know ({protocol})", next(iter(planned))
-    pairs = _against_baseline(runs, algo, mean_f1(protocol), planned)
+    heading, other = f"what the features know ({protocol})", next(iter(planned))
+    pairs = _against_first(runs, algo, mean_f1(protocol), planned)
     trained = scores_by_arm(runs, algo, mean_f1(protocol))
     untrained = scores_by_arm(runs, algo, mean_f1(protocol, "untrained"))
     gains = {
@@ -149,7 +149,7 @@ def _features(
     }
     is_one_draw = _shares_draws([run for run in runs if run.algo == algo])
     return [
-        *_comparison(f"{heading}, compared", pairs, baseline, None, rng, [_F1]),
+        *_comparison(f"{heading}, compared", pairs, other, None, rng, [_F1]),
         *_comparison(
             f"{heading}, with untrained features compared",
             {} if is_one_draw else gains,
@@ -196,21 +196,21 @@ def _without_episodes(own: Sequence[Run], measure: str) -> list[str]:
     ]
 
 
-def _against_baseline(
+def _against_first(
     runs: Sequence[Run],
     algo: str,
     measure: str | Callable[[Run], float | None],
     planned: Mapping[str, int],
 ) -> Pairs:
-    baseline, *arms = planned
+    first, *arms = planned
     found = scores_by_arm(runs, algo, measure)
-    return {arm: (found.get(arm, {}), found.get(baseline, {})) for arm in arms}
+    return {arm: (found.get(arm, {}), found.get(first, {})) for arm in arms}
 
 
 def _at_equal_time(
-    runs: Sequence[Run], algo: str, measure: str, baseline: str, arms: Sequence[str]
+    runs: Sequence[Run], algo: str, measure: str, other: str, arms: Sequence[str]
 ) -> tuple[Pairs, list[str]]:
-    found = {arm: scores_at_equal_time(runs, algo, arm, baseline, measure) for arm in arms}
+    found = {arm: scores_at_equal_time(runs, algo, arm, other, measure) for arm in arms}
     notes = notes_on_arms({arm: each.notes for arm, each in found.items()})
     return {arm: (each.ours, each.theirs) for arm, each in found.items()}, notes
 

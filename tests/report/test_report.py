@@ -424,6 +424,26 @@ def test_no_other_arm_takes_the_baselines_place() -> None:
     assert {each["in words"] for each in compare.values()} == {"not compared, see below"}
 
 
+def test_arms_are_compared_with_the_one_that_is_asked_for() -> None:
+    made = report(RUNS, against="placebo").markdown
+    assert "Several arms are compared with placebo: where none of 2 differs" in made
+    assert "| against baseline |" not in made
+    table = table_of(made, OVER_THE_BUDGET)
+    former = table_of(whole().markdown, OVER_THE_BUDGET)["placebo"]["difference"].split()[0]
+    assert float(table["baseline"]["difference"].split()[0]) == pytest.approx(-float(former))
+    gains = [
+        (area(ours) - area(theirs)) / (scale[1] - scale[0])
+        for game, scale in SCALES.items()
+        for ours in RUNS
+        for theirs in RUNS
+        if (ours.game, ours.arm) == (game, "infonce")
+        and (theirs.game, theirs.arm, theirs.seed) == (game, "placebo", ours.seed)
+    ]
+    assert float(table["infonce"]["difference"].split()[0]) == pytest.approx(
+        np.mean(gains), abs=5e-3
+    )
+
+
 def test_how_often_equal_arms_are_said_to_differ_is_told() -> None:
     assert "where none of 2 differs, at least one is said to differ in up to 10% of" in (
         whole().markdown

@@ -277,6 +277,11 @@ def test_the_command_writes_page_tables_and_runs(
     assert "human-normalised" in (tmp_path / "out" / "report.html").read_text()
     assert main(["report", str(folder.path), "--raw"]) == 0
     assert "human-normalised" not in (folder.path / "report.html").read_text()
+    assert main(["report", str(folder.path), "--against", "infonce"]) == 0
+    assert "| against infonce |" in (folder.path / "report.md").read_text()
+    said = refusal("report", str(folder.path), "--against", "infonse")
+    assert "Expected `--against` to be one of ['baseline', 'infonce'], got 'infonse'." in said
+    assert "Did you mean 'infonce'?" in said
 
 
 def test_nothing_to_report_exits_2(folder: SweepFolder) -> None:
