@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BaseModel, BasePolicy
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, FlattenExtractor
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
@@ -30,6 +32,7 @@ _WAYS_OUT = {
     "vectors": "Label observations that are wrapped as those of training are.",
 }
 _ACTING = ("actor", "q_net", "quantile_net")
+_ROWS_COUNTED = 1000
 
 
 def acting_network(policy: BasePolicy) -> BaseModel:
@@ -130,6 +133,24 @@ def untrained_policy(model: BaseAlgorithm, seed: int) -> BasePolicy:
             model.observation_space, model.action_space, model.lr_schedule, **kwargs
         )
     return policy.to(model.device)
+
+
+def fitted_normalizer(
+    vec_normalize: VecNormalize | None, observations: Sequence[Any]
+) -> VecNormalize | None:
+    """Return a copy, around no environment, that has counted raw observations [K, ...] alone.
+
+    When training starts, VecNormalize has counted one observation of each environment: by these
+    statistics an untrained network would read noise.
+    """
+    if vec_normalize is None or not vec_normalize.norm_obs:
+        return vec_normalize
+    moments = RunningMeanStd(shape=np.shape(observations[0]))
+    for start in range(0, len(observations), _ROWS_COUNTED):  # in float64, so not all at once
+        moments.update(np.asarray(observations[start : start + _ROWS_COUNTED]))
+    fitted = copy.copy(vec_normalize)
+    vars(fitted)["obs_rms"] = moments
+    return fitted
 
 
 def count_vectors(

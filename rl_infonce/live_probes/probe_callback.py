@@ -17,6 +17,7 @@ from rl_infonce.agents.features import (
     check_observes,
     count_vectors,
     feature_function,
+    fitted_normalizer,
     untrained_policy,
 )
 from rl_infonce.checks import check_count, check_flag, check_number, warn_user
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.policies import BasePolicy
+    from stable_baselines3.common.vec_env import VecNormalize
     from torch.utils.tensorboard import SummaryWriter
 
     from rl_infonce.probing.probe import Protocol
@@ -184,10 +186,10 @@ class ProbeCallback(BaseCallback):
         if self._judged is not self.model.policy:
             self._judged = self.model.policy
             policy = untrained_policy(self.model, self.seed)
+            normalize = fitted_normalizer(self.model.get_vec_normalize_env(), observations)
             if not shows_images(labelled):
-                normalize = self.model.get_vec_normalize_env()
                 count_vectors(policy, np.asarray(observations[:]), vec_normalize=normalize)
-            self.untrained = self._untrained_scores(policy)
+            self.untrained = self._untrained_scores(policy, normalize)
         if self.history and not 0 < self.history[-1][0] <= self.num_timesteps:
             self.history = []  # a new training, not a continued one
         for writer in self._writers():
@@ -210,7 +212,7 @@ class ProbeCallback(BaseCallback):
     def _on_training_end(self) -> None:
         self._probe_once()
         if self.projector and self.task is not None:
-            features = self._features(self.model)
+            features = self._features_now()
             for writer in self._writers():
                 project(writer, features, self._labelled(), self.task, step=self.num_timesteps)
 
@@ -253,10 +255,12 @@ class ProbeCallback(BaseCallback):
             self.labelled = frames.labelled("agent", self.label_version)
         return self.labelled
 
-    def _untrained_scores(self, policy: BasePolicy) -> dict[str, ProbeScores]:
+    def _untrained_scores(
+        self, policy: BasePolicy, normalize: VecNormalize | None
+    ) -> dict[str, ProbeScores]:
         assert self.majority is not None  # noqa: S101 (made when training starts)
         try:
-            return self._scores(self._features(policy))[0]
+            return self._scores(self._features(policy, normalize))[0]
         except ValueError as error:
             warn_user(
                 f"The untrained network has no probe, and the most frequent class stands for it: "
@@ -265,8 +269,12 @@ class ProbeCallback(BaseCallback):
             )
             return dict.fromkeys(self.protocols, self.majority)
 
-    def _features(self, model: BaseAlgorithm | BasePolicy) -> Features:
-        normalize = self.model.get_vec_normalize_env()
+    def _features_now(self) -> Features:
+        return self._features(self.model, self.model.get_vec_normalize_env())
+
+    def _features(
+        self, model: BaseAlgorithm | BasePolicy, normalize: VecNormalize | None
+    ) -> Features:
         function = feature_function(model, vec_normalize=normalize)
         return extract_features(function, self._labelled().observations)
 
@@ -284,7 +292,7 @@ class ProbeCallback(BaseCallback):
     def _probe(self) -> None:
         start = time.perf_counter()
         try:
-            scores, predictions = self._scores(self._features(self.model))
+            scores, predictions = self._scores(self._features_now())
         except (ValueError, RuntimeError) as error:  # also memory that a GPU lacks
             warn_user(f"Step {self.num_timesteps} has no probe: {error}", RuntimeWarning)
             return

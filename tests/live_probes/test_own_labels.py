@@ -24,7 +24,7 @@ from stable_baselines3.common.vec_env import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from rl_infonce import InfoNCEExtractor, ProbeCallback
-from rl_infonce.agents.features import untrained_policy
+from rl_infonce.agents.features import fitted_normalizer, untrained_policy
 from rl_infonce.live_probes import collect_labelled
 from rl_infonce.live_probes.own_labels import _classes_of
 from rl_infonce.probing import Converged
@@ -278,6 +278,28 @@ def test_an_untrained_network_reads_vectors_on_the_scale_of_trained_ones(
     (policy,) = made
     means = policy.features_extractor.encoder.means
     assert np.allclose(means, labelled.observations.mean(axis=0), rtol=1e-4)
+
+
+def test_behind_vec_normalize_an_untrained_network_reads_what_was_labelled() -> None:
+    labelled = collect_labelled(stamped(2, StampedVectorEnv), 1000)
+    env = VecNormalize(DummyVecEnv([lambda: StampedVectorEnv(0)]))
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    model = PPO("MlpPolicy", env, n_steps=32, batch_size=16, policy_kwargs=kwargs, seed=0)
+    untrained = []
+    for _ in range(2):
+        callback = ProbeCallback(labelled, 500, figures=False)
+        model.learn(32, callback=callback, reset_num_timesteps=False)
+        untrained.append(callback.untrained)
+    assert untrained[0] == untrained[1], "it depends on how much VecNormalize has counted"
+    assert callback.majority is not None
+    f1_of_untrained = untrained[0]["converged"].mean.f1_weighted
+    assert f1_of_untrained > callback.majority.mean.f1_weighted + 0.2
+    now = fitted_normalizer(env, labelled.observations)
+    assert now is not None
+    read = now.normalize_obs(labelled.observations)
+    assert isinstance(read, np.ndarray)
+    assert np.allclose(read.mean(axis=0), 0, atol=0.01)
+    assert fitted_normalizer(None, labelled.observations) is None
 
 
 @pytest.mark.parametrize("threshold", [0.6, 0.3])
