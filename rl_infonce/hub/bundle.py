@@ -16,7 +16,6 @@ from rl_infonce.checks import warn_user
 from rl_infonce.files.digests import sha256_of
 from rl_infonce.hub.files import AGENT, CONFIG, ENCODER, EVALUATION, SCORES
 from rl_infonce.networks.encoder_file import describe, load_encoder, read_header
-from rl_infonce.resuming.best_model import find_best
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import read_record, software, software_of
 from rl_infonce.scoring.feature_sources import content_key
@@ -71,11 +70,12 @@ def make_bundle(
         path = find_model(model, best=best)
         architectures.append(describe(read_encoder(path)))
         contents[AGENT] = path.read_bytes()
-        _warn_of_folder(path)
+        saved, _ = read_model_zip(path)
+        _warn_of_folder(path, saved)
         has_policy = _is_rebuildable(path)
         run_dir = run_of(model)
         if run_dir is not None:
-            run = _of_run(run_dir, path)
+            run = _of_run(run_dir, saved)
     if encoder is not None:
         architectures.insert(0, describe(load_encoder(encoder)))
         header = read_header(encoder)
@@ -102,10 +102,9 @@ def make_bundle(
     )
 
 
-def _warn_of_folder(path: Path) -> None:
+def _warn_of_folder(path: Path, saved: Mapping[str, Any]) -> None:
     """Warn if SB3 saved in a model where its curves lie on this machine."""
-    text, _ = read_model_zip(path)
-    if (folder := text.get("tensorboard_log")) is not None:
+    if (folder := saved.get("tensorboard_log")) is not None:
         warn_user(
             f"{path} tells the folder of its curves on this machine, {folder}. To keep that to "
             "yourself, set `model.tensorboard_log = None` and save the model again before you push."
@@ -120,11 +119,12 @@ def _is_rebuildable(path: Path) -> bool:
     return True
 
 
-def _of_run(run_dir: Path, model: Path) -> dict[str, Any]:
-    """Return what a card says about a training, without the machine's folders and its name."""
+def _of_run(run_dir: Path, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a card says about a training, without the machine's folders and its name.
+
+    `saved` is what SB3 wrote of the model, which may be a checkpoint of the run.
+    """
     record = read_record(run_dir)
-    best = find_best(run_dir / "checkpoints")
-    is_best = best is not None and best.path.resolve() == model.resolve()
     loss = record["sessions"][-1].get("loss", {}) if record["sessions"] else {}
     given = {k: v for k, v in record["arguments"].items() if v is not None}
     settings = {k: v for k, v in (loss | given).items() if k not in _OF_THIS_MACHINE}
@@ -132,7 +132,7 @@ def _of_run(run_dir: Path, model: Path) -> dict[str, Any]:
         "game": settings.pop("game", None) or settings.pop("env", None),
         "algorithm": settings.pop("algo", None),
         "seed": record["seed"],
-        "n_timesteps": best.step if best and is_best else record.get("n_timesteps_done"),
+        "n_timesteps": saved.get("num_timesteps"),
         "settings": settings,
         **software_of(record),
     }

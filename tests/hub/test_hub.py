@@ -96,13 +96,15 @@ def saved_encoder(folder: Path, **provenance: Any) -> Path:
     return path
 
 
-def save_model(path: Path, extractor: Any = InfoNCEExtractor) -> Path:
+def save_model(path: Path, extractor: Any = InfoNCEExtractor, n_steps: int = 2048) -> Path:
     env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
     kwargs = {
         "features_extractor_class": extractor,
         "features_extractor_kwargs": {"features_dim": 8},
     }
-    PPO("CnnPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs).save(path)
+    model = PPO("CnnPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs)
+    model.num_timesteps = n_steps
+    model.save(path)
     return path
 
 
@@ -591,7 +593,7 @@ def test_games_have_the_name_under_which_the_hub_finds_them() -> None:
 def test_the_card_of_an_agent_of_no_game_names_its_environment(tmp_path: Path) -> None:
     env = "MiniGrid-Empty-5x5-v0"
     write_record(tmp_path, new_record({"env": env, "algo": "ppo"}, seed=1))
-    run = bundle._of_run(tmp_path, tmp_path / "model.zip")
+    run = bundle._of_run(tmp_path, {"num_timesteps": 8})
     assert (run["game"], run["settings"]) == (env, {})
     episodes = [{"return": 0.5, "length": 9, "is_cut": False}] * 2
     settings = {"seed": 7, "deterministic": True}
@@ -712,12 +714,14 @@ def test_an_answer_that_is_not_the_hubs_is_named(
     assert_refused(tmp_path, HubError, "HF_ENDPOINT")
 
 
-def test_the_card_of_the_best_model_has_its_own_steps(made: Path, tmp_path: Path) -> None:
+def test_the_card_of_an_earlier_model_has_its_own_steps(made: Path, tmp_path: Path) -> None:
     run_dir = shutil.copytree(made / "pong_1", tmp_path / "pong_1")
     assert make_bundle(model=run_dir).run["n_timesteps"] == 2048
-    zipped = (run_dir / "model.zip").read_bytes()
+    zipped = save_model(tmp_path / "earlier.zip", n_steps=1024).read_bytes()
     about = {"mean_return": 3.0}
     write_checkpoint(run_dir / "checkpoints" / "best", 1024, {"model.zip": zipped}, about)
     bundle = make_bundle(model=run_dir, best=True)
     assert bundle.run["n_timesteps"] == 1024
+    earlier = write_checkpoint(run_dir / "checkpoints", 1024, {"model.zip": zipped}, {})
+    assert make_bundle(model=earlier / "model.zip").run["n_timesteps"] == 1024
     assert bundle.run["settings"] == {"n_pairs": 8, "temperature": 0.125}, "with the defaults"
