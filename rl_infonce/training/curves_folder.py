@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,13 +23,13 @@ def curves_folder(
     name = run_dir.resolve().name
     logs = plan.tensorboard_log
     usual = run_dir / "tb" if logs is None else logs / plan.algo / name
-    if usual.resolve().is_relative_to(run_dir.resolve()):
+    if logs is None or usual.resolve().is_relative_to(run_dir.resolve()):
         usual.mkdir(parents=True, exist_ok=True)
         return usual
     # A record may be anyone's, and chooses among the names of this run alone.
     legal = re.compile(rf"{re.escape(name)}(_\d+)?")
     for session in reversed(record["sessions"]):
-        former = Path(session.get("curves", ""))
+        former = Path(os.path.normpath(run_dir.resolve() / session.get("curves", "")))
         if former.parent == usual.parent.resolve() and legal.fullmatch(former.name):
             folder = usual.parent / former.name
             folder.mkdir(parents=True, exist_ok=True)

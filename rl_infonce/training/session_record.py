@@ -44,12 +44,16 @@ class SessionRecord:
             "hardware": hardware_name(model.device),
             # It holds the defaults also, which another version may change.
             "loss": _loss_of(model, callbacks),
-            **({} if curves is None else {"curves": str(curves.resolve())}),
+            **({} if curves is None else {"curves": self._from_run(curves)}),
             **software(),
         }
         self._record["sessions"].append(self._session)
         self._record.update(status="running", device=str(model.device))
         write_record(self._run_dir, self._record)
+
+    def _from_run(self, folder: Path) -> str:
+        """Return a path that stays true where a run is moved together with its curves."""
+        return os.path.relpath(folder.resolve(), self._run_dir.resolve())
 
     def end(self, n_trained: int, status: str, seconds: float, saved_step: int | None) -> None:
         """Note how the session ended: "done", "interrupted" or "failed".

@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stable_baselines3 import PPO
 
+from rl_infonce import InfoNCEExtractor
 from rl_infonce.training.curves_folder import curves_folder
 from rl_infonce.training.plan import TrainingPlan
+from rl_infonce.training.session_record import SessionRecord
 
 
 def chosen(
@@ -56,6 +59,26 @@ def test_curves_within_the_run_need_no_note(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     for logs in (None, run_dir / "curves"):
         assert chosen(run_dir, logs) == chosen(run_dir, logs)
+    (run_dir / "tb").rename(tmp_path / "elsewhere")
+    (run_dir / "tb").symlink_to(tmp_path / "elsewhere")
+    assert chosen(run_dir, None) == run_dir / "tb"
+
+
+def test_a_run_that_is_moved_with_its_curves_goes_on_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_dir, logs = Path("a", "runs", "run"), Path("a", "tb")
+    chosen(Path("a", "others", "run"), logs)
+    folder = chosen(run_dir, logs)
+    assert folder.name == "run_2"
+    record: dict[str, Any] = {"sessions": []}
+    kwargs = {"features_extractor_class": InfoNCEExtractor}
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, policy_kwargs=kwargs)
+    SessionRecord(run_dir, record).begin(model, 8, [], folder)
+    Path("a").rename("b")
+    moved = chosen(Path("b", "runs", "run"), Path("b", "tb"), record["sessions"])
+    assert moved == Path("b", "tb", "ppo", "run_2")
 
 
 @pytest.mark.parametrize("name", ["..", "other", "run_2x", "run_2/../other"])
