@@ -6,6 +6,7 @@ Users let their own environment, wrapper or vectorised environment take part by 
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -61,6 +62,15 @@ _CHANGING: dict[type, tuple[str, ...]] = {
     VecNormalize: ("returns", "old_reward", "old_obs"),
     VecTransposeImage: (),
 }
+_ARGUMENTS: dict[type, tuple[str, ...]] = {
+    atari_wrappers.MaxAndSkipEnv: ("_skip",),
+    atari_wrappers.NoopResetEnv: ("noop_max",),
+    atari_wrappers.StickyActionEnv: ("action_repeat_probability",),
+    wrappers.AtariPreprocessing: (
+        *("noop_max", "frame_skip", "terminal_on_life_loss", "grayscale_obs", "scale_obs"),
+    ),
+}
+"""Attributes of wrappers that no step changes."""
 _MOMENTS = ("mean", "var", "count")
 _HISTORY = {"episode_returns", "episode_lengths", "episode_times"}
 """What SB3's `Monitor` keeps of all episodes, which no step reads and which grows without end."""
@@ -80,6 +90,25 @@ def set_env_state(env: VecEnv, state: Mapping[str, Any]) -> None:
     """Set the state of an environment made of the same classes; the environment needs no reset."""
     for layer, each in _matched("an environment", env, state["layers"]):
         _set_layer_state(layer, each)
+
+
+def wrapper_settings(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Return the arguments of the wrappers around a game that decide what it plays."""
+    return {
+        f"{type(layer).__name__}.{name.strip('_')}": getattr(layer, name)
+        for layer in _layers(env)
+        for name in _ARGUMENTS.get(type(layer), ())
+    }
+
+
+def has_own_state(part: Any) -> bool:
+    """Return whether a class lets its state be read and set, and not its own observation alone."""
+    try:
+        inspect.signature(type(part).get_state).bind(part)
+        inspect.signature(type(part).set_state).bind(part, {})
+    except (AttributeError, TypeError):
+        return False
+    return True
 
 
 def normalizers(env: VecEnv | None) -> list[VecNormalize]:
@@ -126,7 +155,7 @@ def _matched(what: str, env: Any, states: list[dict[str, Any]]) -> Iterator[tupl
 
 def _layer_state(layer: Any) -> dict[str, Any]:
     name = type(layer).__name__
-    if hasattr(type(layer), "get_state"):
+    if has_own_state(layer):
         return {"class": name, "own": layer.get_state()}
     if type(layer) is DummyVecEnv:
         games = [[_part_state(part) for part in _layers(env)] for env in layer.envs]
@@ -145,7 +174,7 @@ def _layer_state(layer: Any) -> dict[str, Any]:
 def _inner_state(layer: Any) -> dict[str, Any]:
     """Return what changes inside an attribute of a layer."""
     if isinstance(layer, VecFrameStack):
-        return {"stack": deepcopy(layer.stacked_obs.stacked_obs)}
+        return {"stack": {key: deepcopy(each.stacked_obs) for key, each in _stacks(layer)}}
     if isinstance(layer, VecNormalize):
         return {"means": get_moments(layer)}
     return {}
@@ -161,10 +190,17 @@ def _set_layer_state(layer: Any, state: Mapping[str, Any]) -> None:
         for key in state.keys() & set(_CHANGING[type(layer)]):
             setattr(layer, key, deepcopy(state[key]))
     if isinstance(layer, VecFrameStack):
-        layer.stacked_obs.stacked_obs = deepcopy(state["stack"])
+        for key, each in _stacks(layer):
+            each.stacked_obs = deepcopy(state["stack"][key])
     if isinstance(layer, VecNormalize):
         for key, moments in state["means"].items():
             _set_moments(getattr(layer, key), moments)
+
+
+def _stacks(layer: VecFrameStack) -> Iterator[tuple[str, Any]]:
+    """Yield the stacks of frames by the entry of the observation; "" stands for all of it."""
+    stacks = getattr(layer.stacked_obs, "sub_stacked_observations", {"": layer.stacked_obs})
+    yield from stacks.items()
 
 
 def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
@@ -178,7 +214,7 @@ def _set_games(env: DummyVecEnv, state: Mapping[str, Any]) -> None:
 
 def _part_state(part: Any) -> dict[str, Any]:
     name = type(part).__name__
-    if hasattr(type(part), "get_state"):
+    if has_own_state(part):
         return {"class": name, "own": part.get_state()}
     if not (_is_atari(part) or is_mujoco(part) or type(part) in _KNOWN_ENVS):
         raise UnknownStateError(

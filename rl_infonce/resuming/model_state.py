@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 import gymnasium
@@ -22,9 +23,11 @@ from rl_infonce.resuming.env_state import (
     UnknownStateError,
     get_env_state,
     get_moments,
+    has_own_state,
     normalizers,
     set_env_state,
     set_moments,
+    wrapper_settings,
 )
 from rl_infonce.runs.random_streams import get_random_streams, n_gpus, set_random_streams
 from rl_infonce.sb3.extractor import InfoNCEExtractor
@@ -163,9 +166,9 @@ def set_streams(
 def model_settings(model: BaseAlgorithm) -> dict[str, Any]:
     """Return the named settings that decide how a model trains, as JSON with dotted names."""
     plain = {
-        name: value
+        name: _plain(value)
         for name, value in vars(model).items()
-        if name not in _NOT_SETTINGS and (value is None or type(value) in _PLAIN)
+        if name not in _NOT_SETTINGS and (value is None or type(_plain(value)) in _PLAIN)
     }
     normalization = [_attributes(each, _NORMALIZATION) for each in normalizers(model.env)]
     for each in normalization:
@@ -198,11 +201,19 @@ def _spec_of(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     arguments = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
     with contextlib.suppress(AttributeError):  # without a limit
         arguments["max_episode_steps"] = env.get_wrapper_attr("_max_episode_steps")
-    return {"id": spec.id, **arguments}
+    return {"id": spec.id, **arguments, **wrapper_settings(env)}
+
+
+def _plain(value: Any) -> Any:
+    """Return the number of a NumPy scalar, the value of an Enum, and anything else as it is."""
+    if isinstance(value, Enum):
+        return value.value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a setting by dotted name; what is not a plain value gives its class."""
+    value = _plain(value)
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _leaves(f"{name}.{key}" if name else str(key), each)
@@ -301,7 +312,7 @@ def flat(callbacks: Iterable[BaseCallback]) -> Iterable[BaseCallback]:
 
 def _callback_state(callback: Any) -> dict[str, Any]:
     state: dict[str, Any] = {"class": type(callback).__name__, "n_calls": callback.n_calls}
-    if hasattr(type(callback), "get_state"):
+    if has_own_state(callback):
         return {**state, "own": callback.get_state()}
     for kind, names in _OF_CALLBACKS.items():
         if isinstance(callback, kind):

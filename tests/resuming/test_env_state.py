@@ -172,6 +172,65 @@ def test_a_class_of_the_user_takes_part_with_its_own_state() -> None:
     assert again.envs[0].n_steps == 12  # type: ignore[attr-defined]
 
 
+class Twofold(Counting):
+    """A user's wrapper whose observations are dictionaries."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.observation_space = gym.spaces.Dict(
+            {"seen": env.observation_space, "again": env.observation_space}
+        )
+
+    def reset(self, **given: Any) -> Any:
+        seen, info = self.env.reset(**given)
+        return {"seen": seen, "again": seen}, info
+
+    def step(self, action: Any) -> Any:
+        seen, *rest = super().step(action)
+        return {"seen": seen, "again": seen}, *rest
+
+
+def test_a_stack_of_dictionaries_goes_on() -> None:
+    def stacked() -> VecFrameStack:
+        env = DummyVecEnv([lambda: Twofold(gym.make("CartPole-v1"))])
+        env.seed(0)
+        return VecFrameStack(env, 3)
+
+    env, again = stacked(), stacked()
+    env.reset()
+    play(env, 12, seed=0)
+    state = unpack_state(pack_state(get_env_state(env)))
+    expected = env.step(np.array([1]))[0]
+    again.reset()
+    set_env_state(again, state)
+    found = again.step(np.array([1]))[0]
+    assert isinstance(expected, dict)
+    assert isinstance(found, dict)
+    assert_same(dict(found), dict(expected))
+    assert np.all(found["seen"][0, :4] != found["seen"][0, 4:8])
+
+
+class Looking(gym.Wrapper[Any, Any, Any, Any]):
+    """A user's wrapper whose `get_state` is something else."""
+
+    def get_state(self) -> Any:
+        return object()
+
+
+class LookingAtMujoco(Looking):
+    """One that also sets another state, as MuJoCo's environments do."""
+
+    def set_state(self, positions: Any, velocities: Any) -> None:
+        """Set the state of the physics."""
+
+
+@pytest.mark.parametrize("kind", [Looking, LookingAtMujoco])
+def test_a_get_state_that_is_not_for_this_is_not_called(kind: type[Looking]) -> None:
+    env = DummyVecEnv([lambda: kind(gym.make("CartPole-v1"))])
+    with pytest.raises(UnknownStateError, match=rf"got {kind.__name__}\. Give the class get_state"):
+        get_env_state(env)
+
+
 def test_what_has_no_readable_state_is_named() -> None:
     with pytest.raises(UnknownStateError, match=r"got StampedDictEnv\. Give the class get_state"):
         get_env_state(DummyVecEnv([lambda: StampedDictEnv(StampedEnv())]))

@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from stable_baselines3 import DQN, PPO
+from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.utils import LinearSchedule
 
+from rl_infonce.resuming.model_state import model_settings
 from rl_infonce.resuming.resume_callback import ResumeCallback
 from rl_infonce.runs.checkpoints import (
     latest_checkpoint,
@@ -28,6 +32,7 @@ from tests.sb3.worlds import ALGORITHMS, policy_kwargs
             {"gamma": 0.5, "ent_coef": 0.1},
             r"ent_coef is 0.1 \(was 0.0\); gamma is 0.5 \(was 0.99\)",
         ),
+        ({"gamma": np.float64(0.5)}, r"gamma is 0.5 \(was 0.99\)"),
         ({"clip_range": 0.1}, r"clip_range.value_schedule.val is 0.1 \(was 0.2\)"),
         (
             {"learning_rate": LinearSchedule(3e-4, 0.0, 1.0)},
@@ -51,6 +56,29 @@ def test_other_settings_are_listed(change: dict[str, Any], message: str, finishe
     model = build(**{"kwargs": policy_kwargs(), **own})
     with pytest.raises(ValueError, match=message):
         ResumeCallback(finished).restore(model)
+
+
+def test_numbers_of_numpy_and_units_are_settings() -> None:
+    def settings(**changes: Any) -> dict[str, Any]:
+        kwargs = {"net_arch": [np.int64(8)]}
+        return model_settings(DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, **changes))
+
+    found = settings(learning_rate=np.float64(0.5), train_freq=(4, "episode"))
+    assert found["learning_rate"] == 0.5
+    assert found["policy_kwargs.net_arch.0"] == 8
+    assert found["train_freq.1"] == "episode"
+    assert settings(gamma=np.float64(0.99)) == settings(gamma=0.99)
+
+
+@pytest.mark.atari
+def test_the_arguments_of_wrappers_are_settings() -> None:
+    given = {"noop_max": 10, "frame_skip": 2, "action_repeat_probability": 0.25}
+    env = make_atari_env("BreakoutNoFrameskip-v4", 1, wrapper_kwargs=given)
+    settings = model_settings(PPO("CnnPolicy", env, n_steps=8, batch_size=8))
+    found = {name.rpartition(".")[2]: each for name, each in settings.items()}
+    assert found["noop_max"] == 10
+    assert found["skip"] == 2
+    assert found["action_repeat_probability"] == 0.25
 
 
 @pytest.mark.parametrize(
