@@ -31,6 +31,7 @@ from rl_infonce.sb3.experience import Experience
 from rl_infonce.sb3.own_updates import OwnUpdates, updates_due
 from rl_infonce.sb3.reporting import Reporter
 from rl_infonce.sb3.session import Session, Steering
+from rl_infonce.sb3.spaces import check_observed_alike
 from rl_infonce.settings import InfoNCESettings
 
 _STREAM = 0x1F0CE
@@ -87,10 +88,12 @@ class HostedExtractor(NatureCNN):
 
         Raises:
             TypeError: If `model` is no algorithm of SB3.
-            ValueError: If a horizon does not fit into the algorithm's rollouts, or its emulator
-                skips frames twice.
+            ValueError: If a horizon does not fit into the algorithm's rollouts, its emulator
+                skips frames twice, or it observes another shape than is encoded.
         """
         check_host(model, self.horizons if self.infonce_coef > 0 else ())
+        if self.infonce_coef > 0:
+            check_observed_alike(model, self._observation_space, self.observation_key)
         # Of an algorithm that is known, updates may be due since its last `learn`.
         if model is not self._session.algorithm:
             self._session.counts.n_host_updates = int(model._n_updates)
@@ -158,7 +161,9 @@ class HostedExtractor(NatureCNN):
         leader, *followers = found
         experience = self.experience() if leader is self else None
         if experience is not None:
-            self.updates_alone(experience, algorithm, n_due, followers)
+            # A rollout of the user's own may run without gradients.
+            with torch.inference_mode(False), torch.enable_grad():
+                self.updates_alone(experience, algorithm, n_due, followers)
 
     def updates_alone(
         self, experience: Experience, algorithm: BaseAlgorithm, n_due: int, followers: list[Any]

@@ -46,6 +46,26 @@ def check_observation_space(space: spaces.Space[Any], *, normalized_image: bool)
     return space
 
 
+def check_observed_alike(
+    model: BaseAlgorithm, encoded: spaces.Space[Any], observation_key: str | None
+) -> None:
+    """Raise if a model's observations, or their entry, have another shape than what is encoded.
+
+    Raises:
+        ValueError: As where an extractor of one's own cuts what it hands on.
+    """
+    observed = getattr(model, "observation_space", None)
+    if isinstance(observed, spaces.Dict):
+        observed = observed.spaces.get(str(observation_key))
+    if isinstance(observed, spaces.Box) and observed.shape != encoded.shape:
+        raise ValueError(
+            f"Expected `observation_space` of InfoNCEExtractor to have the shape {observed.shape} "
+            f"of what {type(model).__name__} observes, got {encoded.shape}: the loss reads "
+            "observations where the buffer keeps them. Cut or change them in a wrapper of the "
+            "environment, not in an extractor around this one."
+        )
+
+
 def is_vector(space: spaces.Space[Any]) -> bool:
     """Return whether a space holds vectors."""
     return isinstance(space, spaces.Box) and len(space.shape) == 1

@@ -20,7 +20,13 @@ from rl_infonce import InfoNCECallback, InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.sb3.session import MAX_NONFINITE
 from rl_infonce.sb3.spaces import resolve_horizons
 from rl_infonce.settings import InfoNCESettings, declared
-from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv, stamped_vec_env
+from tests.sb3.fakes import (
+    IMAGE_SHAPE,
+    StampedDictEnv,
+    StampedEnv,
+    StampedVectorEnv,
+    stamped_vec_env,
+)
 from tests.sb3.test_bit_identity import ChannelsLastCNN
 from tests.sb3.worlds import (
     ALGORITHMS,
@@ -256,6 +262,27 @@ def test_horizons_longer_than_a_rollout_are_refused() -> None:
     env = stamped_vec_env(2)
     with pytest.raises(ValueError, match=r"`horizons`.*n_steps=5 of A2C.*\(5,\)"):
         A2C("CnnPolicy", env, n_steps=5, policy_kwargs=policy_kwargs(horizons=(5,)))
+
+
+class Cutting(BaseFeaturesExtractor):
+    """An extractor of the user's own, which hands on less than it is given."""
+
+    def __init__(self, observation_space: spaces.Box, infonce_coef: float = 0.01) -> None:
+        super().__init__(observation_space, features_dim=67)
+        part = spaces.Box(observation_space.low[:3], observation_space.high[:3])
+        self.inner = InfoNCEExtractor(part, infonce_coef=infonce_coef)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.inner(observations[:, :3])  # type: ignore[no-any-return]
+
+
+def test_an_extractor_that_is_given_a_part_alone_is_refused() -> None:
+    env = stamped_vec_env(2, StampedVectorEnv)
+    kwargs: dict[str, Any] = {"features_extractor_class": Cutting}
+    with pytest.raises(ValueError, match=r"the shape \(5,\) of what PPO observes, got \(3,\)"):
+        PPO("MlpPolicy", env, policy_kwargs=kwargs)
+    kwargs["features_extractor_kwargs"] = {"infonce_coef": 0.0}
+    assert PPO("MlpPolicy", env, policy_kwargs=kwargs).policy is not None
 
 
 def test_a_baseline_may_have_the_horizons_of_any_rival() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from stable_baselines3 import SAC
+from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -335,6 +335,19 @@ def test_a_model_that_the_callback_binds_trains_as_one_that_was_found(name: str)
     model.learn(N_STEPS, callback=InfoNCECallback())
     assert extractors_of(model)[0].last_infonce["loss"] > 0
     assert_trained_alike(found, model)
+
+
+@pytest.mark.parametrize("decorated", [torch.no_grad(), torch.inference_mode()])
+def test_a_rollout_without_gradients_trains_the_encoder_nevertheless(decorated: Any) -> None:
+    class Sparing(PPO):
+        collect_rollouts = decorated(PPO.collect_rollouts)
+
+    env = stamped_vec_env(2, StampedVectorEnv)
+    given = policy_kwargs(isolated=True, preset="cpc")
+    model = Sparing("MlpPolicy", env, n_steps=16, batch_size=16, policy_kwargs=given, seed=0)
+    before = weights_of(extractors_of(model)[0])
+    model.learn(64)
+    assert not are_same(before, weights_of(extractors_of(model)[0]))
 
 
 def test_an_unbound_extractor_says_so_once() -> None:
