@@ -9,6 +9,7 @@ import pytest
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from torch import nn
 
 from rl_infonce.sb3.attach import (
     Attachment,
@@ -19,8 +20,7 @@ from rl_infonce.sb3.attach import (
     auxiliary_gradients,
 )
 from rl_infonce.sb3.session import DETAILS_FREQ
-from tests.further import further
-from tests.sb3.worlds import ALGORITHMS, extractors_of, policy_kwargs
+from tests.sb3.worlds import ALGORITHMS, VECTOR_ALGORITHMS, Build, extractors_of, policy_kwargs
 
 Gradients = dict[str, torch.Tensor]
 
@@ -42,22 +42,33 @@ def first_gradients(
     return got[0]
 
 
+def gradients_of(loss: torch.Tensor, module: nn.Module) -> Gradients:
+    """Return the gradient of a loss on each parameter that it depends on."""
+    named = dict(module.named_parameters())
+    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
+    return {n: g for n, g in zip(named, found, strict=True) if g is not None}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("coef", [0.1, 2.5])
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("builds", "name"),
     [
-        ("PPO", {"max_grad_norm": 1e9}),
-        ("A2C", {"max_grad_norm": 1e9}),
-        ("DQN", {"max_grad_norm": 1e9}),
-        further("SAC", {}),
+        pytest.param(ALGORITHMS, "PPO", id="images-PPO"),
+        pytest.param(ALGORITHMS, "A2C", id="images-A2C"),
+        pytest.param(ALGORITHMS, "DQN", id="images-DQN"),
+        pytest.param(ALGORITHMS, "SAC", id="images-SAC", marks=pytest.mark.thorough),
+        pytest.param(VECTOR_ALGORITHMS, "PPO", id="vectors-PPO"),
+        pytest.param(VECTOR_ALGORITHMS, "SAC", id="vectors-SAC"),
     ],
 )
 def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
-    name: str, changes: dict[str, Any], coef: float, monkeypatch: pytest.MonkeyPatch
+    builds: dict[str, Build], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    coef = 2.5
+    unclipped = {} if name == "SAC" else {"max_grad_norm": 1e9}
+
     def build(coef: float) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
-        model = ALGORITHMS[name](policy_kwargs(infonce_coef=coef), **changes)
+        model = builds[name](policy_kwargs(isolated=False, infonce_coef=coef), **unclipped)
         policy: Any = model.policy
         return model, policy.critic.optimizer if name == "SAC" else policy.optimizer
 
@@ -69,12 +80,7 @@ def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
 
     def recording(self: Any, result: Any, *share: float) -> AuxiliaryGradients | None:
         if self is extractor and not auxiliary:
-            named = dict(self.named_parameters())
-            found = torch.autograd.grad(
-                result.loss, list(named.values()), retain_graph=True, allow_unused=True
-            )
-            pairs = zip(named, found, strict=True)
-            auxiliary.append({n: g for n, g in pairs if g is not None})
+            auxiliary.append(gradients_of(result.loss, self))
         return original(self, result)
 
     monkeypatch.setattr(type(extractor), "weighted_gradients", recording)

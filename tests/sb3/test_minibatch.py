@@ -28,7 +28,7 @@ from tests.sb3.fakes import (
     encode,
     stamped_vec_env,
 )
-from tests.sb3.test_gradients import Gradients, first_gradients
+from tests.sb3.test_gradients import Gradients, first_gradients, gradients_of
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
@@ -235,12 +235,7 @@ def test_the_gradient_is_rls_plus_that_of_a_plain_loop(
     def recording(self: Any, pairs: MinibatchPairs, *encoded: Any) -> None:
         if not auxiliary:
             assert (len(pairs.missing) > 0) == (settings["n_pairs"] > 2)
-            named = dict(self.named_parameters())
-            found = torch.autograd.grad(
-                loop_loss(self, pairs), list(named.values()), allow_unused=True
-            )
-            named_gradients = zip(named, found, strict=True)
-            auxiliary.append({n: g for n, g in named_gradients if g is not None})
+            auxiliary.append(gradients_of(loop_loss(self, pairs), self))
         original(self, pairs, *encoded)
 
     monkeypatch.setattr(type(extractor), "_compute_gradients_of", recording)

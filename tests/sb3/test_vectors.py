@@ -8,23 +8,19 @@ import pytest
 import torch
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv
-from torch import nn
 
 from rl_infonce import InfoNCECombinedExtractor, InfoNCEExtractor
 from rl_infonce.networks.vectors import RunningNormalizer, VectorMLP
 from rl_infonce.objective import ContrastBatch
-from rl_infonce.sb3.attach import AuxiliaryGradients
 from rl_infonce.sb3.auxiliary_loss import AuxiliaryLoss
 from rl_infonce.sb3.batch_sampling import ObservationBatch, sample_batch
 from tests.further import further, with_further
 from tests.sb3.fakes import StampedVectorEnv, decode, stamped_vec_env
 from tests.sb3.test_bit_identity import environment_streams
 from tests.sb3.test_experience import FlatteningWatcher, StampedGoalEnv, Watcher
-from tests.sb3.test_gradients import Gradients, first_gradients
 from tests.sb3.worlds import (
     N_STEPS,
     RELATIVES,
@@ -253,54 +249,6 @@ def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, isolated: bool
     model.learn(N_STEPS)
     assert extractors_of(model)[0].last_infonce["loss"] > 0
     assert (streams(), environment_streams(model)) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("coef", [0.1, 2.5])
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("PPO", {"max_grad_norm": 1e9}),
-        ("A2C", {"max_grad_norm": 1e9}),
-        ("DQN", {"max_grad_norm": 1e9}),
-        ("SAC", {}),
-    ],
-)
-def test_attached_gradient_is_rl_plus_coef_times_auxiliary(
-    name: str, changes: dict[str, Any], coef: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build(coef: float) -> tuple[BaseAlgorithm, torch.optim.Optimizer]:
-        kwargs = settings_of(isolated=False, infonce_coef=coef)
-        model = VECTOR_ALGORITHMS[name](kwargs, **changes)
-        policy: Any = model.policy
-        return model, policy.critic.optimizer if name == "SAC" else policy.optimizer
-
-    host = first_gradients(*build(0.0))
-    model, optimizer = build(coef)
-    extractor = extractors_of(model)[-1]  # of SAC, the critic's
-    auxiliary: list[Gradients] = []
-    original = type(extractor).weighted_gradients
-
-    def recording(self: Any, result: Any, *share: float) -> AuxiliaryGradients | None:
-        if self is extractor and not auxiliary:
-            auxiliary.append(gradients_of(result.loss, self))
-        return original(self, result)
-
-    monkeypatch.setattr(type(extractor), "weighted_gradients", recording)
-    both = first_gradients(model, optimizer)
-    prefix = next(n for n, m in model.policy.named_modules() if m is extractor) + "."
-    assert {"mlp.0.weight", "infonce.critics.global_term.anchor_projection"} < auxiliary[0].keys()
-    for entry, own in auxiliary[0].items():
-        expected = host.get(prefix + entry, torch.zeros(())) + coef * own
-        assert (both[prefix + entry] - expected).norm() <= 1e-4 * expected.norm() + 1e-7
-        assert (coef * own).abs().max() > 1e-6
-
-
-def gradients_of(loss: torch.Tensor, module: nn.Module) -> Gradients:
-    """Return the gradient of a loss on each parameter that it depends on."""
-    named = dict(module.named_parameters())
-    found = torch.autograd.grad(loss, list(named.values()), retain_graph=True, allow_unused=True)
-    return {n: g for n, g in zip(named, found, strict=True) if g is not None}
 
 
 def test_what_the_policy_receives_is_the_observation_and_its_features() -> None:
