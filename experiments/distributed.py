@@ -144,6 +144,7 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     machine = {"processor": processor_name(), "cores": os.cpu_count(), "threads_per_rank": 1}
     summary = {**software(), "machine": machine, "after_steps": {}}
     for n_steps in arguments.n_steps:

@@ -103,6 +103,8 @@ def main() -> None:
     if arguments.format is not None:
         fuzz(arguments.format, seconds, arguments.crashes)
     arguments.crashes.mkdir(exist_ok=True)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
     from rl_infonce.runs.run_directory import software
 
     found = {name: fuzz_in_process(name, seconds, arguments.crashes) for name in FORMATS}

@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(arguments.seed)
     found: dict[str, Any] = {**software(), "counts": {}}
     for algorithm in TRAIN:

@@ -105,6 +105,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2))
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     outcomes = {arm: [measure(arm, seed) for seed in arguments.seeds] for arm in ARMS}
     arguments.output.write_text(json.dumps(outcomes, indent=1) + "\n")
     print(table(outcomes))

@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         found = soak(60 * arguments.minutes, Path(folder))
     arguments.output.write_text(json.dumps(found) + "\n")
