@@ -65,9 +65,15 @@ def is_same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
-    if hasattr(one, "shape"):
-        return np.array_equal(np.asarray(one), np.asarray(other))
+    if isinstance(one, float) or hasattr(one, "shape"):
+        return _bits(one) == _bits(other)
     return bool(one == other)
+
+
+def _bits(value: Any) -> tuple[Any, ...]:
+    """Return what tells numbers apart: 0.0 from -0.0, and no NaN from itself."""
+    array = np.asarray(value)
+    return array.dtype, array.shape, array.tobytes()
 
 
 def kill_until(

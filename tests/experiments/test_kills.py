@@ -47,4 +47,8 @@ def test_one_bit_is_a_difference() -> None:
     assert not kills.is_same(one, {"a": [1, (torch.tensor([0, 1e-45]), None)], "b": np.ones(3)})
     assert not kills.is_same(one, {"a": [1, (torch.zeros(2), 0)], "b": np.ones(3)})
     assert not kills.is_same(one, {"a": one["a"]})
+    for make in (float, np.array, torch.tensor):
+        assert kills.is_same(make(np.nan), make(np.nan))
+        assert not kills.is_same(make(0.0), make(-0.0))
+    assert not kills.is_same(np.zeros(2, np.float32), np.zeros(2))
     assert not kills.is_same([1, 2], [1])
