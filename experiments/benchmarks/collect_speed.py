@@ -12,8 +12,6 @@ nothing read and nothing written, in one process; all cores together could do th
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -27,6 +25,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers import AtariPreprocessing
+from output import finish, machine
 
 from rl_infonce.atari import collect
 from rl_infonce.atari.emulator import FRAME_SKIP, make_ale
@@ -116,7 +115,7 @@ def compare(args: Args) -> dict[str, Any]:
                     speeds[game][arm].append(speed)
     return {
         "args": asdict(args),
-        "machine": {"cores": os.cpu_count(), "ale_py": ale_py.__version__},
+        "machine": machine(ale_py=ale_py.__version__),
         "steps_per_second": {
             game: {
                 arm: {"median": statistics.median(s), "lowest": min(s), "highest": max(s)}
@@ -149,10 +148,7 @@ def main() -> None:
     args = vars(parser.parse_args())
     output = args.pop("output")
     summary = compare(Args(**args))
-    print(table(summary))
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(summary, output, table(summary))
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from output import finish, machine
 from torch import Tensor
 
-from rl_infonce.device import processor_name
 from rl_infonce.nce import contrast
 
 DIM, TEMPERATURE = 128, 0.1
@@ -157,7 +157,7 @@ def compare(sizes: Sequence[int], rounds: int, memory_size: int) -> dict[str, An
         "dim": DIM,
         "temperature": TEMPERATURE,
         "rounds": rounds,
-        "machine": _machine(),
+        "machine": machine(matmul_gflop_per_second=matmul_speed(), device="cpu"),
         "times": times,
         "memory": {"size": memory_size, "extra_mb": memory},
     }
@@ -263,16 +263,6 @@ def matmul_speed(dtype: torch.dtype = torch.float32) -> float:
     return 2 * size**3 / min(seconds) / 1e9
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "cpu": processor_name(),
-        "torch_threads": torch.get_num_threads(),
-        "matmul_gflop_per_second": matmul_speed(),
-        "torch": torch.__version__,
-        "device": "cpu",
-    }
-
-
 def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -288,10 +278,7 @@ def main() -> None:
         print(extra_memory(args.memory_arm, args.memory_size))
         return
     summary = compare(args.sizes, args.rounds, args.memory_size)
-    print(table(summary), limits_table(summary), memory_table(summary), sep="\n\n")
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(summary, args.output, table(summary), limits_table(summary), memory_table(summary))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ multiply-adds, in blocks of 4,096 rows, are the least that scores and gradients 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 from contrast_speed import DIM
+from output import finish, machine
 from torch import Tensor
 
 from rl_infonce.device import hardware_name, usable_device
@@ -88,8 +88,7 @@ def measure(device: torch.device, sizes: tuple[int, ...], n_rounds: int) -> dict
                 work = partial(one_loss, anchors, candidates, symmetric=symmetric, tile=side)
                 entry[form][str(side or "none")] = milliseconds(work, device, n_rounds)
         found[str(n)] = entry
-    machine = {"device": hardware_name(device), "torch": torch.__version__}
-    return {"machine": machine, "ms": found}
+    return {"machine": machine(device=hardware_name(device)), "ms": found}
 
 
 def table(summary: Mapping[str, Any]) -> str:
@@ -124,10 +123,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     summary = measure(usable_device(args.device), tuple(args.sizes), args.rounds)
-    print(table(summary))
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(summary, args.output, table(summary))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ second: emulator alone; with a NatureCNN forward per step and 256-image updates.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import time
 from dataclasses import asdict, dataclass
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from output import finish, machine
 from stable_baselines3.common.torch_layers import NatureCNN
 
 from rl_infonce.atari import AtariVecEnv, make_atari_vec_env
@@ -82,7 +81,7 @@ def compare(args: Args) -> dict[str, Any]:
                 rates[n].append(speeds)
     return {
         "args": asdict(args),
-        "machine": {"cores": os.cpu_count(), "torch": torch.__version__},
+        "machine": machine(),
         "median": {
             str(n): {name: statistics.median(r[name] for r in rates[n]) for name in SPEEDS}
             for n in envs
@@ -110,10 +109,7 @@ def main() -> None:
     args = vars(parser.parse_args())
     output = args.pop("output")
     summary = compare(Args(**args))
-    print(table(summary))
-    if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(summary, output, table(summary))
 
 
 if __name__ == "__main__":

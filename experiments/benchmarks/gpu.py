@@ -16,7 +16,6 @@ scores and gradients take.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +28,7 @@ import torch
 from contrast_speed import DIM, info_nce_pytorch, linear_cross_entropy, time_once
 from contrast_speed import ours as our_contrast
 from contrast_tiles import products
+from output import machine, save
 from pretrain_speed import frames
 from pretrain_speed import ours as our_pretraining
 from probe_speed import synthetic
@@ -253,16 +253,12 @@ def measure(device: torch.device, minutes: float, *, smoke: bool) -> Iterator[di
         "pretraining": partial(pretraining, device, batch_size=4 if smoke else None),
         "probes": partial(probes, device, n_frames=2_000 if smoke else 50_000),
     }
-    machine: dict[str, Any] = {
-        "device": hardware_name(device),
-        "torch": torch.__version__,
-        "stable_baselines3": stable_baselines3.__version__,
-    }
     start = time.perf_counter()
-    found: dict[str, Any] = {"machine": machine}
+    this = machine(device=hardware_name(device), stable_baselines3=stable_baselines3.__version__)
+    found: dict[str, Any] = {"machine": this}
     for name, section in sections.items():
         found[name] = section(seconds[name])
-        machine["seconds"] = time.perf_counter() - start
+        this["seconds"] = time.perf_counter() - start
         yield found
 
 
@@ -313,9 +309,7 @@ def main() -> None:
     for summary in measure(usable_device(args.device), minutes, smoke=args.smoke):
         *_, latest = summary
         print(f"{latest} after {summary['machine']['seconds']:.0f} s", flush=True)
-        if args.output is not None:  # whatever ends it, the sections that were measured stay
-            args.output.parent.mkdir(parents=True, exist_ok=True)
-            args.output.write_text(json.dumps(summary, indent=2) + "\n")
+        save(summary, args.output)  # whatever ends it, the sections that were measured stay
     print(tables(summary))
 
 

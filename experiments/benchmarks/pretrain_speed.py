@@ -13,8 +13,6 @@ encoder.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from output import finish, machine
 from torch import Tensor, nn
 
 from rl_infonce.device import has_fast_bf16
@@ -153,11 +152,7 @@ def compare(rounds: int, steps: int, *, batch_size: int | None = None) -> dict[s
         "rounds": rounds,
         "steps": steps,
         "bf16": half,
-        "machine": {
-            "cores": os.cpu_count(),
-            "torch_threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-        },
+        "machine": machine(),
         "frames_per_second": {
             name: {"median": statistics.median(s), "lowest": min(s), "highest": max(s)}
             for name, s in speeds.items()
@@ -186,10 +181,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="JSON file to write")
     args = parser.parse_args()
     summary = compare(args.rounds, args.steps)
-    print(table(summary))
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(summary, args.output, table(summary))
 
 
 if __name__ == "__main__":

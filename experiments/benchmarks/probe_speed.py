@@ -36,10 +36,10 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from contrast_speed import matmul_speed
+from output import finish, machine
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from rl_infonce.device import processor_name
 from rl_infonce.probing import Probe, Split, fit_probe, split_episodes
 
 N_FRAMES, N_FEATURES, EPISODE_LENGTH = 50_000, 512, 500
@@ -252,15 +252,6 @@ def limits_table(summary: dict[str, Any]) -> str:
     )
 
 
-def machine() -> dict[str, Any]:
-    """Return what ran this."""
-    return {
-        "cpu": processor_name(),
-        "torch_threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
-
-
 def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -274,10 +265,7 @@ def main() -> None:
     data = synthetic(args.frames, args.features)
     result = compare(data, args.rounds, peers=tuple(args.peers))
     result["limits"] = limits(data)
-    print(table(result), limits_table(result), sep="\n\n")
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(result, indent=2) + "\n")
+    finish(result, args.output, table(result), limits_table(result))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from typing import Any
 import stable_baselines3
 import torch
 from contrast_speed import matmul_speed
+from output import finish, machine
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
@@ -40,7 +41,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rl_infonce import InfoNCEExtractor, make_atari_vec_env
 from rl_infonce.atari import resolve_game
-from rl_infonce.device import has_fast_bf16, processor_name
+from rl_infonce.device import has_fast_bf16
 from rl_infonce.training.rl_zoo import DQN_SETTINGS, PPO_SIZES
 
 OF_DQN: dict[str, dict[str, Any]] = {
@@ -168,7 +169,10 @@ def compare(
         "game": game,
         "steps": n_steps,
         "rounds": rounds,
-        "machine": _machine(),
+        "machine": machine(
+            stable_baselines3=stable_baselines3.__version__,
+            device="cuda" if torch.cuda.is_available() else "cpu",
+        ),
         "median": {arm: medians(arm, runs) for arm in arms},
         "runs": runs,
     }
@@ -234,16 +238,6 @@ def limits_table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _machine() -> dict[str, Any]:
-    return {
-        "cpu": processor_name(),
-        "torch_threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "stable_baselines3": stable_baselines3.__version__,
-        "device": "cuda" if torch.cuda.is_available() else "cpu",
-    }
-
-
 def main() -> None:
     """Parse, measure, print, and write the JSON if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -261,10 +255,7 @@ def main() -> None:
         return
     arms = args.arms or default_arms(args.algorithm)
     summary = compare(args.game, n_steps, args.rounds, arms, args.algorithm)
-    print(table(summary), cost_table(summary), limits_table(summary), sep="\n\n")
-    if args.output is not None:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(json.dumps(summary, indent=2) + "\n")
+    finish(summary, args.output, table(summary), cost_table(summary), limits_table(summary))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import statistics
 import time
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any
 
 import stable_baselines3
 import torch
+from output import finish, machine
 from stable_baselines3 import PPO, SAC
 
 from rl_infonce import InfoNCEExtractor
-from rl_infonce.device import processor_name
 
 ARMS = ("stock", "same_network", "infonce")
 ALGORITHMS: dict[str, Any] = {"SAC": SAC, "PPO": PPO}
@@ -93,19 +92,13 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     summary = {
-        "machine": {
-            "cpu": processor_name(),
-            "torch": torch.__version__,
-            "stable_baselines3": stable_baselines3.__version__,
-        },
+        "machine": machine(stable_baselines3=stable_baselines3.__version__),
         "measured": [
             compare(algorithm, arguments.task, n_steps, arguments.rounds)
             for algorithm, n_steps in N_STEPS.items()
         ],
     }
-    print(table(summary))
-    if arguments.output is not None:
-        arguments.output.write_text(json.dumps(summary, indent=1) + "\n")
+    finish(summary, arguments.output, table(summary))
 
 
 if __name__ == "__main__":

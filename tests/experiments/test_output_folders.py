@@ -1,9 +1,11 @@
 """What is measured for hours is not lost because the folder of the output is missing."""
 
+import json
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from output import finish
 
 from tests.experiments.loading import load
 
@@ -33,3 +35,14 @@ def test_the_folder_of_the_output_is_made_before_anything_is_measured(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         module.main()
+
+
+def test_a_benchmark_ends_with_its_tables_and_a_file_in_a_new_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "new" / "found.json"
+    for given in (None, output):
+        finish({"speed": 2}, given, "| a |", "| b |")
+        assert capsys.readouterr().out == "| a |\n\n| b |\n"
+    assert json.loads(output.read_text()) == {"speed": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
