@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from exact import mean_and_error
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from rl_infonce.nce import info_nce, info_nce_bound
-from rl_infonce.report.statistics import t_interval
 
 WIDTH, KAPPA = 8, 10.0
 BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -150,8 +150,8 @@ def run(n_runs: int, n_pairs: int, batches: tuple[int, ...]) -> dict[str, Any]:
 
 def with_error(values: list[float], digits: int = 3) -> str:
     """Return the mean and the half-width of its 95 % t interval."""
-    mean, _, high = t_interval(values)
-    return f"{mean:.{digits}f} +- {high - mean:.{digits}f}"
+    mean, error = mean_and_error(values)
+    return f"{mean:.{digits}f} +- {error:.{digits}f}"
 
 
 def table(summary: dict[str, Any], sweep: str) -> str:

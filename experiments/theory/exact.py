@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rl_infonce.report.statistics import t_interval
+
 Result = dict[str, Any]
 
 
@@ -97,6 +99,12 @@ def minimise(parameters: list[Tensor], loss: Callable[[], Tensor]) -> float:
 def zeros(*shape: int) -> Tensor:
     """Return float64 parameters at zero."""
     return torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+
+
+def mean_and_error(values: list[float]) -> tuple[float, float]:
+    """Return the mean, and the half-width of its 95 % t interval."""
+    mean, _, high = t_interval(values)
+    return mean, high - mean
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:

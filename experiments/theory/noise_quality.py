@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from exact import mean_and_error
 from torch import Tensor
 
 from rl_infonce.nce import CategoricalNoise, exact_nll, local_nce
-from rl_infonce.report.statistics import t_interval
 
 N_OUTCOMES, N_FEATURES, N_DATA, STRENGTH = 500, 6, 1000, 1.2
 SHARES = (0.0, 0.5, 0.9, 1.0)
@@ -133,12 +133,6 @@ def run(n_seeds: int, noise_counts: tuple[int, ...]) -> dict[str, Any]:
             for a, q in noises.items()
         },
     }
-
-
-def mean_and_error(values: list[float]) -> tuple[float, float]:
-    """Return the mean, and the half-width of its 95 % t interval."""
-    mean, _, high = t_interval(values)
-    return mean, high - mean
 
 
 def table(summary: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from exact import Result, command, markdown
+from exact import Result, command, markdown, mean_and_error
 from ood_toy import (
     DIM,
     KINDS,
@@ -31,7 +31,6 @@ from ood_toy import (
 from torch import Tensor
 
 from rl_infonce.nce import SeparableMLPCritic, density_ratio_score, info_nce
-from rl_infonce.report.statistics import t_interval
 
 N_SCORED, N_REFERENCES, N_SEEDS = 1000, 512, 5
 BATCH_SIZE, N_STEPS, RATE = 128, 1500, 1e-3
@@ -118,18 +117,12 @@ def compute() -> Result:
     return {"runs": [run(seed) for seed in range(N_SEEDS)]}
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """Return the mean, and the half-width of its 95 % t interval."""
-    mean, _, high = t_interval(values)
-    return mean, high - mean
-
-
 def table(result: Result) -> str:
     """Return AUROC, mean and 95 % interval over seeds, in Markdown."""
     rows = []
     for kind, what in KINDS.items():
         columns = [[run["auroc"][kind][name] for run in result["runs"]] for name in SCORES]
-        cells = ["{:.3f} +- {:.3f}".format(*interval(column)) for column in columns]
+        cells = ["{:.3f} +- {:.3f}".format(*mean_and_error(column)) for column in columns]
         rows.append([f"{kind}: {what}", *cells])
     return markdown(["out of distribution", *SCORES], rows)
 

@@ -420,11 +420,3 @@ def test_learned_ratio_sees_what_the_likelihood_misses() -> None:
     assert found["calm"]["learned ratio"] > 0.75
     assert found["wrong context"]["learned ratio"] > 0.9
     assert 0.4 < found["wild nuisance"]["exact ratio"] < 0.6
-
-
-def test_interval_of_the_mean() -> None:
-    mean, half_width = ood.interval([1.0, 2.0, 3.0, 4.0, 5.0])
-    assert mean == 3.0
-    assert half_width == pytest.approx(1.963, abs=1e-3)
-    _, of_three = ood.interval([1.0, 2.0, 3.0])
-    assert of_three == pytest.approx(4.303 / 3**0.5, abs=1e-3)  # t of 2 degrees of freedom

@@ -205,13 +205,6 @@ def test_nce_fit_is_stationary_and_close_to_the_truth() -> None:
     assert noise_quality.divergence(features, truth, truth) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_intervals_are_students() -> None:
-    # standard deviation 1, n = 3: t of 2 degrees of freedom is 4.303
-    mean, half_width = noise_quality.mean_and_error([1.0, 2.0, 3.0])
-    assert (mean, half_width) == pytest.approx((2.0, 4.303 / 3**0.5), abs=1e-3)
-    assert batch_and_temperature.with_error([1.0, 2.0, 3.0], 2) == "2.00 +- 2.48"
-
-
 # Batch size and temperature
 
 
