@@ -25,7 +25,6 @@ from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
 from tests.sb3.worlds import (
     ALGORITHMS,
     N_STEPS,
-    RELATIVES,
     VECTOR_ALGORITHMS,
     assert_all_moved,
     assert_same_weights,
@@ -48,8 +47,7 @@ def build(name: str, *, share: bool | None = None, **settings: Any) -> BaseAlgor
 
 
 WORLDS = [
-    *(pytest.param(name, None, id=name) for name in VECTOR_ALGORITHMS if name not in RELATIVES),
-    *(pytest.param(name, None, id=name, marks=pytest.mark.thorough) for name in RELATIVES),
+    *(pytest.param(name, None, id=name) for name in VECTOR_ALGORITHMS),
     *(pytest.param(name, False, id=f"{name}-apart") for name in OWN_NETWORKS),
     *(pytest.param(name, True, id=f"{name}-shared") for name in ("SAC", "TD3")),
     *(
@@ -137,6 +135,8 @@ def test_the_encoder_moves_between_updates_alone_and_all_networks_have_it(
     name: str, share: bool | None
 ) -> None:
     model = build(name, share=share)
+    leader = extractors_of(model)[0]
+    before = weights_of(leader)
     watch = EncoderWatch()
     for optimizer in optimizers(model):
         optimizer.register_step_pre_hook(watch.before_step)
@@ -144,6 +144,7 @@ def test_the_encoder_moves_between_updates_alone_and_all_networks_have_it(
     watch.check_unmoved()  # after the last updates of RL also
     assert watch.n_optimizer_steps > 2
     assert watch.n_moves >= 2
+    assert_all_moved(leader, before)
     if share is False:
         assert len(extractors_of(model)) == 2
 
