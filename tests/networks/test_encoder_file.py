@@ -155,12 +155,12 @@ def header_of(path: Path) -> dict[str, Any]:
     return read_header(path)
 
 
-def rewrite(path: Path, header: Any, tensors: dict[str, Tensor] | None = None) -> None:
+def rewrite(path: Path, header: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> None:
     tensors = tensors or {
         name: tensor.contiguous() for name, tensor in small().state_dict().items()
     }
-    text = header if isinstance(header, str) else json.dumps(header)
-    save_file(tensors, path, metadata={"format": "rl_infonce encoder", "header": text})
+    metadata = {"format": "rl_infonce encoder", "header": json.dumps(header)}
+    save_file(tensors, path, metadata=metadata)
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,6 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(
     tensors = {**small().state_dict(), name: tensor}
     rewrite(path, header_of(path), {n: t.contiguous() for n, t in tensors.items() if t is not None})
     with pytest.raises(ValueError, match=rf"`{name}` in .* {message}"):
-        load_encoder(path)
-
-
-@pytest.mark.parametrize("header", ["[", "[1]", "{}", "[" * 100_000])
-def test_a_header_that_is_no_json_object_is_refused(path: Path, header: str) -> None:
-    rewrite(path, header)
-    with pytest.raises(ValueError, match=r"JSON header in .*encoder.safetensors"):
         load_encoder(path)
 
 
