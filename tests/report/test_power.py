@@ -1,4 +1,4 @@
-"""Detectable effects against published values and against tests of drawn runs."""
+"""Detectable differences against published values and against tests of drawn runs."""
 
 import math
 
@@ -9,27 +9,6 @@ from scipy import stats
 from rl_infonce.report.power import _noncentrality, detectable_difference, smallest_difference
 from rl_infonce.report.sections import HOW_COMPARED
 from rl_infonce.report.statistics import t_difference
-
-
-def detectable_effect(n_runs: int) -> float:
-    """Return the smallest Cohen's d that Student's test of two samples finds in 4 of 5."""
-    freedom = 2.0 * (n_runs - 1)
-    return math.sqrt(2 / n_runs) * _noncentrality(freedom, freedom)
-
-
-@pytest.mark.parametrize(
-    ("n_runs", "effect"),
-    [(3, 3.07), (4, 2.38), (5, 2.02), (6, 1.80), (8, 1.51), (10, 1.32), (15, 1.06), (20, 0.91)],
-)
-def test_the_effects_are_those_of_the_tables(n_runs: int, effect: float) -> None:
-    assert detectable_effect(n_runs) == pytest.approx(effect, abs=0.005)
-
-
-def test_tests_of_drawn_runs_find_the_effect_as_often_as_promised() -> None:
-    x, y = np.random.default_rng(0).normal(size=(2, 20_000, 4))
-    found = stats.ttest_ind(x + detectable_effect(4), y, axis=1)
-    rejected = (found.pvalue < 0.05) & (found.statistic > 0)
-    assert rejected.mean() == pytest.approx(0.8, abs=0.01)
 
 
 def test_differences_have_the_units_of_the_spreads() -> None:
