@@ -12,11 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_infonce.agents.saved_policy import read_policy
-from rl_infonce.files.state_file import StateBytes, unpack_state
 from tests.attacks.forging import members_of, parts_of_safetensors, safetensors_file, zip_file
 from tests.attacks.formats import FORMATS, good_files
 from tests.attacks.place import Place
-from tests.further import further
 
 pytestmark = pytest.mark.slow
 
@@ -58,14 +56,13 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("forged", [further(False), True], ids=["damaged", "forged"])
 @pytest.mark.parametrize("name", FORMATS)
 @FEW
 @given(data=st.data())
-def test_changed_bytes(name: str, forged: bool, places: dict[str, Place], data: Any) -> None:
+def test_changed_bytes(name: str, places: dict[str, Place], data: Any) -> None:
     place = places[name]
     file = data.draw(st.sampled_from(sorted(place.files)))
-    place.check({file: data.draw(changed_bytes(place.files[file]))}, forged=forged)
+    place.check({file: data.draw(changed_bytes(place.files[file]))}, forged=True)
 
 
 @pytest.mark.parametrize("member", ["data", "policy.pth"])
@@ -87,18 +84,6 @@ def test_changed_pickles_of_models(places: dict[str, Place], data: Any) -> None:
     record = data.draw(st.sampled_from(sorted(records)))
     records[record] = data.draw(changed_bytes(records[record]))
     place.check({"model.zip": zip_file({**members, "policy.pth": zip_file(records)})})
-
-
-@FEW
-@given(text=st.data())
-def test_changed_bytes_of_states(places: dict[str, Place], text: Any) -> None:
-    files = places["run"].files
-    newest = max(file for file in files if file.startswith("step_")).partition("/")[0]
-    parts = [files[f"{newest}/state.{ending}"] for ending in ("json", "safetensors")]
-    which = text.draw(st.integers(0, 1))
-    parts[which] = text.draw(changed_bytes(parts[which]))
-    with contextlib.suppress(ValueError):
-        unpack_state(StateBytes(*parts))
 
 
 # -- JSON -------------------------------------------------------------------------------------
