@@ -93,19 +93,6 @@ def test_every_algorithm_learns_with_the_loss(algorithm: str) -> None:
     assert any("loss" in each for each in numbers)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "algorithm", with_further([name for name in ALGORITHMS if name != "ppo_mask"], RELATIVES)
-)
-def test_every_algorithm_learns_from_vectors(algorithm: str) -> None:
-    env = "CartPole-v1" if "dqn" in algorithm else "Pendulum-v1"
-    loss, given = {"n_pairs": 8}, short(algorithm)
-    model = make(algorithm, env, extractor=loss, hyperparameters=given, normalize=True)
-    model.learn(64)
-    numbers = [each.last_infonce for each in trained_extractors(model.policy)]
-    assert any("loss" in each for each in numbers)
-
-
 def test_the_layers_on_vectors_are_sb3s_own() -> None:
     model = make("td3", "Pendulum-v1")
     assert [each.out_features for each in model.actor.mu if hasattr(each, "out_features")] == [
