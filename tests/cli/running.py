@@ -1,13 +1,20 @@
-"""Run commands in this process, and return what they print."""
+"""Run commands in this process, and return what they print and leave in a run directory."""
 
 import contextlib
+import csv
 import io
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
 from rl_infonce.cli import main
+from rl_infonce.files.state_file import StateBytes, unpack_state
+from rl_infonce.runs.checkpoints import latest_checkpoint
+from tests.resuming.killing import timeless_copy
+
+KEPT = ("parameters", "observed", "env", "streams", "extractors", "statistics", "replay")
 
 
 def ctrl_c(*_given: Any, **_settings: Any) -> NoReturn:
@@ -50,3 +57,19 @@ def refusal(*words: str) -> str:
         main([*words])
     assert leaving.value.code == 2
     return said.getvalue()
+
+
+def state_of(run_dir: Path) -> dict[str, Any]:
+    """Return what the last checkpoint says, which is exact, but for what is of the time of day."""
+    checkpoint = latest_checkpoint(run_dir / "checkpoints")
+    assert checkpoint.about["is_exact"]
+    files = [(checkpoint.path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
+    state = timeless_copy(unpack_state(StateBytes(*files)))
+    return {"step": checkpoint.step, **{name: state[name] for name in KEPT}}
+
+
+def rows_of(run_dir: Path, table: str = "progress.csv") -> list[dict[str, str]]:
+    """Return the rows of a table of a run, without what is of the time of day."""
+    with (run_dir / table).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]

@@ -17,15 +17,14 @@ from stable_baselines3 import PPO
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.sweep import _again
 from rl_infonce.cli.train import given_settings
-from rl_infonce.files.state_file import StateBytes, unpack_state
-from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint, write_checkpoint
+from rl_infonce.runs.checkpoints import checkpoints, write_checkpoint
 from rl_infonce.runs.run_directory import new_record, write_record
 from rl_infonce.sweeps.estimate import Tried, disk_of
 from rl_infonce.sweeps.grid import Cell, read_grid
 from rl_infonce.sweeps.run_cell import Job, run_job
 from rl_infonce.sweeps.sweep_folder import SweepFolder
 from rl_infonce.training.plan import new_run
-from tests.cli.running import errors_of, output_of, refusal
+from tests.cli.running import errors_of, output_of, refusal, state_of
 from tests.files.test_state_file import assert_same
 from tests.made_once import made_once
 from tests.runs.waiting import wait_until
@@ -48,13 +47,6 @@ def small(folder: Path, *flags: str, **changes: Any) -> list[str]:
     """Return the words of a sweep of the small grid with changes, into folder / "sweep"."""
     grid = write_grid(folder / "grid.toml", **changes)
     return [str(grid), "-o", str(folder / "sweep"), *flags]
-
-
-def state_of(run_dir: Path) -> dict[str, Any]:
-    path = latest_checkpoint(run_dir / "checkpoints").path
-    files = [(path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
-    state = unpack_state(StateBytes(*files))
-    return {name: state[name] for name in ("parameters", "observed", "env", "streams")}
 
 
 @pytest.fixture(scope="module")

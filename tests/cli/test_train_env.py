@@ -10,15 +10,12 @@ import pytest
 
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import _verdict, run
-from rl_infonce.files.state_file import StateBytes, unpack_state
-from rl_infonce.runs.checkpoints import latest_checkpoint
 from rl_infonce.runs.run_directory import read_record
 from rl_infonce.training.rl_zoo import ALGORITHMS
-from tests.cli.running import AtStep, ctrl_c, output_of, refusal
+from tests.cli.running import AtStep, ctrl_c, output_of, refusal, rows_of, state_of
 from tests.environments.worlds import CONTINUOUS, IMAGES, TEXT, TEXT_BESIDE, VECTOR
 from tests.files.test_state_file import assert_same
 from tests.further import further, with_further
-from tests.resuming.killing import timeless_copy
 from tests.sb3.worlds import N_STEPS, VECTOR_ALGORITHMS, policy_kwargs
 
 os.environ.setdefault("MUJOCO_GL", "egl")  # read once, when dm_control is imported
@@ -28,21 +25,6 @@ def words(folder: Path, env: str, *flags: str) -> list[str]:
     small = ("--n-pairs", "8", "--seed", "0", "--device", "cpu", "--num-threads", "1")
     where = () if "--run-dir" in flags else ("-f", str(folder))
     return ["train", "--env", env, *small, *where, "--no-progress", *flags]
-
-
-def rows_of(table: Path) -> list[dict[str, str]]:
-    with table.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
-
-
-def state_of(run_dir: Path) -> dict[str, Any]:
-    checkpoint = latest_checkpoint(run_dir / "checkpoints")
-    assert checkpoint.about["is_exact"]
-    files = [(checkpoint.path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
-    state: dict[str, Any] = timeless_copy(unpack_state(StateBytes(*files)))
-    kept = ("parameters", "observed", "env", "streams", "extractors", "statistics", "replay")
-    return {"step": checkpoint.step, **{name: state[name] for name in kept}}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +117,7 @@ def test_every_algorithm_trains_a_vector_environment_with_the_loss(
     assert main(words(tmp_path, env, "--algo", algo, "-n", "64", *sizes)) == 0
     (run_dir,) = (tmp_path / algo).iterdir()
     assert read_record(run_dir)["n_timesteps_done"] == 64
-    losses = [float(row["infonce/loss"] or 0) for row in rows_of(run_dir / "progress.csv")]
+    losses = [float(row["infonce/loss"] or 0) for row in rows_of(run_dir)]
     assert max(losses) > 0
     with (run_dir / "progress.csv").open(newline="") as file:
         last = list(csv.DictReader(file))[-1]
@@ -178,7 +160,7 @@ def test_a_run_that_was_killed_goes_on_exactly(
     assert f"Resuming at step {first_step}: {algo.upper()} on {env}" in said
     assert_same(state_of(stopped), state_of(whole))
     for table in ("progress.csv", "episodes.csv"):
-        assert rows_of(stopped / table) == rows_of(whole / table)
+        assert rows_of(stopped, table) == rows_of(whole, table)
     said = refusal("train", "--run-dir", str(stopped), "--no-normalize")
     assert "normalize is False (was True)" in said
 

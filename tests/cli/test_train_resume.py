@@ -1,6 +1,5 @@
 """`rl-infonce train` is stopped or killed, and goes on exactly."""
 
-import csv
 import errno
 import json
 import os
@@ -24,13 +23,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from rl_infonce.cli import main, make_parser
 from rl_infonce.cli.train import run
 from rl_infonce.files import durable
-from rl_infonce.files.state_file import StateBytes, unpack_state
 from rl_infonce.networks.encoder_file import save_encoder
 from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.resuming.best_model import keep_best
 from rl_infonce.runs.checkpoints import checkpoints, latest_checkpoint
 from rl_infonce.runs.run_directory import read_record, write_record
-from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal
+from tests.cli.running import AtStep, ctrl_c, errors_of, output_of, refusal, rows_of, state_of
 from tests.files.test_state_file import assert_same
 from tests.further import further, with_further
 from tests.made_once import made_once
@@ -57,23 +55,6 @@ def flags(folder: Path, algorithm: str = "ppo", *more: str) -> list[str]:
 
 def train(*arguments: str, callback: BaseCallback | None = None) -> int:
     return run(make_parser().parse_args(arguments), callback)
-
-
-def state_of(run_dir: Path) -> dict[str, Any]:
-    checkpoint = latest_checkpoint(run_dir / "checkpoints")
-    assert checkpoint.about["is_exact"]
-    files = [(checkpoint.path / f"state.{kind}").read_bytes() for kind in ("json", "safetensors")]
-    state: dict[str, Any] = unpack_state(StateBytes(*files))
-    for info in state["statistics"]["ep_info_buffer"]:
-        info.pop("t")
-    kept = ("parameters", "observed", "env", "streams", "extractors", "statistics", "replay")
-    return {"step": checkpoint.step, **{name: state[name] for name in kept}}
-
-
-def rows_of(run_dir: Path) -> list[dict[str, str]]:
-    with (run_dir / "progress.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
 
 
 def whole_run(factory: pytest.TempPathFactory, algorithm: str) -> Path:
