@@ -68,7 +68,10 @@ def environment_streams(model: BaseAlgorithm) -> tuple[Any, ...]:
 def test_training_with_the_loss_draws_as_much_from_every_stream_as_without(name: str) -> None:
     plain = ALGORITHMS[name](policy_kwargs(PlainCNN)).learn(N_STEPS)
     expected = streams(), environment_streams(plain)
-    model = ALGORITHMS[name](policy_kwargs(augmentation="random_shift", infonce_coef=1.0))
+    views: dict[str, Any] = {"augmentation": "random_shift"}
+    if name == "PPO":
+        views = {"preset": "curl"}
+    model = ALGORITHMS[name](policy_kwargs(infonce_coef=1.0, **views))
     model.learn(N_STEPS)
     assert extractors_of(model)[0].last_infonce["loss"] > 0
     assert (streams(), environment_streams(model)) == expected
@@ -96,19 +99,6 @@ def test_building_the_plugin_draws_nothing_from_the_hosts_streams(preset: str) -
         own |= {"input_sparsity": 0.0, "select_inputs": False}  # which are for vectors
     ALGORITHMS["PPO"](policy_kwargs(**own))
     assert streams() == after_plain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["cpc", "curl"])
-@pytest.mark.parametrize("name", ["PPO", "DQN"])
-def test_the_loss_draws_nothing_from_the_hosts_streams(name: str, preset: str) -> None:
-    model = ALGORITHMS[name](policy_kwargs(preset=preset)).learn(N_STEPS)
-    extractor = extractors_of(model)[0]
-    experience = extractor.experience()
-    assert experience is not None
-    before = streams()
-    assert extractor.infonce_loss(experience) is not None
-    assert streams() == before
 
 
 @pytest.mark.slow
