@@ -22,7 +22,6 @@ from rl_infonce.resuming.resume_callback import NotSavedError, ResumeCallback
 from rl_infonce.resuming.run_logs import EpisodeLogCallback, run_logger
 from rl_infonce.runs.checkpoints import (
     MANIFEST,
-    DamagedCheckpointError,
     checkpoints,
     latest_checkpoint,
     read_checkpoint,
@@ -180,18 +179,6 @@ def test_asked_to_stop_it_saves_after_the_update_and_goes_on(tmp_path: Path) -> 
     assert run.restore(again)
     learn(again, run, n=N_STEPS)
     assert_same(everything(again), expected)
-
-
-def test_a_damaged_checkpoint_is_named_or_passed_over(finished: Path) -> None:
-    newest, former = checkpoints(finished)
-    content = bytearray((newest / "state.safetensors").read_bytes())
-    content[len(content) // 2] ^= 1
-    (newest / "state.safetensors").write_bytes(content)
-    model = ALGORITHMS["PPO"](policy_kwargs())
-    with pytest.raises(DamagedCheckpointError, match=r"state\.safetensors with SHA-256"):
-        ResumeCallback(finished).restore(model)
-    assert ResumeCallback(finished).restore(model, fall_back=True)
-    assert model.num_timesteps == int(former.name.removeprefix("step_"))
 
 
 def test_a_run_with_nothing_left_keeps_its_checkpoint(tmp_path: Path) -> None:
