@@ -321,7 +321,7 @@ def test_diagnostics_and_masks_are_those_of_the_drawn_vectors(
         np.testing.assert_array_equal(raw.mask, ~near | itself)
 
 
-@pytest.mark.parametrize("name", VECTOR_ALGORITHMS)
+@pytest.mark.parametrize("name", ["PPO", "SAC"])
 def test_by_default_a_vector_and_its_action_predict_one_step(name: str) -> None:
     kwargs = policy_kwargs()
     kwargs["features_extractor_kwargs"] = {}
