@@ -29,6 +29,7 @@ from tests.sb3.worlds import (
     assert_all_moved,
     assert_same_weights,
     extractors_of,
+    n_updates,
     policy_kwargs,
     record_logger,
     weights_of,
@@ -257,7 +258,7 @@ def test_a_replay_buffer_has_a_slower_encoder(
 def test_a_rollout_teaches_at_least_once() -> None:
     kwargs = policy_kwargs(isolated=True, n_pairs=64)
     model = VECTOR_ALGORITHMS["A2C"](kwargs, n_steps=5).learn(30)
-    assert extractors_of(model)[0]._session.counts.n_updates == 2
+    assert n_updates(model) == 2
 
 
 class Look(BaseCallback):
@@ -415,8 +416,7 @@ def test_a_weight_that_comes_late_makes_up_for_no_update_of_rl() -> None:
     model = build("DQN", infonce_coef=0.0)
     schedule = InfoNCECallback(lambda remaining: 0.01 * (remaining < 0.5))
     model.learn(160, callback=schedule)  # which DQN updates every 4 steps, from step 64 on
-    (extractor,) = extractors_of(model)
-    assert (model._n_updates, extractor._session.counts.n_updates) == (25, 20)
+    assert (model._n_updates, n_updates(model)) == (25, 20)
 
 
 def test_a_schedule_of_nothing_is_refused() -> None:
@@ -429,13 +429,13 @@ def test_a_schedule_of_nothing_is_refused() -> None:
 
 def test_updates_that_are_due_come_with_the_next_learn_or_from_the_callback() -> None:
     """A rollout leaves its updates to the next `learn`, unless the callback is there."""
-    n_updates = []
+    n_made = []
     for callback in (None, InfoNCECallback()):
         model = build("PPO", encoder_updates=1)
         for _ in range(4):
             model.learn(64, reset_num_timesteps=False, callback=callback)
-        n_updates.append(extractors_of(model)[0]._session.counts.n_updates)
-    assert n_updates == [3, 4]
+        n_made.append(n_updates(model))
+    assert n_made == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.base_class import BaseAlgorithm
 
 from rl_infonce import InfoNCECallback, InfoNCEExtractor
 from tests.sb3.fakes import StampedVectorEnv, stamped_vec_env
-from tests.sb3.worlds import extractors_of
+from tests.sb3.worlds import extractors_of, n_updates
 
 WARNING = "the InfoNCE loss has trained nothing of it"
 
@@ -25,10 +24,6 @@ def new_ppo(**settings: Any) -> PPO:
     return PPO(
         "MlpPolicy", env(), n_steps=32, batch_size=32, n_epochs=1, policy_kwargs=kwargs, seed=0
     )
-
-
-def n_updates(model: BaseAlgorithm) -> int:
-    return sum(each._session.counts.n_updates for each in extractors_of(model))
 
 
 def has_told(step: Callable[[], object]) -> bool:

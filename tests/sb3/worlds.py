@@ -124,6 +124,11 @@ def extractors_of(model: BaseAlgorithm) -> list[InfoNCEExtractor]:
     return found
 
 
+def n_updates(model: BaseAlgorithm) -> int:
+    """Return how many updates by the loss all extractors of the model had."""
+    return sum(each._session.counts.n_updates for each in extractors_of(model))
+
+
 def noise_images(n: int, shape: tuple[int, int, int] = IMAGE_SHAPE) -> torch.Tensor:
     """Return the same noise [n, *shape] as uint8 every time."""
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, (n, *shape), np.uint8))
