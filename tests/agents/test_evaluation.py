@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.envs import FakeImageEnv
+from stable_baselines3 import DQN
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.torch_layers import NatureCNN
 
-from rl_infonce import InfoNCEExtractor, make_atari_vec_env
+from rl_infonce import make_atari_vec_env
 from rl_infonce.agents.episodes import Episode, play_episodes
 from rl_infonce.agents.epsilon_greedy import EpsilonGreedyPolicy
 from rl_infonce.agents.saved_agent import find_model, game_of, open_policy, saved_exploration_rate
@@ -21,13 +19,10 @@ from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import SavedPolicyNetwork
 from rl_infonce.runs.evaluation_file import evaluation_record, read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
+from tests.agents.models import EXPLORATION, OwnCNN, save_model
 from tests.further import further
 
 GAME, N_ACTIONS = "ms_pacman", 9  # points beyond 1, and several lives
-
-
-class OwnCNN(NatureCNN):
-    """A class that only its own code can rebuild."""
 
 
 def uniform(n_actions: int = N_ACTIONS, seed: int = 0) -> EpsilonGreedyPolicy:
@@ -95,20 +90,6 @@ def test_a_model_of_another_game_is_refused() -> None:
 # -- saved agents -----------------------------------------------------------------------------
 
 
-def save(path: Path, algorithm: Any = PPO, extractor: Any = InfoNCEExtractor) -> Path:
-    env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
-    kwargs = {
-        "features_extractor_class": extractor,
-        "features_extractor_kwargs": {"features_dim": 16},
-    }
-    settings = {"buffer_size": 10} if algorithm is DQN else {"n_steps": 8, "batch_size": 8}
-    model = algorithm("CnnPolicy", env, policy_kwargs=kwargs, **settings)
-    if algorithm is DQN:
-        model.exploration_rate = 0.25
-    model.save(path)
-    return path
-
-
 def test_models_are_found_by_file_name_and_run(tmp_path: Path) -> None:
     (tmp_path / "pong_1").mkdir()
     for path in (tmp_path / "pong_1" / "model.zip", tmp_path / "ppo.zip"):
@@ -147,8 +128,8 @@ def test_a_run_names_its_game(tmp_path: Path) -> None:
 
 
 def test_policies_are_opened_without_code_if_that_is_possible(tmp_path: Path) -> None:
-    assert isinstance(open_policy(save(tmp_path / "ppo.zip")), SavedPolicyNetwork)
-    own = save(tmp_path / "own.zip", extractor=OwnCNN)
+    assert isinstance(open_policy(save_model(tmp_path / "ppo.zip")), SavedPolicyNetwork)
+    own = save_model(tmp_path / "own.zip", extractor=OwnCNN)
     with pytest.raises(NotRebuildableError, match="OwnCNN"):
         open_policy(own)
     with pytest.warns(UserWarning, match="The code in .* is being executed"):
@@ -156,8 +137,8 @@ def test_policies_are_opened_without_code_if_that_is_possible(tmp_path: Path) ->
 
 
 def test_the_exploration_of_a_dqn_is_read(tmp_path: Path) -> None:
-    assert saved_exploration_rate(save(tmp_path / "dqn.zip", DQN)) == 0.25
-    assert saved_exploration_rate(save(tmp_path / "ppo.zip")) == 0.0
+    assert saved_exploration_rate(save_model(tmp_path / "dqn.zip", DQN)) == EXPLORATION
+    assert saved_exploration_rate(save_model(tmp_path / "ppo.zip")) == 0.0
 
 
 # -- the file ---------------------------------------------------------------------------------

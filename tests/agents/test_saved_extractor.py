@@ -22,16 +22,10 @@ from torch import Tensor
 from rl_infonce.agents.saved_extractor import NotRebuildableError, extractor_names, read_encoder
 from rl_infonce.agents.trusted_model import read_trusted_encoder
 from rl_infonce.networks.encoder_file import describe, load_encoder, save_encoder
+from tests.agents.models import OwnCNN
 from tests.attacks.forging import members_of, zip_file
 from tests.sb3.fakes import IMAGE_SHAPE, StampedDictEnv, StampedEnv
 from tests.sb3.worlds import ALGORITHMS, N_STEPS, noise_images, policy_kwargs, saved
-
-
-class OwnCNN(NatureCNN):
-    """An extractor of the user's, with NatureCNN's tensors and another forward."""
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return super().forward(1 - observations)
 
 
 class OwnPolicy(ActorCriticCnnPolicy):

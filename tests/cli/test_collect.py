@@ -7,7 +7,7 @@ import pytest
 
 from rl_infonce.atari import load_frames, random_play
 from rl_infonce.cli import main, make_parser
-from tests.cli.models import OwnCNN, save_model
+from tests.agents.models import OwnCNN, save_model
 from tests.cli.running import ctrl_c, errors_of, refusal
 
 pytestmark = pytest.mark.atari
@@ -60,7 +60,7 @@ def test_a_bar_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_model_acts_without_its_pickles_and_is_named_by_its_hash(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model.zip")
+    model = save_model(tmp_path / "model.zip", n_actions=4)
     half = ("--policy", str(model), "--epsilon", "0.5")
     assert main(command(tmp_path / "a", *half)) == 0
     assert main(command(tmp_path / "b", *half, "--trust-pickle")) == 0
@@ -80,7 +80,7 @@ def test_a_model_acts_without_its_pickles_and_is_named_by_its_hash(tmp_path: Pat
 
 
 def test_a_class_of_the_users_needs_trust(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model.zip", extractor=OwnCNN)
+    model = save_model(tmp_path / "model.zip", n_actions=4, extractor=OwnCNN)
     flags = command(tmp_path / "new", "--policy", str(model))
     (line,) = errors_of(*flags).splitlines()
     assert "OwnCNN" in line
@@ -91,7 +91,7 @@ def test_a_class_of_the_users_needs_trust(tmp_path: Path) -> None:
 
 def test_what_fails_says_why_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder, and no model")
-    of_pong = str(save_model(tmp_path / "model.zip", game="pong"))
+    of_pong = str(save_model(tmp_path / "model.zip"))
     for flags, message in (
         (
             command(tmp_path / "file"),

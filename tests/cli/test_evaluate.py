@@ -15,7 +15,7 @@ from rl_infonce.cli import main, make_parser
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import read_evaluation
 from rl_infonce.runs.run_directory import new_record, write_record
-from tests.cli.models import OwnCNN, save_model
+from tests.agents.models import EXPLORATION, OwnCNN, save_model
 from tests.cli.running import ctrl_c, errors_of, output_of, refusal
 from tests.further import further
 
@@ -26,14 +26,15 @@ pytestmark = pytest.mark.atari
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with ppo.zip, dqn.zip, own.zip and a run, breakout_1, with a best model."""
     folder = tmp_path_factory.mktemp("models")
-    save_model(folder / "ppo.zip", net_arch=[])
-    save_model(folder / "dqn.zip", DQN, net_arch=[])
-    save_model(folder / "own.zip", extractor=OwnCNN, net_arch=[])
+    kwargs: dict[str, Any] = {"n_actions": 4, "net_arch": []}
+    save_model(folder / "ppo.zip", **kwargs)
+    save_model(folder / "dqn.zip", DQN, **kwargs)
+    save_model(folder / "own.zip", extractor=OwnCNN, **kwargs)
     run_dir = folder / "breakout_1"
     run_dir.mkdir()
     write_record(run_dir, new_record({"game": "breakout"}, seed=0))
-    save_model(run_dir / "model.zip", net_arch=[])
-    best = save_model(folder / "best.zip", seed=1, net_arch=[]).read_bytes()
+    save_model(run_dir / "model.zip", **kwargs)
+    best = save_model(folder / "best.zip", seed=1, **kwargs).read_bytes()
     files = {"model.zip": best}
     write_checkpoint(run_dir / "checkpoints" / "best", 12, files, {"mean_return": 2.0})
     return folder
@@ -112,7 +113,7 @@ def test_the_best_model_of_a_run_is_another(models: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "epsilon"),
-    [([], 0.5), further(["--deterministic"], 0.0), further(["--epsilon", "0.05"], 0.05)],
+    [([], EXPLORATION), further(["--deterministic"], 0.0), further(["--epsilon", "0.05"], 0.05)],
 )
 def test_dqn_explores_as_it_was_saved_unless_told(
     models: Path, tmp_path: Path, flags: list[str], epsilon: float

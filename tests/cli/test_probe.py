@@ -12,12 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import PPO
-from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.torch_layers import NatureCNN
-from torch import nn
 
-from rl_infonce import InfoNCEExtractor
 from rl_infonce.atari import collect, labels_hash, load_frames
 from rl_infonce.cli import main, make_parser
 from rl_infonce.networks.encoder_file import save_encoder
@@ -25,7 +21,7 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.probing import ProbeScores, extract_features, majority_scores
 from rl_infonce.runs.claim import held
 from rl_infonce.scoring import probe_runner as scoring_cells
-from tests.cli.models import OwnCNN
+from tests.agents.models import OwnCNN, save_model
 from tests.cli.running import errors_of, output_of, refusal
 
 pytestmark = pytest.mark.atari
@@ -407,31 +403,22 @@ def test_stopping_keeps_what_is_done(here: Path, monkeypatch: pytest.MonkeyPatch
     assert names == {".lock", "scores.json", "scores.md"}
 
 
-def save_model(path: Path, extractor: type[nn.Module], size: int = 84) -> None:
-    env = FakeImageEnv(screen_height=size, screen_width=size, n_channels=4, channel_first=True)
-    kwargs = {
-        "features_extractor_class": extractor,
-        "features_extractor_kwargs": {"features_dim": 16},
-    }
-    PPO("CnnPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs).save(path)
-
-
 def test_models_are_found_by_file_and_run_directory(here: Path, quick: Fitted) -> None:
-    save_model(here / "ppo.zip", NatureCNN)
+    save_model(here / "ppo.zip", extractor=NatureCNN)
     (here / "pong_1").mkdir()
-    save_model(here / "pong_1" / "model.zip", InfoNCEExtractor)  # channels-last NatureCNN
+    save_model(here / "pong_1" / "model.zip")  # channels-last NatureCNN
     assert probe("--features-of", "ppo", "pong_1", "--protocol", "converged") == 0
     assert [name for name, _, _ in cells(here)] == ["ppo", "pong_1", "random", "majority"]
 
 
 def test_code_of_a_model_runs_only_when_trusted(here: Path, quick: Fitted) -> None:
-    save_model(here / "own.zip", OwnCNN)
+    save_model(here / "own.zip", extractor=OwnCNN)
     assert "OwnCNN" in refusal(*PROBE, "--features-of", "own.zip")
     with pytest.warns(UserWarning, match=r"The code that own.zip contains is executed"):
         assert probe("--features-of", "own.zip", "--trust-pickle", "--protocol", "converged") == 0
     assert quick[0] != quick[1]  # trained and untrained
     descriptions = [entry["description"] for entry in content(here)["encoders"].values()]
-    assert descriptions == 2 * ["OwnCNN 16 on 4x84x84"] + ["most frequent label"]
+    assert descriptions == 2 * ["OwnCNN 8 on 4x84x84"] + ["most frequent label"]
 
 
 @pytest.mark.parametrize(
@@ -475,7 +462,7 @@ def test_wrong_usage_exits_2_with_the_reason_before_anything_is_written(
     (here / "foreign").mkdir()
     (here / "foreign" / "scores.json").write_text("{}")
     if "tall.zip" in flags:
-        save_model(here / "tall.zip", NatureCNN, size=96)
+        save_model(here / "tall.zip", extractor=NatureCNN, size=96)
     view = [] if "--view" in flags else ["--view", "agent"]
     said = refusal(*PROBE, "--features-of", "majority", *view, *flags)
     (error,) = [line for line in said.splitlines() if "error: " in line]

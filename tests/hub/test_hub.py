@@ -16,9 +16,7 @@ import pytest
 import torch
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.envs import FakeImageEnv
-from stable_baselines3.common.torch_layers import NatureCNN
 
-from rl_infonce import InfoNCEExtractor
 from rl_infonce.agents.saved_extractor import NotRebuildableError
 from rl_infonce.agents.saved_policy import read_policy
 from rl_infonce.cli import main
@@ -33,6 +31,7 @@ from rl_infonce.networks.pixel_encoder import PixelEncoder
 from rl_infonce.runs.checkpoints import write_checkpoint
 from rl_infonce.runs.evaluation_file import evaluation_record
 from rl_infonce.runs.run_directory import new_record, write_record
+from tests.agents.models import OwnCNN, save_model
 from tests.attacks.forging import payloads
 from tests.attacks.formats import SCORES_SETTINGS
 from tests.hub.stand_in import COMMIT, StandIn, running
@@ -43,10 +42,6 @@ utils = pytest.importorskip("huggingface_hub.utils")
 REPO = "me/pong"
 BUSY: list[tuple[int, dict[str, str]]] = [(429, {}), (503, {})]
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n"
-
-
-class OwnCNN(NatureCNN):
-    """A class that only its own code can rebuild."""
 
 
 @pytest.fixture
@@ -76,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sessions = [{"loss": {"n_pairs": 8, "temperature": 0.125}}]
     record = new_record(arguments, seed=42) | {"n_timesteps_done": 2048, "sessions": sessions}
     write_record(run_dir, record)
-    save_model(run_dir / "model.zip")
+    save_model(run_dir / "model.zip", n_timesteps=2048)
     episodes = [{"return": r, "length": 9, "is_cut": False} for r in (-21.0, -19.0)]
     sha256 = sha256_of((run_dir / "model.zip").read_bytes())
     model = {"path": "/home/me/secret/model.zip", "sha256": sha256}
@@ -93,18 +88,6 @@ def saved_encoder(folder: Path, **provenance: Any) -> Path:
     path = folder / "encoder.safetensors"
     encoder = PixelEncoder((4, 84, 84), 8, generator=torch.Generator().manual_seed(0))
     save_encoder(encoder, path, provenance=provenance)
-    return path
-
-
-def save_model(path: Path, extractor: Any = InfoNCEExtractor, n_steps: int = 2048) -> Path:
-    env = FakeImageEnv(screen_height=84, screen_width=84, n_channels=4, channel_first=True)
-    kwargs = {
-        "features_extractor_class": extractor,
-        "features_extractor_kwargs": {"features_dim": 8},
-    }
-    model = PPO("CnnPolicy", env, n_steps=8, batch_size=8, policy_kwargs=kwargs)
-    model.num_timesteps = n_steps
-    model.save(path)
     return path
 
 
@@ -265,7 +248,7 @@ def test_nothing_or_files_about_others_are_not_pushed(made: Path, tmp_path: Path
         ValueError, match="about the model that is pushed, got the evaluation of another"
     ):
         make_bundle(encoder=given["encoder"], evaluation=given["evaluation"])
-    other = save_model(tmp_path / "other.zip")
+    other = save_model(tmp_path / "other.zip", seed=1)
     with pytest.raises(
         ValueError, match="about the model that is pushed, got the evaluation of another"
     ):
@@ -276,7 +259,7 @@ def test_nothing_or_files_about_others_are_not_pushed(made: Path, tmp_path: Path
 
 def test_models_that_only_code_can_read_are_not_pushed(tmp_path: Path) -> None:
     with pytest.raises(NotRebuildableError, match="OwnCNN"):
-        make_bundle(model=save_model(tmp_path / "own.zip", OwnCNN))
+        make_bundle(model=save_model(tmp_path / "own.zip", extractor=OwnCNN))
 
 
 def test_a_model_that_tells_a_folder_is_warned_of(tmp_path: Path) -> None:
@@ -717,7 +700,7 @@ def test_an_answer_that_is_not_the_hubs_is_named(
 def test_the_card_of_an_earlier_model_has_its_own_steps(made: Path, tmp_path: Path) -> None:
     run_dir = shutil.copytree(made / "pong_1", tmp_path / "pong_1")
     assert make_bundle(model=run_dir).run["n_timesteps"] == 2048
-    zipped = save_model(tmp_path / "earlier.zip", n_steps=1024).read_bytes()
+    zipped = save_model(tmp_path / "earlier.zip", n_timesteps=1024).read_bytes()
     about = {"mean_return": 3.0}
     write_checkpoint(run_dir / "checkpoints" / "best", 1024, {"model.zip": zipped}, about)
     bundle = make_bundle(model=run_dir, best=True)
