@@ -43,12 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     0: done. 1: the hub refused or cannot be reached; its URL and status are printed. Wrong usage,
     such as scores of another model, leaves with 2.
     """
+    from rl_infonce.agents.saved_agent import warn_of_another_game
     from rl_infonce.hub import make_bundle, push
     from rl_infonce.hub.card import model_card
     from rl_infonce.hub.client import check_repo
 
     try:
         check_repo(arguments.repo)
+        if arguments.model is not None and arguments.game is not None:
+            warn_of_another_game(arguments.model, arguments.game)
         bundle = make_bundle(
             encoder=arguments.encoder,
             model=arguments.model,

@@ -107,9 +107,16 @@ def _heading(content: dict[str, Any], scored: Entries) -> str:
             f"{settings['precision']} unless they say otherwise. Seeds: "
             f"{', '.join(map(str, seeds))}. A game's mean is the mean over its categories.",
             *([_about_published(differs, frames_of)] if is_compared else []),
-            *(f"    {run['command']}" for run in content["runs"][-1:]),
+            "\n".join(f"    {each}" for each in _commands(content, scored)),
         ]
     )
+
+
+def _commands(content: dict[str, Any], scored: Entries) -> list[str]:
+    """Return the commands that gave these scores, the oldest first."""
+    gave_some = {entry.get("run") for entry in scored}
+    commands = [run["command"] for n, run in enumerate(content["runs"]) if n in gave_some]
+    return list(dict.fromkeys(commands))
 
 
 def _published_frames(settings: dict[str, Any]) -> str:

@@ -632,6 +632,11 @@ def test_the_dry_run_asks_nobody(
     assert hub.asked == []
 
 
+def test_another_game_than_that_of_the_run_is_warned_of(hub: StandIn, made: Path) -> None:
+    with pytest.warns(UserWarning, match="pong_1 was trained on pong, and plays breakout"):
+        main(["push", REPO, "--model", str(made / "pong_1"), "--game", "breakout", "--dry-run"])
+
+
 def test_failures_are_one_line_and_code_1(
     hub: StandIn, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def entry(game: str, encoder: str, seed: int, mean: float, **changes: Any) -> di
         "seed": seed,
         "protocol": "converged",
         "status": "done",
+        "run": 0,
         "scores": {
             "mean": figures(mean),
             "categories": {"agent_localization": figures(mean + 0.1)},
@@ -52,6 +53,15 @@ def table(*entries: dict[str, Any], **settings: Any) -> list[str]:
     runs = [{"command": "rl-infonce probe --game pong"}]
     content = {"settings": SETTINGS | settings, "encoders": ENCODERS, "runs": runs}
     return scores_table({**content, "cells": list(entries)}).splitlines()
+
+
+def test_the_commands_are_those_that_gave_the_scores() -> None:
+    runs = [{"command": f"rl-infonce probe --seeds {seed}"} for seed in (0, 1, 2)]
+    cells = [entry("pong", "a", 0, 0.1, run=0), entry("pong", "a", 1, 0.2, run=2)]
+    content = {"settings": SETTINGS, "encoders": ENCODERS, "runs": runs, "cells": cells}
+    text = scores_table(content)
+    assert "\n    rl-infonce probe --seeds 0\n    rl-infonce probe --seeds 2\n" in text
+    assert "--seeds 1\n" not in text
 
 
 def test_a_row_of_other_seeds_says_so() -> None:
