@@ -7,8 +7,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env as sb3_make_vec_env
-from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, VecTransposeImage
 
 from rl_infonce.checks import check_count
 from rl_infonce.environments.ids import make_env
@@ -63,10 +63,20 @@ def normalized(env: VecEnv, *, gamma: float) -> VecNormalize:
         gamma: Discount of the returns by whose scale rewards are divided, that of the algorithm.
     """
     space = env.observation_space
+    entries = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    if any(map(_has_channels_last, entries)):
+        # SB3 would do so around VecNormalize, whose original observations replay buffers keep.
+        env = VecTransposeImage(env)
     if not isinstance(space, spaces.Dict):
         return VecNormalize(env, norm_obs=_is_vector(space), gamma=gamma)
     keys = [key for key, each in space.spaces.items() if _is_vector(each)]
     return VecNormalize(env, norm_obs=bool(keys), norm_obs_keys=keys, gamma=gamma)
+
+
+def _has_channels_last(space: gym.Space[Any]) -> bool:
+    if not isinstance(space, spaces.Box) or not is_image_space(space):
+        return False
+    return not is_image_space_channels_first(space)
 
 
 def _is_vector(space: gym.Space[Any]) -> bool:

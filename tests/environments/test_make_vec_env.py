@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -73,3 +75,14 @@ def test_vectors_and_rewards_are_normalised_and_images_are_not() -> None:
     assert seen["image"].dtype == np.uint8
     assert both.norm_obs_keys == ["speed"]
     assert isinstance(both.observation_space, spaces.Dict)
+
+
+def test_a_replay_buffer_behind_a_normalizer_holds_images_with_channels_first() -> None:
+    def make() -> FakeImageEnv:
+        return FakeImageEnv(screen_height=36, screen_width=40, n_channels=3, channel_first=False)
+
+    env = normalized(DummyVecEnv([make]), gamma=0.9)
+    model = DQN("CnnPolicy", env, buffer_size=30, learning_starts=10, batch_size=4, seed=0)
+    model.learn(20)
+    assert model.replay_buffer is not None
+    assert model.replay_buffer.observations.shape[2:] == (3, 36, 40)
